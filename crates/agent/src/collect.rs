@@ -1,0 +1,105 @@
+//! What a run leaves behind, as a result on the head: the files it created or changed, and its output.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::Context;
+use hostler_client::Client;
+use hostler_core::agent::RunLaunch;
+use hostler_model::Work;
+use hostler_proto::link::{Output, RunResult};
+use hostler_proto::manifest::{Content, Manifest, ResultManifest, VERSION};
+use hostler_snapshot::{Baseline, ChangesOptions, Sources, changes};
+use serde_bytes::ByteBuf;
+
+use crate::directory::RunDirectory;
+use crate::transfer;
+
+/// A result up to this size, in bytes, travels with the report of the run's end.
+const INLINE_BYTES: u64 = 32 << 10;
+
+/// How many sentences about what could not be captured are shown with the job; the manifest has them all.
+const PROBLEMS_SHOWN: usize = 3;
+
+/// Captures the result of a run that has ended. Blocks.
+///
+/// # Errors
+/// When something cannot be read that the run is known to have left.
+pub(crate) fn capture(launch: &RunLaunch, directory: &RunDirectory) -> anyhow::Result<Captured> {
+    let (mut sources, tree, removed, mut problems) = match &launch.spec.work {
+        Work::Project { .. } if directory.baseline().exists() => {
+            let manifest: Manifest = hostler_proto::decode(&fs::read(directory.manifest())?)?;
+            let baseline = Baseline::load(&directory.baseline())?;
+            let found = changes(&directory.work(), &manifest, &baseline, &ChangesOptions::default());
+            (found.sources, found.tree, found.removed, found.problems)
+        }
+        // A folder that was never laid out, or a command: only output comes home.
+        Work::Project { .. } | Work::Command { .. } => {
+            (Sources::default(), Manifest { version: VERSION, ..Manifest::default() }, Vec::new(), Vec::new())
+        }
+    };
+    let mut output = |output: Output| {
+        content(&mut sources, &directory.output(output)).unwrap_or_else(|error| {
+            problems.push(format!("its {} could not be read: {error}", output.as_str()));
+            Content::default()
+        })
+    };
+    let (stdout, stderr, setup) = (output(Output::Stdout), output(Output::Stderr), output(Output::Setup));
+    let message = summary(&problems);
+    let manifest = ResultManifest {
+        version: VERSION,
+        run: launch.run,
+        tree,
+        removed: removed.into_iter().map(ByteBuf::from).collect(),
+        stdout,
+        stderr,
+        setup,
+        problems,
+    };
+    let digest = sources.add_blob(hostler_proto::encode(&manifest));
+    Ok(Captured { sources, digest, message })
+}
+
+/// A captured result, still on the node.
+pub(crate) struct Captured {
+    sources: Sources,
+    digest: hostler_model::Digest,
+    message: Option<String>,
+}
+
+/// Brings a captured result to the head, or packs it to travel with the report when it is small.
+///
+/// # Errors
+/// When its files have changed since they were captured, or the head refuses them.
+pub(crate) async fn deliver(captured: Captured, head: &Client) -> anyhow::Result<(RunResult, Option<String>)> {
+    let Captured { sources, digest, message } = captured;
+    let size: u64 = sources.digests().filter_map(|chunk| sources.length(&chunk)).sum();
+    let inline = if size <= INLINE_BYTES {
+        let blobs: Result<Vec<ByteBuf>, _> =
+            sources.digests().map(|chunk| sources.read_chunk(&chunk).map(ByteBuf::from)).collect();
+        blobs.context("its files changed after it had ended")?
+    } else {
+        transfer::upload(head, &sources, digest).await?;
+        Vec::new()
+    };
+    Ok((RunResult { manifest: digest, inline }, message))
+}
+
+/// The content of an output; none when the file was never made.
+fn content(sources: &mut Sources, path: &Path) -> anyhow::Result<Content> {
+    match fs::metadata(path) {
+        Ok(metadata) if metadata.len() == 0 => Ok(Content::default()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Content::default()),
+        Ok(_) => Ok(sources.add_file(path)?),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The first problems as one text.
+fn summary(problems: &[String]) -> Option<String> {
+    let mut text = problems.iter().take(PROBLEMS_SHOWN).cloned().collect::<Vec<_>>().join("; ");
+    if problems.len() > PROBLEMS_SHOWN {
+        text.push_str(&format!("; and {} more", problems.len() - PROBLEMS_SHOWN));
+    }
+    (!text.is_empty()).then_some(text)
+}

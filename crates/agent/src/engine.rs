@@ -1,0 +1,293 @@
+//! The loop: what happens on the node and what the head says goes in, work comes out.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use hostler_client::Client;
+use hostler_core::agent::{Effect, Event, Exit, RunLaunch, Stage, State, Why, update};
+use hostler_model::{BootId, NodeName, Resources, RunId, Work};
+use hostler_proto::link::{AgentHello, AgentMessage, HeadMessage, PROTOCOL, StreamKind, StreamRequest, Usage};
+use hostler_shepherd::{Launcher, cgroup};
+use hostler_snapshot::ChunkStore;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::directory::Runs;
+use crate::environment;
+use crate::supervise::{IdleShepherds, Order};
+use crate::{collect, output, stage, supervise, terminal};
+
+/// What every room of the agent needs to know of the node.
+pub(crate) struct Node {
+    pub(crate) name: NodeName,
+    pub(crate) boot: BootId,
+    pub(crate) resources: Resources,
+    pub(crate) head: Client,
+    pub(crate) launcher: Launcher,
+    pub(crate) cgroups: Option<cgroup::Tree>,
+    pub(crate) chunks: ChunkStore,
+    pub(crate) chunk_cap_bytes: u64,
+    pub(crate) environments: environment::Cache,
+    pub(crate) runs: Runs,
+    pub(crate) idle: IdleShepherds,
+}
+
+/// A handle on the loop; cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Handle {
+    inputs: mpsc::UnboundedSender<Input>,
+    state: Arc<Mutex<State>>,
+}
+
+/// Something for the loop. The queue is unbounded because every sender waits for its own run, and runs are bounded by what the
+/// node has.
+enum Input {
+    Event(Event),
+    Connected(oneshot::Sender<(AgentHello, mpsc::UnboundedReceiver<AgentMessage>)>),
+}
+
+impl Handle {
+    /// A handle, and what [`Engine::run`] takes its inputs from.
+    pub(crate) fn new() -> (Self, Inputs) {
+        let (inputs, receiver) = mpsc::unbounded_channel();
+        (Self { inputs, state: Arc::default() }, Inputs(receiver))
+    }
+
+    /// Something happened.
+    pub(crate) fn happened(&self, event: Event) {
+        // A loop that is gone means that the agent is stopping; the next one finds out from the disk.
+        let _ = self.inputs.send(Input::Event(event));
+    }
+
+    /// The link is up: what to introduce the node with, and what is to be sent from then on.
+    pub(crate) async fn connected(&self) -> Option<(AgentHello, mpsc::UnboundedReceiver<AgentMessage>)> {
+        let (reply, answer) = oneshot::channel();
+        self.inputs.send(Input::Connected(reply)).ok()?;
+        answer.await.ok()
+    }
+
+    /// The link is gone.
+    pub(crate) fn disconnected(&self) {
+        self.happened(Event::Disconnected);
+    }
+
+    /// The head said something.
+    pub(crate) fn received(&self, message: HeadMessage) {
+        self.happened(Event::Received(message));
+    }
+
+    /// Whether the run's process may still write output.
+    pub(crate) fn is_live(&self, run: RunId) -> bool {
+        let state = self.state();
+        state.run(run).is_some_and(|run| matches!(run.stage, Stage::Staging | Stage::Running))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The loop's end of the queue.
+pub(crate) struct Inputs(mpsc::UnboundedReceiver<Input>);
+
+/// The loop.
+pub(crate) struct Engine {
+    node: Arc<Node>,
+    handle: Handle,
+    link: Option<mpsc::UnboundedSender<AgentMessage>>,
+    controls: HashMap<RunId, Control>,
+}
+
+/// How a run that is being made ready or runs is ended.
+pub(crate) struct Control {
+    cancel: Arc<AtomicBool>,
+    orders: mpsc::UnboundedSender<Order>,
+}
+
+/// The other ends of a [`Control`].
+pub(crate) struct Controlled {
+    pub(crate) cancel: Arc<AtomicBool>,
+    pub(crate) orders: mpsc::UnboundedReceiver<Order>,
+}
+
+/// Both ends.
+pub(crate) fn control() -> (Control, Controlled) {
+    let (orders, receiver) = mpsc::unbounded_channel();
+    let cancel = Arc::new(AtomicBool::new(false));
+    (Control { cancel: Arc::clone(&cancel), orders }, Controlled { cancel, orders: receiver })
+}
+
+impl Engine {
+    /// A loop for `node`, with the runs that were adopted.
+    pub(crate) fn new(node: Arc<Node>, handle: Handle, adopted: HashMap<RunId, Control>) -> Self {
+        Self { node, handle, link: None, controls: adopted }
+    }
+
+    /// Runs until it is stopped.
+    pub(crate) async fn run(mut self, mut inputs: Inputs) {
+        while let Some(input) = inputs.0.recv().await {
+            match input {
+                Input::Event(event) => {
+                    let effects = update(&mut self.handle.state(), event);
+                    for effect in effects {
+                        if effect == Effect::Stop {
+                            return;
+                        }
+                        self.perform(effect);
+                    }
+                }
+                Input::Connected(reply) => {
+                    let (sender, receiver) = mpsc::unbounded_channel();
+                    update(&mut self.handle.state(), Event::Connected);
+                    self.link = Some(sender);
+                    let _ = reply.send((self.hello(), receiver));
+                }
+            }
+        }
+    }
+
+    fn hello(&self) -> AgentHello {
+        AgentHello {
+            protocol_min: *PROTOCOL.start(),
+            protocol_max: *PROTOCOL.end(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            node: self.node.name.clone(),
+            boot: self.node.boot.clone(),
+            pid: std::process::id(),
+            resources: self.node.resources.clone(),
+            runs: self.handle.state().reports(),
+        }
+    }
+
+    fn perform(&mut self, effect: Effect) {
+        match effect {
+            Effect::Start(launch) => self.start(launch),
+            Effect::End { run, grace_ms } => self.end(run, grace_ms),
+            Effect::Collect { launch } => self.collect(launch),
+            Effect::StoreEnd { run, end } => {
+                // An exit record says the same, and collecting again gives the same result.
+                let directory = self.node.runs.of(run);
+                if !directory.has_exit_record()
+                    && let Err(error) = directory.store_end(&end)
+                {
+                    tracing::warn!(%run, %error, "cannot store how a run ended; a restarted agent would run it again");
+                }
+            }
+            Effect::Remove { run } => self.remove(run),
+            Effect::Send(message) => {
+                if let Some(link) = &self.link {
+                    // A link that is just breaking: the next hello says it all.
+                    let _ = link.send(message);
+                }
+            }
+            Effect::Stream(request) => self.stream(request),
+            Effect::Stop => {}
+        }
+    }
+
+    fn start(&mut self, launch: Arc<RunLaunch>) {
+        let run = launch.run;
+        let (control, controlled) = control();
+        self.controls.insert(run, control);
+        if let Err(error) = self.node.runs.of(run).create(&launch) {
+            let message = format!("node {} cannot make a directory for it: {error}", self.node.name);
+            return self.handle.happened(Event::Exited { run, exit: not_started(message) });
+        }
+        let (node, handle) = (Arc::clone(&self.node), self.handle.clone());
+        tokio::spawn(start_run(node, handle, launch, controlled));
+    }
+
+    fn end(&mut self, run: RunId, grace_ms: u64) {
+        let Some(control) = self.controls.get(&run) else { return };
+        control.cancel.store(true, Ordering::Relaxed);
+        // Nobody listens when it is just ending by itself.
+        let _ = control.orders.send(Order::End { grace: std::time::Duration::from_millis(grace_ms) });
+    }
+
+    fn collect(&mut self, launch: Arc<RunLaunch>) {
+        self.controls.remove(&launch.run);
+        let (node, handle) = (Arc::clone(&self.node), self.handle.clone());
+        tokio::spawn(async move {
+            let run = launch.run;
+            let directory = node.runs.of(run);
+            // The output of a command is two files to look at; a folder is worth a thread.
+            let captured = match launch.spec.work {
+                Work::Command { .. } => collect::capture(&launch, &directory),
+                Work::Project { .. } => {
+                    let capture = move || collect::capture(&launch, &directory);
+                    tokio::task::spawn_blocking(capture).await.unwrap_or_else(|error| Err(error.into()))
+                }
+            };
+            let result = match captured {
+                Ok(captured) => collect::deliver(captured, &node.head).await,
+                Err(error) => Err(error),
+            };
+            handle.happened(Event::Collected { run, result: result.map_err(|error| format!("{error:#}")) });
+        });
+    }
+
+    fn remove(&mut self, run: RunId) {
+        self.controls.remove(&run);
+        let node = Arc::clone(&self.node);
+        tokio::task::spawn_blocking(move || {
+            let directory = node.runs.of(run);
+            if directory.has_work()
+                && let Err(error) = node.environments.release(&run.to_string())
+            {
+                tracing::warn!(%run, %error, "cannot release a run's environment");
+            }
+            directory.remove();
+        });
+    }
+
+    fn stream(&self, request: StreamRequest) {
+        let (node, handle) = (Arc::clone(&self.node), self.handle.clone());
+        tokio::spawn(async move {
+            let StreamRequest { stream, run, what } = request;
+            let directory = node.runs.of(run);
+            let result = match what {
+                StreamKind::Output { output, from, follow } => {
+                    let follow = follow.then_some((handle, run));
+                    output::send(&node.head, &stream, directory.output(output), from, follow).await
+                }
+                StreamKind::Terminal { rows, columns } => {
+                    terminal::join(&node.head, &stream, &directory, rows, columns).await
+                }
+            };
+            if let Err(error) = result {
+                tracing::debug!(%run, "a stream broke off: {error:#}");
+            }
+        });
+    }
+}
+
+/// One run from its launch to the end of its process.
+async fn start_run(node: Arc<Node>, handle: Handle, launch: Arc<RunLaunch>, controlled: Controlled) {
+    let run = launch.run;
+    let directory = node.runs.of(run);
+    let prepared = stage::prepare(&node, &launch, &directory, &controlled.cancel).await;
+    let orders = match prepared {
+        Ok(orders) if !controlled.cancel.load(Ordering::Relaxed) => orders,
+        Ok(_) => {
+            return handle.happened(Event::Exited { run, exit: not_started("ended before it had started".into()) });
+        }
+        Err(error) => {
+            return handle.happened(Event::Exited { run, exit: not_started(format!("{error:#}")) });
+        }
+    };
+    match supervise::launch(&node, &launch, &orders).await {
+        Ok(shepherd) => {
+            handle.happened(Event::Started { run });
+            supervise::watch(node, handle, launch, shepherd, controlled.orders).await;
+        }
+        Err(error) => {
+            let message = format!("node {} cannot start it: {error:#}", node.name);
+            handle.happened(Event::Exited { run, exit: not_started(message) });
+        }
+    }
+}
+
+/// The exit of a run that never began.
+fn not_started(message: String) -> Exit {
+    Exit { why: Why::NotStarted, message: Some(message), usage: Usage::default() }
+}

@@ -1,0 +1,388 @@
+//! The cache: who may use, build or remove which environment, decided by kernel locks.
+//!
+//! Every environment has a lock file. Using it means a shared lock, building or removing it an exclusive one. The
+//! kernel drops locks with their process, so a crash leaves nothing to clean up by hand: what was being built has no
+//! `ready` marker and is built again. Jobs outlive the agent and so its locks; for them there are pins, which are files.
+
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use nix::fcntl::{Flock, FlockArg};
+use serde::{Deserialize, Serialize};
+
+use super::build::{self, Build};
+use super::detect::Requirements;
+use super::key::{self, Key};
+use super::tools::ToolBox;
+use super::{BuildError, EnvError, IoContext, files};
+
+/// How often a job that waits for another's build looks again. Small beside any build, large beside the look.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// How environments are found, built and kept on this node.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How many bytes environments and downloads may occupy before the least recently used are removed.
+    pub cap_bytes: u64,
+    /// Where interpreters, uv and compilers are looked for; by default the agent's `PATH`.
+    pub search_path: OsString,
+    /// The interpreter to use instead of the first `python3` on the search path.
+    pub python: Option<PathBuf>,
+    /// Whether uv is used when it is there. Default: yes.
+    pub use_uv: bool,
+    /// Variables for the builders on top of the agent's own, such as a site's `UV_INDEX_URL` and `PIP_INDEX_URL`.
+    pub variables: Vec<(String, String)>,
+    /// The user who builds. Installing a package can run its code, so an agent that is root should name one, with a
+    /// cache root of that user's own. Default: the agent's own user.
+    pub run_as: Option<RunAs>,
+    /// How long one build may take. Default: as long as it needs.
+    pub build_limit: Option<Duration>,
+}
+
+/// A user to build as.
+#[derive(Clone, Debug)]
+pub struct RunAs {
+    /// User id.
+    pub uid: u32,
+    /// Primary group id.
+    pub gid: u32,
+    /// Home folder, where pip and uv look for the user's settings.
+    pub home: PathBuf,
+}
+
+impl Settings {
+    /// The defaults with a cap in bytes.
+    pub fn new(cap_bytes: u64) -> Self {
+        Self {
+            cap_bytes,
+            search_path: std::env::var_os("PATH").unwrap_or_default(),
+            python: None,
+            use_uv: true,
+            variables: Vec::new(),
+            run_as: None,
+            build_limit: None,
+        }
+    }
+
+    /// The builders' variables before the builder adds its own.
+    pub(super) fn environment(&self) -> impl Iterator<Item = (OsString, OsString)> + '_ {
+        let overridden = |name: &OsString| self.variables.iter().any(|(other, _)| OsStr::new(other) == name);
+        std::env::vars_os()
+            .filter(move |(name, _)| !overridden(name))
+            .chain(self.variables.iter().map(|(name, value)| (name.into(), value.into())))
+    }
+
+    pub(super) fn home(&self) -> Option<OsString> {
+        self.run_as.as_ref().map_or_else(|| std::env::var_os("HOME"), |user| Some(user.home.clone().into()))
+    }
+}
+
+/// The environments of one node (or of one user of it). Cheap to share between threads by reference or `Arc`.
+pub struct Cache {
+    pub(super) root: PathBuf,
+    pub(super) settings: Settings,
+    tools: ToolBox,
+}
+
+/// An environment in use: while this lives, and while it is pinned, nothing removes the environment.
+#[derive(Debug)]
+pub struct Lease {
+    /// The environment's folder, for `VIRTUAL_ENV`.
+    pub path: PathBuf,
+    /// Its interpreter.
+    pub python: PathBuf,
+    /// Its folder of programs, for `PATH`.
+    pub bin_dir: PathBuf,
+    /// Its name in the cache.
+    pub key: Key,
+    /// Whether this call built it.
+    pub built: bool,
+    users: PathBuf,
+    _in_use: Flock<File>,
+}
+
+impl Lease {
+    /// Keeps the environment in use after this lease, and this process, are gone, until [`Cache::release`].
+    ///
+    /// `run_id` names the run: a plain file name, such as `17.2`. Pinning twice is pinning once.
+    pub fn pin(&self, run_id: &str) -> Result<(), EnvError> {
+        let file = self.users.join(pin_name(run_id)?);
+        File::create(&file).context("create", &file).map(drop)
+    }
+}
+
+/// What the marker of a finished environment says.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Ready {
+    /// The folder of the attempt that succeeded.
+    pub(super) attempt: String,
+    /// What the environment occupied when it was built.
+    pub(super) size_bytes: u64,
+    /// What built it, for people who look.
+    pub(super) tool: String,
+}
+
+/// The last failed build of a key, for the jobs that were waiting for it.
+#[derive(Serialize, Deserialize)]
+struct Failure {
+    attempt: String,
+    error: BuildError,
+}
+
+impl Cache {
+    /// Opens or creates the cache in the folder `root`, which must be on a local filesystem, and removes what an
+    /// earlier agent left half-built. `cap_bytes` is explained at [`Settings::cap_bytes`].
+    pub fn open(root: &Path, cap_bytes: u64) -> Result<Self, EnvError> {
+        Self::with_settings(root, Settings::new(cap_bytes))
+    }
+
+    /// [`Cache::open`] with everything decided.
+    pub fn with_settings(root: &Path, settings: Settings) -> Result<Self, EnvError> {
+        for dir in ["locks", "envs", "downloads/uv", "downloads/pip"] {
+            let dir = root.join(dir);
+            fs::create_dir_all(&dir).context("create", &dir)?;
+        }
+        // Environments are built in place and name themselves by absolute path.
+        let root = root.canonicalize().context("open", root)?;
+        if let Some(user) = &settings.run_as {
+            let downloads = root.join("downloads");
+            // Walked once, when the cache is new or changes hands.
+            if fs::metadata(&downloads).context("read", &downloads)?.uid() != user.uid {
+                files::chown_tree(&downloads, user.uid, user.gid).context("change the owner of", &downloads)?;
+            }
+        }
+        let cache = Self { tools: ToolBox::open(root.join("tools.json")), root, settings };
+        cache.sweep();
+        Ok(cache)
+    }
+
+    /// The environment for `requirements`, built if it is missing.
+    ///
+    /// A ready environment costs some file reads. A missing one is built by exactly one caller of all threads and
+    /// processes; the others wait, and if that build fails they fail with its error, while a later call tries again.
+    /// `log` gets the output of the build as it happens. Raising `cancel` ends the wait, or kills the build, within
+    /// about 50 ms; jobs that waited for a cancelled build carry on with it.
+    pub fn obtain(
+        &self,
+        requirements: &Requirements,
+        log: &mut dyn FnMut(&[u8]),
+        cancel: &AtomicBool,
+    ) -> Result<Lease, EnvError> {
+        let tools = self.tools.find(&self.settings)?;
+        let key = key::derive(requirements, &tools, &self.settings);
+        if let Some(lease) = self.ready(&key)? {
+            return Ok(lease);
+        }
+        let earlier_failure = self.last_failure(&key).map(|failure| failure.attempt);
+        let mut told = false;
+        loop {
+            if cancel.load(Ordering::Relaxed) {
+                return Err(EnvError::Cancelled);
+            }
+            if let Some(lease) = self.ready(&key)? {
+                return Ok(lease);
+            }
+            // A failure that was not there when this call began is the failure of the build it waited for.
+            if let Some(failure) =
+                self.last_failure(&key).filter(|failure| Some(&failure.attempt) != earlier_failure.as_ref())
+            {
+                return Err(failure.error.into());
+            }
+            if let Some(exclusive) = self.lock(&key, FlockArg::LockExclusiveNonblock)? {
+                // The world may have changed between the looks above and the lock.
+                if self.read_ready(&key).is_none()
+                    && self.last_failure(&key).map(|failure| failure.attempt) == earlier_failure
+                {
+                    let build = Build { cache: self, requirements, tools: &tools, cancel };
+                    return self.build(&key, &build, exclusive, log);
+                }
+                continue;
+            }
+            if !told {
+                log(b"hostler: waiting for another job to build this environment\n");
+                told = true;
+            }
+            thread::sleep(LOOK_AGAIN);
+        }
+    }
+
+    /// The key that [`Cache::obtain`] would use, without building.
+    pub fn key(&self, requirements: &Requirements) -> Result<Key, EnvError> {
+        Ok(key::derive(requirements, &self.tools.find(&self.settings)?, &self.settings))
+    }
+
+    /// Ends the pin of a run. Unknown runs are fine: releasing is safe to repeat.
+    pub fn release(&self, run_id: &str) -> Result<(), EnvError> {
+        let name = pin_name(run_id)?;
+        for key in self.keys() {
+            let pin = self.env_dir(&key).join("users").join(name);
+            match fs::remove_file(&pin) {
+                Ok(()) => self.touch(&key),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error).context("remove", &pin),
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the pins of all runs that are not in `alive`; for an agent that has just restarted and has asked its
+    /// shepherds, before it starts anything new. Returns how many were removed.
+    pub fn retain_pins(&self, alive: &HashSet<String>) -> Result<usize, EnvError> {
+        let mut removed = 0;
+        for key in self.keys() {
+            for run_id in self.pins(&key) {
+                if !alive.contains(&run_id) {
+                    let pin = self.env_dir(&key).join("users").join(run_id);
+                    fs::remove_file(&pin).context("remove", &pin)?;
+                    removed += 1;
+                }
+            }
+        }
+        Ok(removed)
+    }
+
+    fn build(
+        &self,
+        key: &Key,
+        build: &Build<'_>,
+        exclusive: Flock<File>,
+        log: &mut dyn FnMut(&[u8]),
+    ) -> Result<Lease, EnvError> {
+        let attempt = files::unique_name();
+        if let Err(error) = self.try_build(key, build, &attempt, log) {
+            self.discard(key);
+            if let EnvError::Build(error) = &error {
+                self.remember_failure(key, &Failure { attempt, error: error.clone() });
+            }
+            return Err(error);
+        }
+        let in_use = exclusive;
+        let lock = self.lock_path(key);
+        in_use.relock(FlockArg::LockShared).map_err(io::Error::from).context("lock", &lock)?;
+        // Between the two locks another job's collection may have taken it: possible, though it is the newest.
+        let Some(ready) = self.read_ready(key) else { return self.obtain(build.requirements, log, build.cancel) };
+        let lease = self.lease(key, &ready, in_use, true);
+        self.collect();
+        Ok(lease)
+    }
+
+    fn try_build(
+        &self,
+        key: &Key,
+        build: &Build<'_>,
+        attempt: &str,
+        log: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), EnvError> {
+        // An attempt that crashed, or lost its marker to a removal that crashed.
+        self.discard(key);
+        let env = self.env_dir(key);
+        let users = env.join("users");
+        fs::create_dir_all(&users).map_err(|error| build::system_error(&self.root, &error))?;
+        let venv = build.run(&env.join(attempt), log)?;
+        let ready = Ready { attempt: attempt.to_owned(), size_bytes: files::disk_usage(&venv), tool: build.tool() };
+        File::create(env.join("last_used")).map_err(|error| build::system_error(&self.root, &error))?;
+        let marker = serde_json::to_vec(&ready).expect("a marker is plain text and numbers");
+        files::write_atomically(&env.join("ready"), &marker)
+            .map_err(|error| build::system_error(&self.root, &error))?;
+        Ok(())
+    }
+
+    /// A lease if the environment is ready. `None` also while it is being removed.
+    fn ready(&self, key: &Key) -> Result<Option<Lease>, EnvError> {
+        // The marker is looked at before the lock, so that a missing environment leaves no lock file to clean up, and
+        // again under it.
+        if self.read_ready(key).is_none() {
+            return Ok(None);
+        }
+        let Some(in_use) = self.lock(key, FlockArg::LockSharedNonblock)? else { return Ok(None) };
+        let Some(ready) = self.read_ready(key) else { return Ok(None) };
+        self.touch(key);
+        Ok(Some(self.lease(key, &ready, in_use, false)))
+    }
+
+    fn lease(&self, key: &Key, ready: &Ready, in_use: Flock<File>, built: bool) -> Lease {
+        let env = self.env_dir(key);
+        let path = env.join(&ready.attempt).join("venv");
+        let bin_dir = path.join("bin");
+        let users = env.join("users");
+        Lease { python: bin_dir.join("python"), path, bin_dir, key: key.clone(), built, users, _in_use: in_use }
+    }
+
+    /// Takes the lock of `key`, or `None` when another holder is in the way.
+    pub(super) fn lock(&self, key: &Key, how: FlockArg) -> Result<Option<Flock<File>>, EnvError> {
+        let path = self.lock_path(key);
+        loop {
+            let file = File::options().create(true).append(true).open(&path).context("open", &path)?;
+            match Flock::lock(file, how) {
+                // Removed between opening and locking: a lock on it means nothing.
+                Ok(lock) if lock.metadata().is_ok_and(|metadata| metadata.nlink() == 0) => {}
+                Ok(lock) => return Ok(Some(lock)),
+                Err((_, nix::errno::Errno::EWOULDBLOCK)) => return Ok(None),
+                Err((_, errno)) => return Err(io::Error::from(errno)).context("lock", &path),
+            }
+        }
+    }
+
+    fn last_failure(&self, key: &Key) -> Option<Failure> {
+        // Half-written text is read as no failure, and looked at again.
+        serde_json::from_slice(&fs::read(self.lock_path(key)).ok()?).ok()
+    }
+
+    /// Written in place, because the file is the lock that we hold.
+    fn remember_failure(&self, key: &Key, failure: &Failure) {
+        let content = serde_json::to_vec(failure).expect("a failure is plain text and numbers");
+        if let Err(error) = fs::write(self.lock_path(key), content) {
+            // The jobs that wait will find out for themselves.
+            tracing::warn!(%key, %error, "cannot tell waiting jobs that the build failed");
+        }
+    }
+
+    pub(super) fn read_ready(&self, key: &Key) -> Option<Ready> {
+        serde_json::from_slice(&fs::read(self.env_dir(key).join("ready")).ok()?).ok()
+    }
+
+    fn touch(&self, key: &Key) {
+        let file = self.env_dir(key).join("last_used");
+        // Only the order of eviction rests on it.
+        let _ = File::options().write(true).open(file).and_then(|file| file.set_modified(SystemTime::now()));
+    }
+
+    pub(super) fn pins(&self, key: &Key) -> Vec<String> {
+        let users = fs::read_dir(self.env_dir(key).join("users"));
+        users.into_iter().flatten().flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect()
+    }
+
+    pub(super) fn keys(&self) -> Vec<Key> {
+        keys_in(&self.root.join("envs"))
+    }
+
+    pub(super) fn lock_keys(&self) -> Vec<Key> {
+        keys_in(&self.root.join("locks"))
+    }
+
+    pub(super) fn env_dir(&self, key: &Key) -> PathBuf {
+        self.root.join("envs").join(key.as_str())
+    }
+
+    pub(super) fn lock_path(&self, key: &Key) -> PathBuf {
+        self.root.join("locks").join(key.as_str())
+    }
+}
+
+fn keys_in(dir: &Path) -> Vec<Key> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.filter_map(|entry| Key::parse(entry.file_name().to_str()?)).collect()
+}
+
+/// A run id is a file name in a folder of ours, so it must not be a path.
+fn pin_name(run_id: &str) -> Result<&str, EnvError> {
+    let plain = !run_id.is_empty() && run_id.len() < 256 && !run_id.starts_with('.') && !run_id.contains(['/', '\0']);
+    if plain { Ok(run_id) } else { Err(EnvError::RunId(run_id.to_owned())) }
+}

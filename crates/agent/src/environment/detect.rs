@@ -1,0 +1,508 @@
+//! What a project asks for, read from the files people already have.
+//!
+//! The first of these that asks for anything wins:
+//!
+//! 1. inline metadata of the entry point (`# /// script`, PEP 723): the script speaks for itself;
+//! 2. `uv.lock` with its `pyproject.toml`: the most exact statement there is;
+//! 3. `requirements.txt`, with every file it includes: written for deployment, so it outranks
+//! 4. `[project] dependencies` of `pyproject.toml`, the loose requirements of a package.
+//!
+//! Requirements inside the folder (`-e .`, `./pkg`, `./wheels/x.whl`) make the content of what they name part of the
+//! fingerprint. They are installed as copies and never as editable: the environment outlives the job's folder, and the
+//! next job with the same content has another one.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use super::{EnvError, IoContext, files, one_line};
+
+/// Where the requirements were found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Inline metadata of the entry point.
+    Script,
+    /// `uv.lock` and `pyproject.toml`.
+    UvLock,
+    /// `requirements.txt` and the files it includes.
+    RequirementsTxt,
+    /// `[project] dependencies` of `pyproject.toml`.
+    Pyproject,
+}
+
+/// What one project asks for. Valid while the project folder stays as it is.
+#[derive(Clone, Debug)]
+pub struct Requirements {
+    kind: Kind,
+    project_dir: PathBuf,
+    plan: Plan,
+    fingerprint: blake3::Hash,
+}
+
+impl Requirements {
+    /// Where they were found.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// A hash of what is asked for, free of comments, whitespace, file names and the place of the folder.
+    pub fn fingerprint(&self) -> blake3::Hash {
+        self.fingerprint
+    }
+
+    pub(super) fn project_dir(&self) -> &Path {
+        &self.project_dir
+    }
+
+    pub(super) fn plan(&self) -> &Plan {
+        &self.plan
+    }
+}
+
+/// What the builder has to install.
+#[derive(Clone, Debug)]
+pub(super) enum Plan {
+    /// Lines of a requirements file.
+    List(List),
+    /// `pyproject.toml`, which uv reads itself, and its dependencies as lines, for pip.
+    Pyproject { list: List, whole_tree: bool },
+    /// `uv.lock` and `pyproject.toml`; with `whole_tree` they refer to more of the folder.
+    Lock { whole_tree: bool },
+}
+
+/// A requirements file with its includes resolved.
+#[derive(Clone, Debug, Default)]
+pub(super) struct List {
+    pub(super) requirements: Vec<Line>,
+    pub(super) constraints: Vec<Line>,
+}
+
+/// One normalised line.
+#[derive(Clone, Debug)]
+pub(super) enum Line {
+    /// Means the same everywhere.
+    Text(String),
+    /// Names something in the project: `before`, its absolute path, `after`.
+    Local { before: String, path: PathBuf, after: String },
+}
+
+/// Reads what the project in `project_dir` asks for; `Ok(None)` when it asks for nothing.
+///
+/// `entrypoint` is a path in the folder, whose inline metadata counts when it is a Python file.
+pub fn detect(project_dir: &Path, entrypoint: &str) -> Result<Option<Requirements>, EnvError> {
+    let root = project_dir.canonicalize().context("open", project_dir)?;
+    let project = Project { root };
+    if let Some(found) = script(&project, entrypoint)? {
+        return Ok(Some(found));
+    }
+    let pyproject =
+        project.read_optional("pyproject.toml")?.map(|text| parse_toml("pyproject.toml", &text)).transpose()?;
+    if let Some(table) = &pyproject
+        && let Some(lock) = project.read_optional("uv.lock")?
+    {
+        return uv_lock(&project, table, &lock).map(Some);
+    }
+    if let Some(text) = project.read_optional("requirements.txt")? {
+        let mut reader = RequirementsReader::new(&project);
+        reader.read_text(&text, "requirements.txt", false)?;
+        if let Some(found) = reader.finish(Kind::RequirementsTxt)? {
+            return Ok(Some(found));
+        }
+    }
+    pyproject.map_or(Ok(None), |table| pyproject_dependencies(&project, &table))
+}
+
+/// A project folder; nothing outside is read through it.
+struct Project {
+    root: PathBuf,
+}
+
+impl Project {
+    /// The text of a file that may be absent.
+    fn read_optional(&self, name: &str) -> Result<Option<String>, EnvError> {
+        let path = self.root.join(name);
+        match fs::symlink_metadata(&path) {
+            Ok(_) => self.read(&self.inside(&path, name, name)?, name).map(Some),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).context("read", &path),
+        }
+    }
+
+    fn read(&self, path: &Path, shown: &str) -> Result<String, EnvError> {
+        let bytes = fs::read(path).context("read", path)?;
+        String::from_utf8(bytes).map_err(|_| problem(shown, "is not UTF-8 text"))
+    }
+
+    /// The real path of `path`, which `file` refers to as `target`; an error if links or dots lead out of the folder.
+    fn inside(&self, path: &Path, file: &str, target: &str) -> Result<PathBuf, EnvError> {
+        let real = path.canonicalize().map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => problem(file, format!("refers to {target}, which does not exist")),
+            _ => EnvError::Io { action: "read", path: path.to_owned(), source: error },
+        })?;
+        if real.starts_with(&self.root) {
+            Ok(real)
+        } else {
+            Err(EnvError::OutsideProject { file: file.to_owned(), target: target.to_owned() })
+        }
+    }
+}
+
+fn script(project: &Project, entrypoint: &str) -> Result<Option<Requirements>, EnvError> {
+    let path = project.root.join(entrypoint);
+    let is_python = path.extension().is_some_and(|extension| extension == "py") && path.is_file();
+    // An entry point elsewhere on the node is a command, and none of the project's files.
+    let Some(real) = path.canonicalize().ok().filter(|real| is_python && real.starts_with(&project.root)) else {
+        return Ok(None);
+    };
+    // A script in another encoding is Python's business; it has no metadata that we could read.
+    let Ok(text) = String::from_utf8(fs::read(&real).context("read", &real)?) else { return Ok(None) };
+    let Some(metadata) = inline_metadata(&text) else { return Ok(None) };
+    let table = parse_toml(entrypoint, &metadata)?;
+    let mut reader = RequirementsReader::new(project);
+    for dependency in string_list(entrypoint, "dependencies", table.get("dependencies"))? {
+        reader.line(&dependency, entrypoint, &project.root, false)?;
+    }
+    reader.finish(Kind::Script)
+}
+
+/// The TOML between `# /// script` and `# ///`.
+fn inline_metadata(text: &str) -> Option<String> {
+    let mut lines = text.lines().skip_while(|line| line.trim_end() != "# /// script").skip(1);
+    let mut metadata = String::new();
+    loop {
+        // A block that is never closed is a comment.
+        let line = lines.next()?.trim_end();
+        if line == "# ///" {
+            return Some(metadata);
+        }
+        metadata.push_str(line.strip_prefix("# ").or_else(|| line.strip_prefix('#'))?);
+        metadata.push('\n');
+    }
+}
+
+fn uv_lock(project: &Project, pyproject: &toml::Table, lock: &str) -> Result<Requirements, EnvError> {
+    let locked = parse_toml("uv.lock", lock)?;
+    let whole_tree = names_local_paths(pyproject) || lock_has_local_sources(&locked);
+    let mut hasher = fingerprint_of(Kind::UvLock);
+    // Parsed and printed again, so that layout and comments do not count.
+    hash_field(&mut hasher, locked.to_string().as_bytes());
+    hash_field(&mut hasher, dependency_part(pyproject).as_bytes());
+    if whole_tree {
+        hash_path(&mut hasher, &project.root)?;
+    }
+    Ok(Requirements {
+        kind: Kind::UvLock,
+        project_dir: project.root.clone(),
+        plan: Plan::Lock { whole_tree },
+        fingerprint: hasher.finalize(),
+    })
+}
+
+/// Whether a lock refers to anything in the folder besides the project itself, which is not installed.
+fn lock_has_local_sources(lock: &toml::Table) -> bool {
+    let packages = lock.get("package").and_then(toml::Value::as_array);
+    packages.into_iter().flatten().filter_map(|package| package.get("source")?.as_table()).any(|source| {
+        source.iter().any(|(kind, at)| match kind.as_str() {
+            "editable" | "virtual" | "directory" | "path" => at.as_str() != Some("."),
+            "registry" => at.as_str().is_some_and(|registry| !registry.contains("://")),
+            _ => false,
+        })
+    })
+}
+
+fn pyproject_dependencies(project: &Project, pyproject: &toml::Table) -> Result<Option<Requirements>, EnvError> {
+    const FILE: &str = "pyproject.toml";
+    let Some(section) = pyproject.get("project").and_then(toml::Value::as_table) else { return Ok(None) };
+    if string_list(FILE, "dynamic", section.get("dynamic"))?.iter().any(|field| field == "dependencies") {
+        return Err(problem(
+            FILE,
+            "computes its dependencies (dynamic): list them in requirements.txt, or lock them with `uv lock`",
+        ));
+    }
+    let mut reader = RequirementsReader::new(project);
+    for dependency in string_list(FILE, "project.dependencies", section.get("dependencies"))? {
+        reader.line(&dependency, FILE, &project.root, false)?;
+    }
+    let Some(mut found) = reader.finish(Kind::Pyproject)? else { return Ok(None) };
+    let Plan::List(list) = found.plan else { unreachable!("a reader of lines makes a list") };
+    let has_local = list.requirements.iter().any(|line| matches!(line, Line::Local { .. }));
+    let whole_tree = has_local || names_local_paths(pyproject);
+    let mut hasher = fingerprint_of(Kind::Pyproject);
+    hash_field(&mut hasher, found.fingerprint.as_bytes());
+    hash_field(&mut hasher, dependency_part(pyproject).as_bytes());
+    if whole_tree {
+        hash_path(&mut hasher, &project.root)?;
+    }
+    found.fingerprint = hasher.finalize();
+    found.plan = Plan::Pyproject { list, whole_tree };
+    Ok(Some(found))
+}
+
+/// The parts of `pyproject.toml` that decide what is installed; editing the rest builds nothing anew.
+fn dependency_part(pyproject: &toml::Table) -> String {
+    const PROJECT: [&str; 4] = ["name", "requires-python", "dependencies", "optional-dependencies"];
+    let mut part = toml::Table::new();
+    if let Some(project) = pyproject.get("project").and_then(toml::Value::as_table) {
+        part.extend(PROJECT.iter().filter_map(|key| Some(((*key).to_owned(), project.get(*key)?.clone()))));
+    }
+    part.extend(pyproject.get("dependency-groups").map(|groups| ("dependency-groups".to_owned(), groups.clone())));
+    part.extend(uv_settings(pyproject).map(|uv| ("tool.uv".to_owned(), uv.clone())));
+    part.to_string()
+}
+
+fn uv_settings(pyproject: &toml::Table) -> Option<&toml::Value> {
+    pyproject.get("tool")?.get("uv")
+}
+
+/// Whether uv's settings lead to other parts of the folder: path and workspace sources, local wheel folders.
+fn names_local_paths(pyproject: &toml::Table) -> bool {
+    fn local(value: &toml::Value) -> bool {
+        match value {
+            toml::Value::String(text) => text.starts_with("./") || text.starts_with("../"),
+            toml::Value::Array(values) => values.iter().any(local),
+            toml::Value::Table(table) => {
+                table.iter().any(|(key, value)| key == "path" || key == "workspace" || local(value))
+            }
+            toml::Value::Integer(_) | toml::Value::Float(_) | toml::Value::Boolean(_) | toml::Value::Datetime(_) => {
+                false
+            }
+        }
+    }
+    uv_settings(pyproject).is_some_and(local)
+}
+
+/// Collects requirement lines from files and their includes.
+struct RequirementsReader<'a> {
+    project: &'a Project,
+    list: List,
+    hasher: blake3::Hasher,
+    /// Files already read, as requirements or as constraints: included again they add nothing, and cycles end.
+    seen: HashSet<(PathBuf, bool)>,
+}
+
+impl<'a> RequirementsReader<'a> {
+    fn new(project: &'a Project) -> Self {
+        Self { project, list: List::default(), hasher: blake3::Hasher::new(), seen: HashSet::new() }
+    }
+
+    /// `None` when nothing is required; constraints alone require nothing.
+    fn finish(self, kind: Kind) -> Result<Option<Requirements>, EnvError> {
+        if self.list.requirements.is_empty() {
+            return Ok(None);
+        }
+        let mut hasher = fingerprint_of(Kind::RequirementsTxt);
+        hash_field(&mut hasher, self.hasher.finalize().as_bytes());
+        for (tag, lines) in [("requirement", &self.list.requirements), ("constraint", &self.list.constraints)] {
+            for line in lines {
+                hash_field(&mut hasher, tag.as_bytes());
+                hash_line(&mut hasher, line)?;
+            }
+        }
+        Ok(Some(Requirements {
+            kind,
+            project_dir: self.project.root.clone(),
+            plan: Plan::List(self.list),
+            fingerprint: hasher.finalize(),
+        }))
+    }
+
+    fn read_text(&mut self, text: &str, shown: &str, constraint: bool) -> Result<(), EnvError> {
+        let dir = self.project.root.join(shown).parent().map_or_else(|| self.project.root.clone(), Path::to_owned);
+        for line in logical_lines(text) {
+            self.line(&line, shown, &dir, constraint)?;
+        }
+        Ok(())
+    }
+
+    /// Takes one line of the file `shown`, which lies in `dir`.
+    fn line(&mut self, line: &str, shown: &str, dir: &Path, constraint: bool) -> Result<(), EnvError> {
+        self.note_variables(line);
+        if let Some(target) = option(line, "-r", "--requirement") {
+            return self.include(target, shown, dir, constraint);
+        }
+        if let Some(target) = option(line, "-c", "--constraint") {
+            return self.include(target, shown, dir, true);
+        }
+        let line = self.requirement(line, shown, dir)?;
+        if constraint { &mut self.list.constraints } else { &mut self.list.requirements }.push(line);
+        Ok(())
+    }
+
+    fn include(&mut self, target: &str, shown: &str, dir: &Path, constraint: bool) -> Result<(), EnvError> {
+        if target.contains("://") {
+            let option = if constraint { "-c" } else { "-r" };
+            self.list.requirements.push(Line::Text(format!("{option} {target}")));
+            return Ok(());
+        }
+        let path = self.project.inside(&dir.join(target), shown, target)?;
+        if !self.seen.insert((path.clone(), constraint)) {
+            return Ok(());
+        }
+        let name = path.strip_prefix(&self.project.root).unwrap_or(&path).to_string_lossy().into_owned();
+        let text = self.project.read(&path, &name)?;
+        self.read_text(&text, &name, constraint)
+    }
+
+    fn requirement(&mut self, line: &str, shown: &str, dir: &Path) -> Result<Line, EnvError> {
+        if let Some(target) = option(line, "-f", "--find-links") {
+            return if target.contains("://") || target.starts_with('/') {
+                Ok(Line::Text(line.to_owned()))
+            } else {
+                self.local("--find-links ", target, "", shown, dir)
+            };
+        }
+        let editable = option(line, "-e", "--editable");
+        let (before, rest) = match line.split_once(" @ ") {
+            Some((name, target)) if target.starts_with('.') => (format!("{name} @ file://"), target),
+            _ => (String::new(), editable.unwrap_or(line)),
+        };
+        if !names_a_path(rest, editable.is_some() || !before.is_empty()) {
+            self.note_outside_file(rest);
+            return Ok(Line::Text(line.to_owned()));
+        }
+        let (path, after) = split_path(rest);
+        if path.starts_with('/') {
+            self.note_outside_file(path);
+            return Ok(Line::Text(line.to_owned()));
+        }
+        self.local(&before, path, after, shown, dir)
+    }
+
+    /// pip looks from where it is started, which is the project; some people mean the file's own folder.
+    fn local(&self, before: &str, target: &str, after: &str, shown: &str, dir: &Path) -> Result<Line, EnvError> {
+        let from_root = self.project.root.join(target);
+        let path = if from_root.exists() { from_root } else { dir.join(target) };
+        let path = self.project.inside(&path, shown, target)?;
+        Ok(Line::Local { before: before.to_owned(), path, after: after.to_owned() })
+    }
+
+    /// pip replaces `${NAME}` from the environment, so the value belongs to the fingerprint.
+    fn note_variables(&mut self, line: &str) {
+        for part in line.split("${").skip(1) {
+            if let Some((name, _)) = part.split_once('}') {
+                let value = std::env::var_os(name).unwrap_or_default();
+                hash_field(&mut self.hasher, name.as_bytes());
+                hash_field(&mut self.hasher, value.as_encoded_bytes());
+            }
+        }
+    }
+
+    /// A file of the node (a wheel on a shared disk, say) counts by size and time: it may be replaced in place.
+    fn note_outside_file(&mut self, line: &str) {
+        let path = line.split_once("file://").map_or(line, |(_, path)| path);
+        if path.starts_with('/')
+            && let Ok(metadata) = fs::metadata(split_path(path).0)
+        {
+            let stamp = format!("{}:{}:{}", metadata.len(), metadata.mtime(), metadata.mtime_nsec());
+            hash_field(&mut self.hasher, stamp.as_bytes());
+        }
+    }
+}
+
+/// Lines with continuations joined, comments and needless whitespace removed, empty ones left out.
+fn logical_lines(text: &str) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut current = String::new();
+    for line in text.trim_start_matches('\u{feff}').lines() {
+        let line = without_comment(line);
+        match line.strip_suffix('\\') {
+            Some(continued) => current.push_str(continued),
+            None => {
+                current.push_str(line);
+                lines.push(std::mem::take(&mut current));
+            }
+        }
+    }
+    lines.push(current);
+    let normalised = lines.iter().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+    normalised.filter(|line| !line.is_empty()).collect()
+}
+
+/// A comment starts at a `#` that starts the line or follows a space; others belong to URLs.
+fn without_comment(line: &str) -> &str {
+    let is_comment = |at: &usize| *at == 0 || line[..*at].ends_with(char::is_whitespace);
+    let end = line.match_indices('#').map(|(at, _)| at).find(is_comment);
+    line[..end.unwrap_or(line.len())].trim_end()
+}
+
+/// The value of an option line: `-r x`, `-rx`, `--requirement x`, `--requirement=x`.
+fn option<'a>(line: &'a str, short: &str, long: &str) -> Option<&'a str> {
+    let value = match line.strip_prefix(long) {
+        Some(rest) => rest.strip_prefix(['=', ' '])?,
+        None => line.strip_prefix(short)?,
+    };
+    Some(value.trim())
+}
+
+/// Whether a requirement is a path, by pip's own rule: it has a separator, or starts with a dot, or is an archive.
+fn names_a_path(requirement: &str, surely_a_target: bool) -> bool {
+    if requirement.starts_with('-') || requirement.contains("://") || (!surely_a_target && requirement.contains(" @ "))
+    {
+        return false;
+    }
+    let (path, _) = split_path(requirement);
+    let archive = [".whl", ".tar.gz", ".zip", ".tar.bz2"].iter().any(|suffix| path.ends_with(suffix));
+    surely_a_target || path.starts_with('.') || path.contains('/') || archive
+}
+
+/// Splits `./pkg[extra] ; marker` behind the path.
+fn split_path(requirement: &str) -> (&str, &str) {
+    let end = requirement.find(['[', ';', ' ']).unwrap_or(requirement.len());
+    requirement.split_at(end)
+}
+
+fn hash_line(hasher: &mut blake3::Hasher, line: &Line) -> Result<(), EnvError> {
+    match line {
+        Line::Text(text) => hash_field(hasher, text.as_bytes()),
+        Line::Local { before, path, after } => {
+            hash_field(hasher, before.as_bytes());
+            // The name of a wheel says what it is; the name of a folder says nothing.
+            hash_field(hasher, path.file_name().filter(|_| path.is_file()).unwrap_or_default().as_encoded_bytes());
+            hash_field(hasher, after.as_bytes());
+            hash_path(hasher, path)?;
+        }
+    }
+    Ok(())
+}
+
+fn hash_path(hasher: &mut blake3::Hasher, path: &Path) -> Result<(), EnvError> {
+    let mut tree = blake3::Hasher::new();
+    files::hash_tree(path, &mut tree).context("read", path)?;
+    hash_field(hasher, tree.finalize().as_bytes());
+    Ok(())
+}
+
+fn hash_field(hasher: &mut blake3::Hasher, field: &[u8]) {
+    hasher.update(&(field.len() as u64).to_le_bytes());
+    hasher.update(field);
+}
+
+/// A hasher for one way of installing; lists are installed alike wherever they were found.
+fn fingerprint_of(kind: Kind) -> blake3::Hasher {
+    let mut hasher = blake3::Hasher::new();
+    hash_field(
+        &mut hasher,
+        match kind {
+            Kind::Script | Kind::RequirementsTxt => b"list",
+            Kind::UvLock => b"uv.lock",
+            Kind::Pyproject => b"pyproject",
+        },
+    );
+    hasher
+}
+
+fn parse_toml(file: &str, text: &str) -> Result<toml::Table, EnvError> {
+    text.parse().map_err(|error: toml::de::Error| problem(file, one_line(&error)))
+}
+
+fn string_list(file: &str, field: &str, value: Option<&toml::Value>) -> Result<Vec<String>, EnvError> {
+    let Some(value) = value else { return Ok(Vec::new()) };
+    let strings = value.as_array().and_then(|list| list.iter().map(|item| item.as_str().map(str::to_owned)).collect());
+    strings.ok_or_else(|| problem(file, format!("{field} is not a list of strings")))
+}
+
+fn problem(file: &str, problem: impl Into<String>) -> EnvError {
+    EnvError::Project { file: file.to_owned(), problem: problem.into() }
+}

@@ -1,0 +1,134 @@
+//! How an entry point is started: with which program, and with what in its environment.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+use super::tools::{is_executable, which};
+use super::{EnvError, IoContext, Lease};
+
+/// A command ready to start in the project folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EntryCommand {
+    /// Program and arguments; the program is an absolute path.
+    pub argv: Vec<String>,
+    /// Variables to set on top of the job's own, among them the complete `PATH`.
+    pub env: Vec<(String, String)>,
+}
+
+/// Says how to start `entrypoint` of the project in `project_dir` with `args`, in the environment of `lease` if there is
+/// one. `search_path` is the `PATH` that the job would have without an environment; it is also where commands are found.
+///
+/// A `.py` or `.pyz` file, or a folder with a `__main__.py`, is run by Python, unbuffered so that its output can be
+/// followed. A file with the executable bit is run itself, by its absolute path. A `.sh` file without that bit is run by the shell that its
+/// first line names, or bash, or sh. Anything that is not in the folder and is a plain name is a command: from the
+/// environment first, then from `search_path`.
+pub fn entry_command(
+    project_dir: &Path,
+    entrypoint: &str,
+    args: &[String],
+    lease: Option<&Lease>,
+    search_path: &OsStr,
+) -> Result<EntryCommand, EnvError> {
+    let path = job_path(lease, search_path)?;
+    let mut argv = program(project_dir, entrypoint, lease, OsStr::new(&path))?;
+    argv.extend(args.iter().cloned());
+    let mut env = vec![("PYTHONUNBUFFERED".to_owned(), "1".to_owned()), ("PATH".to_owned(), path)];
+    if let Some(lease) = lease {
+        env.push(("VIRTUAL_ENV".to_owned(), text(&lease.path)?));
+    }
+    Ok(EntryCommand { argv, env })
+}
+
+fn program(dir: &Path, entry: &str, lease: Option<&Lease>, path: &OsStr) -> Result<Vec<String>, EnvError> {
+    let file = dir.join(entry);
+    let allowed = !entry.is_empty() && (stays_inside(entry) || Path::new(entry).is_absolute());
+    if allowed && is_python(&file) {
+        return Ok(vec![python(lease, path)?, not_an_option(entry)]);
+    }
+    if allowed && file.is_file() {
+        return file_program(&file, entry, path);
+    }
+    if !entry.contains('/')
+        && let Some(command) = which(entry, path)
+    {
+        return Ok(vec![text(&command)?]);
+    }
+    Err(EnvError::NoEntry { entry: entry.to_owned(), candidates: python_files(dir) })
+}
+
+/// A file that is no Python program: started itself if allowed, by a shell if it is plainly meant for one.
+fn file_program(file: &Path, entry: &str, path: &OsStr) -> Result<Vec<String>, EnvError> {
+    let file_text = text(file)?;
+    if is_executable(file) {
+        return Ok(vec![file_text]);
+    }
+    if file.extension().is_none_or(|extension| extension != "sh") {
+        return Err(EnvError::NotExecutable { entry: entry.to_owned() });
+    }
+    let start = fs::read(file).context("read", file)?;
+    let mut argv = shebang(&start).unwrap_or_default();
+    if argv.is_empty() {
+        let shell = which("bash", path).or_else(|| which("sh", path)).unwrap_or_else(|| PathBuf::from("/bin/sh"));
+        argv.push(text(&shell)?);
+    }
+    argv.push(file_text);
+    Ok(argv)
+}
+
+/// The interpreter of a script's first line, and its one argument, if the kernel would find it.
+fn shebang(content: &[u8]) -> Option<Vec<String>> {
+    let line = content.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
+    let line = std::str::from_utf8(line).ok()?.trim();
+    let (program, argument) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+    let words = [program, argument.trim()].into_iter().filter(|word| !word.is_empty()).map(str::to_owned).collect();
+    is_executable(Path::new(program)).then_some(words)
+}
+
+fn python(lease: Option<&Lease>, path: &OsStr) -> Result<String, EnvError> {
+    if let Some(lease) = lease {
+        return text(&lease.python);
+    }
+    let found = which("python3", path).or_else(|| which("python", path));
+    text(&found.ok_or_else(|| EnvError::NoPython { searched: path.to_string_lossy().into_owned() })?)
+}
+
+fn job_path(lease: Option<&Lease>, search_path: &OsStr) -> Result<String, EnvError> {
+    let rest = search_path.to_str().ok_or_else(|| EnvError::NotUtf8(search_path.into()))?;
+    Ok(match lease {
+        Some(lease) if rest.is_empty() => text(&lease.bin_dir)?,
+        Some(lease) => format!("{}:{rest}", text(&lease.bin_dir)?),
+        None => rest.to_owned(),
+    })
+}
+
+fn is_python(file: &Path) -> bool {
+    let by_name = file.extension().is_some_and(|extension| extension == "py" || extension == "pyz");
+    (by_name && file.is_file()) || file.join("__main__.py").is_file()
+}
+
+fn stays_inside(entry: &str) -> bool {
+    Path::new(entry).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
+}
+
+/// A file called `-x.py` must not be read as an option of the interpreter.
+fn not_an_option(entry: &str) -> String {
+    if entry.starts_with('-') { format!("./{entry}") } else { entry.to_owned() }
+}
+
+fn python_files(dir: &Path) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(dir)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|name| name.ends_with(".py"))
+        .collect();
+    names.sort();
+    names.truncate(5);
+    names
+}
+
+fn text(path: &Path) -> Result<String, EnvError> {
+    path.to_str().map(str::to_owned).ok_or_else(|| EnvError::NotUtf8(path.to_owned()))
+}

@@ -1,0 +1,122 @@
+//! Folder trees as the environment cache needs them: hashed, copied, measured, handed to another user.
+
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown};
+use std::path::{Path, PathBuf};
+
+/// Folders that no build depends on: version control, caches and environments of the user's own machine.
+const IGNORED: [&str; 5] = [".git", ".hg", ".venv", "__pycache__", ".mypy_cache"];
+
+/// Feeds names, executable bits and contents of everything below `path` (a file or a folder) to `hasher`.
+pub(super) fn hash_tree(path: &Path, hasher: &mut blake3::Hasher) -> io::Result<()> {
+    for (name, entry) in tree(path)? {
+        let metadata = fs::symlink_metadata(&entry)?;
+        hasher.update(name.as_os_str().as_encoded_bytes());
+        hasher.update(&[0]);
+        if metadata.is_symlink() {
+            hasher.update(b"link");
+            hasher.update(fs::read_link(&entry)?.as_os_str().as_encoded_bytes());
+        } else if metadata.is_file() {
+            hasher.update(if metadata.permissions().mode() & 0o111 == 0 { b"file" } else { b"exec" });
+            hasher.update(&metadata.len().to_le_bytes());
+            hasher.update_reader(fs::File::open(&entry)?)?;
+        }
+    }
+    Ok(())
+}
+
+/// Copies everything below `from` (a file or a folder) to `to`, which must not exist. Links stay links.
+pub(super) fn copy_tree(from: &Path, to: &Path) -> io::Result<()> {
+    for (name, entry) in tree(from)? {
+        let target = if name.as_os_str().is_empty() { to.to_owned() } else { to.join(&name) };
+        let metadata = fs::symlink_metadata(&entry)?;
+        if metadata.is_dir() {
+            fs::create_dir_all(&target)?;
+        } else if metadata.is_symlink() {
+            std::os::unix::fs::symlink(fs::read_link(&entry)?, &target)?;
+        } else if metadata.is_file() {
+            fs::copy(&entry, &target)?;
+        }
+    }
+    Ok(())
+}
+
+/// The bytes that everything below `path` occupies on disk. What vanishes meanwhile counts as nothing.
+pub(super) fn disk_usage(path: &Path) -> u64 {
+    measure(path, |_| true)
+}
+
+/// Like [`disk_usage`], without the files that also have a name elsewhere: deleting those frees nothing.
+pub(super) fn unshared_disk_usage(path: &Path) -> u64 {
+    measure(path, |metadata| metadata.is_dir() || metadata.nlink() == 1)
+}
+
+fn measure(path: &Path, counts: impl Fn(&fs::Metadata) -> bool) -> u64 {
+    let mut bytes = 0;
+    let mut pending = vec![path.to_owned()];
+    while let Some(path) = pending.pop() {
+        let Ok(metadata) = fs::symlink_metadata(&path) else { continue };
+        if counts(&metadata) {
+            bytes += metadata.blocks() * 512;
+        }
+        if metadata.is_dir() {
+            pending.extend(fs::read_dir(&path).into_iter().flatten().flatten().map(|entry| entry.path()));
+        }
+    }
+    bytes
+}
+
+/// Gives everything below `path` to a user.
+pub(super) fn chown_tree(path: &Path, uid: u32, gid: u32) -> io::Result<()> {
+    lchown(path, Some(uid), Some(gid))?;
+    if fs::symlink_metadata(path)?.is_dir() {
+        for entry in fs::read_dir(path)? {
+            chown_tree(&entry?.path(), uid, gid)?;
+        }
+    }
+    Ok(())
+}
+
+/// Replaces `path` by `content` such that after a crash it holds the old content or the new, and never half.
+pub(super) fn write_atomically(path: &Path, content: &[u8]) -> io::Result<()> {
+    let parent = path.parent().expect("the cache writes files inside folders only");
+    let temporary = parent.join(format!(".{}", unique_name()));
+    let written = fs::File::create(&temporary)
+        .and_then(|mut file| file.write_all(content).and_then(|()| file.sync_all()))
+        .and_then(|()| fs::rename(&temporary, path))
+        .and_then(|()| fs::File::open(parent)?.sync_all());
+    if written.is_err() {
+        // It may never have existed; the error that matters is the first one.
+        let _ = fs::remove_file(&temporary);
+    }
+    written
+}
+
+/// A short name that no other thread, process or earlier life of this machine uses in the same folder.
+pub(super) fn unique_name() -> String {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static COUNTER: AtomicU32 = AtomicU32::new(0);
+    let nanos =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+    format!("{nanos:x}-{:x}-{:x}", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Everything below `root` with its path relative to it, parents first, in an order that depends on names only.
+fn tree(root: &Path) -> io::Result<Vec<(PathBuf, PathBuf)>> {
+    let mut found = Vec::new();
+    let mut pending = vec![(PathBuf::new(), root.to_owned())];
+    while let Some((name, path)) = pending.pop() {
+        if fs::symlink_metadata(&path)?.is_dir() {
+            for entry in fs::read_dir(&path)? {
+                let entry = entry?;
+                if !IGNORED.iter().any(|ignored| entry.file_name() == *ignored) {
+                    pending.push((name.join(entry.file_name()), entry.path()));
+                }
+            }
+        }
+        found.push((name, path));
+    }
+    found.sort();
+    Ok(found)
+}

@@ -1,0 +1,223 @@
+//! Python environments: from a laid-out project folder to a cached environment on this node.
+//!
+//! [`detect`] reads what a project asks for, [`Cache::obtain`] answers with an environment that holds exactly that, and
+//! [`entry_command`] says how the entry point is started with it. An environment is named by a hash of its *content*
+//! (what is asked for, which interpreter, which tool, which package index), never by file name or time, so the same
+//! question always finds the same environment and a changed one never finds a stale one. A ready environment costs a
+//! few file reads and no process; a missing one is built once, however many jobs ask at the same moment.
+//!
+//! Everything here blocks and is meant for a blocking thread. State is files and kernel locks only, so several threads,
+//! several agents and a restarted agent all agree without talking:
+//!
+//! ```text
+//! <root>/tools.json                 what the interpreters and uv answered about themselves
+//! <root>/locks/<key>                shared lock: in use; exclusive lock: being built or removed; text: last failure
+//! <root>/envs/<key>/ready           written last; an environment without it does not exist
+//! <root>/envs/<key>/last_used       its modification time orders eviction
+//! <root>/envs/<key>/users/<run>     pins: runs that outlive the agent and its locks
+//! <root>/envs/<key>/<attempt>/venv  the environment, built in place because environments cannot be moved
+//! <root>/downloads/{uv,pip}         the tools' own caches, on the same filesystem so that uv can hard-link
+//! ```
+//!
+//! Deliberately absent: conda, Poetry and Pipenv files, choosing or downloading another Python version, installing the
+//! project itself (a job runs in its folder), and cache roots on network filesystems, whose locks cannot be trusted.
+
+mod build;
+mod cache;
+mod collect;
+mod detect;
+mod entry;
+mod files;
+mod key;
+mod tools;
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+pub use cache::{Cache, Lease, RunAs, Settings};
+pub use collect::{Collected, EnvironmentInfo};
+pub use detect::{Kind, Requirements, detect};
+pub use entry::{EntryCommand, entry_command};
+pub use key::Key;
+
+/// Why there is no environment, or no way to start the entry point. [`EnvError::hint`] says what to do about it.
+#[derive(Debug, thiserror::Error)]
+pub enum EnvError {
+    /// A file operation of the cache or on the project failed.
+    #[error("cannot {action} {}", path.display())]
+    Io {
+        /// What was tried, as a verb.
+        action: &'static str,
+        /// On which path.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A project file does not say what it should.
+    #[error("{file}: {problem}")]
+    Project {
+        /// The file, relative to the project folder.
+        file: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A project file refers to something that does not travel with the project.
+    #[error("{file} refers to {target}, which is outside the project folder")]
+    OutsideProject {
+        /// The file, relative to the project folder.
+        file: String,
+        /// What it refers to, as written.
+        target: String,
+    },
+    /// No Python interpreter was found.
+    #[error("no python3 on this node (looked in {searched})")]
+    NoPython {
+        /// The search path, or the configured interpreter.
+        searched: String,
+    },
+    /// An interpreter or uv is there but does not work.
+    #[error("{} does not work: {problem}", program.display())]
+    BrokenTool {
+        /// The program.
+        program: PathBuf,
+        /// Its own words, or the system's.
+        problem: String,
+    },
+    /// The project is locked by uv and the node has no uv.
+    #[error("the project has a uv.lock, and there is no uv on this node to install it")]
+    UvNeeded,
+    /// The build failed, here or in the job that was building the same environment.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// The caller's cancel flag was raised.
+    #[error("cancelled while preparing the environment")]
+    Cancelled,
+    /// A run id that cannot name a pin.
+    #[error("run id {0:?} is not a plain file name")]
+    RunId(String),
+    /// The entry point is neither in the project nor a command.
+    #[error("entry point {entry} is neither a file in the project folder nor a command on this node")]
+    NoEntry {
+        /// The entry point as given.
+        entry: String,
+        /// Python files of the folder that may have been meant.
+        candidates: Vec<String>,
+    },
+    /// The entry point is a file that cannot be executed.
+    #[error("entry point {entry} is not executable")]
+    NotExecutable {
+        /// The entry point as given.
+        entry: String,
+    },
+    /// A path that cannot be passed on as text.
+    #[error("path {} is not valid UTF-8", .0.display())]
+    NotUtf8(PathBuf),
+}
+
+/// Why a build failed: kept as text, because the jobs that waited for it get the same answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum BuildError {
+    /// A command of the build ended badly.
+    #[error("building the environment failed: {command} {status}\n{output}")]
+    Failed {
+        /// The tool and its verb, such as `uv pip install`.
+        command: String,
+        /// How it ended, such as `exited with 1`.
+        status: String,
+        /// The last lines of its output.
+        output: String,
+    },
+    /// The filesystem of the cache is full.
+    #[error("no space left for environments in {} ({} MiB free)", path.display(), free_bytes / (1024 * 1024))]
+    DiskFull {
+        /// The cache root.
+        path: PathBuf,
+        /// What the filesystem had free right after the failure.
+        free_bytes: u64,
+    },
+    /// The interpreter cannot make environments.
+    #[error("{} cannot create environments: its venv or ensurepip module is missing", python.display())]
+    VenvMissing {
+        /// The interpreter.
+        python: PathBuf,
+        /// The Debian package that has the modules, such as `python3.11-venv`.
+        package: String,
+    },
+    /// The build took longer than the configured time.
+    #[error("building the environment took longer than {limit_secs} s\n{output}")]
+    TimedOut {
+        /// The configured limit.
+        limit_secs: u64,
+        /// The last lines of the build's output.
+        output: String,
+    },
+    /// Anything else the system refused while building.
+    #[error("building the environment failed: {0}")]
+    System(String),
+}
+
+impl EnvError {
+    /// What the user or the node's operator can do, if anything is known to help.
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Self::OutsideProject { .. } => "only the project folder is copied to the node: move the file into it".into(),
+            Self::NoPython { .. } => "install Python 3 on this node (Debian, Ubuntu: apt install python3)".into(),
+            Self::UvNeeded => {
+                "install uv on the node, or replace uv.lock by `uv export --format requirements-txt -o requirements.txt`".into()
+            }
+            Self::Build(BuildError::VenvMissing { package, .. }) => {
+                format!("install uv on this node, or the missing modules (Debian, Ubuntu: apt install {package})")
+            }
+            Self::Build(BuildError::DiskFull { path, .. }) => {
+                format!("free some space on the filesystem of {}, or lower the cap of the cache", path.display())
+            }
+            Self::NotExecutable { entry } => format!("chmod +x {entry}"),
+            Self::NoEntry { candidates, .. } if !candidates.is_empty() => {
+                format!("the folder has {}", candidates.join(", "))
+            }
+            Self::Io { .. }
+            | Self::Project { .. }
+            | Self::BrokenTool { .. }
+            | Self::Build(BuildError::Failed { .. } | BuildError::TimedOut { .. } | BuildError::System(_))
+            | Self::Cancelled
+            | Self::RunId(_)
+            | Self::NoEntry { .. }
+            | Self::NotUtf8(_) => return None,
+        };
+        Some(hint)
+    }
+}
+
+/// Adds what was tried, and on what, to an I/O error.
+trait IoContext<T> {
+    fn context(self, action: &'static str, path: &Path) -> Result<T, EnvError>;
+}
+
+impl<T> IoContext<T> for io::Result<T> {
+    fn context(self, action: &'static str, path: &Path) -> Result<T, EnvError> {
+        self.map_err(|source| EnvError::Io { action, path: path.to_owned(), source })
+    }
+}
+
+/// The part of `error` and its causes that fits on one line.
+fn one_line(error: &dyn std::error::Error) -> String {
+    struct Chain<'a>(&'a dyn std::error::Error);
+    impl fmt::Display for Chain<'_> {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "{}", self.0)?;
+            let mut cause = self.0.source();
+            while let Some(error) = cause {
+                write!(f, ": {error}")?;
+                cause = error.source();
+            }
+            Ok(())
+        }
+    }
+    Chain(error).to_string()
+}
+
+#[cfg(test)]
+mod tests;

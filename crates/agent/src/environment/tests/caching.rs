@@ -1,0 +1,401 @@
+//! Building once, sharing, failing, crashing, evicting.
+
+use std::collections::HashSet;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::super::{BuildError, Cache, EnvError, Settings};
+use super::{GIB, Place, import, obtain, obtain_logged, real_python, real_uv, wait_until, write_program};
+
+const SIX: &[(&str, &str)] = &[("requirements.txt", "six==1.17.0\n")];
+const MISSING: &[(&str, &str)] = &[("requirements.txt", "no-such-package-xyz-123\n")];
+
+#[test]
+fn uv_builds_once_and_then_it_is_there() {
+    let place = Place::with(SIX);
+    let cache = place.uv_cache();
+    let (lease, log) = obtain_logged(&cache, &place.detect());
+    let first = lease.expect("six can be installed");
+    assert!(first.built && log.contains("building the environment with uv") && log.contains("six==1.17.0"), "{log}");
+    let file = import(&first, "six").expect("six is installed");
+    assert!(Path::new(&file).starts_with(&first.path), "{file}");
+    warm(&place, &cache, "uv");
+    assert_eq!(place.uv_installs(), 1);
+}
+
+#[test]
+fn pip_builds_once_and_then_it_is_there() {
+    let place = Place::with(SIX);
+    let cache = place.pip_cache();
+    let (lease, log) = obtain_logged(&cache, &place.detect());
+    let first = lease.expect("six can be installed");
+    assert!(first.built && log.contains("building the environment with pip") && log.contains("six-1.17.0"), "{log}");
+    assert!(import(&first, "six").is_some());
+    warm(&place, &cache, "pip");
+}
+
+/// The second obtain, best of some: a busy machine may delay any single one.
+fn warm(place: &Place, cache: &Cache, tool: &str) {
+    let requirements = place.detect();
+    let mut times: Vec<Duration> = (0..50)
+        .map(|_| {
+            let started = Instant::now();
+            let lease = obtain(cache, &requirements).expect("it is there");
+            assert!(!lease.built);
+            started.elapsed()
+        })
+        .collect();
+    times.sort();
+    assert!(times[0] < Duration::from_millis(1), "{tool}: fastest warm obtain took {:?}", times[0]);
+}
+
+/// A process that knows nothing yet, with no `PATH`, obtains a ready environment and has had no child.
+#[test]
+fn a_restarted_agent_starts_no_process_for_a_ready_environment() {
+    let place = Place::with(SIX);
+    symlink(real_python(), place.path("python")).expect("ours");
+    symlink(real_uv(), place.path("bin/uv")).expect("ours");
+    let cache = Cache::with_settings(&place.root(), place.settings(true)).expect("a new cache opens");
+    assert!(obtain(&cache, &place.detect()).expect("six can be installed").built);
+    let status = place.helper("warm").wait().expect("it was started");
+    let said = fs::read_to_string(place.path("warm")).unwrap_or_default();
+    assert!(status.success() && said.starts_with("built=false children=0 "), "{said}");
+}
+
+#[test]
+fn fifty_jobs_at_once_build_once() {
+    let place = Place::with(SIX);
+    let cache = place.uv_cache();
+    let requirements = place.detect();
+    let together = Barrier::new(50);
+    let results: Vec<(bool, String)> = thread::scope(|scope| {
+        let job = || {
+            together.wait();
+            let (lease, log) = obtain_logged(&cache, &requirements);
+            (lease.expect("six can be installed").built, log)
+        };
+        let jobs: Vec<_> = (0..50).map(|_| scope.spawn(job)).collect();
+        jobs.into_iter().map(|job| job.join().expect("no job panics")).collect()
+    });
+    assert_eq!(results.iter().filter(|(built, _)| *built).count(), 1);
+    assert_eq!(place.uv_installs(), 1);
+    let waited = results.iter().filter(|(_, log)| log.contains("waiting for another job to build this environment"));
+    assert!(waited.count() > 0, "the others said that they wait");
+}
+
+#[test]
+fn two_processes_build_once() {
+    let place = Place::with(SIX);
+    symlink(real_python(), place.path("python")).expect("ours");
+    place.uv_settings();
+    let mut processes = [place.helper("a"), place.helper("b")];
+    for process in &mut processes {
+        assert!(process.wait().expect("it was started").success());
+    }
+    let said = ["a", "b"].map(|name| fs::read_to_string(place.path(name)).expect("it has finished"));
+    assert_eq!(said.iter().filter(|said| said.contains("built=true")).count(), 1, "{said:?}");
+    assert_eq!(place.uv_installs(), 1);
+}
+
+#[test]
+fn the_key_follows_content_interpreter_tool_and_index() {
+    let place = Place::with(SIX);
+    let (uv, pip) = (place.uv_settings(), place.pip_settings());
+    let key = |settings: &Settings| {
+        let cache = Cache::with_settings(&place.root(), settings.clone()).expect("the cache opens");
+        cache.key(&place.detect()).expect("the tools work")
+    };
+    let base = key(&uv);
+    assert_eq!(base, key(&uv));
+    assert_ne!(base, key(&pip));
+    let indexed = Settings { variables: vec![("UV_INDEX_URL".into(), "https://example.org".into())], ..uv.clone() };
+    assert_ne!(base, key(&indexed));
+    let other_python = place.path("bin/other-python");
+    write_program(&other_python, "#!/bin/sh\nprintf '/opt/python\\n3.99\\n/opt/python|3.99.0|cpython-399\\n'\n");
+    assert_ne!(base, key(&Settings { python: Some(other_python), ..uv.clone() }));
+    place.write(&[("requirements.txt", "six==1.16.0\n")]);
+    assert_ne!(base, key(&uv));
+}
+
+#[test]
+fn a_failing_build_gives_the_tools_own_words_and_leaves_nothing() {
+    let place = Place::with(MISSING);
+    for (cache, verb, words) in [
+        (place.uv_cache(), "uv pip install", "no-such-package-xyz-123 was not found"),
+        (place.pip_cache(), "pip install", "No matching distribution found for no-such-package-xyz-123"),
+    ] {
+        let error = obtain(&cache, &place.detect()).expect_err("there is no such package");
+        let EnvError::Build(BuildError::Failed { command, output, .. }) = &error else { panic!("{error}") };
+        assert_eq!(command, verb);
+        assert!(output.contains(words), "{output}");
+        assert_eq!(place.environments_on_disk(), 0);
+    }
+}
+
+#[test]
+fn jobs_that_waited_share_the_failure_and_later_ones_try_again() {
+    let place = Place::with(MISSING);
+    let cache = place.uv_cache();
+    let requirements = place.detect();
+    fs::write(place.path("stall"), "").expect("ours");
+    let waiting = AtomicUsize::new(0);
+    let builders = thread::scope(|scope| {
+        let job = || {
+            let mut note = |bytes: &[u8]| {
+                if bytes.starts_with(b"hostler: waiting") {
+                    waiting.fetch_add(1, Ordering::Relaxed);
+                }
+            };
+            cache
+                .obtain(&requirements, &mut note, &AtomicBool::new(false))
+                .expect_err("there is no such package")
+                .to_string()
+        };
+        let jobs: Vec<_> = (0..10).map(|_| scope.spawn(job)).collect();
+        wait_until("nine wait for one", || waiting.load(Ordering::Relaxed) == 9 && place.path("stalled").exists());
+        // Ending the stalled command is how this build fails.
+        let pid = fs::read_to_string(place.path("stalled")).expect("it exists").trim().parse().expect("a process id");
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL).expect("it runs");
+        let errors: HashSet<String> = jobs.into_iter().map(|job| job.join().expect("no job panics")).collect();
+        assert_eq!(errors.len(), 1, "{errors:?}");
+        assert!(errors.iter().all(|error| error.contains("was killed")), "{errors:?}");
+        place.uv_installs()
+    });
+    assert_eq!(builders, 1);
+    assert_eq!(place.environments_on_disk(), 0);
+    fs::remove_file(place.path("stall")).expect("ours");
+    let error = obtain(&cache, &requirements).expect_err("there is no such package");
+    assert!(error.to_string().contains("was not found"), "it was tried again: {error}");
+}
+
+#[test]
+fn a_build_whose_agent_is_killed_is_rebuilt() {
+    let place = Place::with(SIX);
+    symlink(real_python(), place.path("python")).expect("ours");
+    fs::write(place.path("stall"), "").expect("ours");
+    place.uv_settings();
+    let mut agent = place.helper("killed");
+    wait_until("the build is under way", || place.path("stalled").exists());
+    assert_eq!(place.environments_on_disk(), 1);
+    agent.kill().expect("it runs");
+    agent.wait().expect("it was started");
+    let builder = fs::read_to_string(place.path("stalled")).expect("it exists");
+    wait_until("the builder died with its agent", || !is_running(builder.trim()));
+    fs::remove_file(place.path("stall")).expect("ours");
+
+    let half_built =
+        fs::read_dir(place.root().join("envs")).expect("there").next().expect("one").expect("readable").path();
+    fs::write(half_built.join("rubbish"), "").expect("ours");
+    let cache = place.uv_cache();
+    assert_eq!(place.environments_on_disk(), 0, "opening sweeps what was half-built");
+    let lease = obtain(&cache, &place.detect()).expect("six can be installed");
+    assert!(lease.built && import(&lease, "six").is_some());
+}
+
+#[test]
+fn cancelling_kills_the_build_and_the_next_in_line_builds() {
+    let place = Place::with(SIX);
+    let cache = place.uv_cache();
+    let requirements = place.detect();
+    fs::write(place.path("stall"), "").expect("ours");
+    let cancel = AtomicBool::new(false);
+    let waits = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let first = scope.spawn(|| cache.obtain(&requirements, &mut |_| {}, &cancel).map(drop));
+        wait_until("the build is under way", || place.path("stalled").exists());
+        let mut note = |_: &[u8]| waits.store(true, Ordering::Relaxed);
+        let (requirements, cache) = (&requirements, &cache);
+        let next = scope
+            .spawn(move || cache.obtain(requirements, &mut note, &AtomicBool::new(false)).map(|lease| lease.built));
+        wait_until("the next one waits", || waits.load(Ordering::Relaxed));
+        fs::remove_file(place.path("stall")).expect("ours");
+        cancel.store(true, Ordering::Relaxed);
+        let started = Instant::now();
+        assert!(matches!(first.join().expect("no panic"), Err(EnvError::Cancelled)));
+        assert!(started.elapsed() < Duration::from_secs(5));
+        assert!(next.join().expect("no panic").expect("six can be installed"));
+    });
+    let builder = fs::read_to_string(place.path("stalled")).expect("it exists");
+    wait_until("the builder is gone", || !is_running(builder.trim()));
+}
+
+#[test]
+fn a_build_that_takes_too_long_is_ended() {
+    let place = Place::with(SIX);
+    fs::write(place.path("stall"), "").expect("ours");
+    let settings = Settings { build_limit: Some(Duration::from_secs(2)), ..place.uv_settings() };
+    let cache = Cache::with_settings(&place.root(), settings).expect("a new cache opens");
+    let error = obtain(&cache, &place.detect()).expect_err("it never ends by itself");
+    assert!(matches!(error, EnvError::Build(BuildError::TimedOut { limit_secs: 2, .. })), "{error}");
+}
+
+#[test]
+fn eviction_takes_the_oldest_and_never_what_is_used_or_pinned() {
+    let place = Place::new();
+    let settings = Settings { cap_bytes: 1, ..place.uv_settings() };
+    let generous = place.uv_cache();
+    let build = |version: &str| {
+        place.write(&[("requirements.txt", &format!("six=={version}"))]);
+        obtain(&generous, &place.detect()).expect("six can be installed")
+    };
+    // The lease ends here; the pin alone keeps it from now on.
+    let pinned = {
+        let lease = build("1.15.0");
+        lease.pin("7.1").expect("a fine name");
+        lease.key.clone()
+    };
+    let oldest = build("1.16.0").key.clone();
+    let newer = build("1.14.0").key.clone();
+    let used = build("1.17.0");
+    assert!(matches!(used.pin("../7"), Err(EnvError::RunId(_))));
+    assert_eq!(generous.collect().removed, [], "there is room");
+
+    let cap = generous.collect().total_bytes - 1;
+    let tight = Cache::with_settings(&place.root(), Settings { cap_bytes: cap, ..settings.clone() }).expect("opens");
+    let collected = tight.collect();
+    assert_eq!(collected.removed, [oldest], "one was enough");
+    assert!(collected.total_bytes <= cap);
+
+    let tiny = Cache::with_settings(&place.root(), settings).expect("opens");
+    assert_eq!(tiny.collect().removed, [newer]);
+    let left: HashSet<_> = tiny.environments().into_iter().map(|env| env.key).collect();
+    assert_eq!(left, HashSet::from([pinned.clone(), used.key.clone()]));
+    assert!(import(&used, "six").is_some());
+
+    assert_eq!(tiny.retain_pins(&HashSet::from(["7.1".to_owned()])).expect("readable"), 0);
+    assert_eq!(tiny.collect().removed, []);
+    tiny.release("7.1").expect("a fine name");
+    tiny.release("7.1").expect("releasing is safe to repeat");
+    drop(used.pin("8"));
+    assert_eq!(tiny.retain_pins(&HashSet::new()).expect("readable"), 1);
+    assert_eq!(tiny.collect().removed, [pinned]);
+    let last = used.key.clone();
+    drop(used);
+    assert_eq!(tiny.collect().removed, [last]);
+    assert_eq!(place.environments_on_disk(), 0);
+}
+
+#[test]
+fn downloads_count_and_are_dropped() {
+    let place = Place::with(SIX);
+    let cache = place.uv_cache();
+    drop(obtain(&cache, &place.detect()).expect("six can be installed"));
+    let downloads = place.root().join("downloads/uv");
+    assert!(fs::read_dir(&downloads).expect("there").count() > 0, "uv keeps what it downloads with us");
+    let tight = Cache::with_settings(&place.root(), Settings { cap_bytes: 1, ..place.uv_settings() }).expect("opens");
+    assert!(tight.collect().downloads_reduced);
+    assert_eq!(fs::read_dir(&downloads).expect("there").count(), 0);
+}
+
+#[test]
+fn includes_constraints_and_local_packages_are_installed() {
+    let place = Place::with(&[
+        ("requirements.txt", "-r env/base.txt\n-e ./mine\n"),
+        ("env/base.txt", "-c limits.txt\nsix\n"),
+        ("env/limits.txt", "six<1.17\n"),
+        (
+            "mine/pyproject.toml",
+            "[project]\nname = 'mine'\nversion = '1'\n[build-system]\nrequires = ['setuptools']\nbuild-backend = 'setuptools.build_meta'\n",
+        ),
+        ("mine/mine/__init__.py", "import six\nassert six.__version__ == '1.16.0'\n"),
+    ]);
+    for cache in [place.uv_cache(), place.pip_cache()] {
+        let lease = obtain(&cache, &place.detect()).expect("all of it can be installed");
+        let file = import(&lease, "mine").expect("the local package and the constrained one are there");
+        assert!(Path::new(&file).starts_with(&lease.path), "copied, not linked to the project: {file}");
+        let mut names: Vec<_> =
+            fs::read_dir(place.project().join("mine")).expect("there").flatten().map(|e| e.file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["mine", "pyproject.toml"], "the build left nothing in the project");
+    }
+}
+
+#[test]
+fn pyproject_dependencies_and_inline_metadata_are_installed() {
+    let place = Place::with(&[("pyproject.toml", "[project]\nname = 'p'\nversion = '1'\ndependencies = ['toolz']\n")]);
+    let caches = [place.uv_cache(), place.pip_cache()];
+    for cache in &caches {
+        let lease = obtain(cache, &place.detect()).expect("toolz can be installed");
+        assert!(import(&lease, "toolz").is_some());
+    }
+    place.write(&[("main.py", "# /// script\n# dependencies = [\n#   'six',\n# ]\n# ///\nimport six\n")]);
+    for cache in &caches {
+        let lease = obtain(cache, &place.detect()).expect("six can be installed");
+        assert!(import(&lease, "six").is_some() && import(&lease, "toolz").is_none());
+    }
+}
+
+#[test]
+fn a_locked_project_is_installed_by_uv_alone() {
+    let place = Place::with(&[(
+        "pyproject.toml",
+        "[project]\nname = 'p'\nversion = '1'\nrequires-python = '>=3.8'\ndependencies = ['six==1.16.0']\n",
+    )]);
+    let cache = place.uv_cache();
+    let mut lock = Command::new(real_uv());
+    lock.args(["lock", "--python"])
+        .arg(real_python())
+        .current_dir(place.project())
+        .env("UV_CACHE_DIR", place.path("lock-cache"));
+    let output = lock.output().expect("uv starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let lease = obtain(&cache, &place.detect()).expect("it can be installed");
+    assert!(lease.built && import(&lease, "six").is_some());
+    assert!(!obtain(&cache, &place.detect()).expect("it is there").built);
+    assert!(!place.project().join(".venv").exists());
+
+    let error = obtain(&place.pip_cache(), &place.detect()).expect_err("pip cannot read uv.lock");
+    assert!(matches!(error, EnvError::UvNeeded), "{error}");
+    assert!(error.hint().is_some_and(|hint| hint.contains("uv export")));
+}
+
+#[test]
+fn a_missing_venv_module_names_the_package() {
+    let place = Place::with(SIX);
+    let python = place.path("bin/bare-python");
+    // A Python as Debian ships it without python3-venv: everything works but these two imports.
+    let script = format!(
+        "#!/bin/sh\ncase \"$*\" in *'import venv, ensurepip'*) exit 1;; esac\n\
+         '{real}' \"$@\" | sed '1s|.*|{own}|'\n",
+        real = real_python().display(),
+        own = python.display()
+    );
+    write_program(&python, &script);
+    let settings = Settings { python: Some(python), ..place.pip_settings() };
+    let cache = Cache::with_settings(&place.root(), settings).expect("a new cache opens");
+    let error = obtain(&cache, &place.detect()).expect_err("it cannot make environments");
+    assert!(matches!(error, EnvError::Build(BuildError::VenvMissing { .. })), "{error}");
+    let hint = error.hint().expect("it is known what to do");
+    assert!(hint.contains("apt install python3.") && hint.contains("-venv"), "{hint}");
+    assert_eq!(place.environments_on_disk(), 0);
+}
+
+#[test]
+fn a_full_disk_is_named() {
+    let place = Place::with(SIX);
+    // The tool's own words, since a test cannot fill a disk.
+    write_program(
+        &place.path("bin/uv"),
+        "#!/bin/sh\n[ \"$1\" = --version ] && exec echo uv 9\necho 'error: No space left on device (os error 28)'\nexit 2\n",
+    );
+    let cache =
+        Cache::with_settings(&place.root(), Settings { cap_bytes: GIB, ..place.settings(true) }).expect("opens");
+    let error = obtain(&cache, &place.detect()).expect_err("the disk is full");
+    let root = place.root().canonicalize().expect("there");
+    assert!(
+        error.to_string().starts_with(&format!("no space left for environments in {} (", root.display())),
+        "{error}"
+    );
+}
+
+/// Whether the process is there and not just waiting to be reaped.
+fn is_running(pid: &str) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+}

@@ -1,0 +1,124 @@
+//! What a project asks for, and which edits make it ask for something else.
+
+use std::os::unix::fs::symlink;
+
+use super::super::{EnvError, Kind, detect};
+use super::Place;
+
+fn fingerprint(files: &[(&str, &str)]) -> String {
+    Place::with(files).detect().fingerprint().to_hex().to_string()
+}
+
+fn kind(files: &[(&str, &str)]) -> Option<Kind> {
+    detect(&Place::with(files).project(), "main.py").expect("a sound project").map(|found| found.kind())
+}
+
+#[test]
+fn the_most_exact_statement_wins() {
+    let pyproject = ("pyproject.toml", "[project]\nname = 'p'\nversion = '1'\ndependencies = ['six']\n");
+    let lock = ("uv.lock", "version = 1\n");
+    let requirements = ("requirements.txt", "six\n");
+    let script = ("main.py", "# /// script\n# dependencies = ['six']\n# ///\n");
+    assert_eq!(kind(&[]), None);
+    assert_eq!(kind(&[("main.py", "print(1)"), ("requirements.txt", "# nothing\n\n")]), None);
+    assert_eq!(kind(&[("pyproject.toml", "[tool.ruff]\nline-length = 100\n")]), None);
+    assert_eq!(kind(&[lock]), None, "a lock alone cannot be installed");
+    assert_eq!(kind(&[pyproject]), Some(Kind::Pyproject));
+    assert_eq!(kind(&[pyproject, requirements]), Some(Kind::RequirementsTxt));
+    assert_eq!(kind(&[pyproject, requirements, lock]), Some(Kind::UvLock));
+    assert_eq!(kind(&[pyproject, requirements, lock, script]), Some(Kind::Script));
+}
+
+#[test]
+fn layout_does_not_count_and_content_does() {
+    let plain = fingerprint(&[("requirements.txt", "six==1.16.0\ntoolz\n")]);
+    let laid_out = "\u{feff}# tools\r\n\r\nsix==1.16.0   # pinned\r\n\r\ntoolz \\\r\n\r\n";
+    assert_eq!(plain, fingerprint(&[("requirements.txt", laid_out), ("main.py", "print('edited')")]));
+    assert_eq!(
+        plain,
+        fingerprint(&[("requirements.txt", "-r deep/base.txt\ntoolz"), ("deep/base.txt", "six==1.16.0")])
+    );
+    assert_ne!(plain, fingerprint(&[("requirements.txt", "six==1.17.0\ntoolz\n")]));
+    assert_ne!(plain, fingerprint(&[("requirements.txt", "six==1.16.0\n-c toolz.txt"), ("toolz.txt", "toolz")]));
+}
+
+#[test]
+fn includes_count_by_content() {
+    let with = |base: &'static str, limits: &'static str| {
+        fingerprint(&[
+            ("requirements.txt", "-r env/base.txt\n"),
+            ("env/base.txt", base),
+            ("env/limits.txt", limits),
+            ("env/more.txt", "toolz"),
+        ])
+    };
+    let base = "--requirement=more.txt\n-c limits.txt\n-rbase.txt\nsix\n";
+    assert_eq!(with(base, "six<2"), with(base, "six<2  # why"));
+    assert_ne!(with(base, "six<2"), with(base, "six<3"));
+}
+
+#[test]
+fn includes_that_leave_the_folder_are_refused() {
+    let place = Place::with(&[("requirements.txt", "-r ../secret.txt\n"), ("sub/link.txt", "")]);
+    std::fs::write(place.path("secret.txt"), "six").expect("ours");
+    let refused = |place: &Place| detect(&place.project(), "main.py").expect_err("it leaves the folder");
+    let error = refused(&place);
+    assert!(matches!(error, EnvError::OutsideProject { .. }), "{error}");
+    assert_eq!(error.to_string(), "requirements.txt refers to ../secret.txt, which is outside the project folder");
+    assert!(error.hint().is_some());
+
+    symlink(place.path("secret.txt"), place.project().join("innocent.txt")).expect("ours");
+    place.write(&[("requirements.txt", "-r innocent.txt\n")]);
+    assert!(matches!(refused(&place), EnvError::OutsideProject { .. }));
+    place.write(&[("requirements.txt", "../\n")]);
+    assert!(matches!(refused(&place), EnvError::OutsideProject { .. }));
+    place.write(&[("requirements.txt", "-r absent.txt\n")]);
+    assert_eq!(refused(&place).to_string(), "requirements.txt: refers to absent.txt, which does not exist");
+}
+
+#[test]
+fn local_requirements_count_by_content() {
+    for line in [
+        "-e .",
+        "./pkg",
+        "-e ./pkg",
+        "pkg @ ./pkg",
+        "pkg/",
+        "--find-links ./pkg\nsix",
+        "./pkg[extra] ; python_version > '3'",
+    ] {
+        let with = |content: &str| fingerprint(&[("requirements.txt", line), ("pkg/code.py", content)]);
+        assert_eq!(with("1"), with("1"), "{line}");
+        assert_ne!(with("1"), with("2"), "{line}");
+    }
+    for line in [
+        "six",
+        "six ; python_version > '3'",
+        "-i https://example.org/a/b",
+        "p @ https://example.org/./pkg",
+        "-e git+https://x.org/a",
+    ] {
+        let with = |content: &str| fingerprint(&[("requirements.txt", line), ("pkg/code.py", content)]);
+        assert_eq!(with("1"), with("2"), "{line}");
+    }
+}
+
+#[test]
+fn a_pyproject_counts_by_what_it_installs() {
+    let with = |dependencies: &str, rest: &str| {
+        fingerprint(&[(
+            "pyproject.toml",
+            &format!("[project]\nname = 'p'\nversion = '1'\ndependencies = {dependencies}\n{rest}"),
+        )])
+    };
+    assert_eq!(with("['six']", ""), with("[ 'six', ] # same", "[tool.ruff]\nline-length = 90\n"));
+    assert_ne!(with("['six']", ""), with("['six', 'toolz']", ""));
+    assert_ne!(with("['six']", ""), with("['six']", "[tool.uv]\nindex-url = 'https://example.org'\n"));
+    let dynamic =
+        Place::with(&[("pyproject.toml", "[project]\nname = 'p'\nversion = '1'\ndynamic = ['dependencies']")]);
+    let error = detect(&dynamic.project(), "main.py").expect_err("nobody can read what is computed");
+    assert!(error.to_string().contains("requirements.txt"), "{error}");
+    let broken = Place::with(&[("pyproject.toml", "[project\n")]);
+    let error = detect(&broken.project(), "main.py").expect_err("not TOML");
+    assert!(error.to_string().starts_with("pyproject.toml: "), "{error}");
+}

@@ -1,0 +1,80 @@
+//! How entry points are started.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::process::Command;
+
+use super::super::{EntryCommand, EnvError, entry_command};
+use super::{Place, obtain, write_program};
+
+const SYSTEM: &str = "/usr/bin:/bin";
+
+fn command(place: &Place, entry: &str) -> Result<EntryCommand, EnvError> {
+    entry_command(&place.project(), entry, &["one two".to_owned()], None, OsStr::new(SYSTEM))
+}
+
+/// Starts a command as the agent would, and returns what it printed.
+fn output(place: &Place, command: &EntryCommand) -> String {
+    let mut process = Command::new(&command.argv[0]);
+    process.args(&command.argv[1..]).env_clear().envs(command.env.iter().cloned()).current_dir(place.project());
+    let output = process.output().expect("it starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+#[test]
+fn programs_start_as_people_mean_them() {
+    let place = Place::with(&[
+        ("main.py", "import os, sys; print('python', sys.argv[1:], os.environ['PYTHONUNBUFFERED'])"),
+        ("-odd.py", "print('odd')"),
+        ("package/__main__.py", "print('package')"),
+        ("plain.sh", "echo plain \"$1\""),
+        ("posix.sh", "#!/bin/sh\necho posix \"$0\" \"$1\""),
+    ]);
+    write_program(&place.project().join("tool"), "#!/bin/sh\necho tool \"$1\"\n");
+    let run = |entry: &str| output(&place, &command(&place, entry).expect(entry));
+    assert_eq!(run("main.py"), "python ['one two'] 1");
+    assert_eq!(run("./main.py"), "python ['one two'] 1");
+    assert_eq!(run("-odd.py"), "odd");
+    assert_eq!(run("package"), "package");
+    assert_eq!(run("plain.sh"), "plain one two");
+    assert_eq!(run("posix.sh"), format!("posix {} one two", place.project().join("posix.sh").display()));
+    assert_eq!(run("tool"), "tool one two");
+    assert_eq!(run("echo"), "one two");
+    assert_eq!(run("/bin/echo"), "one two");
+}
+
+#[test]
+fn what_cannot_start_says_why() {
+    let place = Place::with(&[("train.py", ""), ("tool", "#!/bin/sh\n")]);
+    fs::write(place.path("outside.py"), "").expect("ours");
+    let error = command(&place, "tool").expect_err("no executable bit");
+    assert!(matches!(error, EnvError::NotExecutable { .. }), "{error}");
+    assert_eq!(error.hint().as_deref(), Some("chmod +x tool"));
+    for entry in ["main.py", "no-such-command-xyz", "../outside.py", ""] {
+        let error = command(&place, entry).expect_err(entry);
+        assert!(matches!(error, EnvError::NoEntry { .. }), "{error}");
+        assert_eq!(error.hint().as_deref(), Some("the folder has train.py"));
+    }
+    let error = entry_command(&place.project(), "train.py", &[], None, OsStr::new("/nowhere")).expect_err("no Python");
+    assert_eq!(error.to_string(), "no python3 on this node (looked in /nowhere)");
+}
+
+#[test]
+fn an_environment_comes_first() {
+    let place = Place::with(&[
+        ("requirements.txt", "six"),
+        ("main.py", "import os, six, sys; print(sys.prefix == os.environ['VIRTUAL_ENV'])"),
+        ("which.sh", "command -v python"),
+    ]);
+    let cache = place.uv_cache();
+    let lease = obtain(&cache, &place.detect()).expect("six can be installed");
+    let run = |entry: &str| {
+        let command = entry_command(&place.project(), entry, &[], Some(&lease), OsStr::new(SYSTEM)).expect(entry);
+        output(&place, &command)
+    };
+    assert_eq!(run("main.py"), "True");
+    assert_eq!(run("which.sh"), lease.python.display().to_string());
+    let python = entry_command(&place.project(), "python", &[], Some(&lease), OsStr::new("")).expect("a command of it");
+    assert_eq!(python.argv, [lease.python.display().to_string()]);
+}

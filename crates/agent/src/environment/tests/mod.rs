@@ -1,0 +1,234 @@
+//! Real environments from a real package index, with real pip and uv, real locks, real processes killed.
+//!
+//! uv is taken from `HOSTLER_TEST_UV` or the `PATH`; where neither has it, it is installed with pip beside the test
+//! program, once per build folder, so that no test is skipped.
+
+mod caching;
+mod detection;
+mod entry;
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use super::{Cache, EnvError, Lease, Requirements, Settings, detect};
+
+const GIB: u64 = 1 << 30;
+
+/// A project and a cache in a folder that vanishes with it.
+struct Place {
+    dir: TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let place = Self { dir: tempfile::tempdir().expect("tests may write temporary files") };
+        fs::create_dir(place.project()).expect("the folder is new");
+        fs::create_dir(place.path("bin")).expect("the folder is new");
+        place
+    }
+
+    fn with(files: &[(&str, &str)]) -> Self {
+        let place = Self::new();
+        place.write(files);
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn project(&self) -> PathBuf {
+        self.path("project")
+    }
+
+    fn root(&self) -> PathBuf {
+        self.path("cache")
+    }
+
+    fn write(&self, files: &[(&str, &str)]) {
+        for (name, content) in files {
+            let file = self.project().join(name);
+            fs::create_dir_all(file.parent().expect("a file in a folder")).expect("the project is ours");
+            fs::write(file, content).expect("the project is ours");
+        }
+    }
+
+    fn detect(&self) -> Requirements {
+        detect(&self.project(), "main.py").expect("a sound project").expect("it requires something")
+    }
+
+    /// uv behind a script that counts its runs in the file `uv-runs` and, while the file `stall` exists, never installs.
+    fn uv_settings(&self) -> Settings {
+        let script = format!(
+            "#!/bin/sh\necho \"$@\" >> '{runs}'\n\
+             if [ -e '{stall}' ] && [ \"$1 $2\" = 'pip install' ]; then echo $$ > '{stalled}.new'; mv '{stalled}.new' '{stalled}'; exec sleep 600; fi\n\
+             exec '{uv}' \"$@\"\n",
+            runs = self.path("uv-runs").display(),
+            stall = self.path("stall").display(),
+            stalled = self.path("stalled").display(),
+            uv = real_uv().display(),
+        );
+        write_program(&self.path("bin/uv"), &script);
+        self.settings(true)
+    }
+
+    fn pip_settings(&self) -> Settings {
+        self.settings(false)
+    }
+
+    fn settings(&self, use_uv: bool) -> Settings {
+        let mut settings = Settings::new(100 * GIB);
+        settings.search_path = format!("{}:/usr/bin:/bin", self.path("bin").display()).into();
+        settings.python = Some(real_python().to_owned());
+        settings.use_uv = use_uv;
+        settings
+    }
+
+    fn uv_cache(&self) -> Cache {
+        Cache::with_settings(&self.root(), self.uv_settings()).expect("a new cache opens")
+    }
+
+    fn pip_cache(&self) -> Cache {
+        Cache::with_settings(&self.root(), self.pip_settings()).expect("a new cache opens")
+    }
+
+    /// How often uv was asked to install packages.
+    fn uv_installs(&self) -> usize {
+        let runs = fs::read_to_string(self.path("uv-runs")).unwrap_or_default();
+        runs.lines().filter(|line| line.starts_with("pip install") || line.starts_with("sync")).count()
+    }
+
+    /// Folders below `envs/`, whatever is in them.
+    fn environments_on_disk(&self) -> usize {
+        fs::read_dir(self.root().join("envs")).expect("the cache has been opened").count()
+    }
+
+    /// Starts this test program again as [`helper_process`].
+    fn helper(&self, name: &str) -> Child {
+        let (_, module) = module_path!().split_once("::").expect("this module is not the crate");
+        Command::new(std::env::current_exe().expect("the test program has a path"))
+            .args(["--exact", &format!("{module}::helper_process"), "--ignored", "--nocapture"])
+            .env("ENVIRONMENT_TEST_DIR", self.dir.path())
+            .env("ENVIRONMENT_TEST_RESULT", self.path(name))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(File::create(self.path(&format!("{name}.err"))).expect("the place is ours"))
+            .spawn()
+            .expect("the test program starts")
+    }
+}
+
+/// Obtains an environment for the place named in the environment and writes down how that went.
+#[test]
+#[ignore = "the second process of other tests; does nothing by itself"]
+fn helper_process() {
+    let (Some(dir), Some(result)) =
+        (std::env::var_os("ENVIRONMENT_TEST_DIR"), std::env::var_os("ENVIRONMENT_TEST_RESULT"))
+    else {
+        return;
+    };
+    let dir = PathBuf::from(dir);
+    let mut settings = Settings::new(100 * GIB);
+    settings.search_path = format!("{}:/usr/bin:/bin", dir.join("bin").display()).into();
+    settings.python = Some(fs::canonicalize(dir.join("python")).expect("the test made the link"));
+    let requirements =
+        detect(&dir.join("project"), "main.py").expect("a sound project").expect("it requires something");
+    let cache = Cache::with_settings(&dir.join("cache"), settings).expect("the cache opens");
+    let started = Instant::now();
+    let lease = obtain(&cache, &requirements).expect("the environment is there or can be built");
+    let micros = started.elapsed().as_micros();
+    let children = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_CHILDREN).expect("allowed");
+    fs::write(result, format!("built={} children={} micros={micros}", lease.built, children.max_rss())).expect("ours");
+}
+
+fn obtain(cache: &Cache, requirements: &Requirements) -> Result<Lease, EnvError> {
+    cache.obtain(requirements, &mut |_| {}, &AtomicBool::new(false))
+}
+
+/// Obtains with the log as text.
+fn obtain_logged(cache: &Cache, requirements: &Requirements) -> (Result<Lease, EnvError>, String) {
+    let mut log = Vec::new();
+    let lease = cache.obtain(requirements, &mut |bytes| log.extend_from_slice(bytes), &AtomicBool::new(false));
+    (lease, String::from_utf8_lossy(&log).into_owned())
+}
+
+/// Whether the environment's interpreter can import `module`, and what that says of its file.
+fn import(lease: &Lease, module: &str) -> Option<String> {
+    let code = format!("import {module}; print({module}.__file__)");
+    let output =
+        Command::new(&lease.python).args(["-c", &code]).current_dir("/").output().expect("the interpreter starts");
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while !condition() {
+        assert!(Instant::now() < deadline, "timed out waiting until {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn write_program(path: &Path, text: &str) {
+    // By another process, because a program that is open for writing does not start, and a test that forks at the wrong
+    // moment would hold a file of this process open.
+    let mut writer = Command::new("sh");
+    writer.args(["-c", "cat > \"$0\" && chmod 755 \"$0\""]).arg(path).stdin(Stdio::piped());
+    let mut writer = writer.spawn().expect("sh starts");
+    writer.stdin.take().expect("it was asked for").write_all(text.as_bytes()).expect("sh reads");
+    assert!(writer.wait().expect("it was started").success());
+}
+
+/// The interpreter behind whatever `python3` is here.
+fn real_python() -> &'static Path {
+    static PYTHON: OnceLock<PathBuf> = OnceLock::new();
+    PYTHON.get_or_init(|| {
+        let code = "import os, sys; print(os.path.realpath(sys.executable))";
+        let output = Command::new("python3").args(["-c", code]).output().expect("these tests need python3");
+        PathBuf::from(String::from_utf8_lossy(&output.stdout).trim())
+    })
+}
+
+fn real_uv() -> &'static Path {
+    static UV: OnceLock<PathBuf> = OnceLock::new();
+    UV.get_or_init(|| {
+        let works = |uv: &Path| Command::new(uv).arg("--version").output().is_ok_and(|output| output.status.success());
+        if let Some(uv) = std::env::var_os("HOSTLER_TEST_UV").map(PathBuf::from) {
+            assert!(works(&uv), "HOSTLER_TEST_UV names {}, which does not work", uv.display());
+            return uv;
+        }
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        super::tools::which("uv", &path).filter(|uv| works(uv)).unwrap_or_else(install_uv)
+    })
+}
+
+/// Installs uv beside the test program, where `cargo clean` finds it. Another test process may be doing the same.
+fn install_uv() -> PathBuf {
+    let program = std::env::current_exe().expect("the test program has a path");
+    let dir = program.parent().expect("a program lies in a folder").join("uv-for-tests");
+    fs::create_dir_all(&dir).expect("the build folder is writable");
+    let lock = File::create(dir.join("lock")).expect("the build folder is writable");
+    lock.lock().expect("the build folder is local");
+    let uv = dir.join("venv/bin/uv");
+    if !uv.exists() {
+        let run = |command: &mut Command| {
+            let output = command.output().expect("python3 starts");
+            assert!(output.status.success(), "installing uv: {}", String::from_utf8_lossy(&output.stderr));
+        };
+        run(Command::new(real_python()).args(["-m", "venv"]).arg(dir.join("venv")));
+        run(Command::new(dir.join("venv/bin/python")).args([
+            "-m",
+            "pip",
+            "install",
+            "--disable-pip-version-check",
+            "uv",
+        ]));
+    }
+    uv
+}

@@ -1,0 +1,230 @@
+//! The interpreter and the installer of this node, asked once who they are.
+//!
+//! Answers are kept by path, size, inode and modification time of the program, in memory and in `tools.json`, so a warm
+//! environment needs no process even right after an agent restart. Programs that are scripts (pyenv and asdf shims,
+//! wrappers) may answer differently without changing themselves, so their answers are kept in memory only.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+
+use serde::{Deserialize, Serialize};
+
+use super::cache::Settings;
+use super::{EnvError, files};
+
+/// Prints, one a line: the program to start, then everything that makes two interpreters incompatible.
+const WHO_ARE_YOU: &str = "\
+import os, platform, sys, sysconfig
+print(sys.executable)
+print('%d.%d' % sys.version_info[:2])
+print(os.path.realpath(sys.executable), sys.version.replace('\\n', ' '), sys.implementation.cache_tag,
+      sysconfig.get_config_var('SOABI'), sysconfig.get_platform(), *platform.libc_ver(), sep='|')
+";
+
+/// What builds an environment on this node.
+pub(super) struct Tools {
+    pub(super) python: Interpreter,
+    /// `None` when there is none, or the settings forbid it: pip does it then.
+    pub(super) uv: Option<Uv>,
+}
+
+/// A Python interpreter.
+#[derive(Clone, Serialize, Deserialize)]
+pub(super) struct Interpreter {
+    /// The program itself, behind any shim.
+    pub(super) executable: PathBuf,
+    /// Such as `3.11`.
+    pub(super) version: String,
+    /// Real path, full version, ABI and platform tags.
+    pub(super) identity: String,
+}
+
+/// A working uv.
+#[derive(Clone)]
+pub(super) struct Uv {
+    pub(super) program: PathBuf,
+    /// As it reports it, such as `uv 0.13.8 (x86_64-unknown-linux-gnu)`.
+    pub(super) version: String,
+}
+
+/// Finds the tools and remembers their answers.
+pub(super) struct ToolBox {
+    file: PathBuf,
+    answers: Mutex<Answers>,
+}
+
+#[derive(Default)]
+struct Answers {
+    pythons: BTreeMap<PathBuf, Answer<Interpreter>>,
+    uvs: BTreeMap<PathBuf, Answer<String>>,
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+struct Answer<T> {
+    stamp: Stamp,
+    answer: T,
+}
+
+/// What changes when a program is replaced.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Stamp {
+    inode: u64,
+    len: u64,
+    modified_secs: i64,
+    modified_nanos: i64,
+    script: bool,
+}
+
+/// The part of [`Answers`] that survives a restart.
+#[derive(Default, Serialize, Deserialize)]
+struct Stored {
+    #[serde(default)]
+    pythons: BTreeMap<PathBuf, Answer<Interpreter>>,
+    #[serde(default)]
+    uvs: BTreeMap<PathBuf, Answer<String>>,
+}
+
+impl ToolBox {
+    /// A tool box that remembers in `file`. A file that cannot be read is an empty memory.
+    pub(super) fn open(file: PathBuf) -> Self {
+        let stored: Stored =
+            fs::read(&file).ok().and_then(|content| serde_json::from_slice(&content).ok()).unwrap_or_default();
+        Self { file, answers: Mutex::new(Answers { pythons: stored.pythons, uvs: stored.uvs }) }
+    }
+
+    /// The tools that `settings` lead to. Starts a process only for programs that have not answered yet.
+    pub(super) fn find(&self, settings: &Settings) -> Result<Tools, EnvError> {
+        // Asking under the lock, so that fifty jobs at once start one probe.
+        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let (python, asked_python) = answers.python(settings)?;
+        let (uv, asked_uv) = answers.uv(settings);
+        if asked_python || asked_uv {
+            self.store(&answers);
+        }
+        Ok(Tools { python, uv })
+    }
+
+    fn store(&self, answers: &Answers) {
+        let stored = Stored { pythons: lasting(&answers.pythons), uvs: lasting(&answers.uvs) };
+        let content = serde_json::to_vec_pretty(&stored).expect("paths of working programs and text are valid JSON");
+        if let Err(error) = files::write_atomically(&self.file, &content) {
+            // Only costs a probe after the next restart.
+            tracing::warn!(file = %self.file.display(), %error, "cannot remember what the interpreters said");
+        }
+    }
+}
+
+impl Answers {
+    fn python(&mut self, settings: &Settings) -> Result<(Interpreter, bool), EnvError> {
+        let program = find_python(settings)?;
+        let stamp = stamp(&program);
+        if let (Some(known), Some(stamp)) = (self.pythons.get(&program), &stamp)
+            && known.stamp == *stamp
+            && known.answer.executable.exists()
+        {
+            return Ok((known.answer.clone(), false));
+        }
+        let answer = ask_python(&program)?;
+        if let Some(stamp) = stamp {
+            self.pythons.insert(program, Answer { stamp, answer: answer.clone() });
+        }
+        Ok((answer, true))
+    }
+
+    /// A uv that does not answer is no uv: pip will do, and the log says why.
+    fn uv(&mut self, settings: &Settings) -> (Option<Uv>, bool) {
+        if !settings.use_uv {
+            return (None, false);
+        }
+        let Some(program) = which("uv", &settings.search_path) else { return (None, false) };
+        let stamp = stamp(&program);
+        if let (Some(known), Some(stamp)) = (self.uvs.get(&program), &stamp)
+            && known.stamp == *stamp
+        {
+            return (Some(Uv { program, version: known.answer.clone() }), false);
+        }
+        match ask(Command::new(&program).arg("--version")) {
+            Ok(answer) => {
+                let version = answer.trim().to_owned();
+                if let Some(stamp) = stamp {
+                    self.uvs.insert(program.clone(), Answer { stamp, answer: version.clone() });
+                }
+                (Some(Uv { program, version }), true)
+            }
+            Err(problem) => {
+                tracing::warn!(program = %program.display(), problem, "uv does not work, environments are built with pip");
+                (None, false)
+            }
+        }
+    }
+}
+
+/// The first executable file called `name` on `search_path`.
+pub(super) fn which(name: &str, search_path: &OsStr) -> Option<PathBuf> {
+    std::env::split_paths(search_path)
+        .filter(|dir| dir.is_absolute())
+        .map(|dir| dir.join(name))
+        .find(|file| is_executable(file))
+}
+
+/// Whether `file` is a regular file that someone may execute.
+pub(super) fn is_executable(file: &Path) -> bool {
+    fs::metadata(file).is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+}
+
+fn find_python(settings: &Settings) -> Result<PathBuf, EnvError> {
+    match &settings.python {
+        Some(python) if is_executable(python) => Ok(python.clone()),
+        Some(python) => Err(EnvError::NoPython { searched: python.display().to_string() }),
+        None => which("python3", &settings.search_path)
+            .or_else(|| which("python", &settings.search_path))
+            .ok_or_else(|| EnvError::NoPython { searched: settings.search_path.to_string_lossy().into_owned() }),
+    }
+}
+
+fn ask_python(program: &Path) -> Result<Interpreter, EnvError> {
+    let broken = |problem| EnvError::BrokenTool { program: program.to_owned(), problem };
+    let answer = ask(Command::new(program).args(["-I", "-c", WHO_ARE_YOU])).map_err(broken)?;
+    let mut lines = answer.lines();
+    match (lines.next(), lines.next(), lines.next()) {
+        (Some(executable), Some(version), Some(identity)) if !executable.is_empty() => Ok(Interpreter {
+            executable: executable.into(),
+            version: version.to_owned(),
+            identity: identity.to_owned(),
+        }),
+        _ => Err(broken(format!("asked for its version, it answered {answer:?}"))),
+    }
+}
+
+/// Runs a short question in a neutral folder, where no project's version file bends a shim's answer.
+fn ask(command: &mut Command) -> Result<String, String> {
+    let output = command.current_dir("/").stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
+    if output.status.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    } else {
+        Err(format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim()))
+    }
+}
+
+fn stamp(program: &Path) -> Option<Stamp> {
+    let metadata = fs::metadata(program).ok()?;
+    let mut start = [0; 2];
+    let script = fs::File::open(program).and_then(|mut file| file.read_exact(&mut start)).is_ok() && start == *b"#!";
+    Some(Stamp {
+        inode: metadata.ino(),
+        len: metadata.len(),
+        modified_secs: metadata.mtime(),
+        modified_nanos: metadata.mtime_nsec(),
+        script,
+    })
+}
+
+fn lasting<T: Clone>(answers: &BTreeMap<PathBuf, Answer<T>>) -> BTreeMap<PathBuf, Answer<T>> {
+    answers.iter().filter(|(_, known)| !known.stamp.script).map(|(path, known)| (path.clone(), known.clone())).collect()
+}

@@ -1,0 +1,82 @@
+//! What a new agent makes of the runs that an earlier one left: some go on, some have ended, some are lost.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use hostler_core::agent::{Event, Exit, Found, RunLaunch, Why};
+use hostler_model::RunId;
+use hostler_proto::link::Usage;
+use hostler_shepherd::{Adopted, LostReason, Shepherd, adopt};
+
+use crate::directory::RunDirectory;
+use crate::engine::{Control, Handle, Node, control};
+use crate::supervise;
+
+/// Takes up every run found on the disk; returns how those that go on are ended.
+pub(crate) fn recover(node: &Arc<Node>, handle: &Handle) -> anyhow::Result<HashMap<RunId, Control>> {
+    let mut controls = HashMap::new();
+    let mut going_on = HashSet::new();
+    for (launch, directory) in node.runs.found()? {
+        let run = launch.run;
+        let (found, shepherd) = look(node, &launch, &directory);
+        tracing::info!(%run, ?found, "found a run");
+        handle.happened(Event::Recovered { launch: Arc::clone(&launch), found });
+        if let Some(shepherd) = shepherd {
+            going_on.insert(run);
+            let (control, controlled) = control();
+            controls.insert(run, control);
+            tokio::spawn(supervise::watch(Arc::clone(node), handle.clone(), launch, shepherd, controlled.orders));
+        }
+    }
+    clean_up(node, &going_on);
+    Ok(controls)
+}
+
+/// Removes what belongs to no run that goes on: stray processes and environments held by nobody.
+fn clean_up(node: &Node, going_on: &HashSet<RunId>) {
+    if let Some(tree) = &node.cgroups {
+        let prefix = format!("{}-", node.name);
+        let live = going_on.iter().map(|run| format!("{prefix}{run}")).collect();
+        match tree.sweep(&prefix, &live) {
+            Ok(sweep) => tracing::debug!(?sweep, "swept what earlier runs left"),
+            Err(error) => tracing::warn!(%error, "cannot look for processes that earlier runs left"),
+        }
+    }
+    let pins = going_on.iter().map(ToString::to_string).collect();
+    if let Err(error) = node.environments.retain_pins(&pins) {
+        tracing::warn!(%error, "cannot release the environments of runs that are gone");
+    }
+}
+
+/// How far a run had come, with its shepherd if it goes on.
+fn look(node: &Node, launch: &Arc<RunLaunch>, directory: &RunDirectory) -> (Found, Option<Shepherd>) {
+    if let Some(end) = directory.end() {
+        return (Found::Over(end), None);
+    }
+    match adopt(directory.path()) {
+        Ok(Adopted::Running(shepherd)) => (Found::Shepherd, Some(shepherd)),
+        Ok(Adopted::Ended(record)) => (Found::Exit(supervise::exit_of(&record)), None),
+        // It never began, so it may begin now, in a directory without the mark that forbids it.
+        Ok(Adopted::Lost(lost)) if lost.reason == LostReason::NeverStarted => match directory.create(launch) {
+            Ok(()) => (Found::Launch, None),
+            Err(error) => (lost_because(format!("node {} cannot begin it again: {error}", node.name)), None),
+        },
+        Ok(Adopted::Lost(lost)) => (lost_because(lost_sentence(node, lost.reason)), None),
+        Err(error) => (lost_because(format!("node {} cannot tell what became of it: {error}", node.name)), None),
+    }
+}
+
+/// Why a run is lost, for the person whose job it is.
+pub(crate) fn lost_sentence(node: &Node, reason: LostReason) -> String {
+    let what = match reason {
+        LostReason::Rebooted => "was restarted while it ran",
+        LostReason::ShepherdGone | LostReason::PidReused => "lost the process that looked after it",
+        LostReason::NeverStarted => "never started it",
+        LostReason::Damaged => "has damaged files of it",
+    };
+    format!("node {} {what}", node.name)
+}
+
+fn lost_because(message: String) -> Found {
+    Found::Exit(Exit { why: Why::Lost, message: Some(message), usage: Usage::default() })
+}

@@ -1,0 +1,227 @@
+//! Shepherds: starting one for a run, hearing how the run ended, and keeping those that wait for another task of their array.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context;
+use hostler_core::agent::{Event, Exit, RunLaunch, Why};
+use hostler_model::{JobId, RunId};
+use hostler_proto::link::Usage;
+use hostler_shepherd::{
+    Adopted, Cause, Event as ShepherdEvent, ExitRecord, Launch, LaunchError, Shepherd, Status, adopt,
+};
+use tokio::sync::mpsc;
+
+use crate::engine::{Handle, Node};
+use crate::readiness::Readiness;
+use crate::recover::lost_sentence;
+
+/// How long a lingering shepherd may take to start its next run before another is asked.
+const NEXT_BOUND: Duration = Duration::from_secs(10);
+
+/// The most shepherds kept waiting; each takes a fraction of a mebibyte.
+const MAX_IDLE: usize = 64;
+
+/// What a watched run can be told.
+pub(crate) enum Order {
+    /// TERM now, KILL after `grace`.
+    End {
+        /// At once when it is zero.
+        grace: Duration,
+    },
+}
+
+/// Shepherds that have finished a task and wait for the next one of the same array, newest last.
+#[derive(Default)]
+pub(crate) struct IdleShepherds {
+    waiting: Mutex<Vec<(JobId, Shepherd)>>,
+}
+
+impl IdleShepherds {
+    /// One that has worked for this job.
+    fn take(&self, job: JobId) -> Option<Shepherd> {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = waiting.iter().rposition(|(of, _)| *of == job)?;
+        Some(waiting.remove(at).1)
+    }
+
+    fn put(&self, job: JobId, shepherd: Shepherd) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if waiting.len() >= MAX_IDLE {
+            // The oldest has most likely left already. A dropped connection ends it.
+            waiting.remove(0);
+        }
+        waiting.push((job, shepherd));
+    }
+}
+
+/// Starts a run: with a shepherd that has just finished another task of the same array, or with a new one.
+///
+/// # Errors
+/// When no shepherd took it; nothing runs then.
+pub(crate) async fn launch(node: &Node, launch: &RunLaunch, orders: &Launch) -> anyhow::Result<Shepherd> {
+    if orders.options.linger.is_some()
+        && let Some(mut shepherd) = node.idle.take(launch.run.task.job)
+        && shepherd.launch_next(orders).is_ok()
+    {
+        match tokio::time::timeout(NEXT_BOUND, answer(&mut shepherd)).await {
+            Ok(Some(ShepherdEvent::Started(_))) => return Ok(shepherd),
+            // It had stopped waiting, unless it took the run and died: adoption tells.
+            Ok(_) | Err(_) => {
+                if let Some(shepherd) = taken(&orders.directory)? {
+                    return Ok(shepherd);
+                }
+                node.runs.of(launch.run).create(launch)?;
+            }
+        }
+    }
+    match node.launcher.launch(orders) {
+        Ok(shepherd) => Ok(shepherd),
+        Err(LaunchError::NoAnswer(error)) => {
+            taken(&orders.directory)?.with_context(|| format!("no answer from its shepherd: {error}"))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The next thing the shepherd says; `None` when it is gone.
+async fn answer(shepherd: &mut Shepherd) -> Option<ShepherdEvent> {
+    let connection = connection_of(shepherd).ok()?;
+    loop {
+        match shepherd.try_next_event() {
+            Ok(Some(event)) => return Some(event),
+            Ok(None) => connection.readable().await,
+            Err(_) => return None,
+        }
+    }
+}
+
+/// The shepherd that took the run in this directory, if one did and it goes on.
+fn taken(directory: &Path) -> anyhow::Result<Option<Shepherd>> {
+    match adopt(directory)? {
+        Adopted::Running(shepherd) => Ok(Some(shepherd)),
+        Adopted::Ended(_) | Adopted::Lost(_) => Ok(None),
+    }
+}
+
+/// Watches a run until nothing of it is left, and tells the loop how it ended.
+pub(crate) async fn watch(
+    node: Arc<Node>,
+    handle: Handle,
+    launch: Arc<RunLaunch>,
+    mut shepherd: Shepherd,
+    mut orders: mpsc::UnboundedReceiver<Order>,
+) {
+    let run = launch.run;
+    let record = match connection_of(&shepherd) {
+        Ok(connection) => follow(&mut shepherd, &connection, &mut orders).await,
+        Err(error) => {
+            tracing::error!(%run, %error, "cannot watch a run");
+            None
+        }
+    };
+    let exit = match record {
+        Some(record) => {
+            let exit = exit_of(&record);
+            if launch.spec.array.is_some() {
+                node.idle.put(run.task.job, shepherd);
+            }
+            exit
+        }
+        // The connection broke without a word: the disk and the kernel know more.
+        None => what_became_of(&node, run).await,
+    };
+    handle.happened(Event::Exited { run, exit });
+}
+
+/// Carries out orders until the shepherd reports the end; `None` when its connection breaks first.
+async fn follow(
+    shepherd: &mut Shepherd,
+    connection: &Connection,
+    orders: &mut mpsc::UnboundedReceiver<Order>,
+) -> Option<Box<ExitRecord>> {
+    loop {
+        loop {
+            match shepherd.try_next_event() {
+                Ok(Some(ShepherdEvent::Finished(record))) => return Some(record),
+                Ok(Some(_)) => {}
+                Ok(None) => break,
+                Err(_) => return None,
+            }
+        }
+        tokio::select! {
+            () = connection.readable() => {}
+            Some(Order::End { grace }) = orders.recv() => {
+                // It may just have ended; then its report is on the way.
+                let _ = shepherd.terminate(Cause::Cancelled, grace);
+            }
+        }
+    }
+}
+
+/// Finds out how a run ended whose shepherd no longer speaks, waiting for it if it still lives.
+async fn what_became_of(node: &Node, run: RunId) -> Exit {
+    let directory = node.runs.of(run);
+    loop {
+        match adopt(directory.path()) {
+            Ok(Adopted::Ended(record)) => return exit_of(&record),
+            Ok(Adopted::Lost(lost)) => {
+                return Exit {
+                    why: Why::Lost,
+                    message: Some(lost_sentence(node, lost.reason)),
+                    usage: Usage::default(),
+                };
+            }
+            Ok(Adopted::Running(_)) | Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
+        }
+    }
+}
+
+/// What the head is told of an exit record.
+pub(crate) fn exit_of(record: &ExitRecord) -> Exit {
+    let code = record.status.exit_code();
+    let why = match &record.cause {
+        _ if record.oom_kill == Some(true) && code != 0 => Why::OutOfMemory(code),
+        None => Why::Exited(code),
+        Some(Cause::TimeLimit) => Why::TimeLimit(code),
+        // Nobody asked for that: the run failed, and the message says how.
+        Some(Cause::OutputLimit | Cause::Other(_)) => Why::Exited(if code == 0 { 1 } else { code }),
+        Some(Cause::Cancelled | Cause::Preempted | Cause::Superseded | Cause::NodeShutdown) => Why::Asked(code),
+    };
+    let mut messages = Vec::new();
+    if let Status::StartFailed { message, .. } = &record.status {
+        messages.push(message.clone());
+    }
+    if let Status::Signaled { signal, .. } = &record.status
+        && record.cause.is_none()
+    {
+        messages.push(format!("ended by signal {signal}"));
+    }
+    if !record.unkillable.is_empty() {
+        messages.push(format!("processes {:?} could not be killed", record.unkillable));
+    }
+    messages.extend(record.log_error.iter().map(|error| format!("its output is incomplete: {error}")));
+    Exit {
+        why,
+        message: (!messages.is_empty()).then(|| messages.join("; ")),
+        usage: Usage {
+            wall_ms: millis(record.wall_time),
+            user_ms: millis(record.user_time),
+            system_ms: millis(record.system_time),
+            max_rss_bytes: record.max_rss_bytes,
+        },
+    }
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A shepherd's connection, for waiting.
+type Connection = Readiness<OwnedFd>;
+
+fn connection_of(shepherd: &Shepherd) -> std::io::Result<Connection> {
+    Readiness::of(shepherd.connection().try_clone_to_owned()?)
+}

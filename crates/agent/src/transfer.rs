@@ -1,0 +1,108 @@
+//! Chunks between this node and the head.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use bytes::Bytes;
+use hostler_client::{Client, ClientError};
+use hostler_model::Digest;
+use hostler_proto::manifest::{EntryKind, Manifest};
+use hostler_snapshot::{ChunkStore, Sources, pack, wire};
+
+/// How many content bytes travel in one request: enough to keep the connection busy, little enough to hold in memory.
+const REQUEST_BYTES: u64 = 4 << 20;
+
+/// How many hashes are asked about in one request.
+const DIGESTS_AT_ONCE: usize = 10_000;
+
+/// Pauses between attempts to reach the head.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
+
+/// Brings a captured folder's manifest and every chunk of it into the node's store. What is there already is not asked for.
+pub(crate) async fn fetch_snapshot(head: &Client, chunks: &ChunkStore, snapshot: Digest) -> anyhow::Result<Manifest> {
+    if !chunks.contains(&snapshot) {
+        fetch(head, chunks, vec![snapshot]).await.context("cannot get the captured folder's manifest")?;
+    }
+    let manifest: Manifest = hostler_proto::decode(&chunks.get(&snapshot)?).context("the manifest is damaged")?;
+    let mut wanted: Vec<(Digest, u64)> = Vec::new();
+    for entry in &manifest.entries {
+        if let EntryKind::File(content) = &entry.kind {
+            wanted.extend(content.chunks.iter().map(|chunk| (chunk.digest, u64::from(chunk.len))));
+        }
+    }
+    wanted.sort_unstable();
+    wanted.dedup();
+    wanted.retain(|(digest, _)| !chunks.contains(digest));
+    for request in cut(&wanted) {
+        fetch(head, chunks, request).await.context("cannot get the captured folder's files")?;
+    }
+    Ok(manifest)
+}
+
+/// Cuts a list of chunks with their lengths into requests.
+fn cut(wanted: &[(Digest, u64)]) -> Vec<Vec<Digest>> {
+    let mut requests: Vec<Vec<Digest>> = Vec::new();
+    let mut size = u64::MAX;
+    for (digest, len) in wanted {
+        if size.saturating_add(*len) > REQUEST_BYTES {
+            requests.push(Vec::new());
+            size = 0;
+        }
+        size += len;
+        requests.last_mut().expect("just pushed").push(*digest);
+    }
+    requests
+}
+
+/// Gets these chunks from the head and checks each against its name.
+async fn fetch(head: &Client, chunks: &ChunkStore, digests: Vec<Digest>) -> anyhow::Result<()> {
+    let body = with_patience(|| head.fetch_pack(digests.clone())).await?;
+    let mut decoder = pack::Decoder::new(wire::MAX_WIRE_BYTES);
+    decoder.feed(&body);
+    while let Some(frame) = decoder.next_frame()? {
+        chunks.insert_wire(&frame.digest, &frame.wire)?;
+    }
+    decoder.finish()?;
+    Ok(())
+}
+
+/// Brings a result to the head: every chunk that it lacks, then the manifest as a whole. Goes on for as long as the head cannot be
+/// reached or has no room; ends only when the head refuses, or the files can no longer be read.
+pub(crate) async fn upload(head: &Client, sources: &Sources, manifest: Digest) -> anyhow::Result<()> {
+    let all: Vec<Digest> = sources.digests().collect();
+    loop {
+        for asked in all.chunks(DIGESTS_AT_ONCE) {
+            let missing = with_patience(|| head.missing_blobs(asked.to_vec())).await?;
+            let sized: Vec<(Digest, u64)> =
+                missing.iter().map(|digest| (*digest, sources.length(digest).unwrap_or_default())).collect();
+            for request in cut(&sized) {
+                let frames: Result<Vec<Vec<u8>>, _> = sources.pack(&request).collect();
+                let body = Bytes::from(frames?.concat());
+                with_patience(|| head.send_pack(body.clone())).await?;
+            }
+        }
+        match with_patience(|| head.commit_snapshot(&manifest)).await {
+            // Collected as garbage between the question and the commit: ask again.
+            Err(error) if error.code() == Some("chunks_missing") => {}
+            result => return Ok(result?),
+        }
+    }
+}
+
+/// Makes a call again until the head can be reached and has room.
+async fn with_patience<T, F>(mut call: impl FnMut() -> F) -> Result<T, ClientError>
+where
+    F: Future<Output = Result<T, ClientError>>,
+{
+    let mut pause = PAUSES.0;
+    loop {
+        match call().await {
+            Err(error) if error.is_transient() || error.code() == Some("disk_full") => {
+                tracing::debug!(%error, "the head cannot take or give chunks now");
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(PAUSES.1);
+            }
+            result => return result,
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! The variables that a job finds in its environment.
+
+use hostler_core::agent::RunLaunch;
+use hostler_model::{Environment, NodeName, Work};
+
+/// What the agent passes on of its own environment to a job that brings none.
+const INHERITED: [&str; 9] = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR"];
+
+/// Where commands are found when the agent has no `PATH` itself.
+const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// The complete environment of a run, before its Python environment adds to it.
+///
+/// A command brings its caller's variables; a project gets a few of the agent's and what was asked for with the job. Hostler's own
+/// come on top, with the names that Slurm scripts expect beside them.
+pub(crate) fn environment(launch: &RunLaunch, node: &NodeName) -> Environment {
+    let spec = &launch.spec;
+    let mut all = Environment::new();
+    if matches!(spec.work, Work::Project { .. }) || spec.environment.is_empty() {
+        all.extend(INHERITED.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?))));
+    }
+    all.extend(spec.environment.clone());
+    all.entry("PATH".into()).or_insert_with(|| DEFAULT_PATH.into());
+    all.extend(identity(launch, node).into_iter().map(|(name, value)| (name.to_owned(), value)));
+    // Numeric libraries start a thread for every CPU of the machine unless told how many are theirs.
+    for name in ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"] {
+        all.entry(name.into()).or_insert_with(|| spec.request.cpus.to_string());
+    }
+    all
+}
+
+/// What a job can know of itself.
+fn identity(launch: &RunLaunch, node: &NodeName) -> Vec<(&'static str, String)> {
+    let spec = &launch.spec;
+    let task = launch.run.task;
+    let memory_mb = (spec.request.memory_bytes >> 20).to_string();
+    let mut all = vec![
+        ("HOSTLER_JOB_ID", task.job.to_string()),
+        ("HOSTLER_JOB_NAME", spec.name.clone()),
+        ("HOSTLER_ATTEMPT", launch.run.attempt.to_string()),
+        ("HOSTLER_NODE", node.to_string()),
+        ("HOSTLER_CPUS", spec.request.cpus.to_string()),
+        ("HOSTLER_CPU_IDS", launch.resources.cpus.to_string()),
+        ("HOSTLER_MEMORY_BYTES", spec.request.memory_bytes.to_string()),
+        ("HOSTLER_USER", launch.user.clone()),
+        ("SLURM_JOB_ID", task.job.to_string()),
+        ("SLURM_JOBID", task.job.to_string()),
+        ("SLURM_JOB_NAME", spec.name.clone()),
+        ("SLURM_CPUS_PER_TASK", spec.request.cpus.to_string()),
+        ("SLURM_CPUS_ON_NODE", spec.request.cpus.to_string()),
+        ("SLURM_MEM_PER_NODE", memory_mb),
+        ("SLURMD_NODENAME", node.to_string()),
+        ("SLURM_JOB_NODELIST", node.to_string()),
+        ("SLURM_NNODES", "1".to_owned()),
+        ("SLURM_NTASKS", "1".to_owned()),
+        ("SLURM_PROCID", "0".to_owned()),
+        ("SLURM_RESTART_COUNT", (launch.run.attempt.0 - 1).to_string()),
+    ];
+    if let Some(array) = &spec.array {
+        let index = task.index.to_string();
+        all.push(("HOSTLER_ARRAY_INDEX", index.clone()));
+        all.push(("HOSTLER_ARRAY_LEN", launch.array_len.to_string()));
+        all.push(("SLURM_ARRAY_JOB_ID", task.job.to_string()));
+        all.push(("SLURM_ARRAY_TASK_ID", index));
+        all.push(("SLURM_ARRAY_TASK_COUNT", launch.array_len.to_string()));
+        all.push(("SLURM_ARRAY_TASK_MIN", array.indices.first().unwrap_or_default().to_string()));
+        all.push(("SLURM_ARRAY_TASK_MAX", array.indices.last().unwrap_or_default().to_string()));
+    }
+    all
+}

@@ -1,0 +1,53 @@
+//! Only one `up` or `down` at a time.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+
+use crate::failure::{During, Failure};
+
+/// Held while it lives; the kernel gives it back when the process ends, however it ends.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    _held: Flock<File>,
+}
+
+impl Lock {
+    /// Takes the lock, calling `busy` first if someone else has it and this will take a while.
+    pub(crate) fn take(path: &Path, busy: impl FnOnce()) -> Result<Self, Failure> {
+        let failed = || format!("cannot lock {}", path.display());
+        let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path).during(failed)?;
+        let held = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(held) => held,
+            Err((file, Errno::EWOULDBLOCK)) => {
+                busy();
+                Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, error)| error).during(failed)?
+            }
+            Err((_, error)) => return Err(error).during(failed),
+        };
+        Ok(Self { _held: held })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_second_waits_for_the_first() {
+        let directory = tempfile::tempdir().expect("temporary directory");
+        let path = directory.path().join("lock");
+        let first = Lock::take(&path, || panic!("nobody has it")).expect("free");
+        let (waiting, told) = std::sync::mpsc::sync_channel(1);
+        let second = std::thread::spawn({
+            let path = path.clone();
+            move || Lock::take(&path, || waiting.send(()).expect("the test listens")).map(drop)
+        });
+        told.recv_timeout(std::time::Duration::from_secs(10)).expect("the second says that it waits");
+        drop(first);
+        second.join().expect("no panic").expect("free again");
+    }
+}

@@ -1,0 +1,206 @@
+//! Where an embedded cluster keeps its files: lasting state in the XDG state directory, the socket in the runtime directory.
+
+use std::fs::{DirBuilder, Metadata};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use hostler_model::NodeName;
+use nix::unistd::{Uid, geteuid};
+
+use crate::failure::{During, Failure};
+
+/// The kernel's limit for the path of a Unix socket, in bytes, without the final zero.
+const SOCKET_PATH_LIMIT: usize = 107;
+
+/// The directories of one embedded cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Places {
+    state: PathBuf,
+    runtime: PathBuf,
+    /// The directory, `runtime` itself or one above it, that lies where others may write, and must be checked before use.
+    exposed: Option<PathBuf>,
+}
+
+impl Places {
+    /// This user's: `$XDG_STATE_HOME/hostler` and `$XDG_RUNTIME_DIR/hostler`, with the usual defaults.
+    pub(crate) fn from_environment() -> Result<Self, Failure> {
+        Self::chosen(absolute("XDG_STATE_HOME"), absolute("XDG_RUNTIME_DIR"), absolute("HOME"), geteuid())
+    }
+
+    /// A private cluster below `directory`.
+    pub(crate) fn below(directory: &Path) -> Self {
+        Self { state: directory.join("state"), runtime: directory.join("run"), exposed: None }
+    }
+
+    fn chosen(
+        state: Option<PathBuf>,
+        runtime: Option<PathBuf>,
+        home: Option<PathBuf>,
+        uid: Uid,
+    ) -> Result<Self, Failure> {
+        let state = match (state, home) {
+            (Some(state), _) => state,
+            (None, Some(home)) => home.join(".local/state"),
+            (None, None) => {
+                return Err(Failure::new(
+                    "there is no place for the cluster's files: neither HOME nor XDG_STATE_HOME is set",
+                ));
+            }
+        };
+        let shared = PathBuf::from(format!("/tmp/hostler-{uid}"));
+        let (runtime, exposed) = match runtime.map(|runtime| runtime.join("hostler")) {
+            None => (shared.clone(), Some(shared)),
+            Some(long) if socket_in(&long).as_os_str().len() > SOCKET_PATH_LIMIT => {
+                (shared.join(short_name(&long)), Some(shared))
+            }
+            Some(runtime) => (runtime, None),
+        };
+        Ok(Self { state: state.join("hostler"), runtime, exposed })
+    }
+
+    /// Where the head listens for users.
+    ///
+    /// # Errors
+    /// When the path is too long for a socket.
+    pub(crate) fn socket(&self) -> Result<PathBuf, Failure> {
+        let socket = socket_in(&self.runtime);
+        if socket.as_os_str().len() <= SOCKET_PATH_LIMIT {
+            return Ok(socket);
+        }
+        Err(Failure::new(format!("the path {} is too long for a socket", socket.display()))
+            .hint(format!("the kernel allows {SOCKET_PATH_LIMIT} bytes; choose a shorter XDG_RUNTIME_DIR")))
+    }
+
+    /// Everything that lasts.
+    pub(crate) fn state(&self) -> &Path {
+        &self.state
+    }
+
+    pub(crate) fn head(&self) -> PathBuf {
+        self.state.join("head")
+    }
+
+    pub(crate) fn node(&self, name: &NodeName) -> PathBuf {
+        self.state.join("nodes").join(name.as_str())
+    }
+
+    /// What the process called `name` logs.
+    pub(crate) fn log(&self, name: &str) -> PathBuf {
+        self.state.join("logs").join(format!("{name}.log"))
+    }
+
+    pub(crate) fn record(&self) -> PathBuf {
+        self.state.join("cluster.json")
+    }
+
+    pub(crate) fn lock(&self) -> PathBuf {
+        self.state.join("up.lock")
+    }
+
+    /// Where join codes wait for their node to read them.
+    pub(crate) fn join_file(&self, name: &NodeName) -> PathBuf {
+        self.runtime.join(format!("join-{name}"))
+    }
+
+    /// Makes the directories, readable by this user only.
+    pub(crate) fn create(&self) -> Result<(), Failure> {
+        for directory in [self.state.clone(), self.state.join("nodes"), self.state.join("logs")] {
+            create_private(&directory)?;
+        }
+        if let Some(exposed) = &self.exposed {
+            create_private(exposed)?;
+            ensure_ours(exposed)?;
+        }
+        create_private(&self.runtime)
+    }
+}
+
+fn absolute(variable: &str) -> Option<PathBuf> {
+    std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute())
+}
+
+fn socket_in(runtime: &Path) -> PathBuf {
+    runtime.join("head.sock")
+}
+
+/// A name for a long path that is the same in every process: FNV-1a, since the standard library's hashes promise nothing.
+fn short_name(path: &Path) -> String {
+    let hash = path
+        .as_os_str()
+        .as_bytes()
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    format!("{hash:016x}")
+}
+
+fn create_private(directory: &Path) -> Result<(), Failure> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory)
+        .during(|| format!("cannot create the directory {}", directory.display()))
+}
+
+/// In `/tmp` anyone may have been there first.
+fn ensure_ours(directory: &Path) -> Result<(), Failure> {
+    let metadata = std::fs::symlink_metadata(directory).during(|| format!("cannot examine {}", directory.display()))?;
+    if is_private(&metadata, geteuid()) {
+        return Ok(());
+    }
+    Err(Failure::new(format!("{} is not a private directory of yours", directory.display()))
+        .because(&io::Error::other("its owner or its mode would let others take the place of the head"))
+        .hint("remove it, or set XDG_RUNTIME_DIR to a directory of your own"))
+}
+
+fn is_private(metadata: &Metadata, uid: Uid) -> bool {
+    metadata.is_dir() && metadata.uid() == uid.as_raw() && metadata.mode() & 0o077 == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn chosen(state: Option<&str>, runtime: Option<&str>) -> Places {
+        let home = Some(PathBuf::from("/home/ada"));
+        Places::chosen(state.map(Into::into), runtime.map(Into::into), home, Uid::from_raw(7)).expect("HOME is set")
+    }
+
+    #[test]
+    fn xdg_directories_with_their_defaults() {
+        let places = chosen(Some("/state"), Some("/run/user/7"));
+        assert_eq!(places.head(), Path::new("/state/hostler/head"));
+        assert_eq!(places.socket().expect("short"), Path::new("/run/user/7/hostler/head.sock"));
+
+        let places = chosen(None, None);
+        assert_eq!(places.state(), Path::new("/home/ada/.local/state/hostler"));
+        assert_eq!(places.socket().expect("short"), Path::new("/tmp/hostler-7/head.sock"));
+        assert!(Places::chosen(None, None, None, Uid::from_raw(7)).is_err());
+    }
+
+    #[test]
+    fn a_long_runtime_directory_gets_a_short_stand_in_of_its_own() {
+        let long = |end: &str| chosen(None, Some(&format!("/run/{}{end}", "x".repeat(100)))).socket().expect("short");
+        assert!(long("a").starts_with("/tmp/hostler-7/") && long("a") != long("b"));
+        assert!(long("a").as_os_str().len() <= SOCKET_PATH_LIMIT);
+    }
+
+    #[test]
+    fn a_directory_that_others_can_enter_is_refused() {
+        let directory = tempfile::tempdir().expect("temporary directory");
+        let runtime = directory.path().join("run");
+        let places =
+            Places { state: directory.path().join("state"), runtime: runtime.clone(), exposed: Some(runtime.clone()) };
+        places.create().expect("made just now");
+        places.create().expect("made before");
+        std::fs::set_permissions(&runtime, PermissionsExt::from_mode(0o755)).expect("ours");
+        let refusal = ensure_ours(&runtime).expect_err("open to others").render();
+        assert!(refusal.contains("not a private directory"), "{refusal}");
+        std::fs::remove_dir(&runtime).expect("empty");
+        std::os::unix::fs::symlink(directory.path(), &runtime).expect("ours");
+        assert!(ensure_ours(&runtime).is_err(), "a link could lead anywhere");
+    }
+}

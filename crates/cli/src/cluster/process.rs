@@ -1,0 +1,214 @@
+//! The processes of an embedded cluster: started so that they outlive the terminal, and known so that none other is ever ended
+//! in their place.
+//!
+//! A process id alone names nothing: it may belong to someone else a moment later. A [`ProcessId`] carries the start time and the
+//! boot, and is signalled through a pidfd that was opened before those were compared.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::Signal;
+use serde::{Deserialize, Serialize};
+
+use crate::failure::{During, Failure};
+
+/// One process, never mistaken for another.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ProcessId {
+    /// Its process id.
+    pub(crate) pid: i32,
+    /// When it started, in clock ticks since boot.
+    start_ticks: u64,
+    /// Which boot.
+    boot: String,
+}
+
+impl ProcessId {
+    /// Who `pid` is now; `None` when nobody is, or a zombie.
+    pub(crate) fn of(pid: i32) -> io::Result<Option<Self>> {
+        let Some(start_ticks) = start_ticks(pid)? else { return Ok(None) };
+        Ok(Some(Self { pid, start_ticks, boot: boot_id()? }))
+    }
+
+    /// Whether it still runs.
+    pub(crate) fn is_alive(&self) -> bool {
+        Self::of(self.pid).is_ok_and(|now| now.as_ref() == Some(self))
+    }
+
+    /// A handle to it, or `None` when it is gone.
+    fn open(&self) -> io::Result<Option<OwnedFd>> {
+        // SAFETY: the call takes plain numbers and returns a new descriptor or -1.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, self.pid, 0) };
+        if fd < 0 {
+            let error = io::Error::last_os_error();
+            return if error.raw_os_error() == Some(libc::ESRCH) { Ok(None) } else { Err(error) };
+        }
+        // SAFETY: the kernel has just made this descriptor for us.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+        // The handle is to whoever has the pid now: only after this comparison is that known to be the one meant.
+        Ok(self.is_alive().then_some(fd))
+    }
+
+    /// Sends a signal; a process that is gone needs none.
+    pub(crate) fn signal(&self, signal: Signal) -> io::Result<()> {
+        let Some(fd) = self.open()? else { return Ok(()) };
+        let no_info = std::ptr::null::<libc::siginfo_t>();
+        // SAFETY: the descriptor is open and the information is optional.
+        let result = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, fd.as_raw_fd(), signal as i32, no_info, 0) };
+        let error = io::Error::last_os_error();
+        if result == 0 || error.raw_os_error() == Some(libc::ESRCH) { Ok(()) } else { Err(error) }
+    }
+
+    /// Waits until it is gone; says whether it is.
+    pub(crate) fn wait_gone(&self, limit: Duration) -> io::Result<bool> {
+        let Some(fd) = self.open()? else { return Ok(true) };
+        let deadline = Instant::now() + limit;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let timeout = PollTimeout::try_from(left.min(Duration::from_secs(60))).unwrap_or(PollTimeout::MAX);
+            match poll(&mut [PollFd::new(fd.as_fd(), PollFlags::POLLIN)], timeout) {
+                Ok(0) if left.is_zero() => return Ok(false),
+                Ok(0) | Err(nix::errno::Errno::EINTR) => {}
+                Ok(_) => return Ok(true),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+/// Field 22 of `/proc/PID/stat`; `None` for nobody and for zombies.
+fn start_ticks(pid: i32) -> io::Result<Option<u64>> {
+    match fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) => parse_stat(&stat).ok_or_else(|| io::Error::other(format!("/proc/{pid}/stat is not as expected"))),
+        // ESRCH: it went away between open and read.
+        Err(error) if error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The start time in a line of `/proc/PID/stat`; the inner `None` is a process that has ended. The outer is a line that makes no sense.
+#[expect(clippy::option_option, reason = "two different absences, each handled at the one place of use")]
+fn parse_stat(stat: &str) -> Option<Option<u64>> {
+    // The name is in parentheses and may itself hold anything.
+    let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace();
+    let state = fields.next()?;
+    let start = fields.nth(18)?.parse().ok()?;
+    Some((!matches!(state, "Z" | "X")).then_some(start))
+}
+
+fn boot_id() -> io::Result<String> {
+    Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
+}
+
+/// Starts this executable with `args` in a session of its own, with its output in `log` and nothing of ours kept open.
+pub(crate) fn spawn(executable: &Path, args: &[OsString], log: &Path) -> Result<Child, Failure> {
+    let failed = || format!("cannot start {} {}", executable.display(), args[0].to_string_lossy());
+    let log_file = open_log(log).during(|| format!("cannot write the log {}", log.display()))?;
+    let log_copy = log_file.try_clone().during(failed)?;
+    let mut command = Command::new(executable);
+    command.args(args).current_dir("/").stdin(Stdio::null()).stdout(log_copy).stderr(log_file);
+    // What the caller happens to have set for its own commands is not meant for the daemons.
+    command.env_remove("HOSTLER_HEAD");
+    // SAFETY: only system calls that are safe after fork, and no memory of ours is touched.
+    unsafe {
+        command.pre_exec(|| {
+            nix::unistd::setsid()?;
+            // A pipe or lock that our caller left open must not live as long as the daemon. A kernel without the call (before
+            // 5.11) leaves them open, as every shell does.
+            libc::syscall(libc::SYS_close_range, 3_u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC);
+            Ok(())
+        });
+    }
+    command.spawn().during(failed)
+}
+
+/// Appends, after moving aside what has grown large.
+fn open_log(path: &Path) -> io::Result<File> {
+    const LARGE_BYTES: u64 = 16 << 20;
+    if fs::metadata(path).is_ok_and(|metadata| metadata.len() > LARGE_BYTES) {
+        fs::rename(path, path.with_extension("log.old"))?;
+    }
+    OpenOptions::new().create(true).append(true).mode(0o600).open(path)
+}
+
+/// The last lines of a log that were written after `from` bytes.
+pub(crate) fn log_tail(path: &Path, from: u64, lines: usize) -> Vec<String> {
+    let bytes = fs::read(path).unwrap_or_default();
+    let text = String::from_utf8_lossy(bytes.get(from as usize..).unwrap_or_default()).into_owned();
+    let all: Vec<&str> = text.lines().collect();
+    all[all.len().saturating_sub(lines)..].iter().map(ToString::to_string).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sleeper() -> Child {
+        Command::new("sleep").arg("1000").spawn().expect("sleep is everywhere")
+    }
+
+    #[test]
+    fn a_process_is_known_until_it_ends() {
+        let mut child = sleeper();
+        let id = ProcessId::of(child.id() as i32).expect("readable").expect("runs");
+        assert!(id.is_alive());
+        assert!(!id.wait_gone(Duration::ZERO).expect("polled"));
+        id.signal(Signal::SIGKILL).expect("ours");
+        assert!(id.wait_gone(Duration::from_secs(10)).expect("polled"));
+        assert!(!id.is_alive(), "a zombie is gone");
+        child.wait().expect("ours");
+        id.signal(Signal::SIGKILL).expect("gone already");
+    }
+
+    #[test]
+    fn a_process_with_the_same_number_is_left_alone() {
+        let mut child = sleeper();
+        let id = ProcessId::of(child.id() as i32).expect("readable").expect("runs");
+        let earlier = ProcessId { start_ticks: id.start_ticks - 1, ..id.clone() };
+        let other_boot = ProcessId { boot: "another".to_owned(), ..id.clone() };
+        for other in [earlier, other_boot] {
+            assert!(!other.is_alive());
+            other.signal(Signal::SIGKILL).expect("nobody to signal");
+        }
+        assert!(id.is_alive());
+        child.kill().expect("ours");
+        child.wait().expect("ours");
+    }
+
+    #[test]
+    fn a_daemon_has_its_own_session_and_only_its_log() {
+        let directory = tempfile::tempdir().expect("temporary directory");
+        let log = directory.path().join("x.log");
+        let script = "echo out; echo err >&2; ls /proc/self/fd | tr '\\n' ' '; cut -d' ' -f6 /proc/self/stat; echo $$";
+        // Without close-on-exec, as a careless caller would have it.
+        let careless = File::open("/dev/null").expect("always there");
+        // SAFETY: only clears a flag of a descriptor that is ours.
+        unsafe { libc::fcntl(careless.as_raw_fd(), libc::F_SETFD, 0) };
+        let mut child = spawn(Path::new("/bin/sh"), &["-c".into(), script.into()], &log).expect("starts");
+        assert!(child.wait().expect("ours").success());
+        let lines = log_tail(&log, 0, 10);
+        let [out, err, descriptors, session] = lines.as_slice() else { panic!("{lines:?}") };
+        assert_eq!((out.as_str(), err.as_str()), ("out", "err"));
+        let (descriptors, session_line) = descriptors.rsplit_once(' ').expect("a list");
+        assert_eq!(descriptors, "0 1 2 3", "3 is the directory that ls reads");
+        assert_eq!(session_line, session, "the shell leads its session");
+        assert_eq!(log_tail(&log, 4, 10)[0], "err");
+    }
+
+    #[test]
+    fn names_with_parentheses_do_not_confuse() {
+        let line = "7 (a) b) (c) S 1 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4711 1 1";
+        assert_eq!(parse_stat(line), Some(Some(4711)));
+        assert_eq!(parse_stat(&line.replace(" S ", " Z ")), Some(None));
+        assert_eq!(parse_stat("nonsense"), None);
+    }
+}

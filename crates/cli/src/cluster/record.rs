@@ -1,0 +1,94 @@
+//! What `up` started, for the next `up` and for `down`.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+
+use hostler_model::{CpuSet, NodeName};
+use serde::{Deserialize, Serialize};
+
+use super::process::ProcessId;
+use crate::failure::{During, Failure};
+
+/// The cluster as it was last started.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    /// The head's process.
+    pub(crate) head: Option<ProcessId>,
+    /// Where its agents connect: kept, so that agents find a head that was started again.
+    pub(crate) address: Option<String>,
+    /// Its nodes.
+    pub(crate) nodes: Vec<NodeRecord>,
+}
+
+/// One virtual node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct NodeRecord {
+    /// `n1`, `n2` and so on.
+    pub(crate) name: NodeName,
+    /// Its CPU ids.
+    pub(crate) cpus: CpuSet,
+    /// Its memory.
+    pub(crate) memory_bytes: u64,
+    /// Its agent's process.
+    pub(crate) agent: Option<ProcessId>,
+}
+
+impl Record {
+    /// Reads the record; an empty one when there is none.
+    pub(crate) fn load(path: &Path) -> Result<Self, Failure> {
+        let text = match fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
+            Err(error) => return Err(error).during(|| format!("cannot read {}", path.display())),
+        };
+        serde_json::from_str(&text).map_err(|error| {
+            Failure::new(format!("{} is damaged", path.display()))
+                .because(&error)
+                .hint("end the cluster's processes by hand, then remove the file; no job is lost by that")
+        })
+    }
+
+    /// Writes the record, whole or not at all.
+    pub(crate) fn save(&self, path: &Path) -> Result<(), Failure> {
+        let text = serde_json::to_string_pretty(self).expect("a record is valid JSON");
+        let replace = || {
+            let directory = path.parent().unwrap_or(Path::new("/"));
+            let mut file = tempfile::NamedTempFile::new_in(directory)?;
+            file.write_all(text.as_bytes())?;
+            file.persist(path)?;
+            Ok::<(), io::Error>(())
+        };
+        replace().during(|| format!("cannot write {}", path.display()))
+    }
+
+    /// The processes that still run, agents first.
+    pub(crate) fn alive(&self) -> Vec<ProcessId> {
+        let agents = self.nodes.iter().filter_map(|node| node.agent.as_ref());
+        agents.chain(&self.head).filter(|process| process.is_alive()).cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn survives_the_disk() {
+        let directory = tempfile::tempdir().expect("temporary directory");
+        let path = directory.path().join("cluster.json");
+        assert_eq!(Record::load(&path), Ok(Record::default()));
+        let node = NodeRecord {
+            name: "n1".parse().expect("valid"),
+            cpus: CpuSet::first(2),
+            memory_bytes: 1 << 30,
+            agent: ProcessId::of(std::process::id() as i32).expect("readable"),
+        };
+        let record = Record { nodes: vec![node], address: Some("127.0.0.1:7".to_owned()), ..Record::default() };
+        record.save(&path).expect("writable");
+        assert_eq!(Record::load(&path), Ok(record.clone()));
+        assert_eq!(record.alive().len(), 1);
+        fs::write(&path, "{").expect("writable");
+        assert!(Record::load(&path).expect_err("damaged").render().contains("damaged"));
+    }
+}

@@ -1,0 +1,153 @@
+//! How the machine is divided among virtual nodes.
+
+use hostler_model::{CpuSet, NodeName};
+use nix::sched::{CpuSet as Affinity, sched_getaffinity};
+use nix::unistd::Pid;
+
+use super::record::NodeRecord;
+use crate::failure::{During, Failure};
+
+/// How many nodes unless asked otherwise: enough to show that jobs spread.
+const DEFAULT_NODES: u32 = 4;
+
+/// Memory is dealt out in pieces of this size, so that the numbers look like numbers people choose.
+const MEMORY_STEP: u64 = 64 << 20;
+
+/// What this process may use of the machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Machine {
+    /// The CPU ids.
+    pub(crate) cpus: Vec<u32>,
+    /// Memory that can be given to jobs, in bytes.
+    pub(crate) memory_bytes: u64,
+}
+
+impl Machine {
+    /// Looks at affinity, available memory and the limits of our cgroup.
+    pub(crate) fn detect() -> Result<Self, Failure> {
+        let affinity =
+            sched_getaffinity(Pid::from_raw(0)).during(|| "cannot find out which CPUs may be used".to_owned())?;
+        let cpus =
+            (0..Affinity::count()).filter(|&id| affinity.is_set(id).unwrap_or(false)).map(|id| id as u32).collect();
+        let text = std::fs::read_to_string("/proc/meminfo").during(|| "cannot read /proc/meminfo".to_owned())?;
+        let available = meminfo(&text, "MemAvailable:")
+            .ok_or_else(|| Failure::new("/proc/meminfo says nothing of MemAvailable"))?;
+        Ok(Self { cpus, memory_bytes: cgroup_limit().map_or(available, |limit| limit.min(available)) })
+    }
+}
+
+/// A line of `/proc/meminfo`, in bytes.
+fn meminfo(text: &str, key: &str) -> Option<u64> {
+    let kib: u64 =
+        text.lines().find_map(|line| line.strip_prefix(key))?.split_ascii_whitespace().next()?.parse().ok()?;
+    Some(kib << 10)
+}
+
+/// The memory limit of the cgroup we are in, v2 or v1, when it has one; that of its parents is the business of whoever set it.
+fn cgroup_limit() -> Option<u64> {
+    let memberships = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    memberships.lines().filter_map(limit_file).find_map(|file| std::fs::read_to_string(file).ok()?.trim().parse().ok())
+}
+
+/// The file with the memory limit that a line of `/proc/self/cgroup` leads to.
+fn limit_file(membership: &str) -> Option<String> {
+    let mut fields = membership.splitn(3, ':');
+    match (fields.next()?, fields.next()?, fields.next()?) {
+        ("0", "", path) => Some(format!("/sys/fs/cgroup{path}/memory.max")),
+        (_, controllers, path) if controllers.split(',').any(|name| name == "memory") => {
+            Some(format!("/sys/fs/cgroup/memory{path}/memory.limit_in_bytes"))
+        }
+        _ => None,
+    }
+}
+
+/// What `up` was asked for; what is absent is chosen.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Sizes {
+    pub(crate) nodes: Option<u32>,
+    /// CPUs a node.
+    pub(crate) cpus: Option<u32>,
+    /// Memory a node, in bytes.
+    pub(crate) memory_bytes: Option<u64>,
+}
+
+impl Sizes {
+    /// Whether anything in particular was asked for.
+    pub(crate) fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Deals the machine out: CPU ids in turn, four fifths of the memory in equal parts.
+    pub(crate) fn deal(&self, machine: &Machine) -> Vec<NodeRecord> {
+        let nodes = self.nodes.unwrap_or(DEFAULT_NODES).max(1);
+        let available = machine.cpus.len() as u32;
+        let cpus = self.cpus.unwrap_or(available / nodes).max(1);
+        let share = machine.memory_bytes / 5 * 4 / u64::from(nodes);
+        let memory_bytes = self.memory_bytes.unwrap_or_else(|| (share / MEMORY_STEP * MEMORY_STEP).max(MEMORY_STEP));
+        (0..nodes)
+            .map(|node| NodeRecord {
+                name: node_name(node),
+                cpus: cpu_ids(&machine.cpus, node, cpus),
+                memory_bytes,
+                agent: None,
+            })
+            .collect()
+    }
+}
+
+fn node_name(node: u32) -> NodeName {
+    format!("n{}", node + 1).parse().expect("a letter and digits make a valid name")
+}
+
+/// The `count` ids of a node: the machine's ids go round and round. A node with more CPUs than the machine gets numbers that
+/// stand for no CPU beyond those: such a node is for trying things, and only its count means something.
+fn cpu_ids(machine: &[u32], node: u32, count: u32) -> CpuSet {
+    let available = machine.len() as u32;
+    let real = (0..count.min(available)).map(|i| machine[((node * count + i) % available) as usize]);
+    let beyond = machine.iter().max().map_or(0, |last| last + 1);
+    real.chain((0..count.saturating_sub(available)).map(|i| beyond + i)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dealt(sizes: Sizes, cpus: &[u32], memory_bytes: u64) -> Vec<(String, String, u64)> {
+        let machine = Machine { cpus: cpus.to_vec(), memory_bytes };
+        let nodes = sizes.deal(&machine).into_iter();
+        nodes.map(|node| (node.name.to_string(), node.cpus.to_string(), node.memory_bytes >> 20)).collect()
+    }
+
+    fn row(name: &str, cpus: &str, memory: u64) -> (String, String, u64) {
+        (name.to_owned(), cpus.to_owned(), memory)
+    }
+
+    #[test]
+    fn four_nodes_share_the_machine() {
+        let eight = dealt(Sizes::default(), &[0, 1, 2, 3, 4, 5, 6, 7], 10 << 30);
+        assert_eq!(
+            eight,
+            [row("n1", "0-1", 2048), row("n2", "2-3", 2048), row("n3", "4-5", 2048), row("n4", "6-7", 2048)]
+        );
+        let two = dealt(Sizes::default(), &[4, 6], 1000 << 20);
+        assert_eq!(two, [row("n1", "4", 192), row("n2", "6", 192), row("n3", "4", 192), row("n4", "6", 192)]);
+    }
+
+    #[test]
+    fn sizes_as_asked_for() {
+        let sizes = Sizes { nodes: Some(2), cpus: Some(3), memory_bytes: Some(1 << 30) };
+        assert_eq!(dealt(sizes, &[0, 1, 2, 3], 1 << 20), [row("n1", "0-2", 1024), row("n2", "0-1,3", 1024)]);
+        let large = Sizes { nodes: Some(1), cpus: Some(5), memory_bytes: None };
+        assert_eq!(dealt(large, &[0, 2], 1 << 20), [row("n1", "0,2-5", 64)]);
+    }
+
+    #[test]
+    fn this_machine_has_something() {
+        let machine = Machine::detect().expect("Linux");
+        assert!(!machine.cpus.is_empty() && machine.memory_bytes > 1 << 20);
+        assert_eq!(meminfo("MemTotal: 5 kB\nMemAvailable:   3 kB\n", "MemAvailable:"), Some(3072));
+        assert_eq!(limit_file("0::/user/x").as_deref(), Some("/sys/fs/cgroup/user/x/memory.max"));
+        assert_eq!(limit_file("4:memory:/x").as_deref(), Some("/sys/fs/cgroup/memory/x/memory.limit_in_bytes"));
+        assert_eq!(limit_file("4:cpu,cpuacct:/x"), None);
+    }
+}

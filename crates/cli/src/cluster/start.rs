@@ -1,0 +1,320 @@
+//! Bringing an embedded cluster up: whatever part of it does not run is started, the rest is left alone.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::time::Duration;
+
+use hostler_client::{Client, ClientError, Endpoint, Patience};
+use hostler_model::{NodeName, NodeState, format_bytes};
+use hostler_proto::api::{Info, NodeView};
+use tokio::time::{Instant, sleep};
+
+use super::process::{ProcessId, log_tail, spawn};
+use super::record::NodeRecord;
+use super::{Machine, Places, Record, Sizes};
+use crate::failure::{During, Failure};
+
+/// How long the head may take: it replays its store first.
+const HEAD_TIME: Duration = Duration::from_secs(60);
+
+/// How long the agents may take to connect after that.
+const NODES_TIME: Duration = Duration::from_secs(60);
+
+/// How long to wait between two looks: short beside what a start takes.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
+/// How many lines of a log are shown when its process died.
+const LOG_LINES: usize = 12;
+
+/// The file whose presence says that a node has joined before and needs no invitation.
+const NODE_CERTIFICATE: &str = "identity/certificate.pem";
+
+/// The file in the head's directory in which it says its address.
+const HEAD_FILE: &str = "head.json";
+
+/// A cluster that runs.
+#[derive(Debug)]
+pub(crate) struct Started {
+    /// The head's own words.
+    pub(crate) info: Info,
+    /// The nodes.
+    pub(crate) nodes: Vec<NodeView>,
+    /// How many processes had to be started; none when all ran already.
+    pub(crate) started: usize,
+    /// Other sizes than those that were asked for, as a sentence.
+    pub(crate) other_sizes: Option<String>,
+}
+
+/// Starts what does not run and waits until all nodes are up. `tell` hears what is being done. The caller holds the lock.
+pub(crate) async fn bring_up(places: &Places, sizes: Sizes, mut tell: impl FnMut(&str)) -> Result<Started, Failure> {
+    let mut starter = Starter::new(places)?;
+    starter.ensure_head(&mut tell).await?;
+    let other_sizes = starter.choose_nodes(sizes)?;
+    starter.ensure_agents(&mut tell).await?;
+    let nodes = starter.wait_for_nodes(&mut tell).await?;
+    let info = starter.client.info().await?;
+    Ok(Started { info, nodes, started: starter.children.len(), other_sizes })
+}
+
+/// A process that was started here, while it is not known to be well.
+struct Newborn {
+    name: String,
+    child: Child,
+    log: PathBuf,
+    /// How long the log was before.
+    log_start: u64,
+}
+
+struct Starter<'a> {
+    places: &'a Places,
+    executable: PathBuf,
+    socket: PathBuf,
+    client: Client,
+    record: Record,
+    children: Vec<Newborn>,
+}
+
+impl<'a> Starter<'a> {
+    fn new(places: &'a Places) -> Result<Self, Failure> {
+        let socket = places.socket()?;
+        Ok(Self {
+            places,
+            executable: std::env::current_exe().during(|| "cannot find this executable".to_owned())?,
+            client: Client::new(Endpoint::Unix(socket.clone())).with_patience(Patience::NONE),
+            socket,
+            record: Record::load(&places.record())?,
+            children: Vec::new(),
+        })
+    }
+
+    async fn ensure_head(&mut self, tell: &mut impl FnMut(&str)) -> Result<(), Failure> {
+        match self.client.info().await {
+            Ok(info) => return self.is_ours(&info),
+            Err(ClientError::Connect { .. } | ClientError::Interrupted { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        if !self.record.head.as_ref().is_some_and(ProcessId::is_alive) {
+            tell("starting the head");
+            self.start_head()?;
+        }
+        let info = self.wait_for_head().await?;
+        self.is_ours(&info)?;
+        self.record.address = Some(info.head.address);
+        self.save()
+    }
+
+    /// Whoever listens must be the head of this cluster and no other.
+    fn is_ours(&self, info: &Info) -> Result<(), Failure> {
+        let same = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        if same(Path::new(&info.head.directory)) == same(&self.places.head()) {
+            return Ok(());
+        }
+        Err(Failure::new(format!("the head of another cluster listens at {}", self.socket.display()))
+            .hint(format!(
+                "its state is in {}; end it with `hostler down` under the same XDG_STATE_HOME",
+                info.head.directory
+            ))
+            .hint("or set XDG_RUNTIME_DIR to another directory"))
+    }
+
+    fn start_head(&mut self) -> Result<(), Failure> {
+        let listen = free_address(self.record.address.as_deref());
+        let args: [OsString; 9] = [
+            "head".into(),
+            "run".into(),
+            "--embedded".into(),
+            "--directory".into(),
+            self.places.head().into(),
+            "--socket".into(),
+            self.socket.clone().into(),
+            "--listen".into(),
+            listen.into(),
+        ];
+        self.record.head = Some(self.start("head", &args)?);
+        self.save()
+    }
+
+    async fn wait_for_head(&mut self) -> Result<Info, Failure> {
+        let deadline = Instant::now() + HEAD_TIME;
+        loop {
+            match self.client.info().await {
+                Ok(info) => return Ok(info),
+                Err(error) if error.is_transient() => {}
+                Err(error) => return Err(error.into()),
+            }
+            self.check_children()?;
+            if Instant::now() >= deadline {
+                return Err(self.too_slow("the head", "head"));
+            }
+            sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    /// Takes the recorded nodes if any of them still runs, else divides the machine anew. Says so if other sizes were asked for.
+    fn choose_nodes(&mut self, sizes: Sizes) -> Result<Option<String>, Failure> {
+        let wanted = sizes.deal(&Machine::detect()?);
+        let is_running = self.record.nodes.iter().any(|node| node.agent.as_ref().is_some_and(ProcessId::is_alive));
+        if !is_running {
+            self.record.nodes = wanted;
+            self.save()?;
+            return Ok(None);
+        }
+        let shape =
+            |nodes: &[NodeRecord]| nodes.iter().map(|node| (node.cpus.len(), node.memory_bytes)).collect::<Vec<_>>();
+        if sizes.is_default() || shape(&wanted) == shape(&self.record.nodes) {
+            return Ok(None);
+        }
+        Ok(Some(format!(
+            "the cluster runs with {}; `hostler down` first, then `hostler up` with other sizes",
+            describe(&self.record.nodes)
+        )))
+    }
+
+    async fn ensure_agents(&mut self, tell: &mut impl FnMut(&str)) -> Result<(), Failure> {
+        let missing: Vec<usize> = (0..self.record.nodes.len())
+            .filter(|&i| !self.record.nodes[i].agent.as_ref().is_some_and(ProcessId::is_alive))
+            .collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let of_them: Vec<NodeRecord> = missing.iter().map(|&i| self.record.nodes[i].clone()).collect();
+        tell(&format!("starting {}", describe(&of_them)));
+        for i in missing {
+            self.start_agent(i).await?;
+        }
+        Ok(())
+    }
+
+    async fn start_agent(&mut self, i: usize) -> Result<(), Failure> {
+        let node = self.record.nodes[i].clone();
+        let directory = self.places.node(&node.name);
+        let mut args: Vec<OsString> = vec![
+            "agent".into(),
+            "run".into(),
+            "--directory".into(),
+            directory.clone().into(),
+            "--name".into(),
+            node.name.as_str().into(),
+            "--cpus".into(),
+            node.cpus.to_string().into(),
+            "--memory".into(),
+            node.memory_bytes.to_string().into(),
+            "--head-file".into(),
+            self.places.head().join(HEAD_FILE).into(),
+        ];
+        if !directory.join(NODE_CERTIFICATE).exists() {
+            args.extend(["--join-file".into(), self.invite(&node.name).await?.into()]);
+        }
+        self.record.nodes[i].agent = Some(self.start(node.name.as_str(), &args)?);
+        self.save()
+    }
+
+    /// A file with a join code, for this user's eyes only.
+    async fn invite(&self, name: &NodeName) -> Result<PathBuf, Failure> {
+        let code = self.client.invite(name).await?.code;
+        let path = self.places.join_file(name);
+        let write = || {
+            // One left by an agent that never read it may have any mode.
+            std::fs::remove_file(&path).or_else(|error| match error.kind() {
+                std::io::ErrorKind::NotFound => Ok(()),
+                _ => Err(error),
+            })?;
+            let mut file = std::fs::OpenOptions::new().create_new(true).write(true).mode(0o600).open(&path)?;
+            writeln!(file, "{code}")
+        };
+        write().during(|| format!("cannot write {}", path.display()))?;
+        Ok(path)
+    }
+
+    async fn wait_for_nodes(&mut self, tell: &mut impl FnMut(&str)) -> Result<Vec<NodeView>, Failure> {
+        let deadline = Instant::now() + NODES_TIME;
+        let mut told = 0;
+        loop {
+            let nodes = self.client.nodes().await?;
+            let is_ours = |view: &NodeView| self.record.nodes.iter().any(|node| node.name == view.name);
+            let ours: Vec<NodeView> = nodes.into_iter().filter(is_ours).collect();
+            let up = ours.iter().filter(|node| node.state == NodeState::Up).count();
+            if up == self.record.nodes.len() {
+                return Ok(ours);
+            }
+            if up > told {
+                tell(&format!("{up} of {} nodes are up", self.record.nodes.len()));
+                told = up;
+            }
+            self.check_children()?;
+            if Instant::now() >= deadline {
+                let late = self
+                    .record
+                    .nodes
+                    .iter()
+                    .find(|node| !ours.iter().any(|it| it.name == node.name && it.state == NodeState::Up));
+                let name = late.map_or_else(|| "n1".to_owned(), |node| node.name.to_string());
+                return Err(self.too_slow(&format!("node {name}"), &name));
+            }
+            sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    fn start(&mut self, name: &str, args: &[OsString]) -> Result<ProcessId, Failure> {
+        let log = self.places.log(name);
+        let log_start = std::fs::metadata(&log).map_or(0, |metadata| metadata.len());
+        let child = spawn(&self.executable, args, &log)?;
+        let pid = child.id() as i32;
+        self.children.push(Newborn { name: name.to_owned(), child, log, log_start });
+        match ProcessId::of(pid).during(|| format!("cannot examine the process of {name}"))? {
+            Some(process) => Ok(process),
+            None => Err(self.check_children().expect_err("it is a zombie, so it has ended")),
+        }
+    }
+
+    /// Whether one of those we started is dead already, which its log explains.
+    fn check_children(&mut self) -> Result<(), Failure> {
+        for started in &mut self.children {
+            if let Ok(Some(status)) = started.child.try_wait() {
+                let what = format!("{} ended right after its start ({status})", started.name);
+                return Err(with_log(Failure::new(what), &started.log, started.log_start));
+            }
+        }
+        Ok(())
+    }
+
+    fn too_slow(&self, what: &str, name: &str) -> Failure {
+        let start = self.children.iter().find(|started| started.name == name).map_or(0, |started| started.log_start);
+        let failure = Failure::new(format!("{what} did not come up in {} seconds", HEAD_TIME.as_secs()));
+        with_log(failure, &self.places.log(name), start)
+    }
+
+    fn save(&self) -> Result<(), Failure> {
+        self.record.save(&self.places.record())
+    }
+}
+
+/// The address the head had before, so that agents which still run find it; any other if someone else has taken it since.
+fn free_address(previous: Option<&str>) -> String {
+    let is_free = |address: &&str| std::net::TcpListener::bind(address).is_ok();
+    previous.filter(is_free).unwrap_or("127.0.0.1:0").to_owned()
+}
+
+/// The failure with the end of a log and the way to the rest.
+fn with_log(failure: Failure, log: &Path, from: u64) -> Failure {
+    let lines = log_tail(log, from, LOG_LINES);
+    let failure = lines.into_iter().fold(failure, |failure, line| failure.because(&std::io::Error::other(line)));
+    failure.hint(format!("the whole log is {}", log.display()))
+}
+
+/// `4 nodes with 1 CPU and 4.5G of memory each`.
+pub(crate) fn describe(nodes: &[NodeRecord]) -> String {
+    let Some(first) = nodes.first() else { return "no nodes".to_owned() };
+    let cpus = match first.cpus.len() {
+        1 => "1 CPU".to_owned(),
+        count => format!("{count} CPUs"),
+    };
+    let memory = format_bytes(first.memory_bytes);
+    match nodes.len() {
+        1 => format!("1 node with {cpus} and {memory} of memory"),
+        count => format!("{count} nodes with {cpus} and {memory} of memory each"),
+    }
+}

@@ -1,0 +1,113 @@
+//! Telling jobs what to do: `cancel`, `hold`, `release`, `requeue`.
+
+use clap::Args;
+use hostler_model::JobState;
+use hostler_proto::api::{JobAction, JobSummary};
+
+use super::target::Target;
+use crate::context::{Context, block_on};
+use crate::exit;
+use crate::failure::Outcome;
+
+/// End jobs; what they made so far still comes home
+#[derive(Debug, Args)]
+pub(crate) struct Cancel {
+    #[command(flatten)]
+    targets: Targets,
+}
+
+/// Keep waiting jobs from starting
+#[derive(Debug, Args)]
+pub(crate) struct Hold {
+    #[command(flatten)]
+    targets: Targets,
+}
+
+/// Let held jobs start
+#[derive(Debug, Args)]
+pub(crate) struct Release {
+    #[command(flatten)]
+    targets: Targets,
+}
+
+/// Run jobs again from the start, whether they run or have ended
+#[derive(Debug, Args)]
+pub(crate) struct Requeue {
+    #[command(flatten)]
+    targets: Targets,
+}
+
+#[derive(Debug, Args)]
+struct Targets {
+    /// Jobs such as 12, or tasks of an array such as 12_3
+    #[arg(value_name = "ID", required = true)]
+    targets: Vec<Target>,
+}
+
+impl Cancel {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        act(context, &self.targets, JobAction::Cancel)
+    }
+}
+
+impl Hold {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        act(context, &self.targets, JobAction::Hold)
+    }
+}
+
+impl Release {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        act(context, &self.targets, JobAction::Release)
+    }
+}
+
+impl Requeue {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        act(context, &self.targets, JobAction::Requeue)
+    }
+}
+
+/// Does it to every target, even if one of them cannot be: the first failure is the exit code.
+fn act(context: &Context, targets: &Targets, action: JobAction) -> Outcome {
+    let client = context.client()?;
+    block_on(async {
+        let mut summaries = Vec::new();
+        let mut first_failure = None;
+        for target in &targets.targets {
+            match client.act(target.job, target.index, action).await {
+                Ok(summary) => {
+                    context.output.say(&sentence(*target, action, &summary));
+                    summaries.push(summary);
+                }
+                Err(error) if first_failure.is_none() && targets.targets.len() == 1 => return Err(error.into()),
+                Err(error) => {
+                    let failure = crate::failure::Failure::from(error);
+                    context.output.fail(&failure);
+                    first_failure.get_or_insert(failure.exit);
+                }
+            }
+        }
+        if context.output.is_json() {
+            context.output.json(&summaries);
+        }
+        Ok(first_failure.unwrap_or(exit::OK))
+    })
+}
+
+fn sentence(target: Target, action: JobAction, summary: &JobSummary) -> String {
+    let what = match target.index {
+        Some(_) => format!("task {target}"),
+        None => format!("job {target}"),
+    };
+    match action {
+        JobAction::Cancel if summary.state.is_ended() => format!("{what} is {}", summary.state),
+        JobAction::Cancel if summary.state == JobState::Pending && target.index.is_some() => {
+            format!("{what} is cancelled")
+        }
+        JobAction::Cancel => format!("{what} is being cancelled"),
+        JobAction::Hold => format!("{what} is held until `hostler release {target}`"),
+        JobAction::Release => format!("{what} is released"),
+        JobAction::Requeue => format!("{what} is queued again"),
+    }
+}

@@ -1,0 +1,124 @@
+//! The daemons: `hostler head run` and `hostler agent run`.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use hostler_model::{CpuSet, NodeName};
+use tracing_subscriber::EnvFilter;
+
+use crate::exit;
+use crate::failure::{Failure, Outcome};
+use crate::flags::Memory;
+
+/// The head of a cluster: takes jobs, decides what runs where, keeps results
+#[derive(Debug, Args)]
+pub(crate) struct Head {
+    #[command(subcommand)]
+    command: HeadCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum HeadCommand {
+    Run(HeadRun),
+}
+
+/// Run a head in the foreground; it logs to stderr as HOSTLER_LOG says (info by default)
+#[derive(Debug, Args)]
+struct HeadRun {
+    /// Where it keeps its state
+    #[arg(long, value_name = "DIR")]
+    directory: PathBuf,
+
+    /// The Unix socket for users of this machine
+    #[arg(long, value_name = "PATH")]
+    socket: PathBuf,
+
+    /// Where agents connect
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+
+    /// The head is part of a cluster on this machine alone
+    #[arg(long)]
+    embedded: bool,
+}
+
+/// The agent of a node: runs jobs and brings their results to the head
+#[derive(Debug, Args)]
+pub(crate) struct Agent {
+    #[command(subcommand)]
+    command: AgentCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum AgentCommand {
+    Run(AgentRun),
+}
+
+/// Run an agent in the foreground; it logs to stderr as HOSTLER_LOG says (info by default)
+#[derive(Debug, Args)]
+struct AgentRun {
+    /// Where it keeps jobs, environments and chunks
+    #[arg(long, value_name = "DIR")]
+    directory: PathBuf,
+
+    /// The node's name
+    #[arg(long, value_name = "NAME")]
+    name: NodeName,
+
+    /// The CPUs it gives, such as 0-3,8
+    #[arg(long, value_name = "IDS")]
+    cpus: CpuSet,
+
+    /// The memory it gives
+    #[arg(long, value_name = "SIZE")]
+    memory: Memory,
+
+    /// A file with a join code; needed until the node has joined
+    #[arg(long, value_name = "FILE")]
+    join_file: Option<PathBuf>,
+
+    /// A file in which a head on this machine says its address
+    #[arg(long, value_name = "FILE")]
+    head_file: Option<PathBuf>,
+}
+
+impl Head {
+    pub(crate) fn run(self) -> Outcome {
+        let HeadCommand::Run(HeadRun { directory, socket, listen, embedded }) = self.command;
+        log_to_stderr()?;
+        hostler_head::run(hostler_head::Config { directory, socket, listen, embedded })?;
+        Ok(exit::OK)
+    }
+}
+
+impl Agent {
+    pub(crate) fn run(self) -> Outcome {
+        let AgentCommand::Run(AgentRun { directory, name, cpus, memory, join_file, head_file }) = self.command;
+        if cpus.is_empty() {
+            return Err(Failure::usage("a node without a CPU can run nothing").hint("name some: --cpus 0-3"));
+        }
+        log_to_stderr()?;
+        let memory_bytes = memory.0;
+        hostler_agent::run(hostler_agent::Config { directory, name, cpus, memory_bytes, join_file, head_file })?;
+        Ok(exit::OK)
+    }
+}
+
+/// Sends the log where a service manager or `up` collects it.
+fn log_to_stderr() -> Result<(), Failure> {
+    let wanted = std::env::var("HOSTLER_LOG").unwrap_or_else(|_| "info".to_owned());
+    let filter = EnvFilter::try_new(&wanted).map_err(|error| {
+        Failure::usage(format!("HOSTLER_LOG is `{wanted}`, which is no log filter"))
+            .because(&error)
+            .hint("such as info, debug or hostler_head=debug,info")
+    })?;
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(io::stderr).init();
+    Ok(())
+}
+
+/// The description of the API, JSON.
+pub(crate) fn openapi() -> String {
+    hostler_head::openapi()
+}

@@ -1,0 +1,332 @@
+//! `hostler demo`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use hostler_client::{Client, Endpoint, Follow, LiveJobs, LogEvent, Patience};
+use hostler_model::{ArraySpec, Environment, JobId, JobSpec, JobState, Request, TaskId};
+use hostler_proto::api::{JobDetail, NodeView, TaskView};
+use hostler_proto::link::Output;
+use hostler_snapshot::OnConflict;
+use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
+
+use crate::cluster::start::bring_up;
+use crate::cluster::stop::take_down;
+use crate::cluster::{Places, Sizes};
+use crate::context::{Context, block_on};
+use crate::exit;
+use crate::failure::{During, Failure, Outcome};
+use crate::fetching::{self, Arrived, Destination};
+use crate::interrupts::{Interrupts, exit_code};
+use crate::output::table::{Align, Table};
+use crate::submission;
+
+/// The example, part of the executable so that the demonstration works from anywhere.
+const EXAMPLE: &[(&str, &[u8])] = &[
+    ("main.py", include_bytes!("../../../../examples/digits-sweep/main.py")),
+    ("requirements.txt", include_bytes!("../../../../examples/digits-sweep/requirements.txt")),
+    ("README.md", include_bytes!("../../../../examples/digits-sweep/README.md")),
+];
+
+/// How many models there are to train.
+const TASKS: &str = "0-7";
+
+/// What one model needs, if the nodes have as much.
+const TASK_MEMORY_BYTES: u64 = 600 << 20;
+
+/// How long a look at the job may wait for its end.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+
+/// Show what Hostler does, start to finish, on this machine; leaves nothing behind but the results
+///
+/// Starts a private cluster with four virtual nodes, submits eight models that learn to read handwritten digits, shows what
+/// happens, brings metrics and plots home and stops the cluster. The first time needs the network for scikit-learn.
+#[derive(Debug, Args)]
+pub(crate) struct Demo {
+    /// Where the results go; files of an earlier demonstration are replaced
+    #[arg(long, value_name = "DIR", default_value = "hostler-demo-results")]
+    to: PathBuf,
+}
+
+/// What a task writes into `metrics.json`, as far as the table shows it.
+#[derive(Debug, Deserialize, Serialize)]
+struct Metrics {
+    index: u32,
+    model: String,
+    parameters: serde_json::Value,
+    accuracy: f64,
+    train_seconds: f64,
+}
+
+impl Demo {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let destination =
+            Destination { on_conflict: OnConflict::Overwrite, ..fetching::destination(Some(&self.to), true)? };
+        let directory = tempfile::Builder::new()
+            .prefix("hostler-demo-")
+            .tempdir()
+            .during(|| "cannot make a temporary directory".to_owned())?;
+        block_on(async {
+            let mut interrupts = Interrupts::take()?;
+            let places = Places::below(directory.path());
+            let outcome = tokio::select! {
+                outcome = show(context, &places, directory.path(), &destination) => outcome,
+                signal = interrupts.next() => {
+                    context.output.say("stopping the demonstration");
+                    Ok(exit_code(signal))
+                }
+            };
+            // Whatever happened: nothing stays. A second signal must not change that.
+            let cleaned = clean_up(&places, directory).await;
+            let code = outcome?;
+            cleaned.map(|()| code)
+        })
+    }
+}
+
+async fn clean_up(places: &Places, directory: TempDir) -> Result<(), Failure> {
+    if places.state().exists() {
+        take_down(places, LiveJobs::Cancel).await.or_else(|failure| match failure.exit {
+            // A head that never came up has no jobs to cancel.
+            exit::FAILED => Ok(crate::cluster::stop::Stopped::default()),
+            _ => Err(failure),
+        })?;
+    }
+    let path = directory.path().to_owned();
+    directory.close().during(|| format!("cannot remove {}", path.display()))
+}
+
+async fn show(context: &Context, places: &Places, directory: &Path, destination: &Destination) -> Outcome {
+    let output = &context.output;
+    places.create()?;
+    output.say("1. a private cluster on this machine (hostler up)");
+    let started = bring_up(places, Sizes::default(), |text| output.aside(&format!("   {text}"))).await?;
+    output.say(&format!("   {}", describe(&started.nodes)));
+
+    output.say(&format!("2. a project folder, eight models to train (hostler submit digits-sweep main.py -a {TASKS})"));
+    let project = write_example(directory)?;
+    let client = Client::new(Endpoint::Unix(places.socket()?)).with_patience(Patience::COMMAND);
+    let capture = submission::capture(context, &project, "main.py")?;
+    let memory_bytes = started.nodes.iter().map(|node| node.memory_bytes).min().unwrap_or(0).min(TASK_MEMORY_BYTES);
+    let spec = sweep(capture.digest, memory_bytes)?;
+    let job = submission::submit_project(context, &client, &capture, spec).await?.id;
+
+    output.say(&format!("3. it runs as job {job} (hostler jobs, hostler logs {job} -f)"));
+    let ended = watch(context, &client, job).await?;
+
+    output.say(&format!("4. the results come home (hostler fetch {job})"));
+    let results = client.results(false, &[job]).await?.results;
+    let haul = fetching::fetch(context, &client, &results, destination).await?;
+    let metrics = read_metrics(&haul.arrived);
+    present(context, &metrics, destination);
+    match ended.summary.state {
+        JobState::Completed if haul.failures.is_empty() => Ok(exit::OK),
+        state => Err(explain(&client, &ended, state).await),
+    }
+}
+
+fn describe(nodes: &[NodeView]) -> String {
+    let names: Vec<String> = nodes.iter().map(|node| node.name.to_string()).collect();
+    format!("{} nodes are up: {}", nodes.len(), names.join(", "))
+}
+
+fn write_example(directory: &Path) -> Result<PathBuf, Failure> {
+    let project = directory.join("digits-sweep");
+    let write = || {
+        fs::create_dir(&project)?;
+        EXAMPLE.iter().try_for_each(|(name, bytes)| fs::write(project.join(name), bytes))
+    };
+    write().during(|| format!("cannot write {}", project.display()))?;
+    Ok(project)
+}
+
+fn sweep(snapshot: hostler_model::Digest, memory_bytes: u64) -> Result<JobSpec, Failure> {
+    let array: ArraySpec = TASKS.parse()?;
+    Ok(JobSpec {
+        name: "digits-sweep".to_owned(),
+        work: submission::project_work(snapshot, "main.py", &[]),
+        request: Request { cpus: 1, memory_bytes },
+        time_limit_ms: None,
+        array: Some(array),
+        after: Vec::new(),
+        priority: 0,
+        hold: false,
+        requeue: false,
+        environment: Environment::new(),
+        pty: None,
+        grace_ms: None,
+        umask: None,
+    })
+}
+
+/// Says what becomes of each task, and what the first one's environment is made of, until all have ended.
+async fn watch(context: &Context, client: &Client, job: JobId) -> Result<JobDetail, Failure> {
+    let first = TaskId { job, index: 0 };
+    let mut setup = std::pin::pin!(show_setup(context, client, first));
+    let mut setup_is_shown = false;
+    let mut states = BTreeMap::new();
+    loop {
+        tokio::select! {
+            detail = client.job_when_ended(job, u32::MAX, LOOK_AGAIN) => {
+                let detail = detail?;
+                detail.tasks_shown.iter().for_each(|task| say_change(context, &mut states, task));
+                if detail.summary.state.is_ended() {
+                    return Ok(detail);
+                }
+            }
+            result = &mut setup, if !setup_is_shown => {
+                result?;
+                setup_is_shown = true;
+            }
+        }
+    }
+}
+
+fn say_change(context: &Context, states: &mut BTreeMap<u32, JobState>, task: &TaskView) {
+    if states.insert(task.index, task.state) == Some(task.state) {
+        return;
+    }
+    let node = task.node.as_ref().map(|node| format!(" on {node}")).unwrap_or_default();
+    let text = match task.state {
+        JobState::Pending | JobState::Completing => return,
+        JobState::Starting => format!("is made ready{node}"),
+        JobState::Running => format!("runs{node}"),
+        state => state.to_string(),
+    };
+    context.output.say(&format!("   task {} {text}", task.index));
+}
+
+/// Shows what the preparation of the environment says, without the details.
+async fn show_setup(context: &Context, client: &Client, task: TaskId) -> Result<(), Failure> {
+    let mut follow = Follow::new(client, task, Output::Setup);
+    let mut line = Vec::new();
+    while let Some(event) = follow.next().await? {
+        let LogEvent::Bytes(bytes) = event else { continue };
+        for &byte in bytes.iter() {
+            if byte != b'\n' && byte != b'\r' {
+                line.push(byte);
+            } else if let Some(text) = headline(&std::mem::take(&mut line)) {
+                context.output.say(&format!("   environment: {text}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The line if it says more than which package is being fetched.
+fn headline(line: &[u8]) -> Option<String> {
+    const DETAILS: [&str; 6] =
+        ["Collecting", "Downloading", "Using cached", "Requirement already", "Looking in", "Obtaining"];
+    let text = String::from_utf8_lossy(line);
+    let is_detail = text.starts_with([' ', '+', '-']) || DETAILS.iter().any(|word| text.starts_with(word));
+    (!is_detail && !text.trim().is_empty()).then(|| text.chars().take(100).collect())
+}
+
+/// The metrics of every task that has some, best first.
+fn read_metrics(arrived: &[Arrived]) -> Vec<Metrics> {
+    let read = |result: &Arrived| serde_json::from_slice(&fs::read(result.path.join("metrics.json")).ok()?).ok();
+    let mut metrics: Vec<Metrics> = arrived.iter().filter_map(read).collect();
+    metrics.sort_by(|a, b| b.accuracy.total_cmp(&a.accuracy));
+    metrics
+}
+
+fn present(context: &Context, metrics: &[Metrics], destination: &Destination) {
+    let output = &context.output;
+    if output.is_json() {
+        output.json(metrics);
+        return;
+    }
+    output.data(&table(metrics));
+    output.say(&format!("plots, metrics and logs of every task are in {}", destination.directory.display()));
+}
+
+fn table(metrics: &[Metrics]) -> String {
+    let mut table = Table::new(&[
+        ("TASK", Align::Right),
+        ("ACCURACY", Align::Right),
+        ("TRAINED", Align::Right),
+        ("MODEL", Align::Left),
+        ("PARAMETERS", Align::Left),
+    ]);
+    for row in metrics {
+        table.row([
+            row.index.to_string(),
+            format!("{:.2}%", row.accuracy * 100.0),
+            format!("{:.2}s", row.train_seconds),
+            row.model.clone(),
+            parameters(&row.parameters),
+        ]);
+    }
+    table.render(None)
+}
+
+/// `C=1.0 gamma=0.002`.
+fn parameters(value: &serde_json::Value) -> String {
+    let pairs = value.as_object().into_iter().flatten().map(|(name, value)| format!("{name}={value}"));
+    pairs.collect::<Vec<_>>().join(" ")
+}
+
+/// Why the demonstration did not work, with the last words of a task that failed.
+async fn explain(client: &Client, job: &JobDetail, state: JobState) -> Failure {
+    let failure = Failure::new(format!("the demonstration did not work: its job is {state}"));
+    let Some(task) = job.tasks_shown.iter().find(|task| task.state.is_ended() && task.state != JobState::Completed)
+    else {
+        return failure;
+    };
+    let failure = match &task.message {
+        Some(message) => failure.because(&std::io::Error::other(message.clone())),
+        None => failure,
+    };
+    let id = TaskId { job: job.summary.id, index: task.index };
+    for output in [Output::Stderr, Output::Setup] {
+        let bytes = super::logs::read(client, id, output, false).await.unwrap_or_default();
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        if let Some(last) = text.lines().rfind(|line| !line.trim().is_empty()) {
+            return failure.because(&std::io::Error::other(last.to_owned()));
+        }
+    }
+    failure
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_of_accuracies() {
+        let row = |index, model: &str, accuracy| Metrics {
+            index,
+            model: model.to_owned(),
+            parameters: serde_json::json!({ "C": 1.0, "gamma": 0.002 }),
+            accuracy,
+            train_seconds: 0.126,
+        };
+        let expected = "\
+TASK  ACCURACY  TRAINED  MODEL  PARAMETERS
+   2    98.70%    0.13s  SVC    C=1.0 gamma=0.002
+   0     9.50%    0.13s  Other  C=1.0 gamma=0.002
+";
+        assert_eq!(table(&[row(2, "SVC", 0.987), row(0, "Other", 0.095)]), expected);
+    }
+
+    #[test]
+    fn only_headlines_of_a_build_are_shown() {
+        for detail in
+            ["", "  Downloading x.whl", "Collecting numpy", " + numpy==2.0", "Requirement already satisfied: x"]
+        {
+            assert_eq!(headline(detail.as_bytes()), None, "{detail}");
+        }
+        assert_eq!(headline(b"Installed 12 packages in 40ms").as_deref(), Some("Installed 12 packages in 40ms"));
+    }
+
+    #[test]
+    fn the_example_is_complete() {
+        let project = tempfile::tempdir().expect("temporary directory");
+        let path = write_example(project.path()).expect("writable");
+        assert!(path.join("main.py").is_file() && path.join("requirements.txt").is_file());
+    }
+}

@@ -1,0 +1,55 @@
+//! `hostler down`.
+
+use clap::Args;
+use hostler_client::LiveJobs;
+use serde_json::json;
+
+use crate::cluster::stop::take_down;
+use crate::cluster::{Lock, Places};
+use crate::context::{Context, block_on};
+use crate::exit;
+use crate::failure::Outcome;
+
+/// Stop the cluster on this machine; its state and results stay for the next `hostler up`
+///
+/// Refuses while jobs are waiting or running, unless told what is to become of them.
+#[derive(Debug, Args)]
+pub(crate) struct Down {
+    /// Cancel every job first
+    #[arg(long, conflicts_with = "keep")]
+    cancel: bool,
+
+    /// Leave jobs alone: what runs goes on without the cluster, what waits is still there after `hostler up`
+    #[arg(long)]
+    keep: bool,
+}
+
+impl Down {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let output = &context.output;
+        let places = Places::from_environment()?;
+        let jobs = match (self.cancel, self.keep) {
+            (true, _) => LiveJobs::Cancel,
+            (_, true) => LiveJobs::Keep,
+            _ => LiveJobs::Refuse,
+        };
+        if !places.state().exists() {
+            output.say("no cluster is running");
+            return Ok(exit::OK);
+        }
+        let _lock =
+            Lock::take(&places.lock(), || output.say("another `hostler up` or `down` is at work; waiting for it"))?;
+        let stopped = block_on(take_down(&places, jobs))?;
+        if output.is_json() {
+            output.json(&json!({ "stopped": stopped.processes }));
+        } else if stopped.processes == 0 {
+            output.say("no cluster is running");
+        } else {
+            if stopped.head_was_dead {
+                output.say("note: the head had died before; jobs that run go on, and the next `hostler up` knows them");
+            }
+            output.say("the cluster is down");
+        }
+        Ok(exit::OK)
+    }
+}

@@ -1,0 +1,134 @@
+//! `hostler fetch`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use hostler_client::Client;
+use hostler_model::JobId;
+use hostler_proto::api::ResultView;
+
+use super::target::Target;
+use crate::context::{Context, block_on};
+use crate::exit;
+use crate::failure::{Failure, Outcome};
+use crate::fetching::{Destination, Haul, destination, fetch};
+
+/// Bring results home
+///
+/// The results of job 12 go to DIR/12, those of task 3 of an array to DIR/12_3: the files that it created or changed, and its
+/// output as stdout.log and stderr.log. A file appears only whole; an interrupted fetch is continued by the next one.
+#[derive(Debug, Args)]
+pub(crate) struct Fetch {
+    /// Jobs such as 12, or tasks of an array such as 12_3
+    #[arg(value_name = "ID", required_unless_present = "all")]
+    targets: Vec<Target>,
+
+    /// Everything that has ended and was not fetched before
+    #[arg(long, conflicts_with = "targets")]
+    all: bool,
+
+    /// Where to
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    to: PathBuf,
+
+    /// Replace files of other content that are in the way
+    #[arg(long)]
+    overwrite: bool,
+}
+
+impl Fetch {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let destination = destination(Some(&self.to), self.overwrite)?;
+        let client = context.client()?;
+        block_on(async {
+            let haul = match self.all {
+                true => fetch_all(context, &client, &destination).await?,
+                false => fetch_targets(context, &client, &self.targets, &destination).await?,
+            };
+            if context.output.is_json() {
+                context.output.json(&haul.arrived);
+            }
+            Ok(exit_code(&haul))
+        })
+    }
+}
+
+/// Brings everything home that was not before.
+async fn fetch_all(context: &Context, client: &Client, destination: &Destination) -> Result<Haul, Failure> {
+    let results = client.results(true, &[]).await?.results;
+    if results.is_empty() {
+        context.output.say("nothing to fetch: there are no results that were not fetched before");
+    }
+    fetch(context, client, &results, destination).await
+}
+
+/// Brings home what whole jobs have, and gives the exit code.
+pub(crate) async fn fetch_jobs(
+    context: &Context,
+    client: &Client,
+    jobs: &[JobId],
+    destination: &Destination,
+) -> Outcome {
+    let targets: Vec<Target> = jobs.iter().map(|&job| Target { job, index: None }).collect();
+    Ok(exit_code(&fetch_targets(context, client, &targets, destination).await?))
+}
+
+async fn fetch_targets(
+    context: &Context,
+    client: &Client,
+    targets: &[Target],
+    destination: &Destination,
+) -> Result<Haul, Failure> {
+    let mut jobs: Vec<JobId> = targets.iter().map(|target| target.job).collect();
+    jobs.sort_unstable();
+    jobs.dedup();
+    let all = client.results(false, &jobs).await?.results;
+    let wanted = |result: &&ResultView| targets.iter().any(|target| includes(*target, result));
+    let results: Vec<ResultView> = all.iter().filter(wanted).cloned().collect();
+    let mut failures = Vec::new();
+    for target in targets.iter().filter(|target| !results.iter().any(|result| includes(**target, result))) {
+        match nothing_for(client, *target).await? {
+            Absence::NotYet(failure) => failures.push(failure),
+            Absence::Never(text) => context.output.say(&text),
+        }
+    }
+    failures.iter().for_each(|failure| context.output.fail(failure));
+    let mut haul = fetch(context, client, &results, destination).await?;
+    haul.failures.append(&mut failures);
+    Ok(haul)
+}
+
+fn includes(target: Target, result: &ResultView) -> bool {
+    target.job == result.job && target.index.is_none_or(|index| result.index.unwrap_or(0) == index)
+}
+
+/// Why there is no result.
+enum Absence {
+    /// There may be one later.
+    NotYet(Failure),
+    /// There will be none.
+    Never(String),
+}
+
+async fn nothing_for(client: &Client, target: Target) -> Result<Absence, Failure> {
+    let job = client.job(target.job, u32::MAX).await?;
+    let state = match target.index {
+        None => job.summary.state,
+        Some(index) => {
+            // A task that is in no list waits.
+            let task = job.tasks_shown.iter().find(|task| task.index == index);
+            task.map_or(job.summary.state, |task| task.state)
+        }
+    };
+    if state.is_ended() {
+        return Ok(Absence::Never(format!("job {target} has no results: it is {state} and never ran")));
+    }
+    Ok(Absence::NotYet(
+        Failure::new(format!("job {target} has no results yet: it is {state}"))
+            .hint(format!("`hostler wait {} --fetch` waits for it first", target.job)),
+    ))
+}
+
+fn exit_code(haul: &Haul) -> u8 {
+    if haul.failures.is_empty() { exit::OK } else { exit::FAILED }
+}

@@ -1,0 +1,80 @@
+//! `hostler jobs`.
+
+use clap::Args;
+use hostler_client::{Client, ClientError, JobFilter};
+use hostler_model::JobState;
+use hostler_proto::api::{JobPage, JobSummary};
+
+use crate::context::{Context, block_on};
+use crate::exit;
+use crate::failure::Outcome;
+use crate::output::{self, views};
+
+/// List jobs that have not ended, newest first
+#[derive(Debug, Args)]
+pub(crate) struct Jobs {
+    /// Also list jobs that have ended
+    #[arg(short, long, conflicts_with = "state")]
+    all: bool,
+
+    /// Only jobs in these states, such as running,failed
+    #[arg(short, long, value_name = "STATES", value_delimiter = ',')]
+    state: Vec<JobState>,
+
+    /// Only jobs of this user
+    #[arg(short, long, value_name = "NAME")]
+    user: Option<String>,
+
+    /// List at most this many
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 1000)]
+    limit: u32,
+}
+
+impl Jobs {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let client = context.client()?;
+        let page = block_on(async { Ok(list(&client, self.filter(), self.limit).await?) })?;
+        let JobPage { jobs, total, .. } = &page;
+        let output = &context.output;
+        if output.is_json() {
+            output.json(&page);
+        } else if output.is_quiet() {
+            let ids: Vec<String> = jobs.iter().map(|job| job.id.to_string()).collect();
+            output.data(&ids.join("\n"));
+        } else {
+            output.data(&views::jobs(jobs, &views::Moment::now(), output::width()));
+        }
+        let left_out = total.saturating_sub(jobs.len() as u64);
+        if left_out > 0 {
+            output.say(&format!("{left_out} more are not listed; --limit {total} lists all"));
+        }
+        Ok(exit::OK)
+    }
+
+    fn filter(&self) -> JobFilter {
+        let states = match (self.all, self.state.is_empty()) {
+            (true, _) => Vec::new(),
+            (false, false) => self.state.clone(),
+            (false, true) => JobState::ALL.into_iter().filter(|state| !state.is_ended()).collect(),
+        };
+        JobFilter { states, user: self.user.clone(), limit: None, before: None }
+    }
+}
+
+/// Pages until there are `limit` jobs or no more, as one page.
+async fn list(client: &Client, mut filter: JobFilter, limit: u32) -> Result<JobPage, ClientError> {
+    let mut jobs: Vec<JobSummary> = Vec::new();
+    let mut total = None;
+    loop {
+        filter.limit = Some(limit - jobs.len() as u32);
+        let page = client.jobs(&filter).await?;
+        // Later pages count from where they start.
+        let total = *total.get_or_insert(page.total);
+        let is_empty = page.jobs.is_empty();
+        jobs.extend(page.jobs);
+        filter.before = page.next;
+        if is_empty || page.next.is_none() || jobs.len() >= limit as usize {
+            return Ok(JobPage { jobs, total, next: page.next });
+        }
+    }
+}

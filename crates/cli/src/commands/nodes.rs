@@ -1,0 +1,28 @@
+//! `hostler nodes`.
+
+use clap::Args;
+
+use crate::context::{Context, block_on};
+use crate::exit;
+use crate::failure::Outcome;
+use crate::output::{self, views};
+
+/// List the nodes, what they have and what is free
+#[derive(Debug, Args)]
+pub(crate) struct Nodes {}
+
+impl Nodes {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let client = context.client()?;
+        let nodes = block_on(async { Ok(client.nodes().await?) })?;
+        let output = &context.output;
+        if output.is_json() {
+            output.json(&nodes);
+        } else if output.is_quiet() {
+            nodes.iter().for_each(|node| output.data(node.name.as_str()));
+        } else {
+            output.data(&views::node_list(&nodes, output::width()));
+        }
+        Ok(exit::OK)
+    }
+}

@@ -1,0 +1,232 @@
+//! `hostler run`.
+
+use std::io::{self, IsTerminal};
+use std::time::Duration;
+
+use clap::Args;
+use hostler_client::Client;
+use hostler_model::{Environment, JobId, JobSpec, JobState, TaskId, Work};
+use hostler_proto::api::{JobAction, JobDetail};
+use hostler_proto::link::Output;
+use nix::sys::stat::{Mode, umask};
+use serde_json::json;
+
+use super::attach::attach_when_running;
+use super::logs::{print, read};
+use super::submit::announce;
+use crate::context::{Context, block_on};
+use crate::exit;
+use crate::failure::{During, Failure, Outcome};
+use crate::flags::JobFlags;
+use crate::interrupts::{Interrupts, exit_code};
+use crate::submission::submit_command;
+
+/// Output is streamed only from commands that take longer than this: for shorter ones one look at the end is faster.
+const BRIEF: Duration = Duration::from_millis(30);
+
+/// How long one question to the head may stay open.
+const ONE_QUESTION: Duration = Duration::from_secs(30);
+
+/// Variables that say something about the shell that calls us and nothing to a command elsewhere.
+const NOT_PASSED_ON: [&str; 4] = ["_", "SHLVL", "OLDPWD", "HOSTLER_HEAD"];
+
+/// Queue a command, show its output as it appears, and exit with its exit code
+///
+/// The command runs in this directory, which must exist on the node, with this environment. Ctrl-C cancels it; a second Ctrl-C
+/// leaves without waiting for its end. Exit codes of its own: 124 when its time was up, 125 when Hostler failed, 128 + N after
+/// signal N.
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    #[command(flatten)]
+    flags: JobFlags,
+
+    /// Print the job's id and leave it alone
+    #[arg(long, conflicts_with = "label")]
+    detach: bool,
+
+    /// With --array: print each task's output at the end, every line labelled with its index
+    #[arg(long, requires = "array")]
+    label: bool,
+
+    /// The command and its arguments
+    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) command: Vec<String>,
+}
+
+impl Run {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let spec = self.spec()?;
+        let client = context.watching_client()?;
+        if self.detach {
+            announce(context, block_on(submit_command(&client, spec))?);
+            return Ok(exit::OK);
+        }
+        // Exit codes below 125 are the command's.
+        block_on(self.submit_and_watch(context, &client, spec)).map_err(|failure| failure.exiting(exit::RUN_FAILED))
+    }
+
+    fn spec(&self) -> Result<JobSpec, Failure> {
+        let directory = std::env::current_dir().during(|| "the current directory is gone".to_owned())?;
+        let directory = directory.into_os_string().into_string().map_err(|path| {
+            Failure::new(format!("the current directory {} has a name that is not UTF-8", path.to_string_lossy()))
+        })?;
+        let program = self.command[0].rsplit('/').next().unwrap_or_default();
+        let work = Work::Command { argv: self.command.clone(), directory };
+        let mut spec = self.flags.spec(work, program, own_environment())?;
+        spec.umask = Some(own_umask());
+        Ok(spec)
+    }
+
+    async fn submit_and_watch(&self, context: &Context, client: &Client, spec: JobSpec) -> Outcome {
+        let has_terminal = spec.pty.is_some() && io::stdin().is_terminal() && !context.output.is_json();
+        // First: a signal between submission and this would leave the job alone.
+        let mut interrupts = Interrupts::take()?;
+        let id = submit_command(client, spec).await?;
+        if has_terminal && self.flags.array.is_none() {
+            attach_when_running(context, client, TaskId { job: id, index: 0 }).await?;
+            return Ok(code_of(&ended(client, id).await?));
+        }
+        let mut watching = std::pin::pin!(self.watch(context, client, id));
+        let signal = tokio::select! {
+            code = &mut watching => return code,
+            signal = interrupts.next() => signal,
+        };
+        context.output.say(&format!("cancelling job {id}; once more to leave without waiting for its end"));
+        client.act(id, None, JobAction::Cancel).await?;
+        tokio::select! {
+            result = watching => result.map(|_| exit_code(signal)),
+            signal = interrupts.next() => Ok(exit_code(signal)),
+        }
+    }
+
+    /// Shows what the job writes and waits for its end.
+    async fn watch(&self, context: &Context, client: &Client, id: JobId) -> Outcome {
+        let is_shown = self.flags.array.is_none() && !context.output.is_json();
+        let task = TaskId { job: id, index: 0 };
+        let outputs = [Output::Stdout, Output::Stderr];
+        let early = client.job_when_ended(id, 1, BRIEF).await?;
+        let job = if early.summary.state.is_ended() {
+            if is_shown {
+                print(context, client, task, &outputs, false).await?;
+            }
+            early
+        } else {
+            if is_shown {
+                print(context, client, task, &outputs, true).await?;
+            }
+            ended(client, id).await?
+        };
+        if self.label {
+            self.print_labelled(context, client, id).await?;
+        }
+        if context.output.is_json() {
+            self.print_json(context, client, &job).await?;
+        }
+        explain(context, &job);
+        Ok(code_of(&job))
+    }
+
+    async fn print_labelled(&self, context: &Context, client: &Client, id: JobId) -> Result<(), Failure> {
+        for index in self.flags.array.iter().flat_map(|array| array.indices.iter()) {
+            let task = TaskId { job: id, index };
+            let stdout = read(client, task, Output::Stdout, false).await?;
+            context.output.job_stdout(&labelled(index, &stdout));
+            let stderr = read(client, task, Output::Stderr, false).await?;
+            context.output.job_stderr(&labelled(index, &stderr));
+        }
+        Ok(())
+    }
+
+    async fn print_json(&self, context: &Context, client: &Client, job: &JobDetail) -> Result<(), Failure> {
+        let summary = &job.summary;
+        let mut value = json!({ "id": summary.id, "state": summary.state, "exit_code": code_of(job) });
+        if self.flags.array.is_none() {
+            let task = TaskId { job: summary.id, index: 0 };
+            for output in [Output::Stdout, Output::Stderr] {
+                let bytes = read(client, task, output, false).await?;
+                value[output.as_str()] = String::from_utf8_lossy(&bytes).into();
+            }
+        }
+        context.output.json(&value);
+        Ok(())
+    }
+}
+
+/// Every line with the index of its task in front.
+fn labelled(index: u32, bytes: &[u8]) -> Vec<u8> {
+    let mut text = Vec::with_capacity(bytes.len() + bytes.len() / 8);
+    for line in bytes.split_inclusive(|&byte| byte == b'\n') {
+        text.extend_from_slice(format!("{index}: ").as_bytes());
+        text.extend_from_slice(line);
+        if !line.ends_with(b"\n") {
+            text.push(b'\n');
+        }
+    }
+    text
+}
+
+/// The job with its first task, once it has ended.
+async fn ended(client: &Client, id: JobId) -> Result<JobDetail, Failure> {
+    loop {
+        let job = client.job_when_ended(id, 1, ONE_QUESTION).await?;
+        if job.summary.state.is_ended() {
+            return Ok(job);
+        }
+    }
+}
+
+/// Says what the command's own words do not: how it ended, unless it ended by itself.
+fn explain(context: &Context, job: &JobDetail) {
+    let summary = &job.summary;
+    let id = summary.id;
+    let message = job.tasks_shown.iter().find_map(|task| task.message.as_deref());
+    let by_itself = matches!(summary.state, JobState::Completed | JobState::Failed) && summary.exit_code.is_some();
+    match (by_itself, message) {
+        (true, _) => {}
+        (false, Some(message)) => context.output.say(&format!("job {id} is {}: {message}", summary.state)),
+        (false, None) => context.output.say(&format!("job {id} is {}", summary.state)),
+    }
+}
+
+/// The exit code of `run`, for an array that of its worst task.
+fn code_of(job: &JobDetail) -> u8 {
+    let code = job.summary.exit_code.map(|code| u8::try_from(code).unwrap_or(u8::MAX));
+    match job.summary.state {
+        JobState::Timeout => exit::RUN_TIMEOUT,
+        JobState::Completed => code.unwrap_or(exit::OK),
+        JobState::NodeFail | JobState::Preempted => exit::RUN_FAILED,
+        JobState::Failed | JobState::Cancelled | JobState::OutOfMemory => code.unwrap_or(exit::RUN_FAILED),
+        JobState::Pending | JobState::Starting | JobState::Running | JobState::Completing => exit::RUN_FAILED,
+    }
+}
+
+/// The caller's variables; those that are not UTF-8 cannot travel.
+fn own_environment() -> Environment {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .filter(|(name, _)| !NOT_PASSED_ON.contains(&name.as_str()))
+        .collect()
+}
+
+fn own_umask() -> u32 {
+    // It can only be read by setting it; no other thread makes files yet.
+    let own = umask(Mode::empty());
+    umask(own);
+    own.bits()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_is_labelled() {
+        assert_eq!(labelled(3, b"a\nb"), b"3: a\n3: b\n");
+        assert_eq!(labelled(3, b""), b"");
+    }
+
+    #[test]
+    fn the_umask_is_only_read() {
+        assert_eq!(own_umask(), own_umask());
+    }
+}

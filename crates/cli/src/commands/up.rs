@@ -1,0 +1,56 @@
+//! `hostler up`.
+
+use clap::Args;
+use serde_json::json;
+
+use crate::cluster::start::bring_up;
+use crate::cluster::{Lock, Places, Sizes};
+use crate::context::{Context, block_on};
+use crate::exit;
+use crate::failure::Outcome;
+use crate::flags::Memory;
+use crate::output::{self, views};
+
+/// Start a cluster on this machine: a head and virtual nodes that share its resources
+///
+/// It goes on when the terminal is closed, and needs no root. Its state, jobs and results are in $XDG_STATE_HOME/hostler
+/// (~/.local/state/hostler). Called again, it starts whatever has died and leaves the rest alone. `hostler down` ends it.
+#[derive(Debug, Args)]
+pub(crate) struct Up {
+    /// How many nodes; four by default
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    nodes: Option<u32>,
+
+    /// CPUs for each node; by default the machine's are divided, and shared if there are more nodes
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    cpus: Option<u32>,
+
+    /// Memory for each node; by default four fifths of what is free are divided
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<Memory>,
+}
+
+impl Up {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let output = &context.output;
+        let places = Places::from_environment()?;
+        places.create()?;
+        let _lock =
+            Lock::take(&places.lock(), || output.say("another `hostler up` or `down` is at work; waiting for it"))?;
+        let sizes = Sizes { nodes: self.nodes, cpus: self.cpus, memory_bytes: self.memory.map(|memory| memory.0) };
+        let started = block_on(bring_up(&places, sizes, |text| output.aside(text)))?;
+        if output.is_json() {
+            output.json(&json!({ "started": started.started, "info": started.info, "nodes": started.nodes }));
+        } else if !output.is_quiet() {
+            output.say(match started.started {
+                0 => "the cluster is already running",
+                _ => "the cluster is up",
+            });
+            output.data(&views::node_list(&started.nodes, output::width()));
+        }
+        if let Some(text) = started.other_sizes {
+            output.say(&format!("note: {text}"));
+        }
+        Ok(exit::OK)
+    }
+}

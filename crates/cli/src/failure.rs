@@ -1,0 +1,128 @@
+//! What a user is told when a command fails: what happened, why, what to do.
+
+use std::fmt::Write as _;
+
+use hostler_client::ClientError;
+use hostler_model::ParseError;
+
+use crate::exit;
+
+/// A failed command.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    what: String,
+    causes: Vec<String>,
+    hints: Vec<String>,
+    /// The exit code.
+    pub(crate) exit: u8,
+}
+
+/// What commands return: an exit code, or why they failed.
+pub(crate) type Outcome = Result<u8, Failure>;
+
+impl Failure {
+    /// A failure with exit code 1.
+    pub(crate) fn new(what: impl Into<String>) -> Self {
+        Self { what: what.into(), causes: Vec::new(), hints: Vec::new(), exit: exit::FAILED }
+    }
+
+    /// A mistake on the command line, exit code 2.
+    pub(crate) fn usage(what: impl Into<String>) -> Self {
+        Self::new(what).exiting(exit::USAGE)
+    }
+
+    /// The same with the chain of errors that led to it. Causes that repeat what was said are left out.
+    pub(crate) fn because(mut self, error: &dyn std::error::Error) -> Self {
+        let mut next = Some(error);
+        while let Some(error) = next {
+            let text = error.to_string();
+            if !self.what.contains(&text) && !self.causes.iter().any(|cause| cause.contains(&text)) {
+                self.causes.push(text);
+            }
+            next = error.source();
+        }
+        self
+    }
+
+    /// The same with something to do about it.
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hints.push(hint.into());
+        self
+    }
+
+    /// The same with another exit code.
+    pub(crate) fn exiting(mut self, exit: u8) -> Self {
+        self.exit = exit;
+        self
+    }
+
+    /// The text for stderr, ending with a line break.
+    pub(crate) fn render(&self) -> String {
+        let mut text = format!("error: {}\n", self.what);
+        for cause in &self.causes {
+            writeln!(text, "  because: {cause}").expect("strings can always be written to");
+        }
+        for hint in &self.hints {
+            writeln!(text, "hint: {hint}").expect("strings can always be written to");
+        }
+        text
+    }
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        let exit = match &error {
+            ClientError::Connect { .. } | ClientError::Interrupted { .. } => exit::UNREACHABLE,
+            ClientError::Refused { .. } => exit::REFUSED,
+            ClientError::NotAHead { .. } | ClientError::OtherVersion { .. } => exit::MISMATCH,
+            ClientError::Local(_) => exit::FAILED,
+        };
+        let failure = Self::new(error.to_string()).because(&error).exiting(exit);
+        error.hints().into_iter().fold(failure, Self::hint)
+    }
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        Self::new(error.to_string()).because(error.as_ref())
+    }
+}
+
+impl From<ParseError> for Failure {
+    fn from(error: ParseError) -> Self {
+        Self::usage(error.to_string())
+    }
+}
+
+/// Says what was being done when a system call failed.
+pub(crate) trait During<T> {
+    /// Turns the error into a [`Failure`] that begins with `what`.
+    fn during(self, what: impl FnOnce() -> String) -> Result<T, Failure>;
+}
+
+impl<T, E: std::error::Error> During<T> for Result<T, E> {
+    fn during(self, what: impl FnOnce() -> String) -> Result<T, Failure> {
+        self.map_err(|error| Failure::new(what()).because(&error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_why_and_what_to_do_in_that_order() {
+        let cause = std::io::Error::other("disk on fire");
+        let failure = Failure::new("cannot read the folder").because(&cause).hint("pour water");
+        assert_eq!(failure.render(), "error: cannot read the folder\n  because: disk on fire\nhint: pour water\n");
+    }
+
+    #[test]
+    fn causes_are_not_said_twice() {
+        let cause = std::io::Error::other("disk on fire");
+        assert_eq!(
+            Failure::new("cannot read: disk on fire").because(&cause).render(),
+            "error: cannot read: disk on fire\n"
+        );
+    }
+}

@@ -1,0 +1,297 @@
+//! Bringing results home: where they go and under which names.
+//!
+//! A job's results go to `DIR/<job>`, an array task's to `DIR/<job>_<index>`: the files that it made at their own paths, and beside
+//! them `stdout.log`, `stderr.log` and, if anything had to be prepared, `setup.log`. The head is told only after the files are in
+//! their places, so an interrupted fetch is simply made again.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use hostler_client::{Client, download};
+use hostler_model::{Digest, IndexSet, JobId, JobState, format_bytes};
+use hostler_proto::api::{Fetched, ResultView};
+use hostler_proto::manifest::{Content, Entry, EntryKind, Manifest, ResultManifest};
+use hostler_snapshot::{Delivered, Delivery, OnConflict, show};
+use serde::Serialize;
+
+use crate::context::Context;
+use crate::failure::{During, Failure};
+
+/// How many results are brought home together: enough that many small ones cost few requests, few enough that an interruption
+/// repeats little.
+const RESULTS_AT_ONCE: usize = 64;
+
+/// Where to, and what to do about files that are in the way.
+#[derive(Debug, Clone)]
+pub(crate) struct Destination {
+    pub(crate) directory: PathBuf,
+    pub(crate) on_conflict: OnConflict,
+}
+
+/// A result that is home.
+#[derive(Debug, Serialize)]
+pub(crate) struct Arrived {
+    pub(crate) job: JobId,
+    pub(crate) index: Option<u32>,
+    pub(crate) state: JobState,
+    /// The directory.
+    pub(crate) path: PathBuf,
+    /// Files put in place, logs included.
+    pub(crate) files: u64,
+    /// Their size.
+    pub(crate) bytes: u64,
+    /// Files that were there already.
+    pub(crate) kept: u64,
+}
+
+/// What came home, and what could not.
+#[derive(Debug, Default)]
+pub(crate) struct Haul {
+    pub(crate) arrived: Vec<Arrived>,
+    pub(crate) failures: Vec<Failure>,
+}
+
+/// Brings `results` home and says so. One that cannot be delivered does not keep the others from coming.
+///
+/// # Errors
+/// When the head cannot be reached any more, or says no.
+pub(crate) async fn fetch(
+    context: &Context,
+    client: &Client,
+    results: &[ResultView],
+    destination: &Destination,
+) -> Result<Haul, Failure> {
+    let mut haul = Haul::default();
+    for batch in results.chunks(RESULTS_AT_ONCE) {
+        fetch_batch(context, client, batch, destination, &mut haul).await?;
+    }
+    for failure in &haul.failures {
+        context.output.fail(failure);
+    }
+    Ok(haul)
+}
+
+async fn fetch_batch(
+    context: &Context,
+    client: &Client,
+    batch: &[ResultView],
+    destination: &Destination,
+    haul: &mut Haul,
+) -> Result<(), Failure> {
+    let digests: Vec<Digest> = batch.iter().map(|result| result.manifest).collect();
+    let manifests = download::manifests(client, &digests).await?;
+    let (mut planned, mut deliveries) = (Vec::new(), Vec::new());
+    for (result, manifest) in batch.iter().zip(&manifests) {
+        let path = destination.directory.join(directory_name(result.job, result.index));
+        for problem in &manifest.problems {
+            context.output.say(&format!("note: job {}: {problem}", name(result)));
+        }
+        match Delivery::plan(&path, &with_logs(manifest), destination.on_conflict) {
+            Ok(delivery) => {
+                planned.push((result, path));
+                deliveries.push(delivery);
+            }
+            Err(error) => haul.failures.push(undeliverable(result, &error)),
+        }
+    }
+    fill(context, client, &mut deliveries).await?;
+    let mut arrived = Vec::new();
+    for ((result, path), delivery) in planned.into_iter().zip(deliveries) {
+        match delivery.finish() {
+            Ok(delivered) => arrived.push(arrival(result, path, &delivered)),
+            Err(error) => haul.failures.push(undeliverable(result, &error)),
+        }
+    }
+    acknowledge(client, &arrived).await?;
+    say_what_arrived(context, &arrived);
+    haul.arrived.append(&mut arrived);
+    Ok(())
+}
+
+async fn fill(context: &Context, client: &Client, deliveries: &mut [Delivery]) -> Result<(), Failure> {
+    let total = deliveries.iter().map(Delivery::missing_bytes).sum();
+    let progress = context.output.progress("fetching", total);
+    Ok(download::fill(client, deliveries, |done, total| progress.at(done, total)).await?)
+}
+
+fn arrival(result: &ResultView, path: PathBuf, delivered: &Delivered) -> Arrived {
+    date_logs(&path);
+    Arrived {
+        job: result.job,
+        index: result.index,
+        state: result.state,
+        path,
+        files: delivered.files,
+        bytes: delivered.bytes,
+        kept: delivered.kept,
+    }
+}
+
+fn undeliverable(result: &ResultView, error: &hostler_snapshot::DeliveryError) -> Failure {
+    let failure = Failure::new(format!("the results of job {} were not delivered", name(result))).because(error);
+    match error {
+        hostler_snapshot::DeliveryError::Conflicts { conflicts, .. }
+            if conflicts.iter().all(|it| it.can_be_settled) =>
+        {
+            failure.hint("fetch into another directory with --to, or replace these files with --overwrite")
+        }
+        hostler_snapshot::DeliveryError::Busy(_) => failure.hint("wait for the other one; nothing is lost"),
+        _ => failure.hint("the results stay on the head; fetch them again when this is settled"),
+    }
+}
+
+/// Tells the head what is safely here, job by job.
+async fn acknowledge(client: &Client, arrived: &[Arrived]) -> Result<(), Failure> {
+    for of_one_job in arrived.chunk_by(|a, b| a.job == b.job) {
+        let indices: IndexSet = of_one_job.iter().map(|result| result.index.unwrap_or(0)).collect();
+        client.fetched(of_one_job[0].job, &Fetched { indices }).await?;
+    }
+    Ok(())
+}
+
+/// One line for each job.
+fn say_what_arrived(context: &Context, arrived: &[Arrived]) {
+    for of_one_job in arrived.chunk_by(|a, b| a.job == b.job) {
+        let first = &of_one_job[0];
+        let (files, bytes) = of_one_job.iter().fold((0, 0), |sum, it| (sum.0 + it.files, sum.1 + it.bytes));
+        let what = match (first.index, of_one_job.len()) {
+            (None, _) => format!("job {}", first.job),
+            (Some(index), 1) => format!("task {}_{index}", first.job),
+            (Some(_), count) => format!("{count} tasks of job {}", first.job),
+        };
+        let place = match of_one_job.len() {
+            1 => first.path.clone(),
+            _ => first.path.with_file_name(format!("{}_*", first.job)),
+        };
+        let amount = match files {
+            0 => "all of it was there already".to_owned(),
+            1 => format!("1 file, {}", format_bytes(bytes)),
+            _ => format!("{files} files, {}", format_bytes(bytes)),
+        };
+        context.output.say(&format!("fetched {what} into {} ({amount})", place.display()));
+    }
+}
+
+/// `12`, or `12_3`.
+fn name(result: &ResultView) -> String {
+    directory_name(result.job, result.index)
+}
+
+/// Where a result goes below the destination.
+pub(crate) fn directory_name(job: JobId, index: Option<u32>) -> String {
+    match index {
+        Some(index) => format!("{job}_{index}"),
+        None => job.to_string(),
+    }
+}
+
+/// The names of the outputs.
+const STDOUT_LOG: &str = "stdout.log";
+const STDERR_LOG: &str = "stderr.log";
+const SETUP_LOG: &str = "setup.log";
+
+/// What the job made, with its output as files beside it.
+fn with_logs(result: &ResultManifest) -> Manifest {
+    let mut tree = result.tree.clone();
+    add_log(&mut tree, STDOUT_LOG, &result.stdout);
+    add_log(&mut tree, STDERR_LOG, &result.stderr);
+    if result.setup.size > 0 {
+        add_log(&mut tree, SETUP_LOG, &result.setup);
+    }
+    tree
+}
+
+/// Adds a file of ours under `name`; if the job made one of that name, under `hostler-name`.
+fn add_log(tree: &mut Manifest, name: &str, content: &Content) {
+    let mut path = name.as_bytes().to_vec();
+    loop {
+        match tree.entries.binary_search_by(|entry| entry.path.as_slice().cmp(&path)) {
+            Ok(_) => path = [b"hostler-".as_slice(), &path].concat(),
+            Err(at) => {
+                let kind = EntryKind::File(content.clone());
+                // The manifest has no time for it: the same result must always give the same manifest. See `date_logs`.
+                tree.entries.insert(at, Entry { path, mode: 0o644, modified_ns: 0, kind });
+                return;
+            }
+        }
+    }
+}
+
+/// Gives the logs just delivered the time of their delivery, for want of a better one.
+fn date_logs(directory: &Path) {
+    for name in [STDOUT_LOG, STDERR_LOG, SETUP_LOG] {
+        for path in [directory.join(name), directory.join(format!("hostler-{name}"))] {
+            let is_undated =
+                path.metadata().and_then(|it| it.modified()).is_ok_and(|time| time == SystemTime::UNIX_EPOCH);
+            if is_undated && let Ok(file) = File::open(&path) {
+                // Only for the eye.
+                file.set_modified(SystemTime::now()).ok();
+            }
+        }
+    }
+}
+
+/// Makes the destination absolute, so that what is said of it can be used from anywhere.
+pub(crate) fn destination(to: Option<&Path>, overwrite: bool) -> Result<Destination, Failure> {
+    let directory = to.unwrap_or(Path::new("."));
+    if directory.exists() && !directory.is_dir() {
+        return Err(Failure::new(format!("{} is not a directory", show(directory.as_os_str().as_encoded_bytes()))));
+    }
+    let directory = std::path::absolute(directory).during(|| format!("cannot use {}", directory.display()))?;
+    let on_conflict = if overwrite { OnConflict::Overwrite } else { OnConflict::Refuse };
+    Ok(Destination { directory, on_conflict })
+}
+
+#[cfg(test)]
+mod tests {
+    use hostler_model::RunId;
+
+    use super::*;
+
+    fn file(path: &str) -> Entry {
+        Entry { path: path.into(), mode: 0o600, modified_ns: 5, kind: EntryKind::File(Content::default()) }
+    }
+
+    fn result(paths: &[&str], setup_bytes: u64) -> ResultManifest {
+        let run: RunId = "12_0.1.1".parse().expect("valid");
+        let mut entries: Vec<Entry> = paths.iter().map(|path| file(path)).collect();
+        entries.sort_by(|a, b| a.path.cmp(&b.path));
+        ResultManifest {
+            version: 1,
+            run,
+            tree: Manifest { version: 1, entries },
+            removed: Vec::new(),
+            stdout: Content::default(),
+            stderr: Content::default(),
+            setup: Content { size: setup_bytes, chunks: Vec::new() },
+            problems: Vec::new(),
+        }
+    }
+
+    fn names(manifest: &Manifest) -> Vec<String> {
+        manifest.entries.iter().map(|entry| String::from_utf8_lossy(&entry.path).into_owned()).collect()
+    }
+
+    #[test]
+    fn a_directory_for_each_job_and_each_array_task() {
+        assert_eq!(directory_name(JobId(12), None), "12");
+        assert_eq!(directory_name(JobId(12), Some(0)), "12_0");
+    }
+
+    #[test]
+    fn logs_lie_beside_what_the_job_made() {
+        let plain = with_logs(&result(&["metrics.json", "zebra.png"], 0));
+        assert_eq!(names(&plain), ["metrics.json", "stderr.log", "stdout.log", "zebra.png"]);
+        assert_eq!(names(&with_logs(&result(&[], 7))), ["setup.log", "stderr.log", "stdout.log"]);
+    }
+
+    #[test]
+    fn a_job_may_have_made_files_of_the_same_names() {
+        let manifest = with_logs(&result(&["stdout.log", "hostler-stdout.log", "stderr.log"], 0));
+        let expected =
+            ["hostler-hostler-stdout.log", "hostler-stderr.log", "hostler-stdout.log", "stderr.log", "stdout.log"];
+        assert_eq!(names(&manifest), expected);
+        assert_eq!(manifest.entries[4].mode, 0o600, "the job's own file keeps its name");
+    }
+}

@@ -1,0 +1,213 @@
+//! The flags that `submit` and `run` share: what a job needs and how it is to be treated.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::Args;
+use hostler_model::{
+    ArraySpec, Dependency, Environment, JobSpec, ParseError, Request, WindowSize, Work, parse_bytes, parse_duration,
+};
+
+use crate::failure::Failure;
+use crate::output;
+
+/// What a job needs and how it is to be treated.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Job")]
+pub(crate) struct JobFlags {
+    /// CPUs for each task
+    #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) cpus: u32,
+
+    /// Memory for each task, such as 600M or 2G
+    #[arg(short, long, value_name = "SIZE", default_value = "512M")]
+    pub(crate) memory: Memory,
+
+    /// Time limit for each task, such as 90s, 30m, 1h30m or 1-12:00:00; none by default
+    #[arg(short, long, value_name = "TIME")]
+    pub(crate) time: Option<TimeLimit>,
+
+    /// Run once for each index: 0-99, 1-9:2, 1,5,7; with %N at most N at a time
+    #[arg(short, long, value_name = "INDICES")]
+    pub(crate) array: Option<ArraySpec>,
+
+    /// Start only after other jobs: 12 (completed), or after:, afterok:, afternotok:, afterany: and ids
+    #[arg(short = 'd', long, value_name = "JOBS")]
+    pub(crate) after: Vec<Dependencies>,
+
+    /// A name for people; by default that of the folder or program
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+
+    /// Run again from the start if the node is lost
+    #[arg(long)]
+    pub(crate) requeue: bool,
+
+    /// Higher goes first
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
+    pub(crate) priority: i32,
+
+    /// Do not start before `hostler release`
+    #[arg(long)]
+    pub(crate) hold: bool,
+
+    /// Set a variable for the job, or pass on one of yours by its name alone; may be repeated
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) env: Vec<String>,
+
+    /// Time between TERM and KILL when the job is ended
+    #[arg(long, value_name = "TIME")]
+    pub(crate) grace: Option<TimeLimit>,
+
+    /// Give the job a terminal, for `hostler attach`
+    #[arg(long)]
+    pub(crate) pty: bool,
+}
+
+/// A size in bytes, more than zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Memory(pub(crate) u64);
+
+impl FromStr for Memory {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        match parse_bytes(text)? {
+            0 => Err(ParseError::new(text, "a size above zero such as 512M")),
+            bytes => Ok(Self(bytes)),
+        }
+    }
+}
+
+/// A time limit, more than zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TimeLimit(pub(crate) Duration);
+
+impl FromStr for TimeLimit {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        match parse_duration(text)? {
+            Duration::ZERO => Err(ParseError::new(text, "a time above zero such as 30m")),
+            span => Ok(Self(span)),
+        }
+    }
+}
+
+impl TimeLimit {
+    fn as_ms(self) -> u64 {
+        u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+/// A list of dependencies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Dependencies(pub(crate) Vec<Dependency>);
+
+impl FromStr for Dependencies {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        Dependency::parse_list(text).map(Self)
+    }
+}
+
+impl JobFlags {
+    /// The job these flags describe. `environment` is what the job has even without `--env`.
+    pub(crate) fn spec(
+        &self,
+        work: Work,
+        default_name: &str,
+        mut environment: Environment,
+    ) -> Result<JobSpec, Failure> {
+        for text in &self.env {
+            let (name, value) = variable(text)?;
+            environment.insert(name, value);
+        }
+        Ok(JobSpec {
+            name: self.name.clone().unwrap_or_else(|| default_name.to_owned()),
+            work,
+            request: Request { cpus: self.cpus, memory_bytes: self.memory.0 },
+            time_limit_ms: self.time.map(TimeLimit::as_ms),
+            array: self.array.clone(),
+            after: self.after.iter().flat_map(|list| list.0.iter().copied()).collect(),
+            priority: self.priority,
+            hold: self.hold,
+            requeue: self.requeue,
+            environment,
+            pty: self.pty.then(|| output::window_size().unwrap_or(WindowSize { rows: 24, columns: 80 })),
+            grace_ms: self.grace.map(TimeLimit::as_ms),
+            umask: None,
+        })
+    }
+}
+
+/// `NAME=VALUE`, or `NAME` alone for the caller's own value.
+fn variable(text: &str) -> Result<(String, String), Failure> {
+    let (name, value) = match text.split_once('=') {
+        Some((name, value)) => (name, value.to_owned()),
+        None => {
+            let value = std::env::var(text).map_err(|_| {
+                Failure::usage(format!("--env {text}: there is no variable of that name here"))
+                    .hint(format!("give it a value: --env {text}=VALUE"))
+            })?;
+            (text, value)
+        }
+    };
+    if name.is_empty() || text.contains('\0') {
+        return Err(Failure::usage(format!("--env {text}: not of the form NAME=VALUE")));
+    }
+    Ok((name.to_owned(), value))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Probe {
+        #[command(flatten)]
+        flags: JobFlags,
+    }
+
+    fn parse(line: &str) -> Result<JobFlags, clap::Error> {
+        Probe::try_parse_from(std::iter::once("probe").chain(line.split_whitespace())).map(|probe| probe.flags)
+    }
+
+    fn spec(line: &str) -> JobSpec {
+        let work = Work::Command { argv: vec!["true".to_owned()], directory: "/".to_owned() };
+        parse(line).expect(line).spec(work, "true", Environment::new()).expect(line)
+    }
+
+    #[test]
+    fn defaults_are_modest() {
+        let spec = spec("");
+        assert_eq!((spec.request.cpus, spec.request.memory_bytes), (1, 512 << 20));
+        assert_eq!((spec.time_limit_ms, spec.array, spec.name.as_str()), (None, None, "true"));
+    }
+
+    #[test]
+    fn units_and_lists_as_people_write_them() {
+        let spec =
+            spec("-c 4 -m 1.5G -t 1h30m -a 0-9%3 -d afterok:3:4 --after 7 --priority -5 --env A=b=c --hold --requeue");
+        assert_eq!((spec.request.cpus, spec.request.memory_bytes), (4, 3 << 29));
+        assert_eq!(spec.time_limit_ms, Some(5_400_000));
+        assert_eq!(spec.array.map(|array| array.to_string()).as_deref(), Some("0-9%3"));
+        assert_eq!(
+            spec.after.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            ["afterok:3", "afterok:4", "afterok:7"]
+        );
+        assert_eq!((spec.priority, spec.hold, spec.requeue), (-5, true, true));
+        assert_eq!(spec.environment.get("A").map(String::as_str), Some("b=c"));
+    }
+
+    #[test]
+    fn nonsense_is_refused_before_anything_happens() {
+        for line in ["-c 0", "-m 0", "-m lots", "-t 0", "-t soon", "-a 5-1", "-a", "-d afterok", "--gpus 1"] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+        assert!(variable("=x").is_err() && variable("HOSTLER_TEST_SURELY_NOT_SET").is_err());
+    }
+}

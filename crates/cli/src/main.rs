@@ -1,0 +1,19 @@
+//! The one executable. Under another name it acts as the tool of that name.
+
+mod args;
+mod cluster;
+mod commands;
+mod config;
+mod context;
+mod exit;
+mod failure;
+mod fetching;
+mod flags;
+mod interrupts;
+mod multicall;
+mod output;
+mod submission;
+
+fn main() -> std::process::ExitCode {
+    multicall::main(std::env::args_os().collect())
+}

@@ -1,0 +1,108 @@
+//! Tables of plain text: columns as wide as their widest cell, two spaces apart, readable by people and by `awk`.
+
+/// How the cells of a column are set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Align {
+    Left,
+    Right,
+}
+
+/// Rows under headings.
+#[derive(Debug)]
+pub(crate) struct Table {
+    aligns: Vec<Align>,
+    rows: Vec<Vec<String>>,
+}
+
+/// Between two columns.
+const GAP: usize = 2;
+
+impl Table {
+    /// A table with these headings.
+    pub(crate) fn new(columns: &[(&str, Align)]) -> Self {
+        Self {
+            aligns: columns.iter().map(|column| column.1).collect(),
+            rows: vec![columns.iter().map(|column| column.0.to_owned()).collect()],
+        }
+    }
+
+    /// Adds a row. What would break the table is replaced: cells stay on one line.
+    ///
+    /// # Panics
+    /// When it has another number of cells than there are headings.
+    pub(crate) fn row<const N: usize>(&mut self, cells: [String; N]) {
+        assert_eq!(N, self.aligns.len(), "a cell for each heading");
+        self.rows.push(
+            cells
+                .into_iter()
+                .map(|cell| if cell.contains(char::is_control) { one_line(&cell) } else { cell })
+                .collect(),
+        );
+    }
+
+    /// The text, every row at most `width` characters if that is given: the last column is cut.
+    pub(crate) fn render(&self, width: Option<usize>) -> String {
+        let widths: Vec<usize> = (0..self.aligns.len())
+            .map(|column| self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0))
+            .collect();
+        let mut text = String::new();
+        for row in &self.rows {
+            let start = text.len();
+            for (column, cell) in row.iter().enumerate() {
+                let padding = widths[column] - cell.chars().count();
+                let (before, after) = match self.aligns[column] {
+                    Align::Left => (0, padding),
+                    Align::Right => (padding, 0),
+                };
+                text.extend(std::iter::repeat_n(' ', before));
+                text.push_str(cell);
+                text.extend(std::iter::repeat_n(' ', after + GAP));
+            }
+            text.truncate(start + text[start..].trim_end().len());
+            if let Some(width) = width {
+                cut(&mut text, start, width);
+            }
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// Cuts what follows `start` to `width` characters, with a mark where something is missing.
+fn cut(text: &mut String, start: usize, width: usize) {
+    let line = &text[start..];
+    if line.chars().count() > width && width > 1 {
+        let end = line.char_indices().nth(width - 1).map_or(line.len(), |(at, _)| at);
+        text.truncate(start + end);
+        text.push('…');
+    }
+}
+
+/// The text with control characters replaced by spaces.
+pub(crate) fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> Table {
+        let mut table = Table::new(&[("ID", Align::Right), ("NAME", Align::Left), ("REASON", Align::Left)]);
+        table.row(["7".to_owned(), "größe".to_owned(), String::new()]);
+        table.row(["12345".to_owned(), "two\nlines".to_owned(), "waits for job 7".to_owned()]);
+        table
+    }
+
+    #[test]
+    fn columns_line_up() {
+        let expected = "   ID  NAME       REASON\n    7  größe\n12345  two lines  waits for job 7\n";
+        assert_eq!(table().render(None), expected);
+    }
+
+    #[test]
+    fn a_narrow_terminal_cuts_the_last_column() {
+        let expected = "   ID  NAME       RE…\n    7  größe\n12345  two lines  wa…\n";
+        assert_eq!(table().render(Some(21)), expected);
+    }
+}

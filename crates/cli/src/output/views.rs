@@ -1,0 +1,527 @@
+//! API values as text for people. Pure: the clock and the terminal's width come in as arguments.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use hostler_model::{Attempt, JobState, NodeName, WallTime, format_bytes, format_duration};
+use hostler_proto::api::{Info, JobDetail, JobSummary, LimitView, NodeView, TaskView, Why};
+use jiff::tz::TimeZone;
+
+use super::table::{Align, Table, one_line};
+
+/// When and where a view is made.
+#[derive(Debug, Clone)]
+pub(crate) struct Moment {
+    /// The wall clock.
+    pub(crate) now: WallTime,
+    /// For times of day.
+    pub(crate) zone: TimeZone,
+}
+
+impl Moment {
+    /// This moment, in the user's time zone.
+    pub(crate) fn now() -> Self {
+        Self { now: WallTime(jiff::Timestamp::now().as_millisecond()), zone: TimeZone::system() }
+    }
+
+    /// Date and time of day.
+    fn date(&self, at: WallTime) -> String {
+        match jiff::Timestamp::from_millisecond(at.0) {
+            Ok(at) => at.to_zoned(self.zone.clone()).strftime("%Y-%m-%d %H:%M:%S").to_string(),
+            Err(_) => "unknown".to_owned(),
+        }
+    }
+
+    /// From `start` to `end`, or to now.
+    fn span(&self, start: WallTime, end: Option<WallTime>) -> String {
+        format_duration(span(start, end.unwrap_or(self.now)))
+    }
+}
+
+/// Between two readings of a wall clock, which may have been set back in between.
+fn span(from: WallTime, to: WallTime) -> Duration {
+    Duration::from_millis(to.0.saturating_sub(from.0).try_into().unwrap_or(0))
+}
+
+/// The list of jobs.
+pub(crate) fn jobs(jobs: &[JobSummary], moment: &Moment, width: Option<usize>) -> String {
+    let mut table = Table::new(&[
+        ("ID", Align::Right),
+        ("NAME", Align::Left),
+        ("USER", Align::Left),
+        ("STATE", Align::Left),
+        ("CPUS", Align::Right),
+        ("MEMORY", Align::Right),
+        ("TIME", Align::Right),
+        ("NODE", Align::Left),
+        ("REASON", Align::Left),
+    ]);
+    for job in jobs {
+        table.row([
+            job.id.to_string(),
+            shortened(&job.name, 32),
+            job.user.clone(),
+            state(job),
+            job.cpus.to_string(),
+            format_bytes(job.memory_bytes),
+            job.started_at.map_or_else(|| "-".to_owned(), |start| moment.span(start, job.ended_at)),
+            nodes(&job.nodes),
+            outcome(job),
+        ]);
+    }
+    table.render(width)
+}
+
+/// The state, for an array with how far it is.
+fn state(job: &JobSummary) -> String {
+    match &job.array {
+        Some(_) => format!("{} {}/{}", job.state, job.tasks.completed + job.tasks.failed, job.tasks.total),
+        None => job.state.to_string(),
+    }
+}
+
+/// Why a job waits, or how it ended if not well.
+fn outcome(job: &JobSummary) -> String {
+    match (&job.reason, job.exit_code) {
+        (Some(reason), _) => reason.clone(),
+        (None, Some(code)) if code != 0 => format!("exit code {code}"),
+        _ => String::new(),
+    }
+}
+
+fn nodes(nodes: &[NodeName]) -> String {
+    match nodes {
+        [] => "-".to_owned(),
+        [one] => one.to_string(),
+        [first, rest @ ..] => format!("{first}+{}", rest.len()),
+    }
+}
+
+fn shortened(text: &str, limit: usize) -> String {
+    match text.char_indices().nth(limit) {
+        Some(_) => text.chars().take(limit - 1).chain(['…']).collect(),
+        None => text.to_owned(),
+    }
+}
+
+/// A job, with its tasks if it is an array.
+pub(crate) fn job(job: &JobDetail, moment: &Moment, width: Option<usize>) -> String {
+    let summary = &job.summary;
+    let mut lines = Lines::default();
+    lines.add("job", format!("{}  {}", summary.id, summary.name));
+    lines.add("user", &summary.user);
+    lines.add("state", standing(summary));
+    lines.add_some("waits", summary.reason.as_ref());
+    lines.add("command", &job.command);
+    lines.add_some("array", summary.array.as_ref().map(|array| format!("{array}  ({})", counts(summary))));
+    lines.add("needs", format!("{}, {} of memory", cpus(summary.cpus), format_bytes(summary.memory_bytes)));
+    let limits: Vec<String> = job.limits.iter().map(limit).collect();
+    lines.add_some("limits", (!limits.is_empty()).then(|| limits.join("; ")));
+    let after: Vec<String> = job.after.iter().map(ToString::to_string).collect();
+    lines.add_some("after", (!after.is_empty()).then(|| after.join(", ")));
+    lines.add_some("priority", (job.priority != 0).then(|| job.priority.to_string()));
+    lines.add_some("requeue", job.requeue.then_some("when its node is lost"));
+    lines.add("submitted", moment.date(summary.submitted_at));
+    lines.add_some("started", summary.started_at.map(|at| moment.date(at)));
+    let ended = summary.ended_at.map(|at| match summary.started_at {
+        Some(start) => format!("{}, after {}", moment.date(at), moment.span(start, Some(at))),
+        None => moment.date(at),
+    });
+    lines.add_some("ended", ended);
+    if summary.array.is_none()
+        && let [task] = job.tasks_shown.as_slice()
+    {
+        lines.add_some("used", task.usage.as_ref().map(usage));
+        lines.add_some("message", task.message.as_ref());
+    }
+    lines.add_some("results", unfetched(job));
+    let mut text = lines.text;
+    if summary.array.is_some() && !job.tasks_shown.is_empty() {
+        text.push('\n');
+        text.push_str(&tasks(&job.tasks_shown, moment, width));
+    }
+    text
+}
+
+/// `running on n1, attempt 2`, `failed with exit code 1 on n3`.
+fn standing(job: &JobSummary) -> String {
+    let mut text = match job.exit_code {
+        Some(code) if job.state.is_ended() && job.state != JobState::Completed => {
+            format!("{} with exit code {code}", job.state)
+        }
+        _ => job.state.to_string(),
+    };
+    if let [first, rest @ ..] = job.nodes.as_slice() {
+        write!(text, " on {first}").expect("strings can always be written to");
+        rest.iter().for_each(|node| write!(text, ", {node}").expect("strings can always be written to"));
+    }
+    if job.attempt > Attempt(1) {
+        write!(text, ", attempt {}", job.attempt).expect("strings can always be written to");
+    }
+    text
+}
+
+fn counts(job: &JobSummary) -> String {
+    let tasks = &job.tasks;
+    let parts =
+        [(tasks.pending, "waiting"), (tasks.live, "live"), (tasks.completed, "completed"), (tasks.failed, "failed")];
+    let parts: Vec<String> =
+        parts.iter().filter(|part| part.0 > 0).map(|(count, word)| format!("{count} {word}")).collect();
+    format!("{} {}: {}", tasks.total, if tasks.total == 1 { "task" } else { "tasks" }, parts.join(", "))
+}
+
+fn cpus(count: u32) -> String {
+    if count == 1 { "1 CPU".to_owned() } else { format!("{count} CPUs") }
+}
+
+fn limit(limit: &LimitView) -> String {
+    let value = match limit.name.as_str() {
+        "memory" => format_bytes(limit.value),
+        "time" => format_duration(Duration::from_millis(limit.value)),
+        _ => limit.value.to_string(),
+    };
+    let why = limit.why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+    format!("{} {value} ({}{why})", limit.name, limit.enforcement)
+}
+
+fn usage(usage: &hostler_proto::link::Usage) -> String {
+    let time = |ms| format_duration(Duration::from_millis(ms));
+    format!(
+        "{} of CPU time in user mode, {} in the kernel, at most {} of memory",
+        time(usage.user_ms),
+        time(usage.system_ms),
+        format_bytes(usage.max_rss_bytes)
+    )
+}
+
+fn unfetched(job: &JobDetail) -> Option<String> {
+    let id = job.summary.id;
+    match (job.unfetched, &job.summary.array) {
+        (0, _) => None,
+        (_, None) => Some(format!("not fetched yet: hostler fetch {id}")),
+        (count, Some(_)) => Some(format!("those of {count} tasks are not fetched yet: hostler fetch {id}")),
+    }
+}
+
+fn tasks(tasks: &[TaskView], moment: &Moment, width: Option<usize>) -> String {
+    let mut table = Table::new(&[
+        ("TASK", Align::Right),
+        ("STATE", Align::Left),
+        ("NODE", Align::Left),
+        ("ATTEMPT", Align::Right),
+        ("EXIT", Align::Right),
+        ("TIME", Align::Right),
+        ("MEMORY", Align::Right),
+        ("MESSAGE", Align::Left),
+    ]);
+    let dash = || "-".to_owned();
+    for task in tasks {
+        table.row([
+            task.index.to_string(),
+            task.state.to_string(),
+            task.node.as_ref().map_or_else(dash, ToString::to_string),
+            task.attempt.to_string(),
+            task.exit_code.map_or_else(dash, |code| code.to_string()),
+            task.started_at.map_or_else(dash, |start| moment.span(start, task.ended_at)),
+            task.usage.map_or_else(dash, |usage| format_bytes(usage.max_rss_bytes)),
+            task.message.clone().unwrap_or_default(),
+        ]);
+    }
+    table.render(width)
+}
+
+/// The list of nodes.
+pub(crate) fn node_list(nodes: &[NodeView], width: Option<usize>) -> String {
+    let mut table = Table::new(&[
+        ("NAME", Align::Left),
+        ("STATE", Align::Left),
+        ("POWER", Align::Left),
+        ("CPUS", Align::Right),
+        ("FREE", Align::Right),
+        ("MEMORY", Align::Right),
+        ("FREE", Align::Right),
+        ("TASKS", Align::Right),
+        ("PID", Align::Right),
+        ("VERSION", Align::Left),
+    ]);
+    for node in nodes {
+        table.row([
+            node.name.to_string(),
+            node.state.as_str().to_owned(),
+            node.power.clone(),
+            node.cpus.to_string(),
+            node.cpus_free.to_string(),
+            format_bytes(node.memory_bytes),
+            format_bytes(node.memory_free_bytes),
+            node.tasks.to_string(),
+            if node.agent_pid == 0 { "-".to_owned() } else { node.agent_pid.to_string() },
+            node.version.clone(),
+        ]);
+    }
+    table.render(width)
+}
+
+/// The cluster at a glance.
+pub(crate) fn info(info: &Info) -> String {
+    let head = &info.head;
+    let mut lines = Lines::default();
+    let kind = if head.embedded { ", embedded cluster" } else { "" };
+    lines.add("head", format!("version {}, pid {}, epoch {}{kind}", head.version, head.pid, head.epoch));
+    lines.add("address", &head.address);
+    lines.add("state in", &head.directory);
+    lines.add_some("refuses", head.refusing.as_ref());
+    let nodes = &info.nodes;
+    lines.add("nodes", format!("{} up, {} suspect, {} down", nodes.up, nodes.suspect, nodes.down));
+    lines.add("cpus", format!("{} of {} free", info.cpus.free, info.cpus.total));
+    let memory = &info.memory_bytes;
+    lines.add("memory", format!("{} of {} free", format_bytes(memory.free), format_bytes(memory.total)));
+    let tasks = &info.tasks;
+    lines.add(
+        "tasks",
+        format!(
+            "{} pending, {} starting, {} running, {} completing",
+            tasks.pending, tasks.starting, tasks.running, tasks.completing
+        ),
+    );
+    lines.text
+}
+
+/// Why a job waits.
+pub(crate) fn why(why: &Why, moment: &Moment) -> String {
+    let mut text = String::new();
+    for line in &why.lines {
+        writeln!(text, "{line}").expect("strings can always be written to");
+    }
+    if why.lines.is_empty() {
+        writeln!(text, "job {} is {}", why.id, why.state).expect("strings can always be written to");
+    }
+    if let Some(at) = why.expected_start_at {
+        let from_now = format_duration(span(moment.now, at));
+        writeln!(text, "It should start by {}, {from_now} from now.", moment.date(at))
+            .expect("strings can always be written to");
+    }
+    text
+}
+
+/// `key   value` lines.
+#[derive(Default)]
+struct Lines {
+    text: String,
+}
+
+impl Lines {
+    fn add(&mut self, key: &str, value: impl AsRef<str>) {
+        let value = one_line(value.as_ref());
+        writeln!(self.text, "{key:<10} {value}").expect("strings can always be written to");
+    }
+
+    fn add_some(&mut self, key: &str, value: Option<impl AsRef<str>>) {
+        if let Some(value) = value {
+            self.add(key, value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hostler_model::{JobId, NodeState};
+    use hostler_proto::api::{Amount, HeadInfo, LiveCounts, NodeCounts, TaskCounts};
+    use hostler_proto::link::Usage;
+
+    use super::*;
+
+    fn moment() -> Moment {
+        Moment { now: WallTime(1_800_000_100_000), zone: TimeZone::UTC }
+    }
+
+    fn name(text: &str) -> NodeName {
+        text.parse().expect("valid")
+    }
+
+    fn plain(id: u64) -> JobSummary {
+        JobSummary {
+            id: JobId(id),
+            name: "train".to_owned(),
+            user: "ada".to_owned(),
+            state: JobState::Running,
+            reason: None,
+            attempt: Attempt(1),
+            nodes: vec![name("n1")],
+            exit_code: None,
+            cpus: 2,
+            memory_bytes: 600 << 20,
+            array: None,
+            tasks: TaskCounts { total: 1, live: 1, ..TaskCounts::default() },
+            submitted_at: WallTime(1_800_000_000_000),
+            started_at: Some(WallTime(1_800_000_001_000)),
+            ended_at: None,
+        }
+    }
+
+    fn array(id: u64) -> JobSummary {
+        JobSummary {
+            name: "sweep".to_owned(),
+            nodes: vec![name("n1"), name("n2"), name("n3")],
+            array: Some("0-7".parse().expect("valid")),
+            tasks: TaskCounts { total: 8, pending: 2, live: 3, completed: 2, failed: 1 },
+            ..plain(id)
+        }
+    }
+
+    fn waiting(id: u64) -> JobSummary {
+        JobSummary {
+            state: JobState::Pending,
+            reason: Some("waits for job 7".to_owned()),
+            nodes: Vec::new(),
+            started_at: None,
+            ..plain(id)
+        }
+    }
+
+    fn detail(summary: JobSummary, tasks_shown: Vec<TaskView>) -> JobDetail {
+        JobDetail {
+            summary,
+            priority: 0,
+            requeue: false,
+            after: Vec::new(),
+            command: "main.py --epochs 3".to_owned(),
+            snapshot: None,
+            limits: vec![
+                LimitView { name: "cpus".to_owned(), value: 2, enforcement: "enforced".to_owned(), why: None },
+                LimitView {
+                    name: "memory".to_owned(),
+                    value: 600 << 20,
+                    enforcement: "advisory".to_owned(),
+                    why: Some("no cgroup".to_owned()),
+                },
+            ],
+            unfetched: 1,
+            tasks_shown,
+        }
+    }
+
+    fn ended_task() -> TaskView {
+        TaskView {
+            index: 0,
+            state: JobState::Failed,
+            attempt: Attempt(2),
+            node: Some(name("n1")),
+            exit_code: Some(1),
+            message: Some("exit code 1".to_owned()),
+            started_at: Some(WallTime(1_800_000_001_000)),
+            ended_at: Some(WallTime(1_800_000_031_000)),
+            result: None,
+            fetched: false,
+            usage: Some(Usage { wall_ms: 30_000, user_ms: 28_000, system_ms: 90, max_rss_bytes: 100 << 20 }),
+        }
+    }
+
+    #[test]
+    fn the_list_of_jobs() {
+        let expected = "\
+ID  NAME   USER  STATE        CPUS  MEMORY   TIME  NODE  REASON
+ 9  train  ada   pending         2    600M      -  -     waits for job 7
+ 8  sweep  ada   running 3/8     2    600M  1m39s  n1+2
+ 7  train  ada   running         2    600M  1m39s  n1
+";
+        assert_eq!(jobs(&[waiting(9), array(8), plain(7)], &moment(), None), expected);
+    }
+
+    #[test]
+    fn a_job_that_failed() {
+        let summary = JobSummary {
+            state: JobState::Failed,
+            attempt: Attempt(2),
+            exit_code: Some(1),
+            ended_at: Some(WallTime(1_800_000_031_000)),
+            ..plain(7)
+        };
+        let expected = "\
+job        7  train
+user       ada
+state      failed with exit code 1 on n1, attempt 2
+command    main.py --epochs 3
+needs      2 CPUs, 600M of memory
+limits     cpus 2 (enforced); memory 600M (advisory: no cgroup)
+submitted  2027-01-15 08:00:00
+started    2027-01-15 08:00:01
+ended      2027-01-15 08:00:31, after 30s
+used       28s of CPU time in user mode, 90ms in the kernel, at most 100M of memory
+message    exit code 1
+results    not fetched yet: hostler fetch 7
+";
+        assert_eq!(job(&detail(summary, vec![ended_task()]), &moment(), None), expected);
+    }
+
+    #[test]
+    fn an_array_shows_its_tasks() {
+        let text = job(&detail(array(8), vec![ended_task()]), &moment(), None);
+        assert!(text.contains("array      0-7  (8 tasks: 2 waiting, 3 live, 2 completed, 1 failed)\n"), "{text}");
+        let table = "\
+TASK  STATE   NODE  ATTEMPT  EXIT  TIME  MEMORY  MESSAGE
+   0  failed  n1          2     1   30s    100M  exit code 1
+";
+        assert!(text.ends_with(table), "{text}");
+    }
+
+    #[test]
+    fn nodes_and_the_cluster() {
+        let node = NodeView {
+            name: name("n1"),
+            state: NodeState::Up,
+            power: "on".to_owned(),
+            cpus: 4,
+            cpus_free: 1,
+            memory_bytes: 4 << 30,
+            memory_free_bytes: 1 << 30,
+            tasks: 3,
+            agent_pid: 4711,
+            version: "0.1.0".to_owned(),
+        };
+        let expected = "\
+NAME  STATE  POWER  CPUS  FREE  MEMORY  FREE  TASKS   PID  VERSION
+n1    up     on        4     1      4G    1G      3  4711  0.1.0
+";
+        assert_eq!(node_list(&[node], None), expected);
+
+        let cluster = Info {
+            head: HeadInfo {
+                pid: 42,
+                version: "0.1.0".to_owned(),
+                api: 1,
+                epoch: 3,
+                embedded: true,
+                address: "127.0.0.1:7000".to_owned(),
+                directory: "/state/head".to_owned(),
+                refusing: None,
+            },
+            nodes: NodeCounts { up: 4, suspect: 0, down: 0 },
+            tasks: LiveCounts { pending: 1, starting: 0, running: 2, completing: 0 },
+            cpus: Amount { total: 8, free: 6 },
+            memory_bytes: Amount { total: 16 << 30, free: 12 << 30 },
+        };
+        let expected = "\
+head       version 0.1.0, pid 42, epoch 3, embedded cluster
+address    127.0.0.1:7000
+state in   /state/head
+nodes      4 up, 0 suspect, 0 down
+cpus       6 of 8 free
+memory     12G of 16G free
+tasks      1 pending, 0 starting, 2 running, 0 completing
+";
+        assert_eq!(info(&cluster), expected);
+    }
+
+    #[test]
+    fn why_says_when() {
+        let answer = Why {
+            id: JobId(9),
+            state: JobState::Pending,
+            reason: None,
+            lines: vec!["one job is ahead of it".to_owned()],
+            expected_start_at: Some(WallTime(1_800_000_160_000)),
+        };
+        let expected = "one job is ahead of it\nIt should start by 2027-01-15 08:02:40, 1m00s from now.\n";
+        assert_eq!(why(&answer, &moment()), expected);
+    }
+}

@@ -1,0 +1,171 @@
+//! Getting a job to the head: capture, submit, upload if need be, submit again.
+//!
+//! The first submission already names the folder by its hash: if the head has it, which is so whenever the same folder is
+//! submitted again, that one call is all.
+
+use std::io::Read;
+use std::path::{Component, Path};
+
+use hostler_client::{Client, upload};
+use hostler_model::{Digest, JobId, JobSpec, format_bytes};
+use hostler_proto::api::{SubmitRequest, Submitted};
+use hostler_snapshot::{Capture, CaptureOptions, Scan};
+
+use crate::context::Context;
+use crate::failure::{During, Failure};
+
+/// Files that are started as what their name says, so a missing one is a mistake and not a command.
+const SCRIPT_ENDINGS: [&str; 3] = [".py", ".pyz", ".sh"];
+
+/// A key that no other submission has: 128 random bits.
+pub(crate) fn new_key() -> Result<String, Failure> {
+    let mut bytes = [0; 16];
+    let read = std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
+    read.during(|| "cannot read /dev/urandom".to_owned())?;
+    Ok(format!("{:032x}", u128::from_ne_bytes(bytes)))
+}
+
+/// Submits a job that needs no folder.
+pub(crate) async fn submit_command(client: &Client, spec: JobSpec) -> Result<JobId, Failure> {
+    Ok(client.submit(&SubmitRequest { key: new_key()?, spec }).await?.id)
+}
+
+/// Submits a job whose work names `capture`.
+pub(crate) async fn submit_project(
+    context: &Context,
+    client: &Client,
+    capture: &Capture,
+    spec: JobSpec,
+) -> Result<Submitted, Failure> {
+    let request = SubmitRequest { key: new_key()?, spec };
+    match client.submit(&request).await {
+        Err(error) if error.code() == Some("snapshot_missing") => {}
+        result => {
+            let submitted = result?;
+            context.output.say("nothing to upload: the head has every chunk");
+            return Ok(submitted);
+        }
+    }
+    send(context, client, capture).await?;
+    Ok(client.submit(&request).await?)
+}
+
+async fn send(context: &Context, client: &Client, capture: &Capture) -> Result<(), Failure> {
+    let progress = context.output.progress("uploading", 0);
+    let sent = upload::upload(client, capture, |so_far| progress.at(so_far.bytes, so_far.missing_bytes)).await?;
+    drop(progress);
+    context.output.say(&format!(
+        "uploaded {} of {} chunks ({})",
+        sent.chunks,
+        sent.total_chunks,
+        format_bytes(sent.bytes)
+    ));
+    Ok(())
+}
+
+/// Captures the folder at `path`, after looking whether that makes sense.
+pub(crate) fn capture(context: &Context, path: &Path, entrypoint: &str) -> Result<Capture, Failure> {
+    check_project(path, entrypoint)?;
+    let scan = Scan::of(path).map_err(|error| uncapturable(&error))?;
+    let (files, bytes) = (scan.files(), scan.bytes());
+    let progress = context.output.progress("capturing", bytes);
+    let capture = scan
+        .capture(&CaptureOptions::default(), &|so_far| progress.at(so_far.bytes, so_far.total_bytes))
+        .map_err(|error| uncapturable(&error))?;
+    drop(progress);
+    let noun = if files == 1 { "file" } else { "files" };
+    context.output.say(&format!("captured {files} {noun}, {}", format_bytes(bytes)));
+    Ok(capture)
+}
+
+fn uncapturable(error: &hostler_snapshot::CaptureError) -> Failure {
+    let failure = Failure::new(error.to_string()).because(error);
+    match error {
+        hostler_snapshot::CaptureError::Uncapturable(_) => {
+            failure.hint("remove these, or list them in a .hostlerignore file in the folder")
+        }
+        hostler_snapshot::CaptureError::Changed { .. } => {
+            failure.hint("submit again when nothing writes to the folder")
+        }
+        _ => failure,
+    }
+}
+
+/// Whether folder and entry point are there at all.
+fn check_project(path: &Path, entrypoint: &str) -> Result<(), Failure> {
+    match std::fs::metadata(path) {
+        Ok(metadata) if metadata.is_dir() => {}
+        Ok(_) => {
+            return Err(Failure::usage(format!("{} is a file, not a project folder", path.display()))
+                .hint("give the folder it is in: hostler submit FOLDER ENTRYPOINT"));
+        }
+        Err(error) => {
+            return Err(Failure::usage(format!("there is no project folder {}", path.display())).because(&error));
+        }
+    }
+    let entry = Path::new(entrypoint);
+    let leads_out = entry.components().any(|part| part == Component::ParentDir);
+    if entrypoint.is_empty() || leads_out {
+        return Err(Failure::usage(format!("the entry point `{entrypoint}` is not in the project folder")));
+    }
+    let must_exist = entrypoint.contains('/') || SCRIPT_ENDINGS.iter().any(|ending| entrypoint.ends_with(ending));
+    if entry.is_absolute() || !must_exist || path.join(entry).exists() {
+        return Ok(());
+    }
+    let failure = Failure::usage(format!("there is no entry point {entrypoint} in {}", path.display()));
+    Err(match scripts_in(path).as_slice() {
+        [] => failure.hint("name a file of the folder, or a command"),
+        scripts => failure.hint(format!("the folder has {}", scripts.join(", "))),
+    })
+}
+
+/// A few files that could have been meant.
+fn scripts_in(path: &Path) -> Vec<String> {
+    let names = std::fs::read_dir(path)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok());
+    let mut scripts: Vec<String> =
+        names.filter(|name| SCRIPT_ENDINGS.iter().any(|ending| name.ends_with(ending))).collect();
+    scripts.sort_unstable();
+    scripts.truncate(5);
+    scripts
+}
+
+/// The name of a job that was given none.
+pub(crate) fn project_name(path: &Path) -> String {
+    let absolute = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    absolute.file_name().map_or_else(|| "project".to_owned(), |name| name.to_string_lossy().into_owned())
+}
+
+/// The work of a project job.
+pub(crate) fn project_work(snapshot: Digest, entrypoint: &str, args: &[String]) -> hostler_model::Work {
+    hostler_model::Work::Project { snapshot, entrypoint: entrypoint.to_owned(), args: args.to_vec() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_never_the_same() {
+        let (a, b) = (new_key().expect("random"), new_key().expect("random"));
+        assert!(a.len() == 32 && a != b);
+    }
+
+    #[test]
+    fn mistakes_are_named_before_anything_is_sent() {
+        let folder = tempfile::tempdir().expect("temporary directory");
+        let path = folder.path();
+        std::fs::write(path.join("main.py"), "").expect("ours");
+        assert_eq!(check_project(path, "main.py"), Ok(()));
+        assert_eq!(check_project(path, "python3"), Ok(()), "a command");
+        let refusal = |path: &Path, entry| check_project(path, entry).expect_err("a mistake").render();
+        assert!(refusal(path, "train.py").contains("hint: the folder has main.py"));
+        assert!(refusal(path, "bin/tool").contains("no entry point bin/tool"));
+        assert!(refusal(path, "../main.py").contains("not in the project folder"));
+        assert!(refusal(&path.join("nowhere"), "main.py").contains("no project folder"));
+        assert!(refusal(&path.join("main.py"), "main.py").contains("is a file"));
+    }
+}

@@ -1,0 +1,174 @@
+//! Nothing is lost and nothing runs twice, whoever is killed.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::Stdio;
+use std::time::Duration;
+
+use hostler_testkit::{Cluster, Size, processes_with, wait_until};
+
+const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
+
+/// A cluster where several hundred jobs run for a moment each.
+const WIDE: Size = Size { nodes: 4, cpus: 4, memory: "1G" };
+
+/// How often each line stands in a file that jobs append to.
+fn counts(cluster: &Cluster, name: &str) -> BTreeMap<String, u32> {
+    let text = fs::read_to_string(cluster.path(name)).unwrap_or_default();
+    let mut counts = BTreeMap::new();
+    for line in text.lines() {
+        *counts.entry(line.to_owned()).or_default() += 1;
+    }
+    counts
+}
+
+/// A shell command that notes its job id in `log`, after `seconds`.
+fn noting(cluster: &Cluster, log: &str, seconds: &str) -> String {
+    format!("sleep {seconds}; echo $HOSTLER_JOB_ID.$HOSTLER_ARRAY_INDEX >> {}", cluster.path(log).display())
+}
+
+#[test]
+fn the_head_is_killed_with_hundreds_of_jobs_queued_and_running() {
+    let cluster = Cluster::up(HOSTLER, WIDE);
+    let work = noting(&cluster, "log", "0.05");
+    let array = cluster.ok(&["run", "--detach", "-a", "0-199", "-m", "16M", "--", "sh", "-c", &work]);
+    let single: Vec<String> =
+        (0..40).map(|_| cluster.ok(&["run", "--detach", "-m", "16M", "--", "sh", "-c", &work])).collect();
+    wait_until("some tasks have ended", 60, || (counts(&cluster, "log").len() > 20).then_some(()));
+
+    cluster.kill_9(cluster.head_pid());
+    cluster.start(WIDE);
+    // And again while the agents are coming back.
+    cluster.kill_9(cluster.head_pid());
+    cluster.start(WIDE);
+
+    cluster.ok(&["wait", &array]);
+    for id in &single {
+        cluster.ok(&["wait", id]);
+    }
+    let counts = counts(&cluster, "log");
+    assert_eq!(counts.len(), 240, "every task has run");
+    assert!(counts.values().all(|count| *count == 1), "every task has run once: {counts:?}");
+}
+
+#[test]
+fn agents_are_killed_and_jobs_go_on_with_their_output_intact() {
+    let cluster = Cluster::up(HOSTLER, Size::default());
+    let script = "i=0; while [ $i -lt 60 ]; do echo line $i; i=$((i+1)); sleep 0.05; done";
+    let id = cluster.ok(&["run", "--detach", "-m", "16M", "--", "sh", "-c", script]);
+    cluster.wait_for_state(&id, "running");
+    for pid in cluster.agent_pids() {
+        cluster.kill_9(pid);
+    }
+    cluster.start(Size::default());
+    cluster.ok(&["wait", &id]);
+    let expected: Vec<String> = (0..60).map(|i| format!("line {i}")).collect();
+    assert_eq!(cluster.ok(&["logs", &id]), expected.join("\n"));
+    assert_eq!(cluster.json(&["job", &id])["attempt"], 1, "it was taken up again, not started again");
+}
+
+#[test]
+fn a_node_that_dies_with_its_jobs_loses_them_or_they_run_again_as_asked() {
+    let cluster = Cluster::up(HOSTLER, Size { nodes: 1, cpus: 2, ..Size::default() });
+    let marker = cluster.path("second-try");
+    let script = format!("if [ -e {0} ]; then echo again; else touch {0}; sleep 600; fi", marker.display());
+    let again = cluster.ok(&["run", "--detach", "--requeue", "-m", "16M", "--", "sh", "-c", &script]);
+    let lost = cluster.ok(&["run", "--detach", "-m", "16M", "--", "sleep", "600"]);
+    cluster.wait_for_state(&again, "running");
+    cluster.wait_for_state(&lost, "running");
+    wait_until("the job has begun", 10, || marker.exists().then_some(()));
+
+    // Like a power cut: the agent and everything below it, all at once.
+    let node = cluster.path("state/hostler/nodes/n1").to_string_lossy().into_owned();
+    let head = cluster.head_pid();
+    let victims: Vec<u32> =
+        processes_with(&node).into_iter().chain(cluster.agent_pids()).filter(|pid| *pid != head).collect();
+    assert!(!victims.is_empty());
+    for round in 0..2 {
+        for pid in processes_with(&node).into_iter().chain(victims.clone()) {
+            if round == 0 || pid != head {
+                hostler_testkit::kill(pid, nix::sys::signal::Signal::SIGKILL);
+            }
+        }
+    }
+    cluster.start(Size { nodes: 1, cpus: 2, ..Size::default() });
+
+    cluster.ok(&["wait", &again]);
+    assert_eq!(cluster.ok(&["logs", &again]), "again");
+    assert_eq!(cluster.json(&["job", &again])["attempt"], 2);
+    cluster.wait_for_state(&lost, "node_fail");
+}
+
+#[test]
+fn fifty_clients_at_once_lose_and_double_nothing() {
+    let cluster = Cluster::up(HOSTLER, WIDE);
+    cluster.write("model/main.sh", "echo $HOSTLER_JOB_ID\n");
+    let folder = cluster.path("model").to_string_lossy().into_owned();
+    let clients: Vec<_> = (0..50)
+        .map(|_| {
+            let mut command = cluster.command(&["submit", &folder, "main.sh", "-m", "16M"]);
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a client starts")
+        })
+        .collect();
+    let mut ids: Vec<String> = clients
+        .into_iter()
+        .map(|client| {
+            let output = client.wait_with_output().expect("a client ends");
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            String::from_utf8(output.stdout).expect("an id").trim().to_owned()
+        })
+        .collect();
+    ids.sort();
+    ids.dedup();
+    assert_eq!(ids.len(), 50);
+    for id in &ids {
+        cluster.ok(&["wait", id]);
+        assert_eq!(&cluster.ok(&["logs", id]), id);
+    }
+    assert_eq!(cluster.json(&["jobs", "--all", "--limit", "100"])["total"], 50);
+}
+
+#[test]
+fn a_client_killed_in_mid_upload_leaves_nothing_behind() {
+    let cluster = Cluster::up(HOSTLER, Size::default());
+    // Bytes that neither compress nor repeat, so that the upload takes a while.
+    let mut noise = Vec::new();
+    let mut state = 1_u64;
+    while noise.len() < 48 << 20 {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        noise.extend(state.to_le_bytes());
+    }
+    cluster.write("big/noise", noise);
+    cluster.write("big/main.sh", "wc -c < noise\n");
+    let folder = cluster.path("big").to_string_lossy().into_owned();
+    for delay_ms in [20, 60, 120] {
+        let mut client = cluster.command(&["submit", &folder, "main.sh", "-m", "64M"]);
+        let mut client = client.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("a client starts");
+        std::thread::sleep(Duration::from_millis(delay_ms));
+        let _ = client.kill();
+        let _ = client.wait();
+    }
+    let before = cluster.json(&["jobs", "--all"])["total"].as_u64().expect("a count");
+    let id = cluster.ok(&["submit", &folder, "main.sh", "-m", "64M"]);
+    cluster.ok(&["wait", &id]);
+    assert_eq!(cluster.ok(&["logs", &id]), (48 << 20).to_string());
+    assert_eq!(cluster.json(&["jobs", "--all"])["total"], before + 1);
+}
+
+#[test]
+fn logs_follow_across_a_restart_of_the_head() {
+    let cluster = Cluster::up(HOSTLER, Size::default());
+    let script = "i=0; while [ $i -lt 40 ]; do echo line $i; i=$((i+1)); sleep 0.05; done";
+    let id = cluster.ok(&["run", "--detach", "-m", "16M", "--", "sh", "-c", script]);
+    cluster.wait_for_state(&id, "running");
+    let mut follower = cluster.command(&["logs", "-f", &id]);
+    let follower = follower.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    std::thread::sleep(Duration::from_millis(300));
+    cluster.kill_9(cluster.head_pid());
+    cluster.start(Size::default());
+    let output = follower.wait_with_output().expect("it ends");
+    let expected: String = (0..40).map(|i| format!("line {i}\n")).collect();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), expected, "{}", String::from_utf8_lossy(&output.stderr));
+}

@@ -1,0 +1,171 @@
+//! The main job, as a user does it: a folder goes in, its results come home.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+use hostler_testkit::{Cluster, Size};
+
+const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
+
+/// A project that writes one file, changes one, removes one and says something on both outputs.
+fn project(cluster: &Cluster, name: &str) -> String {
+    cluster.write(
+        &format!("{name}/main.py"),
+        "import os, pathlib, sys\n\
+         print('hello from', os.environ['HOSTLER_JOB_ID'], flush=True)\n\
+         print('careful', file=sys.stderr)\n\
+         pathlib.Path('out').mkdir()\n\
+         pathlib.Path('out/result.txt').write_text('42 ' + ' '.join(sys.argv[1:]))\n\
+         pathlib.Path('data.txt').write_text('changed')\n\
+         pathlib.Path('gone.txt').unlink()\n",
+    );
+    cluster.write(&format!("{name}/data.txt"), "original");
+    cluster.write(&format!("{name}/gone.txt"), "to be removed");
+    cluster.write(&format!("{name}/same.txt"), "unchanged");
+    cluster.path(name).to_string_lossy().into_owned()
+}
+
+#[test]
+fn a_folder_goes_in_and_its_results_come_home() {
+    let cluster = Cluster::up(HOSTLER, Size::default());
+    let folder = project(&cluster, "model");
+    let id = cluster.ok(&["submit", &folder, "main.py", "-c", "1", "-m", "64M", "--", "a", "b c"]);
+    assert!(id.parse::<u64>().is_ok(), "the bare id alone: {id:?}");
+    cluster.ok(&["wait", &id]);
+    cluster.ok(&["fetch", &id, "--to", "home"]);
+
+    let read = |name: &str| fs::read_to_string(cluster.path(&format!("home/{id}/{name}"))).expect(name);
+    assert_eq!(read("out/result.txt"), "42 a b c");
+    assert_eq!(read("data.txt"), "changed");
+    assert_eq!(read("stdout.log"), format!("hello from {id}\n"));
+    assert_eq!(read("stderr.log"), "careful\n");
+    assert!(!cluster.path(&format!("home/{id}/same.txt")).exists(), "unchanged files stay where they are");
+    assert!(!cluster.path(&format!("home/{id}/setup.log")).exists(), "nothing had to be built");
+    assert_eq!(fs::read_to_string(cluster.path("model/data.txt")).expect("still there"), "original");
+}
+
+#[test]
+fn what_is_queued_does_not_change_when_the_folder_does() {
+    let cluster = Cluster::up(HOSTLER, Size { nodes: 1, cpus: 1, ..Size::default() });
+    let blocker = cluster.ok(&["submit", &project(&cluster, "first"), "sleep", "-c", "1", "-m", "64M", "--", "1"]);
+    let folder = project(&cluster, "model");
+    let id = cluster.ok(&[
+        "submit",
+        &folder,
+        "cat",
+        "-c",
+        "1",
+        "-m",
+        "64M",
+        "--after",
+        &format!("afterany:{blocker}"),
+        "--",
+        "data.txt",
+    ]);
+    cluster.write("model/data.txt", "edited after submission");
+    cluster.ok(&["wait", &id]);
+    assert_eq!(cluster.ok(&["logs", &id]), "original");
+}
+
+#[test]
+fn submitting_the_same_folder_again_uploads_nothing() {
+    let cluster = Cluster::up(HOSTLER, Size::default());
+    let folder = project(&cluster, "model");
+    let first = cluster.run(&["submit", &folder, "main.py", "-m", "64M"]);
+    let again = cluster.run(&["submit", &folder, "main.py", "-m", "64M"]);
+    assert!(first.stderr.contains("uploaded"), "{}", first.stderr);
+    assert!(again.stderr.contains("nothing to upload"), "{}", again.stderr);
+    assert_ne!(first.stdout, again.stdout);
+}
+
+#[test]
+fn fetch_all_brings_everything_once() {
+    let cluster = Cluster::up(HOSTLER, Size::default());
+    let folder = project(&cluster, "model");
+    let ids: Vec<String> = (0..3).map(|_| cluster.ok(&["submit", &folder, "main.py", "-m", "64M"])).collect();
+    for id in &ids {
+        cluster.ok(&["wait", id]);
+    }
+    cluster.ok(&["fetch", "--all", "--to", "home"]);
+    for id in &ids {
+        assert!(cluster.path(&format!("home/{id}/out/result.txt")).exists());
+    }
+    cluster.ok(&["fetch", "--all", "--to", "again"]);
+    assert!(!cluster.path("again").join(&ids[0]).exists(), "each result is brought once");
+    cluster.ok(&["fetch", &ids[0], "--to", "again"]);
+    assert!(cluster.path("again").join(&ids[0]).exists(), "by name it is brought as often as one likes");
+}
+
+#[test]
+fn an_array_has_a_result_for_each_task() {
+    let cluster = Cluster::up(HOSTLER, Size::default());
+    cluster.write("sweep/main.py", "import os\nopen('index', 'w').write(os.environ['HOSTLER_ARRAY_INDEX'])\n");
+    let folder = cluster.path("sweep").to_string_lossy().into_owned();
+    let id = cluster.ok(&["submit", &folder, "main.py", "-a", "1-9:2%3", "-c", "1", "-m", "64M"]);
+    cluster.ok(&["wait", &id]);
+    cluster.ok(&["fetch", &id, "--to", "home"]);
+    for index in [1, 3, 5, 7, 9] {
+        let text = fs::read_to_string(cluster.path(&format!("home/{id}_{index}/index"))).expect("a result a task");
+        assert_eq!(text, index.to_string());
+    }
+    let job = cluster.json(&["job", &id]);
+    assert_eq!(job["tasks"]["completed"], 5);
+}
+
+#[test]
+fn everything_about_files_survives_the_journey() {
+    let cluster = Cluster::up(HOSTLER, Size::default());
+    let folder = cluster.path("odd");
+    cluster.write("odd/with\nnewline and ünïcode", "1");
+    cluster.write("odd/script.sh", "#!/bin/sh\nls -A empty && readlink link && mkdir new && cp -a 'with\nnewline and ünïcode' new/ && printf '\\0\\377' > new/binary && chmod 640 new/binary\n");
+    fs::set_permissions(folder.join("script.sh"), fs::Permissions::from_mode(0o755)).expect("chmod");
+    fs::create_dir(folder.join("empty")).expect("mkdir");
+    symlink("script.sh", folder.join("link")).expect("symlink");
+    cluster.write("odd/.gitignore", "*.tmp\n");
+    cluster.write("odd/scratch.tmp", "not captured");
+    cluster.write("odd/.hostlerignore", "private\n");
+    cluster.write("odd/private", "not captured");
+
+    let folder = folder.to_string_lossy().into_owned();
+    let id = cluster.ok(&["submit", &folder, "script.sh", "-m", "64M"]);
+    cluster.ok(&["wait", &id]);
+    cluster.ok(&["fetch", &id, "--to", "home"]);
+    let home = cluster.path(&format!("home/{id}/new"));
+    assert_eq!(fs::read(home.join("binary")).expect("binary"), [0, 0o377]);
+    assert_eq!(fs::metadata(home.join("binary")).expect("binary").permissions().mode() & 0o777, 0o640);
+    assert_eq!(fs::read_to_string(home.join("with\nnewline and ünïcode")).expect("odd name"), "1");
+    assert_eq!(cluster.ok(&["logs", &id]), "script.sh");
+
+    let listing = cluster.ok(&["submit", &folder, "ls", "-m", "64M"]);
+    cluster.ok(&["wait", &listing]);
+    let names = cluster.ok(&["logs", &listing]);
+    assert!(!names.contains("scratch.tmp") && !names.contains("private"), "{names}");
+}
+
+#[test]
+fn an_environment_is_built_once_and_its_failure_is_told_in_its_own_words() {
+    let cluster = Cluster::up(HOSTLER, Size { nodes: 1, cpus: 4, ..Size::default() });
+    cluster.write("env/main.py", "import six, sys\nprint(six.__name__, sys.prefix != sys.base_prefix)\n");
+    cluster.write("env/requirements.txt", "six==1.16.0\n");
+    let folder = cluster.path("env").to_string_lossy().into_owned();
+    let ids: Vec<String> = (0..4).map(|_| cluster.ok(&["submit", &folder, "main.py", "-m", "64M"])).collect();
+    for id in &ids {
+        cluster.ok(&["wait", id]);
+        let outcome = cluster.run(&["logs", id]);
+        assert!(outcome.stdout.contains("six True"), "{outcome:?}");
+    }
+    cluster.ok(&["fetch", "--all", "--to", "home"]);
+    let built = ids.iter().filter(|id| {
+        let log = fs::read_to_string(cluster.path(&format!("home/{id}/setup.log"))).expect("the build's log");
+        log.contains(" built\n")
+    });
+    assert_eq!(built.count(), 1, "one job builds, the others use what it built");
+
+    cluster.write("bad/main.py", "print('never')\n");
+    cluster.write("bad/requirements.txt", "no-such-package-of-hostler==9.9\n");
+    let bad = cluster.ok(&["submit", &cluster.path("bad").to_string_lossy(), "main.py", "-m", "64M"]);
+    assert_ne!(cluster.run(&["wait", &bad]).code, 0);
+    assert_eq!(cluster.state(&bad), "failed");
+    let words = cluster.run(&["logs", &bad]);
+    assert!(format!("{words:?}").contains("no-such-package-of-hostler"), "{words:?}");
+}

@@ -1,0 +1,235 @@
+//! Each trouble ends in a clear error or a clear state, and harms nothing else.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::symlink;
+use std::os::unix::net::{UnixListener, UnixStream};
+
+use hostler_testkit::{Cluster, Size, is_alive, wait_until};
+
+const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
+
+fn folder(cluster: &Cluster, files: &[(&str, &str)]) -> String {
+    for (name, content) in files {
+        cluster.write(&format!("project/{name}"), content);
+    }
+    cluster.path("project").to_string_lossy().into_owned()
+}
+
+/// The cluster still takes a job and runs it.
+fn still_works(cluster: &Cluster) {
+    assert_eq!(cluster.ok(&["run", "-m", "16M", "--", "echo", "fine"]), "fine");
+}
+
+#[test]
+fn without_a_cluster_the_error_says_how_to_get_one() {
+    let cluster = Cluster::none(HOSTLER);
+    for command in [vec!["jobs"], vec!["run", "--", "true"], vec!["info"]] {
+        let error = cluster.fails(&command);
+        assert!(error.contains("hostler up"), "{error}");
+    }
+}
+
+#[test]
+fn what_cannot_be_submitted_is_refused_with_a_reason() {
+    let cluster = Cluster::up(HOSTLER, Size::default());
+    let project = folder(&cluster, &[("main.py", "print(1)")]);
+    let cases: [(&[&str], &str); 6] = [
+        (&["submit", "no-such-folder", "main.py"], "no-such-folder"),
+        (&["submit", &project, "missing.py"], "missing.py"),
+        (&["submit", &project, "main.py", "-c", "64"], "2 CPUs"),
+        (&["submit", &project, "main.py", "-m", "900G"], "1G"),
+        (&["submit", &project, "main.py", "-m", "lots"], "512M"),
+        (&["submit", &project, "main.py", "--after", "afterok:99"], "99"),
+    ];
+    for (command, expected) in cases {
+        let error = cluster.fails(command);
+        assert!(error.contains(expected), "{command:?}: {error}");
+    }
+    assert_eq!(cluster.json(&["jobs", "--all"])["total"], 0);
+
+    let _socket = UnixListener::bind(cluster.path("project/socket")).expect("a socket");
+    symlink("/etc/passwd", cluster.path("project/outside")).expect("a link");
+    let error = cluster.fails(&["submit", &project, "main.py"]);
+    assert!(error.contains("socket") && error.contains("outside"), "both are named: {error}");
+    still_works(&cluster);
+}
+
+#[test]
+fn programs_that_fail_say_how() {
+    let cluster = Cluster::up(HOSTLER, Size::default());
+    let project = folder(&cluster, &[("main.py", "print(1)\nthis is no python\n")]);
+    let id = cluster.ok(&["submit", &project, "main.py", "-m", "64M"]);
+    assert_ne!(cluster.run(&["wait", &id]).code, 0);
+    assert_eq!(cluster.state(&id), "failed");
+    assert!(cluster.run(&["logs", &id]).stderr.contains("SyntaxError"));
+
+    assert_eq!(cluster.run(&["run", "-m", "16M", "--", "sh", "-c", "exit 7"]).code, 7);
+    assert_eq!(cluster.run(&["run", "-m", "16M", "--", "sh", "-c", "kill -9 $$"]).code, 137);
+    let missing = cluster.run(&["run", "-m", "16M", "--", "no-such-program-at-all"]);
+    assert_eq!(missing.code, 127);
+    assert!(missing.stderr.contains("no-such-program-at-all"), "{missing:?}");
+}
+
+#[test]
+fn a_job_that_ignores_term_is_killed_and_one_over_its_time_is_told_so() {
+    let cluster = Cluster::up(HOSTLER, Size::default());
+    let deaf = "trap '' TERM; echo $$ > pid; while :; do sleep 0.1; done";
+    let id = cluster.ok(&["run", "--detach", "-m", "16M", "--grace", "300ms", "--", "sh", "-c", deaf]);
+    cluster.wait_for_state(&id, "running");
+    let pid: u32 = wait_until("its pid", 10, || fs::read_to_string(cluster.path("pid")).ok()?.trim().parse().ok());
+    cluster.ok(&["cancel", &id]);
+    cluster.wait_for_state(&id, "cancelled");
+    assert!(!is_alive(pid));
+
+    let late = cluster.ok(&["run", "--detach", "-m", "16M", "-t", "1s", "--grace", "300ms", "--", "sh", "-c", deaf]);
+    cluster.wait_for_state(&late, "timeout");
+    still_works(&cluster);
+}
+
+#[test]
+fn a_daemon_dies_with_its_job() {
+    let cluster = Cluster::up(HOSTLER, Size::default());
+    let script = "setsid sh -c 'echo $$ > daemon; exec sleep 600' </dev/null >/dev/null 2>&1 & while [ ! -s daemon ]; do sleep 0.02; done";
+    cluster.ok(&["run", "-m", "16M", "--", "sh", "-c", script]);
+    let pid: u32 = fs::read_to_string(cluster.path("daemon")).expect("it began").trim().parse().expect("a pid");
+    assert!(!is_alive(pid), "nothing of a job outlives it");
+}
+
+#[test]
+fn output_of_any_kind_and_size_arrives_as_it_was() {
+    let cluster = Cluster::up(HOSTLER, Size::default());
+    let binary = cluster.run(&["run", "-m", "16M", "--", "sh", "-c", "printf 'no newline'; printf '\\001\\002' >&2"]);
+    assert_eq!((binary.stdout.as_str(), binary.stderr.as_str()), ("no newline", "\u{1}\u{2}"));
+
+    let id = cluster.ok(&["run", "--detach", "-m", "16M", "--", "sh", "-c", "head -c 100000000 /dev/zero"]);
+    cluster.ok(&["wait", &id]);
+    let output = cluster.command(&["logs", &id]).output().expect("logs");
+    assert_eq!(output.stdout.len(), 100_000_000);
+    still_works(&cluster);
+}
+
+#[test]
+fn a_deleted_work_directory_is_no_disaster() {
+    let cluster = Cluster::up(HOSTLER, Size::default());
+    let project = folder(&cluster, &[("main.sh", "rm -rf \"$PWD\"; echo done\n")]);
+    let id = cluster.ok(&["submit", &project, "main.sh", "-m", "16M"]);
+    cluster.run(&["wait", &id]);
+    assert_eq!(cluster.ok(&["logs", &id]), "done");
+    assert!(
+        cluster.json(&["job", &id])["state"].as_str().is_some_and(|state| state == "completed" || state == "failed")
+    );
+    still_works(&cluster);
+}
+
+#[test]
+fn up_and_down_are_forgiving() {
+    let size = Size::default();
+    let cluster = Cluster::up(HOSTLER, size);
+    let head = cluster.head_pid();
+    cluster.start(size);
+    assert_eq!(cluster.head_pid(), head, "a second `up` changes nothing");
+
+    let id = cluster.ok(&["run", "--detach", "-m", "16M", "--", "sleep", "600"]);
+    cluster.wait_for_state(&id, "running");
+    let error = cluster.fails(&["down"]);
+    assert!(error.contains("--cancel") && error.contains("--keep"), "{error}");
+
+    cluster.ok(&["down", "--keep"]);
+    wait_until("the head has stopped", 10, || (!is_alive(head)).then_some(()));
+    cluster.start(size);
+    assert_eq!(cluster.state(&id), "running", "it went on without us");
+    cluster.ok(&["down", "--cancel"]);
+    cluster.start(size);
+    assert_eq!(cluster.state(&id), "cancelled");
+}
+
+#[test]
+fn a_stale_socket_is_no_obstacle() {
+    let cluster = Cluster::up(HOSTLER, Size::default());
+    for pid in cluster.agent_pids().into_iter().chain([cluster.head_pid()]) {
+        cluster.kill_9(pid);
+    }
+    let error = cluster.fails(&["jobs"]);
+    assert!(error.contains("hostler up"), "{error}");
+    cluster.start(Size::default());
+    still_works(&cluster);
+}
+
+#[test]
+fn another_protocol_on_the_port_does_no_harm() {
+    let cluster = Cluster::up(HOSTLER, Size::default());
+    let info = cluster.json(&["info"]);
+    let address = info["head"]["address"].as_str().expect("an address");
+    for greeting in ["GET / HTTP/1.1\r\nHost: x\r\n\r\n", "SSH-2.0-OpenSSH_9.2\r\n", "\0\0\0\0"] {
+        let mut stream = TcpStream::connect(address).expect("the port is open");
+        stream.write_all(greeting.as_bytes()).expect("it can be sent");
+        stream.shutdown(std::net::Shutdown::Write).expect("it can be ended");
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+    }
+    let socket = cluster.path("run/hostler/head.sock");
+    let mut stream = UnixStream::connect(socket).expect("the socket is open");
+    stream
+        .write_all(b"GET /api/v1/info HTTP/1.1\r\nhost: x\r\nhostler-api: 99\r\nconnection: close\r\n\r\n")
+        .expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("api_version"), "{answer}");
+    still_works(&cluster);
+}
+
+#[test]
+fn a_waiting_job_says_why() {
+    let cluster = Cluster::up(HOSTLER, Size { nodes: 1, cpus: 2, memory: "1G" });
+    let running = cluster.ok(&["run", "--detach", "-c", "2", "-m", "16M", "-t", "10m", "--", "sleep", "600"]);
+    cluster.wait_for_state(&running, "running");
+    let first = cluster.ok(&["run", "--detach", "-c", "1", "-m", "16M", "--", "true"]);
+    let second = cluster.ok(&["run", "--detach", "-c", "1", "-m", "16M", "--", "true"]);
+    let held = cluster.ok(&["run", "--detach", "--hold", "-m", "16M", "--", "true"]);
+    let after = cluster.ok(&["run", "--detach", "--after", &format!("afterok:{held}"), "-m", "16M", "--", "true"]);
+
+    assert!(cluster.ok(&["why", &first]).contains("n1"));
+    assert!(cluster.ok(&["why", &second]).contains("ahead"));
+    assert!(cluster.ok(&["why", &held]).contains("held"));
+    assert!(cluster.ok(&["why", &after]).contains(&format!("job {held}")));
+    for id in [&first, &second, &held, &after] {
+        assert!(cluster.json(&["job", id])["reason"].is_string(), "every waiting job has a reason");
+    }
+    cluster.ok(&["cancel", &running]);
+    cluster.ok(&["wait", &first]);
+    cluster.ok(&["wait", &second]);
+    cluster.ok(&["release", &held]);
+    cluster.ok(&["wait", &after]);
+}
+
+#[test]
+fn dependents_of_a_failed_job_do_not_wait_for_ever() {
+    let cluster = Cluster::up(HOSTLER, Size::default());
+    let bad = cluster.ok(&["run", "--detach", "-m", "16M", "--", "false"]);
+    let never = cluster.ok(&["run", "--detach", "--after", &format!("afterok:{bad}"), "-m", "16M", "--", "true"]);
+    let always = cluster.ok(&["run", "--detach", "--after", &format!("afternotok:{bad}"), "-m", "16M", "--", "true"]);
+    cluster.ok(&["wait", &always]);
+    cluster.wait_for_state(&never, "cancelled");
+    let job = cluster.json(&["job", &never]);
+    assert!(job.to_string().contains("can never be satisfied"), "{job}");
+}
+
+#[test]
+fn a_terminal_can_be_left_and_joined_again() {
+    let cluster = Cluster::up(HOSTLER, Size::default());
+    let id = cluster.ok(&["run", "--detach", "--pty", "-m", "16M", "--", "sh", "-c", "tty; read line; echo got $line"]);
+    cluster.wait_for_state(&id, "running");
+    wait_until("it has a terminal", 10, || cluster.ok(&["logs", &id]).contains("/dev/pts/").then_some(()));
+    let mut attached = cluster.command(&["attach", &id]);
+    let mut attached = attached
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("attach starts");
+    attached.stdin.take().expect("piped").write_all(b"something\n").expect("it can be typed");
+    cluster.wait_for_state(&id, "completed");
+    let _ = attached.wait();
+    assert!(cluster.ok(&["logs", &id]).contains("got something"));
+}

@@ -1,0 +1,143 @@
+//! Bringing results from the head: chunks as they arrive, into deliveries that know what they lack.
+//!
+//! A broken connection is continued with what has not arrived; an interrupted program continues with what its delivery finds on
+//! disk. The chunks of many small results travel in one request.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use hostler_model::Digest;
+use hostler_proto::api::DigestList;
+use hostler_proto::manifest::{ResultManifest, VERSION};
+use hostler_snapshot::{Delivery, pack, wire};
+use http_body_util::BodyExt;
+use hyper::Method;
+use hyper::body::Incoming;
+
+use crate::connection::{failure, full};
+use crate::{Client, ClientError, LocalError};
+
+/// How many chunks are asked for in one request.
+const CHUNKS_AT_ONCE: usize = 1000;
+
+/// The manifests of results, in the order of `digests`.
+///
+/// # Errors
+/// [`ClientError::Local`] when one is damaged or of a newer format; otherwise as for every call.
+pub async fn manifests(client: &Client, digests: &[Digest]) -> Result<Vec<ResultManifest>, ClientError> {
+    let mut found = HashMap::new();
+    let mut keep = |digest: Digest, wire: &[u8]| {
+        found.insert(digest, read_manifest(&digest, wire)?);
+        Ok(())
+    };
+    fetch(client, digests.to_vec(), &mut keep).await?;
+    let get = |digest: &Digest| found.get(digest).cloned().expect("fetch fails unless it got everything");
+    Ok(digests.iter().map(get).collect())
+}
+
+fn read_manifest(digest: &Digest, wire: &[u8]) -> Result<ResultManifest, LocalError> {
+    let damaged = || format!("the result {} is damaged", digest.short());
+    let bytes = wire::decode(digest, wire).map_err(|error| LocalError::new(damaged(), error))?;
+    let manifest: ResultManifest = hostler_proto::decode(&bytes).map_err(|error| LocalError::new(damaged(), error))?;
+    if manifest.version > VERSION {
+        let why = format!("it has version {}, and this program reads up to {VERSION}", manifest.version);
+        return Err(LocalError::new(format!("the result {} is of a newer format", digest.short()), why));
+    }
+    Ok(manifest)
+}
+
+/// Fills `deliveries` with the chunks that they miss. `progress` hears how many bytes have arrived and how many there will be.
+///
+/// # Errors
+/// [`ClientError::Local`] when a delivery cannot take a chunk, for instance because the disk is full; otherwise as for every call.
+/// What has arrived stays with the deliveries.
+pub async fn fill(
+    client: &Client,
+    deliveries: &mut [Delivery],
+    mut progress: impl FnMut(u64, u64),
+) -> Result<(), ClientError> {
+    let mut wanted: HashMap<Digest, Vec<usize>> = HashMap::new();
+    let mut order = Vec::new();
+    for (i, delivery) in deliveries.iter().enumerate() {
+        for digest in delivery.missing() {
+            let takers = wanted.entry(digest).or_default();
+            if takers.is_empty() {
+                order.push(digest);
+            }
+            takers.push(i);
+        }
+    }
+    let missing = |deliveries: &[Delivery]| deliveries.iter().map(Delivery::missing_bytes).sum::<u64>();
+    let total = missing(deliveries);
+    for request in order.chunks(CHUNKS_AT_ONCE) {
+        let mut left = missing(deliveries);
+        let mut accept = |digest: Digest, wire: &[u8]| {
+            for &i in wanted.get(&digest).into_iter().flatten() {
+                let before = deliveries[i].missing_bytes();
+                deliveries[i].accept(&digest, wire).map_err(|error| LocalError::new(error.to_string(), error))?;
+                left -= before - deliveries[i].missing_bytes();
+            }
+            progress(total - left, total);
+            Ok(())
+        };
+        fetch(client, request.to_vec(), &mut accept).await?;
+    }
+    Ok(())
+}
+
+/// Gets every one of `digests`, however often the connection breaks, and hands each to `accept` once, in its wire form and not
+/// yet checked.
+async fn fetch(
+    client: &Client,
+    digests: Vec<Digest>,
+    accept: &mut impl FnMut(Digest, &[u8]) -> Result<(), LocalError>,
+) -> Result<(), ClientError> {
+    let mut tries = client.tries();
+    let mut wanted = digests;
+    wanted.sort_unstable();
+    wanted.dedup();
+    while !wanted.is_empty() {
+        let before = wanted.len();
+        match fetch_once(client, &mut wanted, accept).await {
+            Ok(()) if wanted.len() < before => client.back_again(&mut tries),
+            Ok(()) => return Err(LocalError::new("the head sends too little", "it left out what was asked for").into()),
+            Err(error) => {
+                if wanted.len() < before {
+                    client.back_again(&mut tries);
+                }
+                client.away(&mut tries, error).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// One request for all of `wanted`, from which whatever arrives is removed.
+async fn fetch_once(
+    client: &Client,
+    wanted: &mut Vec<Digest>,
+    accept: &mut impl FnMut(Digest, &[u8]) -> Result<(), LocalError>,
+) -> Result<(), ClientError> {
+    let list = DigestList { digests: wanted.clone() };
+    let body = Bytes::from(serde_json::to_vec(&list).expect("API types are valid JSON"));
+    let response = client.open_with(Method::POST, "/blobs/fetch", Some("application/json"), full(body)).await?;
+    let mut body: Incoming = response.into_body();
+    let mut decoder = pack::Decoder::default();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| failure(client.endpoint(), &error))?;
+        let Ok(bytes) = frame.into_data() else { continue };
+        decoder.feed(&bytes);
+        while let Some(frame) = decoder.next_frame().map_err(not_a_pack)? {
+            if let Ok(at) = wanted.binary_search(&frame.digest) {
+                accept(frame.digest, &frame.wire)?;
+                wanted.remove(at);
+            }
+        }
+    }
+    decoder.finish().map_err(not_a_pack)?;
+    Ok(())
+}
+
+fn not_a_pack(error: pack::PackError) -> LocalError {
+    LocalError::new("the head sends something else than chunks", error)
+}

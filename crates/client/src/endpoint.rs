@@ -1,0 +1,177 @@
+//! Where a head listens, and a connection to it.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::{ClientError, ConnectFailure};
+
+/// How long a connection may take to be made, TLS included.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Where a head listens.
+#[derive(Clone)]
+pub enum Endpoint {
+    /// The socket for users of the same machine, who are known by their uid.
+    Unix(PathBuf),
+    /// The port for everyone else.
+    Tls {
+        /// Host and port.
+        address: String,
+        /// The name that the head's certificate must carry.
+        server_name: ServerName<'static>,
+        /// Whom to trust and how to prove who we are; see [`crate::tls`].
+        config: Arc<rustls::ClientConfig>,
+    },
+}
+
+impl Endpoint {
+    /// Reads `unix:/path`, or a path alone.
+    ///
+    /// # Errors
+    /// Says what was expected when the text is neither.
+    pub fn from_text(text: &str) -> Result<Self, hostler_model::ParseError> {
+        let path = text.strip_prefix("unix:").unwrap_or(text);
+        if path.starts_with('/') {
+            Ok(Self::Unix(path.into()))
+        } else {
+            Err(hostler_model::ParseError::new(
+                text,
+                "an address of a head such as unix:/run/user/1000/hostler/head.sock",
+            ))
+        }
+    }
+
+    /// Connects, within ten seconds.
+    ///
+    /// # Errors
+    /// [`ClientError::Connect`], with what kind of failure it was.
+    pub async fn connect(&self) -> Result<Stream, ClientError> {
+        match tokio::time::timeout(CONNECT_TIMEOUT, self.dial()).await {
+            Ok(result) => result.map_err(|source| self.connect_error(source)),
+            Err(_) => Err(self.connect_error(io::Error::from(io::ErrorKind::TimedOut))),
+        }
+    }
+
+    async fn dial(&self) -> io::Result<Stream> {
+        match self {
+            Self::Unix(path) => UnixStream::connect(path).await.map(Stream::Unix),
+            Self::Tls { address, server_name, config } => {
+                let tcp = TcpStream::connect(address.as_str()).await?;
+                tcp.set_nodelay(true)?;
+                let tls = TlsConnector::from(config.clone()).connect(server_name.clone(), tcp).await?;
+                Ok(Stream::Tls(Box::new(tls)))
+            }
+        }
+    }
+
+    fn connect_error(&self, source: io::Error) -> ClientError {
+        let failure = match (self, source.kind()) {
+            (Self::Unix(_), io::ErrorKind::NotFound) => ConnectFailure::NoSocket,
+            (Self::Unix(_), io::ErrorKind::ConnectionRefused) => ConnectFailure::StaleSocket,
+            (_, io::ErrorKind::PermissionDenied) => ConnectFailure::NotAllowed,
+            (_, io::ErrorKind::InvalidData) => ConnectFailure::NotTrusted,
+            _ => ConnectFailure::Unreachable,
+        };
+        ClientError::Connect { endpoint: self.to_string(), failure, source }
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Tls { address, .. } => f.write_str(address),
+        }
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Endpoint({self})")
+    }
+}
+
+/// An open connection to a head.
+#[derive(Debug)]
+pub enum Stream {
+    /// To its Unix socket.
+    Unix(UnixStream),
+    /// To its port.
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Unix(stream) => Pin::new(stream).poll_write(cx, buf),
+            Self::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Unix(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Unix(stream) => stream.is_write_vectored(),
+            Self::Tls(stream) => stream.is_write_vectored(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_as_people_write_them() {
+        for text in ["unix:/run/head.sock", "/run/head.sock"] {
+            assert_eq!(Endpoint::from_text(text).expect(text).to_string(), "unix:/run/head.sock");
+        }
+        for text in ["", "head.sock", "unix:head.sock", "http://localhost", "localhost:7000"] {
+            assert!(Endpoint::from_text(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! What can go wrong between a client and its head, told apart by what the user can do about it.
+
+use std::io;
+
+use hostler_proto::api::{API_VERSION, ErrorBody};
+
+/// A call that did not succeed.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// There is no connection.
+    #[error("cannot reach the head at {endpoint}: {failure}")]
+    Connect {
+        /// Where it should listen.
+        endpoint: String,
+        /// What kind of failure.
+        failure: ConnectFailure,
+        /// The system's word for it.
+        source: io::Error,
+    },
+    /// The head understood and said no.
+    #[error("{}", body.message)]
+    Refused {
+        /// The HTTP status.
+        status: u16,
+        /// What it said.
+        body: ErrorBody,
+    },
+    /// Whoever listens there does not speak as a head does.
+    #[error("what listens at {endpoint} is not a Hostler head: {what}")]
+    NotAHead {
+        /// Where.
+        endpoint: String,
+        /// What gave it away.
+        what: String,
+    },
+    /// A head of another API version.
+    #[error("the head at {endpoint} speaks version {theirs} of the API, this program version {API_VERSION}")]
+    OtherVersion {
+        /// Where.
+        endpoint: String,
+        /// What the head speaks, as it says.
+        theirs: String,
+    },
+    /// The connection broke before the answer was complete.
+    #[error("the connection to the head at {endpoint} was lost: {what}")]
+    Interrupted {
+        /// Where.
+        endpoint: String,
+        /// How.
+        what: String,
+    },
+    /// Files on this side.
+    #[error(transparent)]
+    Local(#[from] LocalError),
+}
+
+/// A failure on this side of the connection.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}")]
+pub struct LocalError {
+    /// What was being done.
+    pub what: String,
+    /// Why it failed.
+    #[source]
+    pub source: Box<dyn std::error::Error + Send + Sync>,
+}
+
+/// Why there is no connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ConnectFailure {
+    /// No socket of that name.
+    #[error("no such socket")]
+    NoSocket,
+    /// The socket is there, but nobody listens: the head that made it is gone.
+    #[error("the head that made this socket is gone")]
+    StaleSocket,
+    /// The system does not let us.
+    #[error("permission denied")]
+    NotAllowed,
+    /// One side did not trust the other's certificate.
+    #[error("no trusted connection")]
+    NotTrusted,
+    /// Anything else: refused, timed out, no such host.
+    #[error("no connection")]
+    Unreachable,
+}
+
+impl ClientError {
+    /// Whether the same call may succeed a moment later, because the head was merely away.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Connect { failure, .. } => match failure {
+                ConnectFailure::NoSocket | ConnectFailure::StaleSocket | ConnectFailure::Unreachable => true,
+                ConnectFailure::NotAllowed | ConnectFailure::NotTrusted => false,
+            },
+            Self::Interrupted { .. } => true,
+            Self::Refused { .. } | Self::NotAHead { .. } | Self::OtherVersion { .. } | Self::Local(_) => false,
+        }
+    }
+
+    /// The stable word of an answer that said no, such as `no_such_job`.
+    #[must_use]
+    pub fn code(&self) -> Option<&str> {
+        match self {
+            Self::Refused { body, .. } => Some(&body.code),
+            _ => None,
+        }
+    }
+
+    /// What the user can do, a line each.
+    #[must_use]
+    pub fn hints(&self) -> Vec<String> {
+        match self {
+            Self::Connect { failure, .. } => match failure {
+                ConnectFailure::NoSocket => vec![
+                    "is the head running? `hostler up` starts a cluster on this machine".to_owned(),
+                    "another cluster is named by `--head`, HOSTLER_HEAD or ~/.config/hostler/config.toml".to_owned(),
+                ],
+                ConnectFailure::StaleSocket => {
+                    vec!["the head stopped or crashed; `hostler up` starts it again, with every job it had".to_owned()]
+                }
+                ConnectFailure::NotAllowed => vec!["the socket belongs to another user".to_owned()],
+                ConnectFailure::NotTrusted | ConnectFailure::Unreachable => {
+                    vec!["is the head running, and is the address right?".to_owned()]
+                }
+            },
+            Self::Refused { body, .. } => body.hints.clone(),
+            Self::NotAHead { .. } => {
+                vec!["check the address in `--head`, HOSTLER_HEAD and ~/.config/hostler/config.toml".to_owned()]
+            }
+            Self::OtherVersion { .. } => vec!["use the same release of hostler on both sides".to_owned()],
+            Self::Interrupted { .. } => vec!["is the head still running? `hostler info` shows it".to_owned()],
+            Self::Local(_) => Vec::new(),
+        }
+    }
+}
+
+impl LocalError {
+    /// Says what was being done when `source` came up.
+    pub(crate) fn new(what: impl Into<String>, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self { what: what.into(), source: source.into() }
+    }
+}

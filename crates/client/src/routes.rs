@@ -1,0 +1,259 @@
+//! A method for each route of the API, in the order of its documentation.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use hostler_model::{Digest, JobId, JobState, NodeName, TaskId};
+use hostler_proto::api::{
+    DigestList, Fetched, Info, Invitation, JobAction, JobDetail, JobPage, JobSummary, JoinRequest, Joined, NodeView,
+    ResultPage, SubmitRequest, Submitted, Why,
+};
+use serde_json::json;
+
+use crate::client::Call;
+use crate::{Client, ClientError};
+
+/// How long a shutdown may take: live jobs may be given their grace first.
+const SHUTDOWN_TIME: Duration = Duration::from_secs(120);
+
+/// What a shutdown does about jobs that have not ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LiveJobs {
+    /// Nothing stops while there are any.
+    Refuse,
+    /// Waiting jobs wait on, running ones run on.
+    Keep,
+    /// They are cancelled first.
+    Cancel,
+}
+
+impl LiveJobs {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Refuse => "refuse",
+            Self::Keep => "keep",
+            Self::Cancel => "cancel",
+        }
+    }
+}
+
+/// Which jobs a list shows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct JobFilter {
+    /// In one of these states; all when empty.
+    pub states: Vec<JobState>,
+    /// Of this user; of all when absent.
+    pub user: Option<String>,
+    /// At most this many; the head's default when absent.
+    pub limit: Option<u32>,
+    /// Older than this job: the `next` of the page before.
+    pub before: Option<JobId>,
+}
+
+impl JobFilter {
+    /// The query, with its `?` when there is one.
+    fn query(&self) -> String {
+        let states: Vec<&str> = self.states.iter().map(|state| state.as_str()).collect();
+        let mut parts = Vec::new();
+        if !states.is_empty() {
+            parts.push(format!("state={}", states.join(",")));
+        }
+        parts.extend(self.user.as_ref().map(|user| format!("user={}", escape(user))));
+        parts.extend(self.limit.map(|limit| format!("limit={limit}")));
+        parts.extend(self.before.map(|before| format!("before={before}")));
+        if parts.is_empty() { String::new() } else { format!("?{}", parts.join("&")) }
+    }
+}
+
+/// Percent-encodes what is neither letter, digit nor one of `-_.~`.
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => escaped.push(byte.into()),
+            _ => escaped.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    escaped
+}
+
+/// Every method fails with a [`ClientError`]; all but [`Client::shutdown`] and requeueing are tried again while the head is away.
+impl Client {
+    /// The cluster at a glance.
+    ///
+    /// # Errors
+    /// See above.
+    pub async fn info(&self) -> Result<Info, ClientError> {
+        self.call(Call::get("/info")).await
+    }
+
+    /// Stops the head and the agents of an embedded cluster.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] when jobs are live and `jobs` is [`LiveJobs::Refuse`].
+    pub async fn shutdown(&self, jobs: LiveJobs) -> Result<(), ClientError> {
+        let call = Call::post("/shutdown").json(&json!({ "jobs": jobs.as_str() })).waiting(SHUTDOWN_TIME).once();
+        match self.call_bytes(call).await {
+            // A head that stops need not wait until its answer has been read.
+            Ok(_) | Err(ClientError::Interrupted { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Every node.
+    ///
+    /// # Errors
+    /// See above.
+    pub async fn nodes(&self) -> Result<Vec<NodeView>, ClientError> {
+        self.call(Call::get("/nodes")).await
+    }
+
+    /// A join code for a node of this name.
+    ///
+    /// # Errors
+    /// See above.
+    pub async fn invite(&self, node: &NodeName) -> Result<Invitation, ClientError> {
+        self.call(Call::post("/nodes/invite").json(&json!({ "node": node }))).await
+    }
+
+    /// Submits a job: when this returns, it is on the head's disk. The same key gives the same job, however often it is sent.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with code `snapshot_missing` when the folder has to be uploaded first, with `never_fits` when no
+    /// node could ever run it.
+    pub async fn submit(&self, request: &SubmitRequest) -> Result<Submitted, ClientError> {
+        self.call(Call::post("/jobs").json(request)).await
+    }
+
+    /// A page of jobs, newest first.
+    ///
+    /// # Errors
+    /// See above.
+    pub async fn jobs(&self, filter: &JobFilter) -> Result<JobPage, ClientError> {
+        self.call(Call::get(format!("/jobs{}", filter.query()))).await
+    }
+
+    /// One job, with its live tasks and up to `tasks` that have ended.
+    ///
+    /// # Errors
+    /// See above.
+    pub async fn job(&self, job: JobId, tasks: u32) -> Result<JobDetail, ClientError> {
+        self.call(Call::get(format!("/jobs/{job}?tasks={tasks}"))).await
+    }
+
+    /// The same, as soon as every task has ended or `wait` is over.
+    ///
+    /// # Errors
+    /// See above.
+    pub async fn job_when_ended(&self, job: JobId, tasks: u32, wait: Duration) -> Result<JobDetail, ClientError> {
+        let path = format!("/jobs/{job}?tasks={tasks}&wait_ms={}", wait.as_millis());
+        self.call(Call::get(path).waiting(wait)).await
+    }
+
+    /// Why a job waits.
+    ///
+    /// # Errors
+    /// See above.
+    pub async fn why(&self, job: JobId) -> Result<Why, ClientError> {
+        self.call(Call::get(format!("/jobs/{job}/why"))).await
+    }
+
+    /// Tells a job, or one task of it, to do something.
+    ///
+    /// # Errors
+    /// See above. A requeue is not tried again once it may have arrived: it would run the job twice.
+    pub async fn act(&self, job: JobId, index: Option<u32>, action: JobAction) -> Result<JobSummary, ClientError> {
+        let query = index.map(|index| format!("?index={index}")).unwrap_or_default();
+        let call = Call::post(format!("/jobs/{job}/{}{query}", action.as_str()));
+        self.call(if action == JobAction::Requeue { call.once() } else { call }).await
+    }
+
+    /// Results on the head: of `jobs`, or of all when empty; only those never fetched if `unfetched`.
+    ///
+    /// # Errors
+    /// See above.
+    pub async fn results(&self, unfetched: bool, jobs: &[JobId]) -> Result<ResultPage, ClientError> {
+        let ids: Vec<String> = jobs.iter().map(ToString::to_string).collect();
+        let jobs = if ids.is_empty() { String::new() } else { format!("&jobs={}", ids.join(",")) };
+        self.call(Call::get(format!("/results?unfetched={unfetched}{jobs}"))).await
+    }
+
+    /// Says that results are safely here.
+    ///
+    /// # Errors
+    /// See above.
+    pub async fn fetched(&self, job: JobId, fetched: &Fetched) -> Result<(), ClientError> {
+        self.call_bytes(Call::post(format!("/jobs/{job}/fetched")).json(fetched)).await.map(drop)
+    }
+
+    /// Which of these the head lacks.
+    ///
+    /// # Errors
+    /// See above.
+    pub async fn missing_blobs(&self, digests: Vec<Digest>) -> Result<Vec<Digest>, ClientError> {
+        let list: DigestList = self.call(Call::post("/blobs/missing").json(&DigestList { digests })).await?;
+        Ok(list.digests)
+    }
+
+    /// Sends a pack of chunks.
+    ///
+    /// # Errors
+    /// See above.
+    pub async fn send_pack(&self, pack: Bytes) -> Result<(), ClientError> {
+        self.call_bytes(Call::post("/blobs").bytes(pack)).await.map(drop)
+    }
+
+    /// Gets a pack with these chunks. The caller keeps the sum of their sizes within memory.
+    ///
+    /// # Errors
+    /// See above.
+    pub async fn fetch_pack(&self, digests: Vec<Digest>) -> Result<Bytes, ClientError> {
+        self.call_bytes(Call::post("/blobs/fetch").json(&DigestList { digests })).await
+    }
+
+    /// Makes a snapshot whose chunks have all arrived known to the head.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with code `chunks_missing`.
+    pub async fn commit_snapshot(&self, manifest: &Digest) -> Result<(), ClientError> {
+        self.call_bytes(Call::post(format!("/snapshots/{manifest}/commit"))).await.map(drop)
+    }
+
+    /// The description of the API, JSON.
+    ///
+    /// # Errors
+    /// See above.
+    pub async fn openapi(&self) -> Result<Bytes, ClientError> {
+        self.call_bytes(Call::get("/openapi.json")).await
+    }
+
+    /// For agents: asks for a certificate with a one-time secret, over [`crate::tls::pinned`].
+    ///
+    /// # Errors
+    /// See above.
+    pub async fn join(&self, request: &JoinRequest) -> Result<Joined, ClientError> {
+        self.call(Call::post("/agent/join").json(request)).await
+    }
+}
+
+/// The path of one output of a task.
+pub(crate) fn output_path(task: TaskId, output: hostler_proto::link::Output, from: u64, follow: bool) -> String {
+    format!("/jobs/{}/tasks/{}/output/{}?from={from}&follow={follow}", task.job, task.index, output.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queries_name_only_what_was_asked_for() {
+        assert_eq!(JobFilter::default().query(), "");
+        let filter = JobFilter {
+            states: vec![JobState::Pending, JobState::OutOfMemory],
+            user: Some("a&b ü".to_owned()),
+            limit: Some(10),
+            before: Some(JobId(7)),
+        };
+        assert_eq!(filter.query(), "?state=pending,out_of_memory&user=a%26b%20%C3%BC&limit=10&before=7");
+    }
+}

@@ -1,0 +1,116 @@
+//! A job's terminal over a WebSocket: bytes both ways, sizes from the one who looks at it.
+
+use bytes::Bytes;
+use futures_util::{SinkExt, StreamExt};
+use hostler_model::{TaskId, WindowSize};
+use hostler_proto::api::{API_VERSION, BASE, VERSION_HEADER};
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::http::HeaderValue;
+use tokio_tungstenite::tungstenite::{Error as WebSocketError, Message};
+use tokio_tungstenite::{WebSocketStream, client_async};
+
+use crate::connection::{interrupted, refused};
+use crate::{Client, ClientError, Endpoint, Stream};
+
+/// An open terminal.
+#[derive(Debug)]
+pub struct Terminal {
+    socket: WebSocketStream<Stream>,
+    endpoint: Endpoint,
+}
+
+/// What comes out of a terminal connection.
+#[derive(Debug, PartialEq, Eq)]
+pub enum TerminalMessage {
+    /// Bytes written to it.
+    Output(Bytes),
+    /// A new size; only agents see this.
+    Resize(WindowSize),
+}
+
+impl Client {
+    /// Joins a task's terminal.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] when the task has no terminal or does not run.
+    pub async fn attach(&self, task: TaskId, size: WindowSize) -> Result<Terminal, ClientError> {
+        let WindowSize { rows, columns } = size;
+        let TaskId { job, index } = task;
+        self.terminal(&format!("/jobs/{job}/tasks/{index}/attach?rows={rows}&columns={columns}")).await
+    }
+
+    /// For agents: the other end of a terminal that someone joined.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] when nobody waits for this stream any more.
+    pub async fn stream_terminal(&self, stream: &str) -> Result<Terminal, ClientError> {
+        self.terminal(&format!("/agent/streams/{stream}/terminal")).await
+    }
+
+    async fn terminal(&self, path: &str) -> Result<Terminal, ClientError> {
+        let endpoint = self.endpoint().clone();
+        let stream = endpoint.connect().await?;
+        let mut request = format!("ws://hostler{BASE}{path}")
+            .into_client_request()
+            .expect("paths are made of ids and numbers, which are valid in a URI");
+        request.headers_mut().insert(VERSION_HEADER, HeaderValue::from(API_VERSION));
+        match client_async(request, stream).await {
+            Ok((socket, _)) => Ok(Terminal { socket, endpoint }),
+            Err(WebSocketError::Http(response)) => {
+                let body = response.body().as_deref().unwrap_or_default();
+                Err(refused(&endpoint, response.status().as_u16(), body))
+            }
+            Err(error) => Err(interrupted(&endpoint, error.to_string())),
+        }
+    }
+}
+
+impl Terminal {
+    /// What comes next, or `None` when the other side has closed it. Cancel safe.
+    ///
+    /// # Errors
+    /// [`ClientError::Interrupted`] when the connection broke.
+    pub async fn next(&mut self) -> Result<Option<TerminalMessage>, ClientError> {
+        while let Some(message) = self.socket.next().await {
+            match message {
+                Ok(Message::Binary(bytes)) => return Ok(Some(TerminalMessage::Output(bytes))),
+                Ok(Message::Text(text)) => {
+                    if let Ok(size) = serde_json::from_str(text.as_str()) {
+                        return Ok(Some(TerminalMessage::Resize(size)));
+                    }
+                }
+                Ok(Message::Close(_)) | Err(WebSocketError::ConnectionClosed) => return Ok(None),
+                Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_)) => {}
+                Err(error) => return Err(interrupted(&self.endpoint, error.to_string())),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Sends bytes to the other side.
+    ///
+    /// # Errors
+    /// [`ClientError::Interrupted`] when the connection broke.
+    pub async fn send(&mut self, bytes: Bytes) -> Result<(), ClientError> {
+        self.send_message(Message::Binary(bytes)).await
+    }
+
+    /// Says how large the window is now.
+    ///
+    /// # Errors
+    /// [`ClientError::Interrupted`] when the connection broke.
+    pub async fn resize(&mut self, size: WindowSize) -> Result<(), ClientError> {
+        let text = serde_json::to_string(&size).expect("API types are valid JSON");
+        self.send_message(Message::text(text)).await
+    }
+
+    /// Leaves; the job goes on.
+    pub async fn leave(mut self) {
+        // Whoever is gone already need not be told.
+        self.socket.close(None).await.ok();
+    }
+
+    async fn send_message(&mut self, message: Message) -> Result<(), ClientError> {
+        self.socket.send(message).await.map_err(|error| interrupted(&self.endpoint, error.to_string()))
+    }
+}

@@ -1,0 +1,279 @@
+//! The client against a head that hangs up, dies, comes back, or is none: real sockets, scripted answers.
+
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use hostler_client::{Client, ClientError, ConnectFailure, Endpoint, Follow, LogEvent, Patience, download};
+use hostler_model::{Attempt, Digest, JobId, TaskId};
+use hostler_proto::api::{JobAction, SubmitRequest};
+use hostler_proto::link::Output;
+use hostler_proto::manifest::{Manifest, ResultManifest};
+use hostler_snapshot::{chunk, pack, wire};
+use tempfile::TempDir;
+
+/// What the head does with one request.
+enum Answer {
+    /// Answers and keeps the connection.
+    Json(u16, &'static str),
+    /// Answers with these bytes, whatever they are, and closes the connection.
+    Raw(Vec<u8>),
+}
+
+/// More requests than any test makes.
+const REQUESTS: usize = 100;
+
+/// A head that follows a script: an answer for each request, on as many connections as it takes.
+struct Head {
+    directory: TempDir,
+    requests: Receiver<String>,
+    thread: Option<JoinHandle<usize>>,
+}
+
+impl Head {
+    fn with(script: Vec<Answer>) -> Self {
+        let directory = tempfile::tempdir().expect("temporary directory");
+        let (tell, requests) = sync_channel(REQUESTS);
+        let listener = UnixListener::bind(socket(directory.path())).expect("a fresh directory");
+        let thread = Some(std::thread::spawn(move || follow_script(&listener, script, &tell)));
+        Self { directory, requests, thread }
+    }
+
+    fn client(&self) -> Client {
+        Client::new(Endpoint::Unix(socket(self.directory.path()))).with_patience(Patience::COMMAND)
+    }
+
+    /// The next request, whole.
+    fn request(&self) -> String {
+        self.requests.recv_timeout(Duration::from_secs(10)).expect("a request comes")
+    }
+
+    /// Waits until the script is over; says how many connections it took.
+    fn connections(mut self) -> usize {
+        self.thread.take().expect("once").join().expect("no panic")
+    }
+}
+
+fn socket(directory: &Path) -> PathBuf {
+    directory.join("head.sock")
+}
+
+fn follow_script(listener: &UnixListener, script: Vec<Answer>, tell: &SyncSender<String>) -> usize {
+    let mut script = script.into_iter().peekable();
+    let mut connections = 0;
+    while script.peek().is_some() {
+        let (mut stream, _) = listener.accept().expect("listening");
+        connections += 1;
+        while script.peek().is_some() {
+            let Some(request) = read_request(&mut stream) else { break };
+            tell.send(request).expect("the test lives");
+            match script.next().expect("peeked") {
+                Answer::Json(status, body) => {
+                    let length = body.len();
+                    write!(stream, "HTTP/1.1 {status} X\r\ncontent-length: {length}\r\n\r\n{body}")
+                        .expect("the client reads");
+                }
+                Answer::Raw(bytes) => {
+                    stream.write_all(&bytes).expect("the client reads");
+                    break;
+                }
+            }
+        }
+    }
+    connections
+}
+
+/// Head and body of a request, or `None` when the client has closed the connection.
+fn read_request(stream: &mut UnixStream) -> Option<String> {
+    let mut bytes = Vec::new();
+    let mut byte = [0];
+    while !bytes.ends_with(b"\r\n\r\n") {
+        if stream.read(&mut byte).ok()? == 0 {
+            return None;
+        }
+        bytes.push(byte[0]);
+    }
+    let head = String::from_utf8(bytes).expect("ASCII");
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok()).unwrap_or(0);
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body).expect("the body follows");
+    Some(head + &String::from_utf8(body).expect("JSON"))
+}
+
+/// An answer that ends with the connection: whole if `promised` is the length of `body`, else cut off.
+fn raw(headers: &str, promised: usize, body: &[u8]) -> Answer {
+    let mut bytes = format!("HTTP/1.1 200 OK\r\n{headers}content-length: {promised}\r\n\r\n").into_bytes();
+    bytes.extend_from_slice(body);
+    Answer::Raw(bytes)
+}
+
+fn submission() -> SubmitRequest {
+    let spec = serde_json::json!({
+        "name": "x",
+        "work": { "kind": "command", "argv": ["true"], "directory": "/" },
+        "request": { "cpus": 1, "memory_bytes": 1 }
+    });
+    SubmitRequest { key: "unique".to_owned(), spec: serde_json::from_value(spec).expect("a valid job") }
+}
+
+const SUBMITTED: &str = r#"{"id":7,"duplicate":false}"#;
+const TASK: TaskId = TaskId { job: JobId(7), index: 0 };
+
+#[tokio::test]
+async fn a_submission_is_sent_again_with_the_same_key_when_the_head_hangs_up() {
+    let head = Head::with(vec![Answer::Raw(Vec::new()), raw("", 90, b"{\"id\""), Answer::Json(200, SUBMITTED)]);
+    assert_eq!(head.client().submit(&submission()).await.expect("third time").id, JobId(7));
+    for _ in 0..3 {
+        let request = head.request();
+        assert!(
+            request.starts_with("POST /api/v1/jobs HTTP/1.1\r\n") && request.contains("hostler-api: 1\r\n"),
+            "{request}"
+        );
+        assert!(request.contains(r#""key":"unique""#), "{request}");
+    }
+}
+
+#[tokio::test]
+async fn a_requeue_that_may_have_arrived_is_not_sent_again() {
+    let head = Head::with(vec![Answer::Raw(Vec::new())]);
+    let error =
+        head.client().act(JobId(7), Some(3), JobAction::Requeue).await.expect_err("unknown whether it happened");
+    assert!(matches!(error, ClientError::Interrupted { .. }), "{error}");
+    assert!(head.request().starts_with("POST /api/v1/jobs/7/requeue?index=3 "));
+}
+
+#[tokio::test]
+async fn calls_share_one_connection() {
+    let head = Head::with((0..3).map(|_| Answer::Json(200, "[]")).collect());
+    let client = head.client();
+    for _ in 0..3 {
+        assert!(client.nodes().await.expect("an empty list").is_empty());
+    }
+    assert_eq!(head.connections(), 1);
+}
+
+#[tokio::test]
+async fn a_head_that_dies_and_comes_back_is_a_pause() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let path = socket(directory.path());
+    let (tell, _requests) = sync_channel(REQUESTS);
+    let first = UnixListener::bind(&path).expect("a fresh directory");
+    let client = Client::new(Endpoint::Unix(path.clone()));
+    let life = std::thread::spawn(move || {
+        follow_script(&first, vec![Answer::Json(200, "[]"), Answer::Raw(Vec::new())], &tell);
+        drop(first);
+        // The socket of the dead head refuses connections until a new head takes its place.
+        std::thread::sleep(Duration::from_millis(300));
+        std::fs::remove_file(&path).expect("still there");
+        let second = UnixListener::bind(&path).expect("removed");
+        follow_script(&second, vec![Answer::Json(200, "[]")], &tell);
+    });
+    client.nodes().await.expect("the first head");
+    client.nodes().await.expect("the second head");
+    life.join().expect("no panic");
+}
+
+#[tokio::test]
+async fn no_socket_and_a_dead_socket_are_told_apart() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let path = socket(directory.path());
+    let failure = async || {
+        let client = Client::new(Endpoint::Unix(path.clone())).with_patience(Patience::NONE);
+        match client.info().await.expect_err("nobody there") {
+            ClientError::Connect { failure, .. } => failure,
+            other => panic!("{other}"),
+        }
+    };
+    assert_eq!(failure().await, ConnectFailure::NoSocket);
+    drop(UnixListener::bind(&path).expect("a fresh directory"));
+    assert_eq!(failure().await, ConnectFailure::StaleSocket);
+}
+
+#[tokio::test]
+async fn what_is_no_head_is_called_so() {
+    for bytes in ["SSH-2.0-OpenSSH_9.2\r\n", "HTTP/1.1 404 Not Found\r\ncontent-length: 4\r\n\r\noops"] {
+        let head = Head::with(vec![Answer::Raw(bytes.into())]);
+        let error = head.client().info().await.expect_err("not a head");
+        assert!(matches!(error, ClientError::NotAHead { .. }), "{bytes}: {error}");
+    }
+    let head = Head::with(vec![Answer::Json(200, r#"{"something":"else"}"#)]);
+    assert!(matches!(head.client().info().await, Err(ClientError::NotAHead { .. })));
+}
+
+#[tokio::test]
+async fn a_refusal_keeps_its_code_and_hints() {
+    let body = r#"{"code":"no_such_job","message":"there is no job 7","hints":["see hostler jobs --all"]}"#;
+    let head = Head::with(vec![Answer::Json(404, body)]);
+    let error = head.client().why(JobId(7)).await.expect_err("no such job");
+    assert_eq!(error.code(), Some("no_such_job"));
+    assert_eq!(
+        (error.to_string().as_str(), error.hints()),
+        ("there is no job 7", vec!["see hostler jobs --all".to_owned()])
+    );
+}
+
+/// A running and an ended job, as far as following needs to know them.
+fn job(state: &str) -> &'static str {
+    let text = serde_json::json!({
+        "id": 7, "name": "x", "user": "ada", "state": state, "reason": null, "attempt": 1, "nodes": [], "exit_code": null,
+        "cpus": 1, "memory_bytes": 1, "array": null,
+        "tasks": { "total": 1, "pending": 0, "live": 0, "completed": 0, "failed": 0 },
+        "submitted_at": 0, "started_at": null, "ended_at": null, "priority": 0, "requeue": false, "after": [], "command": "x",
+        "snapshot": null, "limits": [], "unfetched": 0,
+        "tasks_shown": [{ "index": 0, "state": state, "attempt": 1, "node": null, "exit_code": null, "message": null,
+            "started_at": null, "ended_at": null, "result": null, "fetched": false, "usage": null }]
+    });
+    String::leak(text.to_string())
+}
+
+#[tokio::test]
+async fn following_goes_on_where_the_connection_broke_and_starts_over_with_a_new_attempt() {
+    let head = Head::with(vec![
+        raw("hostler-attempt: 1\r\n", 100, b"one"),
+        raw("hostler-attempt: 1\r\n", 4, b" two"),
+        Answer::Json(200, job("running")),
+        raw("hostler-attempt: 2\r\n", 0, b""),
+        raw("hostler-attempt: 2\r\n", 5, b"again"),
+        Answer::Json(200, job("completed")),
+    ]);
+    let client = head.client();
+    let mut follow = Follow::new(&client, TASK, Output::Stdout);
+    let mut events = Vec::new();
+    while let Some(event) = follow.next().await.expect("the head comes back") {
+        events.push(event);
+    }
+    let bytes = |text: &'static str| LogEvent::Bytes(text.into());
+    assert_eq!(events, [bytes("one"), bytes(" two"), LogEvent::Attempt(Attempt(2)), bytes("again")]);
+    let asked: Vec<String> = (0..6).map(|_| head.request().lines().next().expect("a line").to_owned()).collect();
+    let from: Vec<&str> = asked.iter().filter_map(|line| line.split_once("from=")?.1.split('&').next()).collect();
+    assert_eq!(from, ["0", "3", "7", "0"]);
+}
+
+#[tokio::test]
+async fn a_download_asks_only_for_what_had_not_arrived() {
+    let manifest = |index: u32| ResultManifest {
+        version: 1,
+        run: format!("7_{index}.1.1").parse().expect("valid"),
+        tree: Manifest::default(),
+        removed: Vec::new(),
+        stdout: Default::default(),
+        stderr: Default::default(),
+        setup: Default::default(),
+        problems: Vec::new(),
+    };
+    let encoded: Vec<Vec<u8>> = (0..2).map(|index| hostler_proto::encode(&manifest(index))).collect();
+    let digests: Vec<Digest> = encoded.iter().map(|bytes| chunk::digest_of(bytes)).collect();
+    let frames: Vec<Vec<u8>> =
+        encoded.iter().zip(&digests).map(|(it, digest)| pack::frame(digest, &wire::encode(it))).collect();
+    let cut = [frames[0].as_slice(), &frames[1][..20]].concat();
+    let head = Head::with(vec![raw("", 10_000, &cut), raw("", frames[1].len(), &frames[1])]);
+
+    let found = download::manifests(&head.client(), &digests).await.expect("at the second try");
+    assert_eq!(found, [manifest(0), manifest(1)]);
+    assert!(head.request().contains(&digests[0].to_string()));
+    let second = head.request();
+    assert!(!second.contains(&digests[0].to_string()) && second.contains(&digests[1].to_string()), "{second}");
+}

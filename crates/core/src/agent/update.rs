@@ -1,0 +1,217 @@
+//! What each event does to the agent's state, and the work that follows.
+
+use std::sync::Arc;
+
+use hostler_model::{Ending, JobState, RunId};
+use hostler_proto::link::{AgentMessage, EndCause, Fate, HeadMessage, Launch, RunEnd, RunReport, RunResult};
+
+use super::state::{Effect, Event, Exit, Found, Run, RunLaunch, Stage, State, Why};
+
+/// Applies one event and returns the work that follows, in order. Events about runs that are not held are ignored: whoever sent them
+/// did not know yet.
+pub fn update(state: &mut State, event: Event) -> Vec<Effect> {
+    let mut effects = Vec::new();
+    match event {
+        Event::Connected => state.connected = true,
+        Event::Disconnected => state.connected = false,
+        Event::Received(message) => receive(state, message, &mut effects),
+        Event::Recovered { launch, found } => recover(state, launch, found, &mut effects),
+        Event::Started { run } => advance(state, run, Stage::Running, &mut effects),
+        Event::Exited { run, exit } => exited(state, run, exit, &mut effects),
+        Event::Collected { run, result } => collected(state, run, result, &mut effects),
+    }
+    effects
+}
+
+fn receive(state: &mut State, message: HeadMessage, effects: &mut Vec<Effect>) {
+    match message {
+        HeadMessage::Launch(launch) => accept(state, &launch, effects),
+        HeadMessage::End { run, cause, grace_ms } => end(state, run, cause, grace_ms, effects),
+        HeadMessage::Forget { run } => forget(state, run, effects),
+        HeadMessage::Resend { run } => {
+            if let Some(held) = state.runs.get_mut(&run)
+                && let Stage::Over(end) = &held.stage
+            {
+                held.stage = Stage::Collecting(exit_again(end));
+                effects.push(Effect::Collect { launch: Arc::clone(&held.launch) });
+            }
+        }
+        HeadMessage::Stream(request) => effects.push(Effect::Stream(request)),
+        HeadMessage::Shutdown => effects.push(Effect::Stop),
+    }
+}
+
+/// Takes new runs; a launch of a run that is held already changes nothing.
+fn accept(state: &mut State, launch: &Launch, effects: &mut Vec<Effect>) {
+    for placement in &launch.runs {
+        if state.runs.contains_key(&placement.run) {
+            continue;
+        }
+        let launch = Arc::new(RunLaunch {
+            run: placement.run,
+            user: launch.user.clone(),
+            spec: Arc::clone(&launch.spec),
+            array_len: launch.array_len,
+            resources: placement.resources.clone(),
+        });
+        let run = Run { launch: Arc::clone(&launch), stage: Stage::Staging, ending: None, forgotten: false };
+        state.runs.insert(placement.run, run);
+        effects.push(Effect::Start(launch));
+        report(state, placement.run, effects);
+    }
+}
+
+fn end(state: &mut State, run: RunId, cause: EndCause, grace_ms: u64, effects: &mut Vec<Effect>) {
+    let Some(held) = state.runs.get_mut(&run) else { return };
+    held.ending = held.ending.or(Some(cause));
+    match held.stage {
+        Stage::Staging | Stage::Running => effects.push(Effect::End { run, grace_ms }),
+        Stage::Collecting(_) | Stage::Over(_) => {}
+    }
+}
+
+/// The head needs nothing more of the run: what still runs is killed at once, what is over is removed.
+fn forget(state: &mut State, run: RunId, effects: &mut Vec<Effect>) {
+    let Some(held) = state.runs.get_mut(&run) else { return };
+    held.forgotten = true;
+    match held.stage {
+        Stage::Staging | Stage::Running => effects.push(Effect::End { run, grace_ms: 0 }),
+        // The collection that is under way answers, and then it goes.
+        Stage::Collecting(_) => {}
+        Stage::Over(_) => remove(state, run, effects),
+    }
+}
+
+fn recover(state: &mut State, launch: Arc<RunLaunch>, found: Found, effects: &mut Vec<Effect>) {
+    let run = launch.run;
+    let stage = match found {
+        Found::Launch => {
+            effects.push(Effect::Start(Arc::clone(&launch)));
+            Stage::Staging
+        }
+        Found::Shepherd => Stage::Running,
+        Found::Exit(exit) if exit.why == Why::Lost => {
+            Stage::Over(RunEnd { fate: Fate::Lost, message: exit.message, result: None, usage: exit.usage })
+        }
+        Found::Exit(exit) => {
+            effects.push(Effect::Collect { launch: Arc::clone(&launch) });
+            Stage::Collecting(exit)
+        }
+        Found::Over(end) => Stage::Over(end),
+    };
+    state.runs.insert(run, Run { launch, stage, ending: None, forgotten: false });
+}
+
+fn advance(state: &mut State, run: RunId, stage: Stage, effects: &mut Vec<Effect>) {
+    let Some(held) = state.runs.get_mut(&run) else { return };
+    if held.stage == Stage::Staging {
+        held.stage = stage;
+        report(state, run, effects);
+    }
+}
+
+fn exited(state: &mut State, run: RunId, exit: Exit, effects: &mut Vec<Effect>) {
+    let Some(held) = state.runs.get_mut(&run) else { return };
+    if !matches!(held.stage, Stage::Staging | Stage::Running) {
+        return;
+    }
+    if held.forgotten {
+        remove(state, run, effects);
+    } else if exit.why == Why::Lost || held.ending == Some(EndCause::Requeued) {
+        over(state, run, &exit, None, None, effects);
+    } else {
+        effects.push(Effect::Collect { launch: Arc::clone(&held.launch) });
+        held.stage = Stage::Collecting(exit);
+        report(state, run, effects);
+    }
+}
+
+fn collected(
+    state: &mut State,
+    run: RunId,
+    result: Result<(RunResult, Option<String>), String>,
+    effects: &mut Vec<Effect>,
+) {
+    let Some(held) = state.runs.get(&run) else { return };
+    let Stage::Collecting(exit) = held.stage.clone() else { return };
+    if held.forgotten {
+        return remove(state, run, effects);
+    }
+    match result {
+        Ok((result, problems)) => over(state, run, &exit, Some(result), problems, effects),
+        Err(reason) => {
+            // Without its results a job has not completed, whatever its exit code.
+            let failed = Exit { why: failed_to_collect(exit.why), ..exit };
+            over(state, run, &failed, None, Some(format!("its results could not be collected: {reason}")), effects);
+        }
+    }
+}
+
+/// A clean exit is none when the results are lost.
+fn failed_to_collect(why: Why) -> Why {
+    if why == Why::Exited(0) { Why::NotStarted } else { why }
+}
+
+fn over(
+    state: &mut State,
+    run: RunId,
+    exit: &Exit,
+    result: Option<RunResult>,
+    problems: Option<String>,
+    effects: &mut Vec<Effect>,
+) {
+    let held = state.runs.get_mut(&run).expect("checked by the caller");
+    let messages: Vec<String> = exit.message.iter().cloned().chain(problems).collect();
+    let message = (!messages.is_empty()).then(|| messages.join("; "));
+    let end = RunEnd { fate: fate(exit.why, held.ending), message, result, usage: exit.usage };
+    held.stage = Stage::Over(end.clone());
+    effects.push(Effect::StoreEnd { run, end });
+    report(state, run, effects);
+}
+
+/// What became of a run, by how its process ended and what the head had asked.
+fn fate(why: Why, asked: Option<EndCause>) -> Fate {
+    let ended = |state, exit_code| Fate::Ended(Ending { state, exit_code });
+    match (why, asked) {
+        (Why::Lost, _) => Fate::Lost,
+        (_, Some(EndCause::Requeued)) => Fate::Requeued,
+        (Why::Asked(code), _) => ended(JobState::Cancelled, Some(code)),
+        (Why::NotStarted, Some(EndCause::Cancelled)) => ended(JobState::Cancelled, None),
+        (Why::NotStarted, None) => ended(JobState::Failed, None),
+        (Why::Exited(0), _) => ended(JobState::Completed, Some(0)),
+        (Why::Exited(code), _) => ended(JobState::Failed, Some(code)),
+        (Why::TimeLimit(code), _) => ended(JobState::Timeout, Some(code)),
+        (Why::OutOfMemory(code), _) => ended(JobState::OutOfMemory, Some(code)),
+    }
+}
+
+/// The exit behind an end whose results must be collected once more.
+fn exit_again(end: &RunEnd) -> Exit {
+    let why = match end.fate {
+        Fate::Lost => Why::Lost,
+        Fate::Requeued => Why::Asked(0),
+        Fate::Ended(Ending { state, exit_code }) => match (state, exit_code) {
+            (JobState::Cancelled, code) => Why::Asked(code.unwrap_or_default()),
+            (JobState::Timeout, code) => Why::TimeLimit(code.unwrap_or_default()),
+            (JobState::OutOfMemory, code) => Why::OutOfMemory(code.unwrap_or_default()),
+            (_, Some(code)) => Why::Exited(code),
+            (_, None) => Why::NotStarted,
+        },
+    };
+    Exit { why, message: end.message.clone(), usage: end.usage }
+}
+
+fn remove(state: &mut State, run: RunId, effects: &mut Vec<Effect>) {
+    state.runs.remove(&run);
+    effects.push(Effect::Remove { run });
+}
+
+/// Tells the head where a run stands, if it can be told; otherwise the next hello will.
+fn report(state: &State, run: RunId, effects: &mut Vec<Effect>) {
+    if state.connected
+        && let Some(held) = state.runs.get(&run)
+    {
+        let status = held.stage.status();
+        effects.push(Effect::Send(AgentMessage::Report(RunReport { run, status })));
+    }
+}

@@ -1,0 +1,146 @@
+//! What somebody wants of the head or says to it, and why it may be refused.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use hostler_model::{IndexSet, JobId, JobSpec, RunId};
+use hostler_proto::api::JobAction;
+use hostler_proto::link::{AgentHello, AgentMessage};
+use hostler_sched::NeverFits;
+
+use super::event::{ConnectionId, SubmissionKey};
+
+/// Who asks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Caller {
+    /// The user's name.
+    pub user: String,
+    /// Whether they may touch other users' jobs.
+    pub operator: bool,
+}
+
+/// What somebody wants or says.
+#[derive(Debug, Clone)]
+pub enum Command {
+    /// A user submits a job.
+    Submit {
+        /// Who.
+        caller: Caller,
+        /// Unique for the intended submission.
+        key: SubmissionKey,
+        /// What to run.
+        spec: Arc<JobSpec>,
+        /// Whether the captured folder it names is complete on the head.
+        snapshot_is_complete: bool,
+    },
+    /// A user wants something done to a job.
+    Act {
+        /// Who.
+        caller: Caller,
+        /// The job.
+        job: JobId,
+        /// One task of it; all when absent.
+        index: Option<u32>,
+        /// What to do.
+        action: JobAction,
+    },
+    /// A client has results safely.
+    Fetched {
+        /// Who.
+        caller: Caller,
+        /// The job.
+        job: JobId,
+        /// Which tasks' results.
+        indices: IndexSet,
+    },
+    /// An agent opens a connection.
+    Hello {
+        /// The connection.
+        connection: ConnectionId,
+        /// What it says.
+        hello: AgentHello,
+        /// The ended runs of the hello whose results are complete on the head.
+        complete: BTreeSet<RunId>,
+    },
+    /// An agent says something.
+    Message {
+        /// The connection.
+        connection: ConnectionId,
+        /// What it says.
+        message: AgentMessage,
+        /// For an ending with a result: whether the result is complete on the head.
+        result_is_complete: bool,
+    },
+    /// An agent's connection has ended.
+    ConnectionEnded {
+        /// The connection.
+        connection: ConnectionId,
+    },
+    /// Time has passed: see who is silent and what has been kept long enough.
+    Tick,
+}
+
+/// Why a command is refused. The text is for the user; [`Refusal::code`] is for programs.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// No node could ever run it.
+    #[error("no node can ever run this job: it {0}")]
+    NeverFits(NeverFits),
+    /// The captured folder is not here, or not all of it.
+    #[error("the captured folder is not on the head yet")]
+    SnapshotMissing,
+    /// There is no such job, or not any more.
+    #[error("there is no job {0}")]
+    NoSuchJob(JobId),
+    /// The job has no such task.
+    #[error("job {job} has no task {index}")]
+    NoSuchTask {
+        /// The job.
+        job: JobId,
+        /// The index asked for.
+        index: u32,
+    },
+    /// It depends on a job that does not exist.
+    #[error("it depends on job {0}, which does not exist")]
+    NoSuchDependency(JobId),
+    /// The job is another user's.
+    #[error("job {job} belongs to {owner}")]
+    NotYours {
+        /// The job.
+        job: JobId,
+        /// Its user.
+        owner: String,
+    },
+    /// The action makes no sense in the job's state.
+    #[error("job {job} {why}")]
+    WrongState {
+        /// The job.
+        job: JobId,
+        /// Why not, as the rest of a sentence.
+        why: &'static str,
+    },
+    /// The specification contradicts itself.
+    #[error("{0}")]
+    BadSpec(String),
+    /// The node's name is taken by an agent that is connected.
+    #[error("a message on a connection that is no longer the node's")]
+    Stale,
+}
+
+impl Refusal {
+    /// A stable word for programs.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::NeverFits(_) => "never_fits",
+            Self::SnapshotMissing => "snapshot_missing",
+            Self::NoSuchJob(_) => "no_such_job",
+            Self::NoSuchTask { .. } => "no_such_task",
+            Self::NoSuchDependency(_) => "no_such_dependency",
+            Self::NotYours { .. } => "not_yours",
+            Self::WrongState { .. } => "wrong_state",
+            Self::BadSpec(_) => "bad_spec",
+            Self::Stale => "stale",
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! From commands to events: what is allowed, what is stale, and what follows from what an agent says.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use hostler_model::{Epoch, JobId, JobSpec, RunId, Work};
+use hostler_proto::api::JobAction;
+use hostler_proto::link::{AgentHello, AgentMessage, Fate, RunEnd, RunReport, RunStatus, Usage};
+
+use hostler_sched::NeverFits;
+
+use super::command::{Caller, Command, Refusal};
+use super::event::{ConnectionId, Event, Now, SubmissionKey};
+use super::job::{Job, Phase};
+use super::node::Node;
+use super::state::State;
+
+/// The most tasks one array may have.
+const MAX_ARRAY_LEN: u64 = 1_000_001;
+
+/// How many ended jobs are dropped at once, so that a large backlog does not stall the loop.
+const FORGET_AT_ONCE: usize = 1_000;
+
+/// The events that follow from `command`, to be applied in order.
+///
+/// # Errors
+/// When the command is refused: nothing happens then.
+pub fn decide(state: &State, command: &Command, now: Now) -> Result<Vec<Event>, Refusal> {
+    match command {
+        Command::Submit { caller, key, spec, snapshot_is_complete } => {
+            decide_submit(state, caller, *key, spec, *snapshot_is_complete)
+        }
+        Command::Act { caller, job, index, action } => decide_action(state, caller, *job, *index, *action),
+        Command::Fetched { caller, job, indices } => {
+            own_job(state, caller, *job)?;
+            Ok(vec![Event::Fetched { job: *job, indices: indices.clone() }])
+        }
+        Command::Hello { connection, hello, complete } => Ok(decide_hello(state, *connection, hello, complete)),
+        Command::Message { connection, message, result_is_complete } => {
+            let node = state.node_of(*connection).ok_or(Refusal::Stale)?;
+            Ok(match message {
+                AgentMessage::Heartbeat => vec![Event::Heard { connection: *connection }],
+                AgentMessage::Report(report) => {
+                    decide_report(state, node, report, *result_is_complete).into_iter().collect()
+                }
+            })
+        }
+        Command::ConnectionEnded { connection } => Ok(state
+            .node_of(*connection)
+            .map(|_| Event::Disconnected { connection: *connection })
+            .into_iter()
+            .collect()),
+        Command::Tick => Ok(decide_tick(state, now)),
+    }
+}
+
+impl State {
+    /// The epoch of a head that starts now.
+    #[must_use]
+    pub fn next_epoch(&self) -> Epoch {
+        Epoch(self.epoch.0 + 1)
+    }
+}
+
+fn decide_submit(
+    state: &State,
+    caller: &Caller,
+    key: SubmissionKey,
+    spec: &Arc<JobSpec>,
+    snapshot_is_complete: bool,
+) -> Result<Vec<Event>, Refusal> {
+    if state.job_of_key(key).is_some() {
+        return Ok(Vec::new());
+    }
+    check_spec(spec)?;
+    for dependency in &spec.after {
+        if dependency.job.0 >= state.next_job().0 || dependency.job.0 == 0 {
+            return Err(Refusal::NoSuchDependency(dependency.job));
+        }
+    }
+    match state.pool.admit(&spec.request) {
+        // Nodes are still to come, and one of them may have what it takes.
+        Ok(()) | Err(NeverFits::NoNodes) => {}
+        Err(too_large) => return Err(Refusal::NeverFits(too_large)),
+    }
+    if matches!(spec.work, Work::Project { .. }) && !snapshot_is_complete {
+        return Err(Refusal::SnapshotMissing);
+    }
+    Ok(vec![Event::Submitted { job: state.next_job(), key, user: caller.user.clone(), spec: Arc::clone(spec) }])
+}
+
+/// Refuses what no node could make sense of.
+fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
+    let bad = |text: &str| Err(Refusal::BadSpec(text.to_owned()));
+    if spec.request.cpus == 0 {
+        return bad("a job needs at least one CPU");
+    }
+    if spec.request.memory_bytes == 0 {
+        return bad("a job needs some memory");
+    }
+    if spec.name.is_empty() || spec.name.len() > 255 || spec.name.contains(char::is_control) {
+        return bad("a job's name has 1 to 255 characters, none of them a control character");
+    }
+    if spec.time_limit_ms == Some(0) {
+        return bad("a time limit of zero leaves no time to run");
+    }
+    if spec.array.as_ref().is_some_and(|array| array.indices.is_empty() || array.indices.len() > MAX_ARRAY_LEN) {
+        return bad("an array has at least one task and at most a million");
+    }
+    match &spec.work {
+        Work::Project { entrypoint, .. } if entrypoint.is_empty() => bad("the entry point is empty"),
+        Work::Command { argv, .. } if argv.first().is_none_or(String::is_empty) => bad("the command is empty"),
+        Work::Command { directory, .. } if !directory.starts_with('/') => {
+            bad("the command's directory is not an absolute path")
+        }
+        Work::Project { .. } | Work::Command { .. } => Ok(()),
+    }
+}
+
+fn decide_action(
+    state: &State,
+    caller: &Caller,
+    id: JobId,
+    index: Option<u32>,
+    action: JobAction,
+) -> Result<Vec<Event>, Refusal> {
+    let job = own_job(state, caller, id)?;
+    if let Some(index) = index
+        && !job.indices().contains(index)
+    {
+        return Err(Refusal::NoSuchTask { job: id, index });
+    }
+    let wrong = |why| Err(Refusal::WrongState { job: id, why });
+    match action {
+        JobAction::Cancel if job.is_ended() => Ok(Vec::new()),
+        JobAction::Cancel => Ok(vec![Event::Cancelled { job: id, index }]),
+        JobAction::Hold if job.is_ended() => wrong("has ended, so it cannot be held"),
+        JobAction::Hold if job.pending.is_empty() => wrong("has started, so it cannot be held"),
+        JobAction::Hold if job.held => Ok(Vec::new()),
+        JobAction::Hold => Ok(vec![Event::Held { job: id }]),
+        JobAction::Release if !job.held => wrong("is not held"),
+        JobAction::Release => Ok(vec![Event::Released { job: id }]),
+        JobAction::Requeue if job.active.is_empty() && job.endings.is_empty() => wrong("is waiting already"),
+        JobAction::Requeue => Ok(vec![Event::Requeued { job: id, index }]),
+    }
+}
+
+/// The job, if the caller may touch it.
+fn own_job<'a>(state: &'a State, caller: &Caller, id: JobId) -> Result<&'a Job, Refusal> {
+    let job = state.job(id).ok_or(Refusal::NoSuchJob(id))?;
+    if caller.operator || caller.user == job.user {
+        Ok(job)
+    } else {
+        Err(Refusal::NotYours { job: id, owner: job.user.clone() })
+    }
+}
+
+/// An agent has come, or come back: what it has, what became of its runs, and which of them are lost.
+fn decide_hello(state: &State, connection: ConnectionId, hello: &AgentHello, complete: &BTreeSet<RunId>) -> Vec<Event> {
+    let mut events = Vec::new();
+    let holds: Vec<RunId> = hello.runs.iter().map(|report| report.run).collect();
+    let known = state.node(&hello.node);
+    let is_news =
+        known.is_none_or(|node| node.boot != hello.boot || node.resources != hello.resources || node.given_up);
+    if is_news {
+        events.push(Event::NodeSeen {
+            node: hello.node.clone(),
+            boot: hello.boot.clone(),
+            resources: hello.resources.clone(),
+        });
+    }
+    if let Some(node) = known {
+        let held: BTreeSet<RunId> = holds.iter().copied().collect();
+        let rebooted = node.boot != hello.boot;
+        for &run in node.runs.keys().filter(|run| !held.contains(run)) {
+            let phase = state.active(run).map_or(Phase::Placed, |active| active.phase);
+            if phase > Phase::Placed || rebooted {
+                let message = format!("node {} came back without it", node.name);
+                events.push(lost(run, message));
+            }
+        }
+    }
+    events.push(Event::Connected {
+        node: hello.node.clone(),
+        connection,
+        pid: hello.pid,
+        version: hello.version.clone(),
+        holds,
+    });
+    if let Some(node) = known {
+        let reports =
+            hello.runs.iter().filter_map(|report| decide_report(state, node, report, complete.contains(&report.run)));
+        events.extend(reports);
+    }
+    events
+}
+
+fn lost(run: RunId, message: String) -> Event {
+    Event::Ended { run, fate: Fate::Lost, message: Some(message), result: None, usage: Usage::default() }
+}
+
+/// What an agent says of a run, unless it is stale or nothing new.
+fn decide_report(state: &State, node: &Node, report: &RunReport, result_is_complete: bool) -> Option<Event> {
+    let run = report.run;
+    let active = state.active(run).filter(|active| active.node == node.name)?;
+    let is_further = |phase: Phase| phase > active.phase;
+    match &report.status {
+        RunStatus::Accepted => is_further(Phase::Accepted).then_some(Event::Accepted { run }),
+        RunStatus::Running => is_further(Phase::Running).then_some(Event::Running { run }),
+        RunStatus::Completing => is_further(Phase::Completing).then_some(Event::Completing { run }),
+        RunStatus::Ended(RunEnd { fate, message, result, usage }) => {
+            let result = result.as_ref().map(|result| result.manifest);
+            // A result is visible only complete: until then the run goes on, and the shell asks for it again.
+            (result.is_none() || result_is_complete).then(|| Event::Ended {
+                run,
+                fate: *fate,
+                message: message.clone(),
+                result,
+                usage: *usage,
+            })
+        }
+    }
+}
+
+fn decide_tick(state: &State, now: Now) -> Vec<Event> {
+    let settings = &state.settings;
+    let mut events = Vec::new();
+    for node in state.nodes().filter(|node| !node.given_up) {
+        let silence_ms = now.at.ms_since(node.last_heard);
+        if silence_ms > settings.lost_after_ms {
+            events.push(Event::NodeGivenUp { node: node.name.clone() });
+        } else if silence_ms > settings.suspect_after_ms && !node.silent {
+            events.push(Event::Silent { node: node.name.clone() });
+        }
+    }
+    let is_due = |job: &&Arc<Job>| job.ended.is_some_and(|ended| now.at.ms_since(ended) > settings.retention_ms);
+    let due: Vec<JobId> = state.jobs().filter(is_due).map(|job| job.id).take(FORGET_AT_ONCE).collect();
+    if !due.is_empty() {
+        events.push(Event::Forgotten { jobs: due });
+    }
+    events
+}

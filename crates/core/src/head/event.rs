@@ -1,0 +1,226 @@
+//! Events, and what follows from them.
+
+use std::sync::Arc;
+
+use hostler_model::{BootId, Epoch, IndexSet, JobId, JobSpec, NodeName, Resources, RunId, TaskId, Timestamp, WallTime};
+use hostler_proto::api::Notice;
+use hostler_proto::link::{Fate, HeadMessage, Usage};
+use hostler_proto::record::EndedTask;
+use serde::{Deserialize, Serialize};
+
+/// Names one connection of an agent; never reused while a head runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ConnectionId(pub u64);
+
+/// Made by a client for each intended submission.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct SubmissionKey(pub u128);
+
+/// The times at which something happens.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Now {
+    /// On the cluster's clock: decides.
+    pub at: Timestamp,
+    /// On the head's wall clock: is shown.
+    pub wall: WallTime,
+}
+
+/// An event with its time: one record of the head's log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stamped {
+    /// When.
+    pub now: Now,
+    /// What.
+    pub event: Event,
+}
+
+/// A fact about the cluster. The enum is closed: whatever changes the head's state is one of these.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Event {
+    /// A head has started on this store.
+    EpochStarted {
+        /// Its epoch.
+        epoch: Epoch,
+    },
+    /// A job was accepted.
+    Submitted {
+        /// Its id.
+        job: JobId,
+        /// The submission's key.
+        key: SubmissionKey,
+        /// Who submitted it.
+        user: String,
+        /// What it asked for.
+        spec: Arc<JobSpec>,
+    },
+    /// A user cancelled a job, or one task of it.
+    Cancelled {
+        /// The job.
+        job: JobId,
+        /// The task; all when absent.
+        index: Option<u32>,
+    },
+    /// A user put a job on hold.
+    Held {
+        /// The job.
+        job: JobId,
+    },
+    /// A user released a held job.
+    Released {
+        /// The job.
+        job: JobId,
+    },
+    /// A user asked to run a job, or one task of it, again.
+    Requeued {
+        /// The job.
+        job: JobId,
+        /// The task; all when absent.
+        index: Option<u32>,
+    },
+    /// The scheduler placed tasks.
+    Placed {
+        /// Where, in the order they were decided.
+        starts: Vec<Start>,
+    },
+    /// The agent has the launch on disk.
+    Accepted {
+        /// The run.
+        run: RunId,
+    },
+    /// The run's process runs.
+    Running {
+        /// The run.
+        run: RunId,
+    },
+    /// The run's process has ended.
+    Completing {
+        /// The run.
+        run: RunId,
+    },
+    /// The run is over and its result is complete.
+    Ended {
+        /// The run.
+        run: RunId,
+        /// What became of it.
+        fate: Fate,
+        /// What a person should know beyond that.
+        message: Option<String>,
+        /// The result's manifest.
+        result: Option<hostler_model::Digest>,
+        /// What it used.
+        usage: Usage,
+    },
+    /// A node said what it has: it is new, changed, or has been started again.
+    NodeSeen {
+        /// Its name.
+        node: NodeName,
+        /// Its machine's boot.
+        boot: BootId,
+        /// What it has to give.
+        resources: Resources,
+    },
+    /// A node was silent for so long that its runs were given up.
+    NodeGivenUp {
+        /// Its name.
+        node: NodeName,
+    },
+    /// Results have reached a client safely.
+    Fetched {
+        /// The job.
+        job: JobId,
+        /// Which tasks' results.
+        indices: IndexSet,
+    },
+    /// Jobs and their results were dropped: their retention has ended.
+    Forgotten {
+        /// The jobs.
+        jobs: Vec<JobId>,
+    },
+    /// An agent has connected. Not durable: connections end with the head.
+    Connected {
+        /// Its node.
+        node: NodeName,
+        /// The connection.
+        connection: ConnectionId,
+        /// The agent's process id.
+        pid: u32,
+        /// The agent's release.
+        version: String,
+        /// The runs it holds.
+        holds: Vec<RunId>,
+    },
+    /// An agent's connection has ended. Not durable.
+    Disconnected {
+        /// The connection.
+        connection: ConnectionId,
+    },
+    /// An agent was heard of. Not durable.
+    Heard {
+        /// The connection.
+        connection: ConnectionId,
+    },
+    /// A node has been silent for a while. Not durable.
+    Silent {
+        /// Its name.
+        node: NodeName,
+    },
+}
+
+impl Event {
+    /// Whether the event must be in the log: the others concern only what ends with the head's process.
+    #[must_use]
+    pub const fn is_durable(&self) -> bool {
+        !matches!(self, Self::Connected { .. } | Self::Disconnected { .. } | Self::Heard { .. } | Self::Silent { .. })
+    }
+}
+
+/// One task placed on one node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Start {
+    /// The run.
+    pub run: RunId,
+    /// Where.
+    pub node: NodeName,
+    /// Exact CPU ids and memory.
+    pub resources: Resources,
+}
+
+/// What follows from events: effects to carry out and records to keep, both only once the events are durable.
+#[derive(Debug, Default)]
+pub struct Changes {
+    /// To be carried out, in order.
+    pub effects: Vec<Effect>,
+    /// To be stored in the same transaction as the events.
+    pub records: Vec<Record>,
+}
+
+/// Something to do outside of the state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// Tell an agent something. When the connection is gone the message is moot: the next hello settles what it would have.
+    Send {
+        /// The agent's connection.
+        connection: ConnectionId,
+        /// The message.
+        message: HeadMessage,
+    },
+    /// End a connection.
+    Close {
+        /// The connection.
+        connection: ConnectionId,
+    },
+    /// Tell whoever watches.
+    Notify(Notice),
+}
+
+/// A row of the store's history.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Record {
+    /// A task has ended.
+    Ended(EndedTask),
+    /// An ended task will run again: its row goes.
+    Reopened(TaskId),
+    /// A job was dropped: its rows go.
+    Forgotten(JobId),
+}

@@ -1,0 +1,25 @@
+//! The head's state machine.
+//!
+//! A [`Command`] is what somebody wants or says; [`decide`] checks it against the state and answers with [`Event`]s, which are facts;
+//! [`update`] applies an event and adds what must be done to [`Changes`]. The shell makes the events durable before it carries the
+//! changes out. [`schedule`] turns the state into the next placements, as one more event.
+
+mod command;
+mod decide;
+mod event;
+mod job;
+mod node;
+mod schedule;
+mod settings;
+mod state;
+mod update;
+
+pub use command::{Caller, Command, Refusal};
+pub use decide::decide;
+pub use event::{Changes, ConnectionId, Effect, Event, Now, Record, Stamped, Start, SubmissionKey};
+pub use job::{Active, Job, Phase};
+pub use node::{Link, Node};
+pub use schedule::{explain, schedule};
+pub use settings::Settings;
+pub use state::State;
+pub use update::update;

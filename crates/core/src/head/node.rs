@@ -1,0 +1,84 @@
+//! What the head knows of a node.
+
+use std::collections::BTreeMap;
+
+use hostler_model::{BootId, CpuSet, NodeName, NodeState, Request, Resources, RunId, Timestamp};
+use hostler_sched::NodeIx;
+use serde::{Deserialize, Serialize};
+
+use super::event::ConnectionId;
+
+/// A node. What it has is durable; whether it is connected ends with the head's process.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Node {
+    /// Its name.
+    pub name: NodeName,
+    /// Its number in the scheduler's pool, in the order nodes were first seen.
+    pub ix: NodeIx,
+    /// Its machine's last known boot.
+    pub boot: BootId,
+    /// What it has to give.
+    pub resources: Resources,
+    /// The runs placed on it and what each holds.
+    pub runs: BTreeMap<RunId, Resources>,
+    /// Its runs were given up and it has not been heard of since.
+    pub given_up: bool,
+    /// Its agent's connection.
+    #[serde(skip)]
+    pub link: Option<Link>,
+    /// It was silent for a while.
+    #[serde(skip)]
+    pub silent: bool,
+    /// When it was last heard, or when this head started.
+    #[serde(skip)]
+    pub last_heard: Timestamp,
+}
+
+/// An agent's connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Link {
+    /// Its name.
+    pub connection: ConnectionId,
+    /// The agent's process id.
+    pub pid: u32,
+    /// The agent's release.
+    pub version: String,
+}
+
+impl Node {
+    /// Whether it can be given work.
+    #[must_use]
+    pub fn state(&self) -> NodeState {
+        match (&self.link, self.given_up, self.silent) {
+            (Some(_), false, false) => NodeState::Up,
+            (_, true, _) => NodeState::Down,
+            (None, false, _) | (Some(_), false, true) => NodeState::Suspect,
+        }
+    }
+
+    /// CPUs that no run holds.
+    #[must_use]
+    pub fn free_cpus(&self) -> CpuSet {
+        let mut free = self.resources.cpus.clone();
+        self.runs.values().for_each(|held| free.remove_all(&held.cpus));
+        free
+    }
+
+    /// Memory that no run holds, in bytes.
+    #[must_use]
+    pub fn free_memory_bytes(&self) -> u64 {
+        let held: u64 = self.runs.values().map(|held| held.memory_bytes).sum();
+        // A node may come back smaller than the runs that it still holds.
+        self.resources.memory_bytes.saturating_sub(held)
+    }
+
+    /// What it has in all, as counts.
+    pub(super) fn total(&self) -> Request {
+        Request { cpus: self.resources.cpus.len(), memory_bytes: self.resources.memory_bytes }
+    }
+
+    /// What no run holds, as counts.
+    pub(super) fn free(&self) -> Request {
+        Request { cpus: self.free_cpus().len(), memory_bytes: self.free_memory_bytes() }
+    }
+}

@@ -1,0 +1,119 @@
+//! From the state to the next placements, and to the reason why a job waits.
+
+use std::collections::BTreeMap;
+
+use hostler_model::{CpuSet, JobId, NodeName, Reason, Resources, RunId, Timestamp};
+use hostler_sched::{Running, Waiting, plan};
+
+use super::event::{Event, Now, Start};
+use super::job::{Active, Job};
+use super::state::State;
+
+/// How many jobs ahead of one are counted when it says why it waits; more is "many".
+const COUNT_AHEAD: usize = 10_000;
+
+/// Looks for tasks that can start now: the event that places them, or `None` when there are none. What was learnt about the first
+/// job that must wait is kept for [`explain`].
+pub fn schedule(state: &mut State, now: Now) -> Option<Event> {
+    state.needs_pass = false;
+    let plan = {
+        let queue = state.queue().map(|job| waiting(job));
+        plan(&state.pool, queue, || running(state), state.settings.policy, now.at)
+    };
+    state.reservation = plan.blocked;
+    let mut assignment = Assignment::default();
+    let mut starts = Vec::new();
+    for start in &plan.starts {
+        let job = &state.jobs_by_id(start.job);
+        let node = &state.nodes[&state.names[start.node.0 as usize]];
+        for _ in 0..start.count {
+            let index = assignment.next_index(job);
+            let cpus = assignment.take_cpus(&node.name, || node.free_cpus(), job.spec.request.cpus);
+            let run = RunId { task: job.task(index), attempt: job.next_attempt(index), epoch: state.epoch };
+            let resources = Resources { cpus, memory_bytes: job.spec.request.memory_bytes };
+            starts.push(Start { run, node: node.name.clone(), resources });
+        }
+    }
+    (!starts.is_empty()).then_some(Event::Placed { starts })
+}
+
+/// Why a job waits, or `None` when it has no waiting task.
+#[must_use]
+pub fn explain(state: &State, job: &Job) -> Option<Reason> {
+    if job.pending.is_empty() {
+        return None;
+    }
+    if job.held {
+        return Some(Reason::Held);
+    }
+    if !job.unmet.is_empty() {
+        return Some(Reason::Dependency { jobs: job.unmet.iter().map(|dependency| dependency.job).collect() });
+    }
+    if job.startable() == 0 {
+        let limit = job.spec.array.as_ref().and_then(|array| array.limit).unwrap_or_default();
+        return Some(Reason::ArrayLimit { limit });
+    }
+    let ahead = state.ahead_of(job, COUNT_AHEAD);
+    Some(hostler_sched::explain(&state.pool, &waiting(job), ahead, state.reservation.as_ref()))
+}
+
+impl State {
+    /// When the first job of the queue should start at the latest, if it must wait and that is known.
+    #[must_use]
+    pub fn expected_start(&self, job: JobId) -> Option<Timestamp> {
+        self.reservation
+            .as_ref()
+            .filter(|reservation| reservation.job == job)
+            .map(|reservation| reservation.at)
+            .filter(|at| *at != Timestamp::NEVER)
+    }
+
+    /// A job that the plan names.
+    fn jobs_by_id(&self, id: JobId) -> std::sync::Arc<Job> {
+        std::sync::Arc::clone(self.job(id).expect("the plan names jobs of the queue"))
+    }
+}
+
+fn waiting(job: &Job) -> Waiting {
+    Waiting { job: job.id, request: job.spec.request, tasks: job.startable(), time_limit_ms: job.spec.time_limit_ms }
+}
+
+/// What runs and when it will have ended at the latest.
+fn running(state: &State) -> Vec<Running> {
+    let of_job = |job: &Job, active: &Active| Running {
+        node: state.nodes[&active.node].ix,
+        request: job.spec.request,
+        ends_at: job
+            .spec
+            .time_limit_ms
+            .map_or(Timestamp::NEVER, |limit| active.since.plus_ms(limit).plus_ms(job.spec.grace_ms.unwrap_or(0))),
+    };
+    state.live_jobs().flat_map(|job| job.active.values().map(move |active| of_job(job, active))).collect()
+}
+
+/// Hands out task indices and CPU ids within one pass.
+#[derive(Default)]
+struct Assignment {
+    /// The last index handed out of each job.
+    given: BTreeMap<JobId, u32>,
+    /// What is left of each node's free CPUs.
+    free: BTreeMap<NodeName, CpuSet>,
+}
+
+impl Assignment {
+    /// The lowest pending index of the job that has not been handed out.
+    fn next_index(&mut self, job: &Job) -> u32 {
+        let from = self.given.get(&job.id).map_or(0, |last| last + 1);
+        let index = job.pending.next_from(from).expect("the plan starts no more tasks than wait");
+        self.given.insert(job.id, index);
+        index
+    }
+
+    /// The lowest `count` CPUs of the node that are free and have not been handed out.
+    fn take_cpus(&mut self, node: &NodeName, free: impl FnOnce() -> CpuSet, count: u32) -> CpuSet {
+        let free = self.free.entry(node.clone()).or_insert_with(free);
+        let taken = free.lowest(count).expect("the plan places no more than is free");
+        free.remove_all(&taken);
+        taken
+    }
+}

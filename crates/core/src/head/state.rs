@@ -1,0 +1,266 @@
+//! The head's state: jobs and nodes, and the indexes derived from them.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use hostler_model::{Epoch, JobId, NodeName, NodeState, RunId, Timestamp};
+use hostler_proto::api::{Amount, LiveCounts, NodeCounts};
+use hostler_sched::{NodeIx, Pool, Reservation};
+use serde::{Deserialize, Serialize};
+
+use super::event::{ConnectionId, SubmissionKey};
+use super::job::{Active, Job, Phase};
+use super::node::Node;
+use super::settings::Settings;
+
+/// Everything the head knows. Serialised it is a snapshot of the log; the fields that are skipped are derived from the others, or
+/// end with the process.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct State {
+    /// How often a head has started on this store.
+    pub epoch: Epoch,
+    /// The time of the last event: the cluster's clock goes on from here after a restart.
+    pub last_event_at: Timestamp,
+    /// The number of the last job that was submitted, zero before the first.
+    last_job: u64,
+    jobs: BTreeMap<JobId, Arc<Job>>,
+    pub(super) nodes: BTreeMap<NodeName, Node>,
+    /// What an operator has set.
+    #[serde(default)]
+    pub settings: Settings,
+
+    #[serde(skip)]
+    pub(super) keys: BTreeMap<SubmissionKey, JobId>,
+    #[serde(skip)]
+    pub(super) live: BTreeSet<JobId>,
+    #[serde(skip)]
+    pub(super) queue: BTreeSet<QueueKey>,
+    #[serde(skip)]
+    pub(super) dependents: BTreeMap<JobId, BTreeSet<JobId>>,
+    #[serde(skip)]
+    pub(super) pool: Pool,
+    #[serde(skip)]
+    pub(super) names: Vec<NodeName>,
+    #[serde(skip)]
+    pub(super) connections: BTreeMap<ConnectionId, NodeName>,
+    #[serde(skip)]
+    pub(super) reservation: Option<Reservation>,
+    /// Something has changed since the last scheduling pass that could let a task start.
+    #[serde(skip)]
+    pub(super) needs_pass: bool,
+}
+
+/// Where a job stands in the queue: higher priority first, then the order of submission.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct QueueKey {
+    priority: Reverse<i32>,
+    pub(super) job: JobId,
+}
+
+impl QueueKey {
+    /// The place of `job`.
+    pub(super) fn of(job: &Job) -> Self {
+        Self { priority: Reverse(job.spec.priority), job: job.id }
+    }
+}
+
+impl State {
+    /// Rebuilds what is derived, after a snapshot was read.
+    #[must_use]
+    pub fn restored(mut self) -> Self {
+        let jobs: Vec<JobId> = self.jobs.keys().copied().collect();
+        let mut names: Vec<(NodeIx, NodeName)> = self.nodes.values().map(|node| (node.ix, node.name.clone())).collect();
+        names.sort();
+        for (_, name) in names {
+            self.enrol(&name);
+        }
+        for id in jobs {
+            let job = Arc::clone(&self.jobs[&id]);
+            self.keys.insert(job.key, id);
+            for dependency in &job.unmet {
+                self.dependents.entry(dependency.job).or_default().insert(id);
+            }
+            self.index(id);
+        }
+        self
+    }
+
+    /// Enters a new node in the pool, not usable yet.
+    pub(super) fn enrol(&mut self, name: &NodeName) {
+        let node = &self.nodes[name];
+        assert_eq!(node.ix.0 as usize, self.names.len(), "nodes are enrolled in the order of their numbers");
+        self.names.push(name.clone());
+        self.sync_pool(name);
+    }
+
+    /// Tells the pool what a node has, has free, and whether it can be used. The node must exist.
+    pub(super) fn sync_pool(&mut self, name: &NodeName) {
+        let node = &self.nodes[name];
+        let usable = node.state() == NodeState::Up;
+        self.pool.set(node.ix, name, node.total(), node.free(), usable);
+        self.needs_pass = true;
+    }
+
+    /// The next job's id.
+    #[must_use]
+    pub fn next_job(&self) -> JobId {
+        JobId(self.last_job + 1)
+    }
+
+    /// A job by id.
+    #[must_use]
+    pub fn job(&self, id: JobId) -> Option<&Arc<Job>> {
+        self.jobs.get(&id)
+    }
+
+    /// Jobs by id, ascending.
+    pub fn jobs(&self) -> impl DoubleEndedIterator<Item = &Arc<Job>> {
+        self.jobs.values()
+    }
+
+    /// How many jobs there are, ended ones included.
+    #[must_use]
+    pub fn job_count(&self) -> usize {
+        self.jobs.len()
+    }
+
+    /// Jobs that have not ended, by id, ascending.
+    pub fn live_jobs(&self) -> impl DoubleEndedIterator<Item = &Arc<Job>> {
+        self.live.iter().map(|id| &self.jobs[id])
+    }
+
+    /// Jobs that could start as far as they themselves are concerned, in the order of the queue.
+    pub fn queue(&self) -> impl Iterator<Item = &Arc<Job>> {
+        self.queue.iter().map(|key| &self.jobs[&key.job])
+    }
+
+    /// How many jobs are ahead of this one in the queue; counts at most `limit`.
+    #[must_use]
+    pub fn ahead_of(&self, job: &Job, limit: usize) -> u64 {
+        self.queue.range(..QueueKey::of(job)).take(limit).count() as u64
+    }
+
+    /// Nodes by name.
+    pub fn nodes(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.values()
+    }
+
+    /// A node by name.
+    #[must_use]
+    pub fn node(&self, name: &NodeName) -> Option<&Node> {
+        self.nodes.get(name)
+    }
+
+    /// The node at the other end of a connection.
+    #[must_use]
+    pub fn node_of(&self, connection: ConnectionId) -> Option<&Node> {
+        self.connections.get(&connection).map(|name| &self.nodes[name])
+    }
+
+    /// The job that was submitted with this key.
+    #[must_use]
+    pub fn job_of_key(&self, key: SubmissionKey) -> Option<JobId> {
+        self.keys.get(&key).copied()
+    }
+
+    /// The run's task, if the run is the current one of its task.
+    #[must_use]
+    pub fn active(&self, run: RunId) -> Option<&Active> {
+        self.jobs.get(&run.task.job)?.active.get(&run.task.index).filter(|active| active.run == run)
+    }
+
+    /// Whether a scheduling pass could find something to start.
+    #[must_use]
+    pub fn needs_pass(&self) -> bool {
+        self.needs_pass && !self.queue.is_empty()
+    }
+
+    /// Nodes by state.
+    #[must_use]
+    pub fn node_counts(&self) -> NodeCounts {
+        self.nodes.values().fold(NodeCounts::default(), |mut counts, node| {
+            match node.state() {
+                NodeState::Up => counts.up += 1,
+                NodeState::Suspect => counts.suspect += 1,
+                NodeState::Down => counts.down += 1,
+            }
+            counts
+        })
+    }
+
+    /// Live tasks by stage.
+    #[must_use]
+    pub fn live_counts(&self) -> LiveCounts {
+        let mut counts = LiveCounts::default();
+        for job in self.live_jobs() {
+            counts.pending += job.pending.len();
+            for active in job.active.values() {
+                match active.phase {
+                    Phase::Placed | Phase::Accepted => counts.starting += 1,
+                    Phase::Running => counts.running += 1,
+                    Phase::Completing => counts.completing += 1,
+                }
+            }
+        }
+        counts
+    }
+
+    /// CPUs and memory of the nodes that are up.
+    #[must_use]
+    pub fn capacity(&self) -> (Amount, Amount) {
+        let (mut cpus, mut memory) = (Amount::default(), Amount::default());
+        for node in self.nodes.values().filter(|node| node.state() == NodeState::Up) {
+            cpus.total += u64::from(node.resources.cpus.len());
+            cpus.free += u64::from(node.free_cpus().len());
+            memory.total += node.resources.memory_bytes;
+            memory.free += node.free_memory_bytes();
+        }
+        (cpus, memory)
+    }
+
+    /// Adds a job under the next id.
+    pub(super) fn insert_job(&mut self, job: Job) {
+        assert_eq!(job.id, self.next_job(), "job ids count up");
+        self.last_job = job.id.0;
+        self.keys.insert(job.key, job.id);
+        for dependency in &job.unmet {
+            self.dependents.entry(dependency.job).or_default().insert(job.id);
+        }
+        let id = job.id;
+        self.jobs.insert(id, Arc::new(job));
+        self.index(id);
+    }
+
+    /// Removes an ended job.
+    pub(super) fn remove_job(&mut self, id: JobId) {
+        if let Some(job) = self.jobs.remove(&id) {
+            self.keys.remove(&job.key);
+            self.live.remove(&id);
+            self.queue.remove(&QueueKey::of(&job));
+        }
+    }
+
+    /// Changes a job and brings the indexes in line with it. The job must exist.
+    pub(super) fn change_job<T>(&mut self, id: JobId, change: impl FnOnce(&mut Job) -> T) -> T {
+        let job = self.jobs.get_mut(&id).expect("the event was decided for a job that exists");
+        let value = change(Arc::make_mut(job));
+        self.index(id);
+        value
+    }
+
+    /// Brings `live` and `queue` in line with a job.
+    fn index(&mut self, id: JobId) {
+        let job = &self.jobs[&id];
+        if job.is_ended() {
+            self.live.remove(&id);
+        } else {
+            self.live.insert(id);
+        }
+        if job.startable() > 0 {
+            self.needs_pass |= self.queue.insert(QueueKey::of(job));
+        } else {
+            self.queue.remove(&QueueKey::of(job));
+        }
+    }
+}

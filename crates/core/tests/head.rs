@@ -1,0 +1,382 @@
+//! The head's state machine, as scripts: commands in, messages and records out.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use hostler_core::head::{
+    Caller, Changes, Command, ConnectionId, Effect, Event, Now, Record, Refusal, Stamped, State, SubmissionKey, decide,
+    explain, schedule, update,
+};
+use hostler_model::{
+    BootId, CpuSet, Dependency, Digest, Ending, JobId, JobSpec, JobState, NodeName, NodeState, Reason, Request,
+    Resources, RunId, Timestamp, WallTime, Work,
+};
+use hostler_proto::api::JobAction;
+use hostler_proto::link::{
+    AgentHello, AgentMessage, EndCause, Fate, HeadMessage, RunEnd, RunReport, RunResult, RunStatus, Usage,
+};
+
+/// A head without a shell: what it would store and send is kept for looking at.
+struct Head {
+    state: State,
+    now: Now,
+    log: Vec<Stamped>,
+    sent: Vec<(ConnectionId, HeadMessage)>,
+    records: Vec<Record>,
+    keys: u128,
+}
+
+impl Head {
+    fn new() -> Self {
+        let mut head = Self {
+            state: State::default(),
+            now: Now { at: Timestamp(0), wall: WallTime(1_000_000) },
+            log: Vec::new(),
+            sent: Vec::new(),
+            records: Vec::new(),
+            keys: 0,
+        };
+        let epoch = head.state.next_epoch();
+        head.apply(Event::EpochStarted { epoch });
+        head
+    }
+
+    fn apply(&mut self, event: Event) {
+        let stamped = Stamped { now: self.now, event };
+        let mut changes = Changes::default();
+        update(&mut self.state, &stamped, &mut changes);
+        for effect in changes.effects {
+            if let Effect::Send { connection, message } = effect {
+                self.sent.push((connection, message));
+            }
+        }
+        self.records.extend(changes.records);
+        if stamped.event.is_durable() {
+            self.log.push(stamped);
+        }
+    }
+
+    fn command(&mut self, command: &Command) -> Result<(), Refusal> {
+        for event in decide(&self.state, command, self.now)? {
+            self.apply(event);
+        }
+        while self.state.needs_pass() {
+            let Some(event) = schedule(&mut self.state, self.now) else { break };
+            self.apply(event);
+        }
+        Ok(())
+    }
+
+    fn pass_ms(&mut self, ms: u64) {
+        self.now.at = self.now.at.plus_ms(ms);
+        self.command(&Command::Tick).expect("time may always pass");
+    }
+
+    fn submit(&mut self, spec: JobSpec) -> Result<JobId, Refusal> {
+        self.keys += 1;
+        let key = SubmissionKey(self.keys);
+        self.command(&Command::Submit { caller: user("ada"), key, spec: Arc::new(spec), snapshot_is_complete: true })?;
+        Ok(self.state.job_of_key(key).expect("it was accepted"))
+    }
+
+    fn act(&mut self, job: JobId, action: JobAction) -> Result<(), Refusal> {
+        self.command(&Command::Act { caller: user("ada"), job, index: None, action })
+    }
+
+    /// An agent connects with two CPUs and 4 GiB, holding these runs.
+    fn hello(&mut self, node: &str, connection: u64, boot: &str, runs: Vec<RunReport>) {
+        let hello = AgentHello {
+            protocol_min: 1,
+            protocol_max: 1,
+            version: "test".into(),
+            node: name(node),
+            boot: BootId(boot.into()),
+            pid: 1,
+            resources: Resources { cpus: CpuSet::first(2), memory_bytes: 4 << 30 },
+            runs,
+        };
+        let command = Command::Hello { connection: ConnectionId(connection), hello, complete: BTreeSet::new() };
+        self.command(&command).expect("a hello is never refused");
+    }
+
+    fn report(&mut self, connection: u64, run: RunId, status: RunStatus) -> Result<(), Refusal> {
+        self.command(&Command::Message {
+            connection: ConnectionId(connection),
+            message: AgentMessage::Report(RunReport { run, status }),
+            result_is_complete: true,
+        })
+    }
+
+    fn run_of(&self, job: JobId) -> RunId {
+        self.job(job).active.values().next().expect("the job has a placed task").run
+    }
+
+    fn job(&self, job: JobId) -> &hostler_core::head::Job {
+        self.state.job(job).expect("the job exists")
+    }
+
+    fn state_of(&self, job: JobId) -> JobState {
+        self.job(job).state()
+    }
+
+    /// What was sent since the last look.
+    fn sent(&mut self) -> Vec<HeadMessage> {
+        self.sent.drain(..).map(|(_, message)| message).collect()
+    }
+
+    /// The head is killed and started again on its log.
+    fn restart(&mut self) {
+        let mut state = State::default();
+        for stamped in &self.log {
+            update(&mut state, stamped, &mut Changes::default());
+        }
+        assert_eq!(hostler_proto::encode(&state), hostler_proto::encode(&self.state), "the log is the whole truth");
+        let bytes = hostler_proto::encode(&state);
+        self.state = hostler_proto::decode::<State>(&bytes).expect("a snapshot can be read").restored();
+        let epoch = self.state.next_epoch();
+        self.apply(Event::EpochStarted { epoch });
+    }
+}
+
+fn user(name: &str) -> Caller {
+    Caller { user: name.into(), operator: false }
+}
+
+fn name(text: &str) -> NodeName {
+    text.parse().expect("a valid name")
+}
+
+fn spec() -> JobSpec {
+    JobSpec {
+        name: "test".into(),
+        work: Work::Command { argv: vec!["true".into()], directory: "/".into() },
+        request: Request { cpus: 1, memory_bytes: 1 << 30 },
+        time_limit_ms: None,
+        array: None,
+        after: Vec::new(),
+        priority: 0,
+        hold: false,
+        requeue: false,
+        environment: Default::default(),
+        pty: None,
+        grace_ms: None,
+        umask: None,
+    }
+}
+
+fn ended(code: i32) -> RunStatus {
+    let state = if code == 0 { JobState::Completed } else { JobState::Failed };
+    let fate = Fate::Ended(Ending { state, exit_code: Some(code) });
+    RunStatus::Ended(RunEnd { fate, message: None, result: None, usage: Usage::default() })
+}
+
+fn fate(fate: Fate) -> RunStatus {
+    RunStatus::Ended(RunEnd { fate, message: None, result: None, usage: Usage::default() })
+}
+
+#[test]
+fn a_job_goes_its_way() {
+    let mut head = Head::new();
+    let job = head.submit(spec()).expect("accepted before there are nodes");
+    assert_eq!(head.state_of(job), JobState::Pending);
+    head.hello("n1", 1, "boot", vec![]);
+    let run = head.run_of(job);
+    assert!(matches!(head.sent().as_slice(), [HeadMessage::Launch(launch)] if launch.runs[0].run == run));
+    for (status, state) in
+        [(RunStatus::Accepted, JobState::Starting), (RunStatus::Running, JobState::Running), (ended(0), JobState::Completed)]
+    {
+        head.report(1, run, status).expect("on the node's connection");
+        assert_eq!(head.state_of(job), state);
+    }
+    assert_eq!(head.sent(), [HeadMessage::Forget { run }]);
+    assert!(matches!(head.records.as_slice(), [Record::Ended(task)] if task.ending.exit_code == Some(0)));
+}
+
+#[test]
+fn a_retried_submission_is_the_same_job_and_what_cannot_run_is_refused() {
+    let mut head = Head::new();
+    head.hello("n1", 1, "boot", vec![]);
+    let first = head.submit(spec()).expect("accepted");
+    head.keys -= 1;
+    assert_eq!(head.submit(spec()), Ok(first));
+    let huge = JobSpec { request: Request { cpus: 3, memory_bytes: 1 }, ..spec() };
+    let refusal = head.submit(huge).expect_err("the node has two CPUs");
+    assert!(refusal.to_string().contains("3 CPUs"), "{refusal}");
+    let ghost = JobSpec { after: Dependency::parse_list("afterok:99").expect("valid"), ..spec() };
+    assert_eq!(head.submit(ghost), Err(Refusal::NoSuchDependency(JobId(99))));
+}
+
+#[test]
+fn others_may_look_but_not_touch() {
+    let mut head = Head::new();
+    let job = head.submit(spec()).expect("accepted");
+    let cancel = |caller| Command::Act { caller, job, index: None, action: JobAction::Cancel };
+    let refusal = head.command(&cancel(user("eve"))).expect_err("not hers");
+    assert_eq!(refusal, Refusal::NotYours { job, owner: "ada".into() });
+    head.command(&cancel(Caller { user: "root".into(), operator: true })).expect("an operator may");
+    assert_eq!(head.state_of(job), JobState::Cancelled);
+}
+
+#[test]
+fn a_restarted_head_and_its_agents_agree_by_the_hello() {
+    let mut head = Head::new();
+    head.hello("n1", 1, "boot", vec![]);
+    let running = head.submit(spec()).expect("accepted");
+    let unsent = head.submit(spec()).expect("accepted");
+    let waiting = head.submit(spec()).expect("accepted");
+    let run = head.run_of(running);
+    head.report(1, run, RunStatus::Running).expect("known");
+    head.restart();
+    assert_eq!(head.state.node(&name("n1")).expect("known").state(), NodeState::Suspect);
+    head.sent();
+
+    // The agent has the first; the launch of the second was lost with the connection.
+    let lost_launch = head.run_of(unsent);
+    let stray = RunId { attempt: hostler_model::Attempt(7), ..run };
+    let holds = [run, stray].map(|run| RunReport { run, status: RunStatus::Running });
+    head.hello("n1", 2, "boot", holds.to_vec());
+    let sent = head.sent();
+    assert!(sent.contains(&HeadMessage::Forget { run: stray }), "what nobody knows is ended: {sent:?}");
+    assert!(
+        sent.iter().any(|message| matches!(message, HeadMessage::Launch(launch) if launch.runs[0].run == lost_launch)),
+        "what never arrived is sent again: {sent:?}"
+    );
+    assert_eq!(head.run_of(running), run, "what runs is left alone");
+    assert_eq!(head.state_of(waiting), JobState::Pending);
+    assert_eq!(head.report(1, run, ended(0)), Err(Refusal::Stale), "the old connection counts no more");
+    head.report(2, run, ended(0)).expect("the new one does");
+    assert_eq!(head.state_of(running), JobState::Completed);
+}
+
+#[test]
+fn runs_that_a_node_comes_back_without_are_lost_or_run_again() {
+    let mut head = Head::new();
+    head.hello("n1", 1, "boot", vec![]);
+    let again = head.submit(JobSpec { requeue: true, ..spec() }).expect("accepted");
+    let lost = head.submit(spec()).expect("accepted");
+    for job in [again, lost] {
+        let run = head.run_of(job);
+        head.report(1, run, RunStatus::Running).expect("known");
+    }
+    let old = head.run_of(again);
+    head.hello("n1", 2, "another boot", vec![]);
+    assert_eq!(head.state_of(lost), JobState::NodeFail);
+    assert_eq!(head.run_of(again).attempt.0, 2);
+    head.report(2, old, ended(0)).expect("ignored, not refused");
+    assert_eq!(head.state_of(again), JobState::Starting, "a word about the first attempt changes nothing");
+}
+
+#[test]
+fn a_silent_node_gets_no_work_and_is_given_up_in_the_end() {
+    let mut head = Head::new();
+    head.hello("n1", 1, "boot", vec![]);
+    let job = head.submit(spec()).expect("accepted");
+    let run = head.run_of(job);
+    head.report(1, run, RunStatus::Running).expect("known");
+    head.pass_ms(6_000);
+    assert_eq!(head.state.node(&name("n1")).expect("known").state(), NodeState::Suspect);
+    let waiting = head.submit(spec()).expect("accepted");
+    assert!(matches!(explain(&head.state, head.job(waiting)), Some(Reason::NodesDown { .. })));
+    head.pass_ms(60_000);
+    assert_eq!(head.state_of(job), JobState::NodeFail);
+    // It was only asleep: it must stop what was given up.
+    head.sent();
+    head.hello("n1", 2, "boot", vec![RunReport { run, status: RunStatus::Running }]);
+    assert!(head.sent().contains(&HeadMessage::Forget { run }));
+    assert_eq!(head.state_of(waiting), JobState::Starting);
+}
+
+#[test]
+fn a_result_counts_only_when_it_is_complete() {
+    let mut head = Head::new();
+    head.hello("n1", 1, "boot", vec![]);
+    let job = head.submit(spec()).expect("accepted");
+    let run = head.run_of(job);
+    let result = Some(RunResult { manifest: Digest([7; 32]), inline: vec![] });
+    let fate = Fate::Ended(Ending { state: JobState::Completed, exit_code: Some(0) });
+    let status = RunStatus::Ended(RunEnd { fate, message: None, result, usage: Usage::default() });
+    let message = AgentMessage::Report(RunReport { run, status });
+    let mut command = Command::Message { connection: ConnectionId(1), message, result_is_complete: false };
+    head.command(&command).expect("known");
+    assert_ne!(head.state_of(job), JobState::Completed);
+    if let Command::Message { result_is_complete, .. } = &mut command {
+        *result_is_complete = true;
+    }
+    head.command(&command).expect("known");
+    assert_eq!(head.state_of(job), JobState::Completed);
+    assert!(head.job(job).results.contains(0));
+}
+
+#[test]
+fn cancel_and_requeue_of_what_runs_wait_for_the_agent() {
+    let mut head = Head::new();
+    head.hello("n1", 1, "boot", vec![]);
+    let job = head.submit(spec()).expect("accepted");
+    let run = head.run_of(job);
+    head.report(1, run, RunStatus::Running).expect("known");
+    head.sent();
+    head.act(job, JobAction::Requeue).expect("allowed");
+    assert!(matches!(head.sent().as_slice(), [HeadMessage::End { cause: EndCause::Requeued, .. }]));
+    head.report(1, run, fate(Fate::Requeued)).expect("known");
+    let second = head.run_of(job);
+    assert_eq!(second.attempt.0, 2);
+    head.act(job, JobAction::Cancel).expect("allowed");
+    let cancelled = Fate::Ended(Ending { state: JobState::Cancelled, exit_code: Some(143) });
+    head.report(1, second, fate(cancelled)).expect("known");
+    assert_eq!(head.state_of(job), JobState::Cancelled);
+    head.act(job, JobAction::Requeue).expect("an ended job may run again");
+    assert_eq!(head.run_of(job).attempt.0, 3);
+    assert!(head.records.iter().any(|record| matches!(record, Record::Reopened(task) if task.job == job)));
+}
+
+#[test]
+fn dependencies_open_and_break() {
+    let mut head = Head::new();
+    head.hello("n1", 1, "boot", vec![]);
+    let first = head.submit(spec()).expect("accepted");
+    let after = |text: &str| JobSpec { after: Dependency::parse_list(text).expect("valid"), ..spec() };
+    let ok = head.submit(after(&format!("afterok:{first}"))).expect("accepted");
+    let not_ok = head.submit(after(&format!("afternotok:{first}"))).expect("accepted");
+    let chained = head.submit(after(&format!("afterok:{ok}"))).expect("accepted");
+    let started = head.submit(after(&format!("after:{first}"))).expect("accepted");
+    assert_eq!(explain(&head.state, head.job(ok)), Some(Reason::Dependency { jobs: vec![first] }));
+    let run = head.run_of(first);
+    head.report(1, run, RunStatus::Running).expect("known");
+    assert_eq!(head.state_of(started), JobState::Starting);
+    head.report(1, run, ended(1)).expect("known");
+    assert_eq!(head.state_of(not_ok), JobState::Starting);
+    assert_eq!(head.state_of(ok), JobState::Cancelled);
+    assert_eq!(head.state_of(chained), JobState::Cancelled, "what depends on the cancelled one goes with it");
+}
+
+#[test]
+fn arrays_stay_within_their_limit_and_in_one_record() {
+    let mut head = Head::new();
+    head.hello("n1", 1, "boot", vec![]);
+    let job = head.submit(JobSpec { array: Some("0-999%1".parse().expect("valid")), ..spec() }).expect("accepted");
+    for index in 0..3 {
+        let run = head.run_of(job);
+        assert_eq!((run.task.index, head.job(job).active.len()), (index, 1));
+        head.report(1, run, ended(0)).expect("known");
+    }
+    assert_eq!(head.job(job).endings.len(), 1);
+    assert_eq!(head.job(job).pending.to_string(), "4-999");
+    head.act(job, JobAction::Cancel).expect("allowed");
+    assert_eq!(head.job(job).pending.len(), 0);
+    assert!(!head.job(job).is_ended(), "one task still runs");
+}
+
+#[test]
+fn ended_jobs_are_kept_for_their_retention_and_no_longer() {
+    let mut head = Head::new();
+    head.hello("n1", 1, "boot", vec![]);
+    let job = head.submit(spec()).expect("accepted");
+    let run = head.run_of(job);
+    head.report(1, run, ended(0)).expect("known");
+    let retention = head.state.settings.retention_ms;
+    head.pass_ms(retention / 2);
+    assert!(head.state.job(job).is_some());
+    head.pass_ms(retention / 2 + 1);
+    assert!(head.state.job(job).is_none());
+    assert!(head.records.contains(&Record::Forgotten(job)));
+}

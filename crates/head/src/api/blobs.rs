@@ -1,0 +1,156 @@
+//! Blobs and snapshots: chunks in, chunks out, and when a folder is complete.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use futures_util::{StreamExt, stream};
+use hostler_model::Digest;
+use hostler_proto::api::DigestList;
+use hostler_snapshot::pack;
+use tokio::sync::Semaphore;
+
+use super::error::ApiError;
+use super::extract::{Json as JsonBody, Path};
+use super::who::Anyone;
+use crate::blobs::{Library, LibraryError};
+use crate::head::Head;
+
+/// Uploads at once; the others wait. Each may hold one chunk that is not complete yet.
+static UPLOADS: Semaphore = Semaphore::const_new(4);
+
+/// Chunks gathered before they are written, in bytes: enough to keep a disk busy.
+const GATHER_BYTES: usize = 4 << 20;
+
+const BINARY: &str = "application/octet-stream";
+
+/// `POST /blobs/missing`.
+pub(crate) async fn missing(
+    _: Anyone,
+    State(head): State<Arc<Head>>,
+    JsonBody(DigestList { digests }): JsonBody<DigestList>,
+) -> Result<Json<DigestList>, ApiError> {
+    let digests = on_disk(&head, move |library| library.missing(&digests)).await?;
+    Ok(Json(DigestList { digests }))
+}
+
+/// `POST /blobs`: a pack. Chunks that came whole are kept even when the rest never comes.
+pub(crate) async fn upload(_: Anyone, State(head): State<Arc<Head>>, body: Body) -> Result<StatusCode, ApiError> {
+    let _turn = UPLOADS.acquire().await.expect("never closed");
+    if let Some(why) = head.library.too_full() {
+        return Err(ApiError::disk_full(why));
+    }
+    let mut body = body.into_data_stream();
+    let mut decoder = pack::Decoder::default();
+    let (mut frames, mut size) = (Vec::new(), 0);
+    loop {
+        while let Some(frame) = decoder.next_frame().map_err(not_a_pack)? {
+            size += frame.wire.len();
+            frames.push(frame);
+            if size >= GATHER_BYTES {
+                let gathered = std::mem::take(&mut frames);
+                size = 0;
+                on_disk(&head, move |library| library.insert(&gathered)).await?;
+            }
+        }
+        match body.next().await {
+            Some(Ok(bytes)) => decoder.feed(&bytes),
+            Some(Err(error)) => {
+                on_disk(&head, move |library| library.insert(&frames)).await?;
+                return Err(ApiError::bad_request(format!("the body broke off: {error}")));
+            }
+            None => break,
+        }
+    }
+    on_disk(&head, move |library| library.insert(&frames)).await?;
+    decoder.finish().map_err(not_a_pack)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn not_a_pack(error: pack::PackError) -> ApiError {
+    ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_pack", format!("this is no pack of chunks: {error}"))
+}
+
+/// `POST /blobs/fetch`: a pack with the chunks asked for, read as they are sent.
+pub(crate) async fn fetch(
+    _: Anyone,
+    State(head): State<Arc<Head>>,
+    JsonBody(DigestList { digests }): JsonBody<DigestList>,
+) -> Result<Response, ApiError> {
+    // A status cannot be taken back: what is missing must be known before the first byte.
+    let (digests, missing) = on_disk(&head, move |library| {
+        let missing = library.missing(&digests)?;
+        Ok((digests, missing))
+    })
+    .await?;
+    if let Some(first) = missing.first() {
+        return Err(LibraryError::Missing(*first).into());
+    }
+    let library = Arc::clone(&head.library);
+    let frames = stream::iter(digests).then(move |digest| {
+        let library = Arc::clone(&library);
+        async move {
+            let frame = move || library.get_wire(&digest).map(|wire| Bytes::from(pack::frame(&digest, &wire)));
+            tokio::task::spawn_blocking(frame).await.map_err(std::io::Error::other)?.map_err(std::io::Error::other)
+        }
+    });
+    Ok(([(CONTENT_TYPE, BINARY)], Body::from_stream(frames)).into_response())
+}
+
+/// `GET /blobs/{digest}`: its bytes.
+pub(crate) async fn show(
+    _: Anyone,
+    State(head): State<Arc<Head>>,
+    Path(digest): Path<Digest>,
+) -> Result<Response, ApiError> {
+    let bytes = on_disk(&head, move |library| library.get(&digest)).await?;
+    Ok(([(CONTENT_TYPE, BINARY)], bytes).into_response())
+}
+
+/// `POST /snapshots/{digest}/commit`.
+pub(crate) async fn commit(
+    _: Anyone,
+    State(head): State<Arc<Head>>,
+    Path(manifest): Path<Digest>,
+) -> Result<StatusCode, ApiError> {
+    let outcome = on_disk(&head, move |library| library.commit(&manifest)).await;
+    outcome.map(|()| StatusCode::NO_CONTENT).map_err(|error| match error {
+        // Not "no such blob": what is missing can be sent.
+        Failure::Library(LibraryError::Missing(_)) => {
+            ApiError::new(StatusCode::CONFLICT, "chunks_missing", format!("the manifest {manifest} is not on the head"))
+                .hint("upload it with its chunks")
+        }
+        other => other.into(),
+    })
+}
+
+/// Why work on the disk came to nothing.
+enum Failure {
+    Library(LibraryError),
+    Panicked(tokio::task::JoinError),
+}
+
+impl From<Failure> for ApiError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Library(error) => error.into(),
+            Failure::Panicked(error) => Self::internal(error),
+        }
+    }
+}
+
+/// Does `work` where blocking is allowed.
+async fn on_disk<T: Send + 'static>(
+    head: &Head,
+    work: impl FnOnce(&Library) -> Result<T, LibraryError> + Send + 'static,
+) -> Result<T, Failure> {
+    let library = Arc::clone(&head.library);
+    match tokio::task::spawn_blocking(move || work(&library)).await {
+        Ok(outcome) => outcome.map_err(Failure::Library),
+        Err(panic) => Err(Failure::Panicked(panic)),
+    }
+}

@@ -1,0 +1,159 @@
+//! Errors as users read them: what happened, why, and what to do.
+
+use axum::Json;
+use axum::extract::rejection::{BytesRejection, JsonRejection, PathRejection, QueryRejection};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use hostler_core::head::Refusal;
+use hostler_proto::api::ErrorBody;
+use hostler_store::StoreError;
+
+use crate::blobs::LibraryError;
+use crate::engine::EngineError;
+
+/// An answer that says no.
+#[derive(Debug)]
+pub(crate) struct ApiError {
+    status: StatusCode,
+    body: ErrorBody,
+}
+
+impl ApiError {
+    /// An error without hints.
+    pub(crate) fn new(status: StatusCode, code: &str, message: impl Into<String>) -> Self {
+        Self { status, body: ErrorBody { code: code.to_owned(), message: message.into(), hints: Vec::new() } }
+    }
+
+    /// The same with one more thing to do.
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.body.hints.push(hint.into());
+        self
+    }
+
+    /// The request makes no sense.
+    pub(crate) fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "bad_request", message)
+    }
+
+    /// Nothing new is accepted at the moment.
+    pub(crate) fn refusing(why: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "refusing", why).hint("running jobs go on; try again later")
+    }
+
+    /// The disk has no room.
+    pub(crate) fn disk_full(why: impl Into<String>) -> Self {
+        Self::new(StatusCode::INSUFFICIENT_STORAGE, "disk_full", why)
+            .hint("make room on the head's disk; jobs that run already go on")
+    }
+
+    /// A failure of the head itself, which its log explains.
+    pub(crate) fn internal(error: impl std::fmt::Display) -> Self {
+        tracing::error!("request failed: {error}");
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", format!("the head failed: {error}"))
+            .hint("the head's log says more")
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        (self.status, Json(self.body)).into_response()
+    }
+}
+
+impl From<EngineError> for ApiError {
+    fn from(error: EngineError) -> Self {
+        match error {
+            EngineError::Refused(refusal) => refusal.into(),
+            EngineError::NotStored(_) => Self::new(StatusCode::INSUFFICIENT_STORAGE, "not_stored", error.to_string())
+                .hint("nothing has happened; try again when the head's disk works")
+                .hint("running jobs go on"),
+            EngineError::Stopping => {
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", error.to_string()).hint("try again when it is back")
+            }
+        }
+    }
+}
+
+impl From<Refusal> for ApiError {
+    fn from(refusal: Refusal) -> Self {
+        let status = match &refusal {
+            Refusal::NoSuchJob(_) | Refusal::NoSuchTask { .. } => StatusCode::NOT_FOUND,
+            Refusal::NotYours { .. } => StatusCode::FORBIDDEN,
+            Refusal::SnapshotMissing | Refusal::WrongState { .. } | Refusal::Stale => StatusCode::CONFLICT,
+            Refusal::NeverFits(_) | Refusal::NoSuchDependency(_) | Refusal::BadSpec(_) => {
+                StatusCode::UNPROCESSABLE_ENTITY
+            }
+        };
+        let hint = match &refusal {
+            Refusal::NeverFits(_) => Some("ask for less, or see what there is with `hostler nodes`".to_owned()),
+            Refusal::SnapshotMissing => Some("upload its chunks and commit the snapshot, then submit again".to_owned()),
+            Refusal::NoSuchJob(_) => Some("`hostler jobs` lists the jobs that are known".to_owned()),
+            Refusal::NoSuchTask { job, .. } => Some(format!("`hostler job {job}` shows its array")),
+            Refusal::NoSuchDependency(_) => Some("depend on a job that was submitted before".to_owned()),
+            Refusal::NotYours { owner, .. } => Some(format!("ask {owner}, or an operator of the cluster")),
+            Refusal::WrongState { job, .. } => Some(format!("`hostler job {job}` shows where it stands")),
+            Refusal::BadSpec(_) | Refusal::Stale => None,
+        };
+        let error = Self::new(status, refusal.code(), refusal.to_string());
+        match hint {
+            Some(hint) => error.hint(hint),
+            None => error,
+        }
+    }
+}
+
+impl From<LibraryError> for ApiError {
+    fn from(error: LibraryError) -> Self {
+        use hostler_snapshot::StoreError as Chunks;
+        let message = error.to_string();
+        match error {
+            LibraryError::Missing(_) => Self::new(StatusCode::NOT_FOUND, "no_such_blob", message)
+                .hint("blobs that no job refers to are removed after an hour; upload it again"),
+            LibraryError::Incomplete { .. } => Self::new(StatusCode::CONFLICT, "chunks_missing", message)
+                .hint("ask which with POST /api/v1/blobs/missing and upload those"),
+            LibraryError::NotAManifest(_) | LibraryError::BadManifest(_) => {
+                Self::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_manifest", message)
+            }
+            LibraryError::Chunks(Chunks::DiskFull { .. }) => Self::disk_full(message),
+            LibraryError::Chunks(Chunks::Refused { source, .. }) => {
+                Self::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_chunk", format!("{message}: {source}"))
+            }
+            LibraryError::Chunks(Chunks::Missing(_) | Chunks::Corrupt { .. } | Chunks::Io { .. }) => Self::internal(message),
+            LibraryError::Table(error) => error.into(),
+        }
+    }
+}
+
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> Self {
+        if error.is_disk_full() { Self::disk_full(error.to_string()) } else { Self::internal(error) }
+    }
+}
+
+impl From<JsonRejection> for ApiError {
+    fn from(rejection: JsonRejection) -> Self {
+        rejected(rejection.status(), &rejection.body_text())
+    }
+}
+
+impl From<BytesRejection> for ApiError {
+    fn from(rejection: BytesRejection) -> Self {
+        rejected(rejection.status(), &rejection.body_text())
+    }
+}
+
+impl From<QueryRejection> for ApiError {
+    fn from(rejection: QueryRejection) -> Self {
+        rejected(StatusCode::BAD_REQUEST, &rejection.body_text())
+    }
+}
+
+impl From<PathRejection> for ApiError {
+    fn from(rejection: PathRejection) -> Self {
+        rejected(StatusCode::BAD_REQUEST, &rejection.body_text())
+    }
+}
+
+fn rejected(status: StatusCode, text: &str) -> ApiError {
+    ApiError::new(status, "bad_request", text)
+}

@@ -1,0 +1,318 @@
+//! Jobs: submit, list, show, and tell them what to do.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use hostler_core::head::{Command, Job, Refusal, SubmissionKey};
+use hostler_model::{Ending, JobId, JobState, TaskId, Work};
+use hostler_proto::api::{JobAction, JobDetail, JobPage, JobSummary, Notice, SubmitRequest, Submitted, Why};
+use hostler_proto::record::EndedTask;
+use serde::Deserialize;
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::time::{Instant, timeout_at};
+
+use super::error::ApiError;
+use super::extract::{Json as Body, Path, Query, list as parse_list};
+use super::who::User;
+use crate::blobs::{LibraryError, name_of};
+use crate::head::Head;
+use crate::views;
+
+/// Jobs of a page when the client does not say, and at most.
+const PAGE: usize = 100;
+const LONGEST_PAGE: usize = 1_000;
+
+/// Ended tasks of a job that are shown when the client does not say, and at most.
+const TASKS: usize = 100;
+const MOST_TASKS: usize = 100_000;
+
+/// The longest a client may wait for the end of a job in one request; then it asks again.
+const LONGEST_WAIT: Duration = Duration::from_secs(300);
+
+/// The longest submission key, in bytes.
+const MAX_KEY_LEN: usize = 256;
+
+/// `POST /jobs`.
+pub(crate) async fn submit(
+    user: User,
+    State(head): State<Arc<Head>>,
+    Body(SubmitRequest { key, spec }): Body<SubmitRequest>,
+) -> Result<Json<Submitted>, ApiError> {
+    if key.is_empty() || key.len() > MAX_KEY_LEN {
+        return Err(ApiError::bad_request("a submission key has 1 to 256 bytes"));
+    }
+    let key = submission_key(&user.0.user, &key);
+    // A retry of what was accepted is answered in any case.
+    let is_new = head.engine.state().job_of_key(key).is_none();
+    if is_new {
+        may_submit(&head)?;
+    }
+    let snapshot_is_complete = match &spec.work {
+        Work::Project { snapshot, .. } if is_new => is_complete(&head, *snapshot).await?,
+        Work::Project { .. } | Work::Command { .. } => true,
+    };
+    let command = Command::Submit { caller: user.0, key, spec: Arc::new(spec), snapshot_is_complete };
+    let done = head.engine.command(command).await?;
+    let (id, duplicate) = done.submitted.ok_or_else(|| ApiError::internal("a submission without a job"))?;
+    Ok(Json(Submitted { id, duplicate }))
+}
+
+/// Keys are the clients' own; two users may come upon the same.
+fn submission_key(user: &str, key: &str) -> SubmissionKey {
+    let digest = name_of(&[user.as_bytes(), b"\0", key.as_bytes()].concat());
+    let half = digest.0.first_chunk::<16>().expect("a digest has 32 bytes");
+    SubmissionKey(u128::from_be_bytes(*half))
+}
+
+fn may_submit(head: &Head) -> Result<(), ApiError> {
+    match head.library.too_full() {
+        Some(why) => Err(ApiError::disk_full(why)),
+        None => head.refusing().map_or(Ok(()), |why| Err(ApiError::refusing(why))),
+    }
+}
+
+async fn is_complete(head: &Head, snapshot: hostler_model::Digest) -> Result<bool, ApiError> {
+    let library = Arc::clone(&head.library);
+    let outcome = tokio::task::spawn_blocking(move || library.is_complete(&snapshot)).await;
+    outcome.map_err(ApiError::internal)?.map_err(|error: LibraryError| error.into())
+}
+
+/// The query of `GET /jobs`.
+#[derive(Deserialize)]
+pub(crate) struct Filter {
+    state: Option<String>,
+    user: Option<String>,
+    limit: Option<usize>,
+    before: Option<JobId>,
+}
+
+/// `GET /jobs`: newest first.
+pub(crate) async fn list(
+    _: User,
+    State(head): State<Arc<Head>>,
+    Query(filter): Query<Filter>,
+) -> Result<Json<JobPage>, ApiError> {
+    let states: Vec<JobState> = parse_list(filter.state.as_deref())?;
+    let limit = filter.limit.unwrap_or(PAGE).clamp(1, LONGEST_PAGE);
+    let wanted = |job: &Job| {
+        filter.user.as_ref().is_none_or(|user| *user == job.user) && (states.is_empty() || states.contains(&job.state()))
+    };
+    let (page, total) = choose(&head, &wanted, states.is_empty() && filter.user.is_none(), limit, filter.before);
+    let next = if page.len() > limit { page.get(limit - 1).map(|job| job.id) } else { None };
+    let page: Vec<Arc<Job>> = page.into_iter().take(limit).collect();
+    let rows = rows_of_single(&head, &page).await?;
+    let state = head.engine.state();
+    let jobs = page.iter().map(|job| views::summary(&state, job, rows.get(&job.id))).collect();
+    Ok(Json(JobPage { jobs, total, next }))
+}
+
+/// The newest jobs that are wanted, one more than `limit` if there is one, and how many are wanted in all.
+fn choose(
+    head: &Head,
+    wanted: &impl Fn(&Job) -> bool,
+    all: bool,
+    limit: usize,
+    before: Option<JobId>,
+) -> (Vec<Arc<Job>>, u64) {
+    let state = head.engine.state();
+    let mut page = Vec::with_capacity(limit + 1);
+    let mut total = 0;
+    let _ = state.jobs().rev().try_for_each(|job| {
+        // Without a filter the total is known, and a full page is the end.
+        if all && page.len() > limit {
+            return ControlFlow::Break(());
+        }
+        if wanted(job) {
+            total += 1;
+            if page.len() <= limit && before.is_none_or(|before| job.id < before) {
+                page.push(Arc::clone(job));
+            }
+        }
+        ControlFlow::Continue(())
+    });
+    (page, if all { state.job_count() as u64 } else { total })
+}
+
+/// The history of those that have ended and are no arrays: where they ran.
+async fn rows_of_single(head: &Head, jobs: &[Arc<Job>]) -> Result<BTreeMap<JobId, EndedTask>, ApiError> {
+    let single: Vec<JobId> =
+        jobs.iter().filter(|job| job.spec.array.is_none() && job.is_ended()).map(|job| job.id).collect();
+    if single.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let history = head.history.clone();
+    let read = move || -> Result<_, hostler_store::StoreError> {
+        let mut rows = BTreeMap::new();
+        for job in single {
+            rows.extend(history.ended_one(TaskId { job, index: 0 })?.map(|row| (job, row)));
+        }
+        Ok(rows)
+    };
+    Ok(tokio::task::spawn_blocking(read).await.map_err(ApiError::internal)??)
+}
+
+/// The query of `GET /jobs/{id}`.
+#[derive(Deserialize)]
+pub(crate) struct Show {
+    tasks: Option<usize>,
+    wait_ms: Option<u64>,
+}
+
+/// `GET /jobs/{id}`, at once or when the job has ended.
+pub(crate) async fn show(
+    user: User,
+    State(head): State<Arc<Head>>,
+    Path(id): Path<JobId>,
+    Query(query): Query<Show>,
+) -> Result<Json<JobDetail>, ApiError> {
+    let limit = query.tasks.unwrap_or(TASKS).min(MOST_TASKS);
+    if let Some(wait_ms) = query.wait_ms {
+        let wait = Duration::from_millis(wait_ms).min(LONGEST_WAIT);
+        until(&head, id, Instant::now() + wait, |job| job.is_none_or(Job::is_ended)).await;
+    }
+    let mut history = history_of(&head, id, limit).await?;
+    if history.lags() {
+        // The state is ahead of the disk for the length of an fsync; rows appear only when they are on it.
+        head.engine.settled().await?;
+        history = history_of(&head, id, limit).await?;
+    }
+    let state = head.engine.state();
+    let job = state.job(id).ok_or(Refusal::NoSuchJob(id))?;
+    Ok(Json(views::detail(&state, job, user.sees(job), &history.ended, &history.rows)))
+}
+
+/// Ended tasks of a job and what the history says of them.
+struct History {
+    job: Arc<Job>,
+    ended: Vec<(u32, Ending)>,
+    rows: BTreeMap<u32, EndedTask>,
+}
+
+impl History {
+    /// Whether a task that must have a row has none yet, or one of an earlier attempt.
+    fn lags(&self) -> bool {
+        self.ended.iter().any(|(index, ending)| {
+            let must = ending.exit_code.is_some() || self.job.results.contains(*index);
+            must && self.rows.get(index).is_none_or(|row| row.ending != *ending)
+        })
+    }
+}
+
+/// The first ended tasks of a job. The only task of a job that is no array is always among them: the summary tells of it.
+async fn history_of(head: &Head, id: JobId, limit: usize) -> Result<History, ApiError> {
+    let job = Arc::clone(head.engine.state().job(id).ok_or(Refusal::NoSuchJob(id))?);
+    let limit = if job.spec.array.is_none() { limit.max(1) } else { limit };
+    let mut ended: Vec<(u32, Ending)> = job
+        .endings
+        .iter()
+        .flat_map(|(ending, indices)| indices.iter().take(limit).map(|index| (index, *ending)))
+        .collect();
+    ended.sort_unstable_by_key(|(index, _)| *index);
+    ended.truncate(limit);
+    let Some(&(last, _)) = ended.last() else { return Ok(History { job, ended, rows: BTreeMap::new() }) };
+    let history = head.history.clone();
+    let read = move || history.ended_of(id, 0..=last, limit);
+    let rows = tokio::task::spawn_blocking(read).await.map_err(ApiError::internal)??;
+    Ok(History { job, ended, rows: rows.into_iter().map(|row| (row.index, row)).collect() })
+}
+
+/// Waits until `done` says so of the job (`None` when there is no such job), the deadline is over or the head stops. Looks only
+/// when the job has changed.
+pub(crate) async fn until(head: &Head, id: JobId, deadline: Instant, done: impl Fn(Option<&Job>) -> bool) {
+    // Subscribed before the first look, so that nothing falls in between.
+    let mut notices = head.engine.notices();
+    loop {
+        if done(head.engine.state().job(id).map(Arc::as_ref)) {
+            return;
+        }
+        tokio::select! {
+            changed = timeout_at(deadline, next_change(&mut notices, id)) => if changed.is_err() { return },
+            () = head.stop.cancelled() => return,
+        }
+    }
+}
+
+/// Waits until the job has changed, or may have.
+pub(crate) async fn next_change(notices: &mut Receiver<Notice>, id: JobId) {
+    loop {
+        match notices.recv().await {
+            Ok(Notice::Job { id: changed, .. }) if changed != id => {}
+            Ok(Notice::Node { .. }) => {}
+            Ok(Notice::Job { .. } | Notice::Missed) | Err(RecvError::Lagged(_)) => return,
+            Err(RecvError::Closed) => std::future::pending().await,
+        }
+    }
+}
+
+/// `GET /jobs/{id}/why`.
+pub(crate) async fn why(_: User, State(head): State<Arc<Head>>, Path(id): Path<JobId>) -> Result<Json<Why>, ApiError> {
+    let now = head.engine.now();
+    let state = head.engine.state();
+    let job = state.job(id).ok_or(Refusal::NoSuchJob(id))?;
+    Ok(Json(views::why(&state, job, now)))
+}
+
+/// The query of an action.
+#[derive(Deserialize)]
+pub(crate) struct Which {
+    index: Option<u32>,
+}
+
+/// `POST /jobs/{id}/cancel`.
+pub(crate) async fn cancel(
+    user: User,
+    head: State<Arc<Head>>,
+    id: Path<JobId>,
+    which: Query<Which>,
+) -> Result<Json<JobSummary>, ApiError> {
+    act(user, head, id, which, JobAction::Cancel).await
+}
+
+/// `POST /jobs/{id}/hold`.
+pub(crate) async fn hold(
+    user: User,
+    head: State<Arc<Head>>,
+    id: Path<JobId>,
+    which: Query<Which>,
+) -> Result<Json<JobSummary>, ApiError> {
+    act(user, head, id, which, JobAction::Hold).await
+}
+
+/// `POST /jobs/{id}/release`.
+pub(crate) async fn release(
+    user: User,
+    head: State<Arc<Head>>,
+    id: Path<JobId>,
+    which: Query<Which>,
+) -> Result<Json<JobSummary>, ApiError> {
+    act(user, head, id, which, JobAction::Release).await
+}
+
+/// `POST /jobs/{id}/requeue`.
+pub(crate) async fn requeue(
+    user: User,
+    head: State<Arc<Head>>,
+    id: Path<JobId>,
+    which: Query<Which>,
+) -> Result<Json<JobSummary>, ApiError> {
+    act(user, head, id, which, JobAction::Requeue).await
+}
+
+async fn act(
+    user: User,
+    State(head): State<Arc<Head>>,
+    Path(job): Path<JobId>,
+    Query(Which { index }): Query<Which>,
+    action: JobAction,
+) -> Result<Json<JobSummary>, ApiError> {
+    tracing::info!(%job, ?index, action = action.as_str(), user = user.0.user, "job told to");
+    head.engine.command(Command::Act { caller: user.0, job, index, action }).await?;
+    let state = head.engine.state();
+    let job = state.job(job).ok_or(Refusal::NoSuchJob(job))?;
+    Ok(Json(views::summary(&state, job, None)))
+}

@@ -1,0 +1,85 @@
+//! REST and server-sent events under `/api/v1`: one file a noun.
+//!
+//! Handlers translate: they ask the loop or the state and put the answer into words. Who asks is settled by what a handler takes:
+//! [`who::User`], [`who::Agent`] or [`who::Anyone`].
+
+mod blobs;
+pub(crate) mod error;
+mod events;
+mod extract;
+mod info;
+mod jobs;
+mod nodes;
+mod output;
+mod results;
+mod shutdown;
+mod streams;
+mod version;
+mod who;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::http::StatusCode;
+use axum::middleware::from_fn;
+use axum::routing::{get, post, put};
+use hostler_proto::api::BASE;
+
+use self::error::ApiError;
+use crate::head::Head;
+
+/// The largest JSON body but for lists of hashes: a job must fit into one frame of the agent link.
+const MAX_BODY_BYTES: usize = 1 << 20;
+
+/// The largest list of hashes: two hundred thousand.
+const MAX_LIST_BYTES: usize = 16 << 20;
+
+/// Every route of the API. [`crate::openapi`] describes each of them, which a test checks.
+pub(crate) fn routes(head: &Arc<Head>) -> Router {
+    let lists = Router::new()
+        .route("/blobs/missing", post(blobs::missing))
+        .route("/blobs/fetch", post(blobs::fetch))
+        .layer(DefaultBodyLimit::max(MAX_LIST_BYTES));
+    let routes = Router::new()
+        .route("/info", get(info::info))
+        .route("/openapi.json", get(info::openapi))
+        .route("/shutdown", post(shutdown::shutdown))
+        .route("/nodes", get(nodes::list))
+        .route("/nodes/invite", post(nodes::invite))
+        .route("/jobs", post(jobs::submit).get(jobs::list))
+        .route("/jobs/{id}", get(jobs::show))
+        .route("/jobs/{id}/why", get(jobs::why))
+        .route("/jobs/{id}/cancel", post(jobs::cancel))
+        .route("/jobs/{id}/hold", post(jobs::hold))
+        .route("/jobs/{id}/release", post(jobs::release))
+        .route("/jobs/{id}/requeue", post(jobs::requeue))
+        .route("/jobs/{id}/fetched", post(results::fetched))
+        .route("/jobs/{id}/tasks/{index}/output/{output}", get(output::output))
+        .route("/jobs/{id}/tasks/{index}/attach", get(output::attach))
+        .route("/results", get(results::list))
+        .route("/events", get(events::events))
+        .route("/blobs", post(blobs::upload))
+        .route("/blobs/{digest}", get(blobs::show))
+        .route("/snapshots/{digest}/commit", post(blobs::commit))
+        .route("/agent/join", post(nodes::join))
+        .route("/agent/link", get(nodes::link))
+        .route("/agent/streams/{id}", put(streams::upload))
+        .route("/agent/streams/{id}/terminal", get(streams::terminal))
+        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
+        .merge(lists)
+        .method_not_allowed_fallback(wrong_method)
+        .fallback(no_such_route)
+        .layer(from_fn(version::check));
+    Router::new().nest(BASE, routes).fallback(no_such_route).with_state(Arc::clone(head))
+}
+
+async fn no_such_route() -> ApiError {
+    ApiError::new(StatusCode::NOT_FOUND, "no_such_route", "there is nothing at this path")
+        .hint(format!("GET {BASE}/openapi.json describes what there is"))
+}
+
+async fn wrong_method() -> ApiError {
+    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "wrong_method", "this path does not take that method")
+        .hint(format!("GET {BASE}/openapi.json describes what there is"))
+}

@@ -1,0 +1,293 @@
+//! A task's output and terminal: from its result when it has ended, from its node while it runs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderName, StatusCode};
+use axum::response::{IntoResponse, Response};
+use futures_util::{SinkExt, StreamExt};
+use hostler_core::head::{Job, Refusal};
+use hostler_model::{Attempt, JobId, JobState, NodeName, RunId, TaskId};
+use hostler_proto::link::{HeadMessage, Output, StreamKind, StreamRequest};
+use hostler_proto::manifest::Content;
+use hostler_proto::record::EndedTask;
+use serde::Deserialize;
+use tokio::time::{Instant, timeout};
+
+use super::error::ApiError;
+use super::extract::{Path, Query};
+use super::jobs::until;
+use super::results::readable;
+use super::who::User;
+use crate::blobs::read_content;
+use crate::head::Head;
+use crate::streams::{Place, Upload};
+
+/// Which attempt of the task wrote what follows.
+const ATTEMPT_HEADER: HeaderName = HeaderName::from_static("hostler-attempt");
+
+/// How long an agent may take to open the stream it was asked for.
+const AGENT_TIME: Duration = Duration::from_secs(10);
+
+/// The largest message of a terminal, either way: people do not type more, and programs write in pieces.
+pub(super) const TERMINAL_BYTES: usize = 1 << 20;
+
+/// A long time: whoever follows waits until the client leaves.
+const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// The query of an output.
+#[derive(Deserialize)]
+pub(crate) struct Part {
+    #[serde(default)]
+    from: u64,
+    #[serde(default)]
+    follow: bool,
+}
+
+/// `GET /jobs/{id}/tasks/{index}/output/{output}`: its bytes from `from` on. With `follow` until the run has ended, and a task that
+/// has not started is waited for.
+pub(crate) async fn output(
+    user: User,
+    State(head): State<Arc<Head>>,
+    Path((id, index, output)): Path<(JobId, u32, Output)>,
+    Query(Part { from, follow }): Query<Part>,
+) -> Result<Response, ApiError> {
+    let task = TaskId { job: id, index };
+    loop {
+        if head.stop.is_cancelled() {
+            return Err(ApiError::refusing("the head is stopping"));
+        }
+        match standing(&head, &user, task)? {
+            Standing::Waiting(_) if follow => {
+                until(&head, id, Instant::now() + FOREVER, |job| !job.is_some_and(|job| job.pending.contains(index))).await;
+            }
+            Standing::Waiting(attempt) => return Ok(answer(attempt, Body::empty())),
+            Standing::Ended => return from_result(&head, task, output, from).await,
+            Standing::Live(live) => match from_node(&head, &live, output, from, follow).await? {
+                Some(body) => return Ok(answer(live.run.attempt, body)),
+                // It has ended or moved while we asked.
+                None => {}
+            },
+        }
+    }
+}
+
+/// Where a task stands, as far as its output is concerned.
+enum Standing {
+    /// Not started; the last attempt before, or zero.
+    Waiting(Attempt),
+    Live(Live),
+    Ended,
+}
+
+/// A task that is on a node.
+struct Live {
+    run: RunId,
+    node: NodeName,
+    has_terminal: bool,
+    runs: bool,
+}
+
+fn standing(head: &Head, user: &User, task: TaskId) -> Result<Standing, ApiError> {
+    let state = head.engine.state();
+    let job: Arc<Job> = readable(&state, user, task.job)?;
+    if let Some(active) = job.active.get(&task.index) {
+        return Ok(Standing::Live(Live {
+            run: active.run,
+            node: active.node.clone(),
+            has_terminal: job.spec.pty.is_some(),
+            runs: active.started_at.is_some(),
+        }));
+    }
+    if job.pending.contains(task.index) {
+        return Ok(Standing::Waiting(Attempt(job.next_attempt(task.index).0 - 1)));
+    }
+    match job.ending_of(task.index) {
+        Some(_) => Ok(Standing::Ended),
+        None => Err(Refusal::NoSuchTask { job: task.job, index: task.index }.into()),
+    }
+}
+
+fn answer(attempt: Attempt, body: Body) -> Response {
+    let headers =
+        [(ATTEMPT_HEADER, attempt.to_string()), (CONTENT_TYPE, "application/octet-stream".to_owned())];
+    (headers, body).into_response()
+}
+
+/// The output of a task that has ended, from its result.
+async fn from_result(head: &Head, task: TaskId, output: Output, from: u64) -> Result<Response, ApiError> {
+    let mut row = row_of(head, task).await?;
+    if row.is_none() {
+        // The ending may be on its way to the disk.
+        head.engine.settled().await?;
+        row = row_of(head, task).await?;
+    }
+    let Some(EndedTask { attempt, result: Some(manifest), .. }) = row else {
+        // It ended without ever running, or its output is lost with its node.
+        return Ok(answer(row.map_or(Attempt(0), |row| row.attempt), Body::empty()));
+    };
+    let library = Arc::clone(&head.library);
+    let result = tokio::task::spawn_blocking(move || library.result(&manifest)).await.map_err(ApiError::internal)??;
+    let content: &Content = match output {
+        Output::Stdout => &result.stdout,
+        Output::Stderr => &result.stderr,
+        Output::Setup => &result.setup,
+    };
+    Ok(answer(attempt, Body::from_stream(read_content(Arc::clone(&head.library), content, from))))
+}
+
+async fn row_of(head: &Head, task: TaskId) -> Result<Option<EndedTask>, ApiError> {
+    let history = head.history.clone();
+    Ok(tokio::task::spawn_blocking(move || history.ended_one(task)).await.map_err(ApiError::internal)??)
+}
+
+/// The output of a live task, from its node; `None` when the task is not there any more and its standing must be looked at again.
+async fn from_node(
+    head: &Head,
+    live: &Live,
+    output: Output,
+    from: u64,
+    follow: bool,
+) -> Result<Option<Body>, ApiError> {
+    let mut place: Place<Upload> = head.streams.outputs.wait_for(&live.node);
+    let what = StreamKind::Output { output, from, follow };
+    if !ask(head, live, &place.name, what) {
+        return unreachable(head, live, follow).await;
+    }
+    tokio::select! {
+        upload = timeout(AGENT_TIME, place.arrival()) => match upload {
+            Ok(Some(upload)) => Ok(Some(Body::from_stream(upload))),
+            Ok(None) | Err(_) => unreachable(head, live, follow).await,
+        },
+        () = gone(head, live.run) => Ok(None),
+    }
+}
+
+/// Asks the node of a live task to open a stream; `false` when it is not connected.
+fn ask(head: &Head, live: &Live, stream: &str, what: StreamKind) -> bool {
+    let connection = {
+        let state = head.engine.state();
+        state.node(&live.node).and_then(|node| node.link.as_ref()).map(|link| link.connection)
+    };
+    let request = StreamRequest { stream: stream.to_owned(), run: live.run, what };
+    connection.is_some_and(|connection| head.engine.send(connection, HeadMessage::Stream(request)))
+}
+
+/// Ends when the run is not its task's current one any more.
+async fn gone(head: &Head, run: RunId) {
+    let is_gone = |job: Option<&Job>| {
+        let active = job.and_then(|job| job.active.get(&run.task.index));
+        active.is_none_or(|active| active.run != run)
+    };
+    until(head, run.task.job, Instant::now() + FOREVER, is_gone).await;
+}
+
+/// The node does not answer. Who follows waits a little and has it looked at again; who does not is told.
+async fn unreachable(head: &Head, live: &Live, follow: bool) -> Result<Option<Body>, ApiError> {
+    const PAUSE: Duration = Duration::from_millis(500);
+    if follow {
+        // A node that comes back is no change of the job, so this is a matter of time as well.
+        let _ = timeout(PAUSE, gone(head, live.run)).await;
+        return Ok(None);
+    }
+    Err(silent(&live.node))
+}
+
+fn silent(node: &NodeName) -> ApiError {
+    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "node_unreachable", format!("node {node} does not answer at the moment"))
+        .hint("the job is not affected; its output is there when the node is back, or with its result")
+}
+
+/// The query of a terminal.
+#[derive(Deserialize)]
+pub(crate) struct Size {
+    #[serde(default = "default_rows")]
+    rows: u16,
+    #[serde(default = "default_columns")]
+    columns: u16,
+}
+
+const fn default_rows() -> u16 {
+    24
+}
+
+const fn default_columns() -> u16 {
+    80
+}
+
+/// `GET /jobs/{id}/tasks/{index}/attach`, a WebSocket: its terminal, both ways.
+pub(crate) async fn attach(
+    user: User,
+    State(head): State<Arc<Head>>,
+    Path((id, index)): Path<(JobId, u32)>,
+    Query(Size { rows, columns }): Query<Size>,
+    upgrade: WebSocketUpgrade,
+) -> Result<Response, ApiError> {
+    let live = match standing(&head, &user, TaskId { job: id, index })? {
+        Standing::Live(live) if !live.has_terminal => return Err(no_terminal(id)),
+        Standing::Live(live) if live.runs => live,
+        Standing::Live(_) => return Err(not_running(id, JobState::Starting.as_str())),
+        Standing::Waiting(_) => return Err(not_running(id, "waiting")),
+        Standing::Ended => return Err(not_running(id, "over")),
+    };
+    let mut place = head.streams.terminals.wait_for(&live.node);
+    let agent = if ask(&head, &live, &place.name, StreamKind::Terminal { rows, columns }) {
+        tokio::select! {
+            agent = timeout(AGENT_TIME, place.arrival()) => agent.ok().flatten(),
+            () = gone(&head, live.run) => return Err(not_running(id, "over")),
+        }
+    } else {
+        None
+    };
+    let agent = agent.ok_or_else(|| silent(&live.node))?;
+    Ok(upgrade.max_message_size(TERMINAL_BYTES).on_upgrade(async move |client| {
+        tokio::select! {
+            () = join(client, agent) => {}
+            () = head.stop.cancelled() => {}
+        }
+    }))
+}
+
+fn no_terminal(id: JobId) -> ApiError {
+    ApiError::new(StatusCode::CONFLICT, "no_terminal", format!("job {id} was submitted without a terminal"))
+        .hint(format!("`hostler logs -f {id}` shows what it writes"))
+}
+
+fn not_running(id: JobId, standing: &str) -> ApiError {
+    ApiError::new(StatusCode::CONFLICT, "not_running", format!("there is no terminal to attach to: the task is {standing}"))
+        .hint(format!("`hostler job {id}` shows where it stands"))
+}
+
+/// Passes messages on, both ways, until either side has enough.
+async fn join(client: WebSocket, agent: WebSocket) {
+    let (to_client, from_client) = client.split();
+    let (to_agent, from_agent) = agent.split();
+    tokio::select! {
+        () = pass(from_client, to_agent) => {}
+        () = pass(from_agent, to_client) => {}
+    }
+}
+
+type Source = futures_util::stream::SplitStream<WebSocket>;
+type Sink = futures_util::stream::SplitSink<WebSocket, Message>;
+
+async fn pass(mut from: Source, mut to: Sink) {
+    while let Some(Ok(message)) = from.next().await {
+        match message {
+            Message::Binary(_) | Message::Text(_) => {
+                if to.send(message).await.is_err() {
+                    return;
+                }
+            }
+            Message::Close(_) => break,
+            // Each connection answers its own.
+            Message::Ping(_) | Message::Pong(_) => {}
+        }
+    }
+    // Whoever is gone need not be told.
+    let _ = to.close().await;
+}

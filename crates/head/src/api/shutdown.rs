@@ -1,0 +1,110 @@
+//! Shutting down, with regard for what is still alive.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use hostler_core::head::{Caller, Command, Job, State as Cluster};
+use hostler_model::JobId;
+use hostler_proto::api::JobAction;
+use hostler_proto::link::HeadMessage;
+use serde::Deserialize;
+use tokio::time::{Instant, timeout_at};
+
+use super::error::ApiError;
+use super::extract::Json as Body;
+use super::who::User;
+use crate::head::Head;
+
+/// How long cancelled jobs may take to end before the head stops all the same: their shepherds go on to end them.
+const ENDING_TIME: Duration = Duration::from_secs(60);
+
+/// `POST /shutdown`.
+#[derive(Deserialize)]
+pub(crate) struct Shutdown {
+    #[serde(default)]
+    jobs: LiveJobs,
+}
+
+/// What becomes of jobs that have not ended.
+#[derive(Deserialize, Default, Clone, Copy, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+enum LiveJobs {
+    /// Nothing stops while there are any.
+    #[default]
+    Refuse,
+    /// Waiting jobs wait on, running ones run on.
+    Keep,
+    /// They are cancelled first.
+    Cancel,
+}
+
+/// `POST /shutdown`: answers when the head is about to stop.
+pub(crate) async fn shutdown(
+    user: User,
+    State(head): State<Arc<Head>>,
+    Body(Shutdown { jobs }): Body<Shutdown>,
+) -> Result<StatusCode, ApiError> {
+    user.must_operate("stop the head")?;
+    // From here on nothing new is accepted, so that what is counted stays counted.
+    head.closing.store(true, Ordering::Release);
+    match jobs {
+        LiveJobs::Refuse => {
+            let live = head.engine.state().live_jobs().count();
+            if live > 0 {
+                head.closing.store(false, Ordering::Release);
+                return Err(jobs_live(live));
+            }
+        }
+        LiveJobs::Keep => {}
+        LiveJobs::Cancel => cancel_all(&head, &user.0).await,
+    }
+    tracing::info!(user = user.0.user, "shutdown asked for");
+    if head.config.embedded {
+        // The nodes of an embedded cluster are part of it; those of a real one wait for their head to come back.
+        let state = head.engine.state();
+        for link in state.nodes().filter_map(|node| node.link.as_ref()) {
+            head.engine.send(link.connection, HeadMessage::Shutdown);
+        }
+    }
+    head.stop.cancel();
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn jobs_live(live: usize) -> ApiError {
+    let (jobs, have) = if live == 1 { ("job", "has") } else { ("jobs", "have") };
+    ApiError::new(StatusCode::CONFLICT, "jobs_live", format!("{live} {jobs} {have} not ended"))
+        .hint("wait for them, or say whether to keep them for the next start or to cancel them")
+}
+
+/// Cancels everything and waits, within limits, until it has ended.
+async fn cancel_all(head: &Head, caller: &Caller) {
+    let deadline = Instant::now() + ENDING_TIME;
+    let mut notices = head.engine.notices();
+    let live: Vec<JobId> = head.engine.state().live_jobs().map(|job| job.id).collect();
+    for job in live {
+        let command =
+            Command::Act { caller: caller.clone(), job, index: None, action: JobAction::Cancel };
+        head.engine.post(command, Vec::new()).await;
+    }
+    // The cancellations are in the queue before this.
+    let _ = head.engine.settled().await;
+    while is_anything_ending(&head.engine.state()) {
+        // Whatever the notice is about, it is a reason to look again.
+        if timeout_at(deadline, notices.recv()).await.is_err() {
+            let left = head.engine.state().live_jobs().count();
+            tracing::warn!(left, "jobs have not ended in time; stopping all the same");
+            return;
+        }
+    }
+}
+
+/// Whether a live task is on a node that can still say that it has ended.
+fn is_anything_ending(state: &Cluster) -> bool {
+    let on_connected_node = |job: &Arc<Job>| {
+        job.active.values().any(|active| state.node(&active.node).is_some_and(|node| node.link.is_some()))
+    };
+    state.live_jobs().any(on_connected_node)
+}

@@ -1,0 +1,50 @@
+//! What agents open in answer to a request for output: the other half of [`super::output`].
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::extract::ws::WebSocketUpgrade;
+use axum::http::StatusCode;
+use axum::response::Response;
+
+use super::error::ApiError;
+use super::extract::Path;
+use super::output::TERMINAL_BYTES;
+use super::who::Agent;
+use crate::head::Head;
+use crate::streams::Upload;
+
+/// `PUT /agent/streams/{id}`: answered when the reader has all of it, or has gone away.
+pub(crate) async fn upload(
+    Agent(node): Agent,
+    State(head): State<Arc<Head>>,
+    Path(id): Path<String>,
+    body: Body,
+) -> Result<StatusCode, ApiError> {
+    let (upload, complete) = Upload::new(body);
+    head.streams.outputs.deliver(&id, &node, upload).map_err(|_| nobody_waits())?;
+    tokio::select! {
+        outcome = complete => outcome.map(|()| StatusCode::NO_CONTENT).map_err(|_| nobody_waits()),
+        () = head.stop.cancelled() => Err(ApiError::refusing("the head is stopping")),
+    }
+}
+
+/// `GET /agent/streams/{id}/terminal`, a WebSocket.
+pub(crate) async fn terminal(
+    Agent(node): Agent,
+    State(head): State<Arc<Head>>,
+    Path(id): Path<String>,
+    upgrade: WebSocketUpgrade,
+) -> Response {
+    upgrade.max_message_size(TERMINAL_BYTES).on_upgrade(async move |socket| {
+        if let Err(socket) = head.streams.terminals.deliver(&id, &node, socket) {
+            // Closes it: whoever wanted to look has left.
+            drop(socket);
+        }
+    })
+}
+
+fn nobody_waits() -> ApiError {
+    ApiError::new(StatusCode::GONE, "nobody_waits", "nobody waits for this stream any more")
+}

@@ -1,0 +1,592 @@
+//! The library: captured folders and results, as chunks named by their content.
+//!
+//! Two shelves behind one interface. Large and uploaded chunks are files in a [`ChunkStore`]; small results come inside a report and
+//! go into the store's own table, in the same transaction as the event they belong to, which saves them a file and an fsync each.
+//!
+//! Nothing is reference-counted. A collection marks what the jobs and results that are known refer to and removes the rest, except
+//! what was asked for or brought within the last hour: somebody may be about to refer to it. Everything here blocks on the disk.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::{Stream, stream};
+use hostler_model::{Digest, JobId, Work, format_bytes};
+use hostler_proto::manifest::{Chunk, Content, EntryKind, Manifest, ResultManifest};
+use hostler_snapshot::check::{self, ManifestError};
+use hostler_snapshot::pack::Frame;
+use hostler_snapshot::{ChunkStore, chunk, wire};
+use hostler_store::{Batch, Change, Reader, StoreError, Writer};
+use nix::sys::statvfs::statvfs;
+
+use crate::engine::Engine;
+
+/// What nobody has asked for within this time may be collected.
+const YOUNG: Duration = Duration::from_secs(3600);
+
+/// How long a completeness that was seen is believed without looking: far below [`YOUNG`], so that looking keeps chunks young.
+const BELIEVED: Duration = Duration::from_secs(600);
+
+/// How long blobs that are on their way into the table are left alone at least.
+const GENERATION: Duration = Duration::from_secs(15);
+
+/// What must stay free beside one part in a hundred of the disk: room to bring what runs to its end.
+const RESERVE_BYTES: u64 = 64 << 20;
+
+/// Blobs of the table looked at in one go by a collection.
+const PAGE_LEN: usize = 1_000;
+
+/// Everything the head keeps of folders and results.
+pub(crate) struct Library {
+    directory: PathBuf,
+    chunks: ChunkStore,
+    table: Reader,
+    writer: Writer,
+    /// Manifests that were found complete, and when.
+    complete: Mutex<HashMap<Digest, Instant>>,
+    pins: Mutex<Pins>,
+    /// Something has come since the last collection, or was let go.
+    changed: AtomicBool,
+}
+
+/// What a manifest turned out to be.
+pub(crate) enum Anything {
+    /// A captured folder.
+    Folder(Manifest),
+    /// A result.
+    Result(ResultManifest),
+}
+
+/// Why a manifest cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LibraryError {
+    /// Nobody has brought this blob, or it was collected.
+    #[error("blob {0} is not on the head")]
+    Missing(Digest),
+    /// Chunks that it names are not here.
+    #[error("{missing} of the {total} chunks of {manifest} are not on the head")]
+    Incomplete {
+        /// The manifest.
+        manifest: Digest,
+        /// How many are missing.
+        missing: usize,
+        /// How many it names.
+        total: usize,
+    },
+    /// The bytes of that name are no manifest.
+    #[error("{0} is not a manifest")]
+    NotAManifest(Digest),
+    /// It is one, but not an acceptable one.
+    #[error(transparent)]
+    BadManifest(#[from] ManifestError),
+    /// The chunk files fail.
+    #[error(transparent)]
+    Chunks(#[from] hostler_snapshot::StoreError),
+    /// The table fails.
+    #[error(transparent)]
+    Table(#[from] StoreError),
+}
+
+impl Library {
+    /// Opens the chunk files in `directory` beside the store's table.
+    ///
+    /// # Errors
+    /// When the directory cannot be made.
+    pub(crate) fn open(directory: &Path, table: Reader, writer: Writer) -> Result<Self, hostler_snapshot::StoreError> {
+        Ok(Self {
+            directory: directory.to_owned(),
+            chunks: ChunkStore::open(directory)?,
+            table,
+            writer,
+            complete: Mutex::default(),
+            pins: Mutex::default(),
+            // What the last process left may have lost its purpose.
+            changed: AtomicBool::new(true),
+        })
+    }
+
+    /// The bytes of a blob, checked.
+    ///
+    /// # Errors
+    /// [`LibraryError::Missing`], or a failure of the disk.
+    pub(crate) fn get(&self, digest: &Digest) -> Result<Bytes, LibraryError> {
+        if let Some(bytes) = self.table.blob(digest)? {
+            return Ok(bytes);
+        }
+        match self.chunks.get(digest) {
+            Ok(bytes) => Ok(bytes.into()),
+            Err(hostler_snapshot::StoreError::Missing(_)) => Err(LibraryError::Missing(*digest)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// A blob in the form in which it travels.
+    ///
+    /// # Errors
+    /// As [`Library::get`].
+    pub(crate) fn get_wire(&self, digest: &Digest) -> Result<Vec<u8>, LibraryError> {
+        if let Some(bytes) = self.table.blob(digest)? {
+            return Ok(wire::encode(&bytes));
+        }
+        match self.chunks.get_wire(digest) {
+            Ok(wire) => Ok(wire),
+            Err(hostler_snapshot::StoreError::Missing(_)) => Err(LibraryError::Missing(*digest)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Those of `digests` that are not here, in their order. The others stay for at least an hour.
+    ///
+    /// # Errors
+    /// When the table cannot be read.
+    pub(crate) fn missing(&self, digests: &[Digest]) -> Result<Vec<Digest>, LibraryError> {
+        let not_files = self.chunks.missing(digests);
+        if not_files.is_empty() {
+            return Ok(not_files);
+        }
+        // Pinned before the table is asked: a collection in between then leaves them alone.
+        self.pins().ask(&not_files);
+        let missing = self.table.missing_blobs(&not_files)?;
+        self.pins().forget(&missing);
+        Ok(missing)
+    }
+
+    /// Keeps blobs that are about to be stored with an event from being collected before they are.
+    pub(crate) fn expect(&self, blobs: &[(Digest, Vec<u8>)]) {
+        self.pins().bring(blobs.iter().map(|(digest, _)| *digest));
+        self.note_change();
+    }
+
+    /// Adds chunks as they came in a pack, after checking each. Not durable before [`Library::commit`].
+    ///
+    /// # Errors
+    /// Those of the chunk store; chunks before the failure were kept.
+    pub(crate) fn insert(&self, frames: &[Frame]) -> Result<(), LibraryError> {
+        self.changed.store(true, Ordering::Release);
+        for frame in frames {
+            self.chunks.insert_wire(&frame.digest, &frame.wire)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a manifest and its chunks durable after checking that all of them are here and that it is a proper one.
+    ///
+    /// # Errors
+    /// When it is not complete, not proper, or the disk fails.
+    pub(crate) fn commit(&self, manifest: &Digest) -> Result<(), LibraryError> {
+        let anything = self.anything(manifest)?;
+        check::check(anything.tree())?;
+        self.check_complete(manifest, &anything)?;
+        self.chunks.sync()?;
+        self.complete().insert(*manifest, Instant::now());
+        Ok(())
+    }
+
+    /// Whether a manifest and all its chunks are here and durable.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub(crate) fn is_complete(&self, manifest: &Digest) -> Result<bool, LibraryError> {
+        if self.complete().get(manifest).is_some_and(|seen| seen.elapsed() < BELIEVED) {
+            return Ok(true);
+        }
+        let seen = self.anything(manifest).and_then(|anything| self.check_complete(manifest, &anything));
+        match seen {
+            Ok(()) => {
+                self.chunks.sync()?;
+                self.complete().insert(*manifest, Instant::now());
+                Ok(true)
+            }
+            Err(LibraryError::Missing(_) | LibraryError::Incomplete { .. } | LibraryError::NotAManifest(_)) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether a result is complete with the blobs that came along with it.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub(crate) fn is_complete_with(
+        &self,
+        manifest: &Digest,
+        inline: &[(Digest, Vec<u8>)],
+    ) -> Result<bool, LibraryError> {
+        let Some(result) = result_among(manifest, inline) else { return self.is_complete(manifest) };
+        let others = not_among(result, inline);
+        if !self.missing(&others)?.is_empty() {
+            return Ok(false);
+        }
+        self.chunks.sync()?;
+        Ok(true)
+    }
+
+    /// The result that a manifest describes.
+    ///
+    /// # Errors
+    /// When it is not here, or is no result.
+    pub(crate) fn result(&self, manifest: &Digest) -> Result<ResultManifest, LibraryError> {
+        match self.anything(manifest)? {
+            Anything::Result(result) => Ok(result),
+            Anything::Folder(_) => Err(LibraryError::NotAManifest(*manifest)),
+        }
+    }
+
+    fn anything(&self, manifest: &Digest) -> Result<Anything, LibraryError> {
+        let bytes = self.get(manifest)?;
+        if let Ok(result) = hostler_proto::decode(&bytes) {
+            return Ok(Anything::Result(result));
+        }
+        match hostler_proto::decode(&bytes) {
+            Ok(folder) => Ok(Anything::Folder(folder)),
+            Err(_) => Err(LibraryError::NotAManifest(*manifest)),
+        }
+    }
+
+    fn check_complete(&self, manifest: &Digest, anything: &Anything) -> Result<(), LibraryError> {
+        let mut digests: Vec<Digest> = anything.digests().into_iter().collect();
+        // The manifest was just read; it is renewed with its chunks.
+        digests.push(*manifest);
+        let missing = self.missing(&digests)?.len();
+        if missing == 0 {
+            Ok(())
+        } else {
+            Err(LibraryError::Incomplete { manifest: *manifest, missing, total: digests.len() - 1 })
+        }
+    }
+
+    /// Why uploads and submissions are refused at the moment, if the disk is too full: words for users.
+    pub(crate) fn too_full(&self) -> Option<String> {
+        // A disk that does not say how full it is will say so when it is written to.
+        let stat = statvfs(&self.directory).ok()?;
+        let free = stat.blocks_available() * stat.fragment_size();
+        let reserve = RESERVE_BYTES + stat.blocks() * stat.fragment_size() / 100;
+        (free < reserve).then(|| {
+            format!(
+                "the head's disk is nearly full: {} is free in {}, and {} is kept free for what runs",
+                format_bytes(free),
+                self.directory.display(),
+                format_bytes(reserve)
+            )
+        })
+    }
+
+    /// Removes what no job and no result refers to, unless nothing has changed since the last time. `settled` waits until everything
+    /// that was handed to the engine before is stored.
+    ///
+    /// # Errors
+    /// When the disk fails; what was removed by then was not needed.
+    pub(crate) fn collect(&self, engine: &Engine, settled: impl FnOnce() -> bool) -> Result<(), LibraryError> {
+        if !self.changed.swap(false, Ordering::AcqRel) {
+            return Ok(());
+        }
+        // Listed first: every blob in the list was stored together with the event that refers to it, which the marking then sees.
+        let listed = self.list_table()?;
+        if !settled() {
+            self.changed.store(true, Ordering::Release);
+            return Ok(());
+        }
+        let live = self.mark(engine)?;
+        let freed = self.chunks.sweep(&live, YOUNG)?;
+        let dropped = self.drop_from_table(listed, &live);
+        self.complete().retain(|_, seen| seen.elapsed() < BELIEVED);
+        if freed.chunks > 0 || dropped > 0 {
+            tracing::info!(chunks = freed.chunks, bytes = freed.bytes, blobs = dropped, "removed what no job refers to");
+        }
+        Ok(())
+    }
+
+    /// Says that a collection is worth while.
+    pub(crate) fn note_change(&self) {
+        self.changed.store(true, Ordering::Release);
+    }
+
+    fn list_table(&self) -> Result<Vec<Digest>, LibraryError> {
+        let mut all: Vec<Digest> = Vec::new();
+        loop {
+            let page = self.table.blobs_after(all.last().copied(), PAGE_LEN)?;
+            if page.is_empty() {
+                return Ok(all);
+            }
+            all.extend(page);
+        }
+    }
+
+    /// Everything that a job or a result refers to.
+    fn mark(&self, engine: &Engine) -> Result<HashSet<Digest>, LibraryError> {
+        let (mut manifests, jobs): (HashSet<Digest>, Vec<JobId>) = {
+            let state = engine.state();
+            let snapshots = state.jobs().filter_map(|job| match &job.spec.work {
+                Work::Project { snapshot, .. } => Some(*snapshot),
+                Work::Command { .. } => None,
+            });
+            let with_results = state.jobs().filter(|job| !job.results.is_empty()).map(|job| job.id);
+            (snapshots.collect(), with_results.collect())
+        };
+        for some in jobs.chunks(PAGE_LEN) {
+            manifests.extend(self.table.results_of(some)?.into_iter().map(|(_, manifest)| manifest));
+        }
+        manifests.extend(self.complete().keys());
+        let mut live = HashSet::new();
+        for manifest in manifests {
+            match self.anything(&manifest) {
+                Ok(anything) => live.extend(anything.digests()),
+                // Damaged or long lost: it has nothing left to protect, and collecting must go on.
+                Err(LibraryError::Missing(_) | LibraryError::NotAManifest(_)) => {}
+                Err(LibraryError::Chunks(hostler_snapshot::StoreError::Corrupt { digest, source })) => {
+                    tracing::error!(%digest, "a manifest was damaged on disk: {source}");
+                }
+                Err(error) => return Err(error),
+            }
+            live.insert(manifest);
+        }
+        Ok(live)
+    }
+
+    /// Lets the writer drop those of `listed` that are neither live nor wanted; says how many.
+    fn drop_from_table(&self, listed: Vec<Digest>, live: &HashSet<Digest>) -> usize {
+        let mut pins = self.pins();
+        pins.asked.retain(|_, since| since.elapsed() < YOUNG);
+        let unneeded: Vec<Change> = listed
+            .into_iter()
+            .filter(|digest| !live.contains(digest) && !pins.contains(digest))
+            .map(Change::DropBlob)
+            .collect();
+        let count = unneeded.len();
+        if count > 0 {
+            // Handed over under the lock: whoever brings one of them from now on stores it behind this.
+            self.writer.commit(Batch::of_changes(unneeded), |outcome| {
+                if let Err(error) = outcome {
+                    tracing::warn!(%error, "cannot drop blobs that nothing refers to");
+                }
+            });
+        }
+        count
+    }
+
+    fn complete(&self) -> MutexGuard<'_, HashMap<Digest, Instant>> {
+        self.complete.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn pins(&self) -> MutexGuard<'_, Pins> {
+        self.pins.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Blobs of the table that a collection leaves alone though nothing refers to them: the table knows no times.
+#[derive(Default)]
+struct Pins {
+    /// Somebody was told that they are here, and when.
+    asked: HashMap<Digest, Instant>,
+    /// They are on their way into the table. Two generations, since a busy head sees thousands a second: each lasts
+    /// [`GENERATION`], many times what a commit takes.
+    arriving: [HashSet<Digest>; 2],
+    /// When the younger generation began.
+    began: Option<Instant>,
+}
+
+impl Pins {
+    fn ask(&mut self, digests: &[Digest]) {
+        let now = Instant::now();
+        self.asked.extend(digests.iter().map(|digest| (*digest, now)));
+    }
+
+    fn forget(&mut self, digests: &[Digest]) {
+        digests.iter().for_each(|digest| {
+            self.asked.remove(digest);
+        });
+    }
+
+    fn bring(&mut self, digests: impl Iterator<Item = Digest>) {
+        if self.began.is_none_or(|began| began.elapsed() > GENERATION) {
+            let [younger, older] = &mut self.arriving;
+            *older = std::mem::take(younger);
+            self.began = Some(Instant::now());
+        }
+        self.arriving[0].extend(digests);
+    }
+
+    fn contains(&self, digest: &Digest) -> bool {
+        self.asked.contains_key(digest) || self.arriving.iter().any(|generation| generation.contains(digest))
+    }
+}
+
+impl Anything {
+    /// Every chunk that it names.
+    fn digests(&self) -> HashSet<Digest> {
+        let files = self.tree().entries.iter().filter_map(|entry| match &entry.kind {
+            EntryKind::File(content) => Some(content),
+            EntryKind::Directory | EntryKind::Symlink { .. } => None,
+        });
+        let outputs = match self {
+            Self::Folder(_) => [None, None, None],
+            Self::Result(result) => [&result.stdout, &result.stderr, &result.setup].map(Some),
+        };
+        let contents = files.chain(outputs.into_iter().flatten());
+        contents.flat_map(|content| &content.chunks).map(|chunk| chunk.digest).collect()
+    }
+
+    fn tree(&self) -> &Manifest {
+        match self {
+            Self::Folder(folder) => folder,
+            Self::Result(result) => &result.tree,
+        }
+    }
+}
+
+/// The name that bytes go by here.
+pub(crate) fn name_of(bytes: &[u8]) -> Digest {
+    chunk::digest_of(bytes)
+}
+
+/// Whether a result is complete by what came along with it alone; `None` when the disk must be asked.
+pub(crate) fn is_complete_inline(manifest: &Digest, inline: &[(Digest, Vec<u8>)]) -> Option<bool> {
+    let result = result_among(manifest, inline)?;
+    not_among(result, inline).is_empty().then_some(true)
+}
+
+fn result_among(manifest: &Digest, inline: &[(Digest, Vec<u8>)]) -> Option<Anything> {
+    let (_, bytes) = inline.iter().find(|(digest, _)| digest == manifest)?;
+    hostler_proto::decode(bytes).ok().map(Anything::Result)
+}
+
+/// What a result names that did not come along.
+fn not_among(result: Anything, inline: &[(Digest, Vec<u8>)]) -> Vec<Digest> {
+    let mut digests = result.digests();
+    inline.iter().for_each(|(digest, _)| {
+        digests.remove(digest);
+    });
+    digests.into_iter().collect()
+}
+
+/// The bytes of `content` from offset `from` on, a chunk at a time.
+pub(crate) fn read_content(
+    library: Arc<Library>,
+    content: &Content,
+    from: u64,
+) -> impl Stream<Item = io::Result<Bytes>> + use<> {
+    let (chunks, skip) = chunks_from(content, from);
+    stream::try_unfold((library, chunks.into_iter(), skip), |(library, mut chunks, skip)| async move {
+        let Some(chunk) = chunks.next() else { return Ok(None) };
+        let (library, bytes) = tokio::task::spawn_blocking(move || {
+            let bytes = library.get(&chunk.digest);
+            (library, bytes)
+        })
+        .await
+        .map_err(io::Error::other)?;
+        let bytes = bytes.map_err(io::Error::other)?;
+        let rest = bytes.slice(skip.min(bytes.len())..);
+        Ok(Some((rest, (library, chunks, 0))))
+    })
+}
+
+/// The chunks of `content` that hold anything at or behind `from`, and how much of the first of them lies before it.
+fn chunks_from(content: &Content, from: u64) -> (Vec<Chunk>, usize) {
+    let mut skip = from;
+    let chunks = content.chunks.iter().copied().skip_while(|chunk| {
+        let is_before = skip >= u64::from(chunk.len);
+        if is_before {
+            skip -= u64::from(chunk.len);
+        }
+        is_before
+    });
+    let chunks: Vec<Chunk> = chunks.collect();
+    (chunks, usize::try_from(skip).unwrap_or(usize::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use hostler_proto::manifest::{Entry, VERSION};
+    use hostler_snapshot::pack;
+    use hostler_store::{MemoryStore, Store};
+
+    use super::*;
+
+    fn library(directory: &Path) -> Library {
+        let store = MemoryStore::new();
+        let reader = store.reader();
+        Library::open(directory, reader, Writer::start(store).expect("a thread")).expect("a directory of chunks")
+    }
+
+    fn frame(raw: &[u8]) -> Frame {
+        Frame { digest: name_of(raw), wire: wire::encode(raw) }
+    }
+
+    fn content(parts: &[&[u8]]) -> Content {
+        let chunks: Vec<Chunk> =
+            parts.iter().map(|part| Chunk { digest: name_of(part), len: part.len() as u32 }).collect();
+        Content { size: chunks.iter().map(|chunk| u64::from(chunk.len)).sum(), chunks }
+    }
+
+    fn folder(parts: &[&[u8]]) -> Vec<u8> {
+        let kind = EntryKind::File(content(parts));
+        let entry = Entry { path: b"data".to_vec(), mode: 0o644, modified_ns: 0, kind };
+        hostler_proto::encode(&Manifest { version: VERSION, entries: vec![entry] })
+    }
+
+    #[test]
+    fn a_folder_is_complete_when_its_last_chunk_is_here() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let library = library(directory.path());
+        let manifest = folder(&[b"one", b"two"]);
+        let name = name_of(&manifest);
+        assert!(matches!(library.commit(&name), Err(LibraryError::Missing(_))));
+        library.insert(&[frame(&manifest), frame(b"one")]).expect("inserted");
+        let error = library.commit(&name).expect_err("a chunk is missing");
+        assert_eq!(error.to_string(), format!("1 of the 2 chunks of {name} are not on the head"));
+        assert!(!library.is_complete(&name).expect("the disk works"));
+        library.insert(&[frame(b"two")]).expect("inserted");
+        library.commit(&name).expect("complete");
+        assert!(library.is_complete(&name).expect("the disk works"));
+    }
+
+    #[test]
+    fn content_under_a_wrong_name_is_refused() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let library = library(directory.path());
+        let forged = Frame { digest: name_of(b"good"), wire: wire::encode(b"evil") };
+        assert!(matches!(library.insert(&[forged]), Err(LibraryError::Chunks(_))));
+        assert_eq!(library.missing(&[name_of(b"good")]).expect("the disk works"), [name_of(b"good")]);
+    }
+
+    #[test]
+    fn a_manifest_that_escapes_is_refused() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let library = library(directory.path());
+        let entry = Entry { path: b"../evil".to_vec(), mode: 0o644, modified_ns: 0, kind: EntryKind::Directory };
+        let manifest = hostler_proto::encode(&Manifest { version: VERSION, entries: vec![entry] });
+        library.insert(&[frame(&manifest)]).expect("inserted");
+        assert!(matches!(library.commit(&name_of(&manifest)), Err(LibraryError::BadManifest(_))));
+    }
+
+    #[test]
+    fn small_blobs_of_the_table_are_found_and_travel() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let library = library(directory.path());
+        let name = name_of(b"small");
+        let change = Change::PutBlob(name, Bytes::from_static(b"small"));
+        library.writer.commit_and_wait(Batch::of_changes(vec![change])).expect("memory has room");
+        assert_eq!(library.missing(&[name]).expect("the disk works"), []);
+        assert_eq!(library.get(&name).expect("it is there"), "small");
+        let wire = library.get_wire(&name).expect("it is there");
+        assert_eq!(wire::decode(&name, &wire).expect("its own form"), b"small");
+        assert!(!pack::frame(&name, &wire).is_empty());
+    }
+
+    #[tokio::test]
+    async fn content_is_read_from_any_offset() {
+        use futures_util::TryStreamExt;
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let library = Arc::new(library(directory.path()));
+        let parts: [&[u8]; 3] = [b"abc", b"defg", b"h"];
+        library.insert(&parts.map(frame)).expect("inserted");
+        for from in 0..12 {
+            let pieces: Vec<Bytes> =
+                read_content(Arc::clone(&library), &content(&parts), from).try_collect().await.expect("all is there");
+            assert_eq!(pieces.concat(), &b"abcdefgh"[usize::try_from(from).expect("small").min(8)..], "from {from}");
+        }
+    }
+}

@@ -1,0 +1,478 @@
+//! The loop: commands in, events made durable, effects out.
+//!
+//! One thread owns all changes. It takes what has queued up, decides and applies it, runs a scheduling pass when something could
+//! start, and hands the events of the whole round to the store's writer as one batch. Replies and effects wait for that batch to be
+//! on disk, so nobody ever hears of something that a crash could undo; the loop itself does not wait and goes on with the next round.
+//!
+//! When a batch cannot be stored, the state in memory is ahead of the disk and therefore wrong: it is thrown away and loaded
+//! again, exactly as after a restart, and agents reconnect to say what has become of their runs.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::time::{Duration, Instant, SystemTime};
+
+use hostler_core::head::{
+    Changes, Command, ConnectionId, Effect, Event, Now, Record, Refusal, Stamped, State, decide, schedule, update,
+};
+use hostler_model::{Digest, JobId, Timestamp, WallTime};
+use hostler_proto::api::Notice;
+use hostler_proto::link::HeadMessage;
+use hostler_store::{Batch, Change, Writer};
+use tokio::sync::{broadcast, mpsc, oneshot};
+
+use crate::restore::restore;
+
+/// Commands waiting for the loop. A full queue slows callers down instead of growing without bound; at the measured thousands of
+/// commands a second this is under a second of work.
+const QUEUE_LEN: usize = 4096;
+
+/// Commands taken in one round: enough to share an fsync among many, few enough to keep the round short.
+const ROUND_LEN: usize = 1024;
+
+/// Notices kept for slow watchers before they are told that they missed some.
+const NOTICES_LEN: usize = 4096;
+
+/// A snapshot is written when the log has this many events more than the state has jobs.
+const EVENTS_BETWEEN_SNAPSHOTS: u64 = 50_000;
+
+/// How often a store that failed is tried again.
+const RECOVERY_PAUSE: Duration = Duration::from_secs(1);
+
+/// How often silence and retention are looked at.
+const TICK: Duration = Duration::from_millis(500);
+
+/// A handle on the loop; cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Engine {
+    inputs: mpsc::Sender<Input>,
+    shared: Arc<Shared>,
+}
+
+/// What the loop and its readers share.
+struct Shared {
+    state: RwLock<State>,
+    agents: Mutex<HashMap<ConnectionId, mpsc::UnboundedSender<HeadMessage>>>,
+    notices: broadcast::Sender<Notice>,
+    /// Why nothing can be stored at the moment.
+    trouble: Mutex<Option<String>>,
+    /// A batch could not be stored, and the state has not been loaded again yet.
+    failed: AtomicBool,
+    clock: Clock,
+}
+
+/// Something for the loop.
+enum Input {
+    Command { command: Command, blobs: Vec<(Digest, Vec<u8>)>, reply: Option<oneshot::Sender<Reply>> },
+    Stop(oneshot::Sender<()>),
+}
+
+/// What became of a command, once it is durable.
+pub(crate) type Reply = Result<Done, EngineError>;
+
+/// A command that was carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Done {
+    /// The job of a submission, and whether its key was known before.
+    pub(crate) submitted: Option<(JobId, bool)>,
+}
+
+/// Why a command was not carried out.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum EngineError {
+    /// It makes no sense, or is not allowed.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// It could not be made durable, so it has not happened.
+    #[error("the head cannot store anything at the moment: {0}")]
+    NotStored(String),
+    /// The head is stopping.
+    #[error("the head is stopping")]
+    Stopping,
+}
+
+/// The cluster's clock: goes on from the last event of the log, by the machine's monotonic clock.
+struct Clock {
+    origin: Timestamp,
+    started: Instant,
+}
+
+impl Clock {
+    fn now(&self) -> Now {
+        let elapsed = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let wall = WallTime(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX));
+        Now { at: self.origin.plus_ms(elapsed), wall }
+    }
+}
+
+impl Engine {
+    /// Starts the loop on a state that was just loaded, whose log ends before `next_sequence`.
+    pub(crate) fn start(state: State, next_sequence: u64, writer: Writer) -> Self {
+        let (inputs, queue) = mpsc::channel(QUEUE_LEN);
+        let shared = Arc::new(Shared {
+            clock: Clock { origin: state.last_event_at, started: Instant::now() },
+            state: RwLock::new(state),
+            agents: Mutex::default(),
+            notices: broadcast::channel(NOTICES_LEN).0,
+            trouble: Mutex::default(),
+            failed: AtomicBool::new(false),
+        });
+        let engine = Self { inputs, shared: Arc::clone(&shared) };
+        let round =
+            Loop { shared, queue, writer, next_sequence, snapshot_sequence: next_sequence, last_recovery: None };
+        std::thread::Builder::new().name("engine".into()).spawn(move || round.run()).expect("a thread can be started");
+        let ticker = engine.inputs.downgrade();
+        tokio::spawn(tick(ticker));
+        engine
+    }
+
+    /// Has `command` carried out; answers when it is durable.
+    pub(crate) async fn command(&self, command: Command) -> Reply {
+        self.command_with_blobs(command, Vec::new()).await
+    }
+
+    /// The same, with small blobs that are stored together with it.
+    pub(crate) async fn command_with_blobs(&self, command: Command, blobs: Vec<(Digest, Vec<u8>)>) -> Reply {
+        let (reply, answer) = oneshot::channel();
+        let input = Input::Command { command, blobs, reply: Some(reply) };
+        self.inputs.send(input).await.map_err(|_| EngineError::Stopping)?;
+        answer.await.unwrap_or(Err(EngineError::Stopping))
+    }
+
+    /// Has `command` carried out and waits only for its place in the queue: for what agents say, which they repeat until answered.
+    pub(crate) async fn post(&self, command: Command, blobs: Vec<(Digest, Vec<u8>)>) {
+        // A closed queue means the head is stopping; the agent will find out by itself.
+        let _ = self.inputs.send(Input::Command { command, blobs, reply: None }).await;
+    }
+
+    /// The state, for reading; hold it briefly.
+    pub(crate) fn state(&self) -> RwLockReadGuard<'_, State> {
+        self.shared.state()
+    }
+
+    /// The time now.
+    pub(crate) fn now(&self) -> Now {
+        self.shared.clock.now()
+    }
+
+    /// Everything that changes from now on.
+    pub(crate) fn notices(&self) -> broadcast::Receiver<Notice> {
+        self.shared.notices.subscribe()
+    }
+
+    /// Enters the sending side of an agent's connection.
+    pub(crate) fn register(&self, connection: ConnectionId) -> mpsc::UnboundedReceiver<HeadMessage> {
+        // Unbounded, since the loop must never wait for one agent; what it holds is bounded by what the node can run.
+        let (sender, receiver) = mpsc::unbounded_channel();
+        self.shared.agents().insert(connection, sender);
+        receiver
+    }
+
+    /// Removes an agent's connection; what is still sent to it goes nowhere.
+    pub(crate) fn unregister(&self, connection: ConnectionId) {
+        self.shared.agents().remove(&connection);
+    }
+
+    /// Says something to an agent that needs no event; `false` when the connection is gone.
+    pub(crate) fn send(&self, connection: ConnectionId, message: HeadMessage) -> bool {
+        self.shared.agents().get(&connection).is_some_and(|agent| agent.send(message).is_ok())
+    }
+
+    /// Why nothing can be stored at the moment, if so.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        self.shared.trouble()
+    }
+
+    /// Waits until everything that the state holds now is durable, history rows included.
+    pub(crate) async fn settled(&self) -> Result<(), EngineError> {
+        // A tick changes nothing that was not due anyway, and its answer comes behind all that was handed over before.
+        self.command(Command::Tick).await.map(drop)
+    }
+
+    /// Ends the loop after the rounds that have begun; what is queued behind is dropped.
+    pub(crate) async fn stop(&self) {
+        let (done, stopped) = oneshot::channel();
+        if self.inputs.send(Input::Stop(done)).await.is_ok() {
+            let _ = stopped.await;
+        }
+    }
+}
+
+impl Shared {
+    fn state(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn agents(&self) -> std::sync::MutexGuard<'_, HashMap<ConnectionId, mpsc::UnboundedSender<HeadMessage>>> {
+        self.agents.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn trouble(&self) -> Option<String> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_trouble(&self, trouble: Option<String>) {
+        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+    }
+
+    /// Carries out effects whose events are durable.
+    fn perform(&self, effects: Vec<Effect>) {
+        let mut agents = self.agents();
+        for effect in effects {
+            match effect {
+                Effect::Send { connection, message } => {
+                    if let Some(agent) = agents.get(&connection) {
+                        // A connection that is just ending: its agent's next hello settles what this would have.
+                        let _ = agent.send(message);
+                    }
+                }
+                Effect::Close { connection } => {
+                    agents.remove(&connection);
+                }
+                Effect::Notify(notice) => {
+                    // Nobody may be watching.
+                    let _ = self.notices.send(notice);
+                }
+            }
+        }
+    }
+}
+
+/// Sends a tick now and then until the loop is gone.
+async fn tick(inputs: mpsc::WeakSender<Input>) {
+    let mut interval = tokio::time::interval(TICK);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        interval.tick().await;
+        let Some(inputs) = inputs.upgrade() else { return };
+        let tick = Input::Command { command: Command::Tick, blobs: Vec::new(), reply: None };
+        if inputs.send(tick).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// The loop's own side.
+struct Loop {
+    shared: Arc<Shared>,
+    queue: mpsc::Receiver<Input>,
+    writer: Writer,
+    next_sequence: u64,
+    snapshot_sequence: u64,
+    last_recovery: Option<Instant>,
+}
+
+/// What one round has come to.
+#[derive(Default)]
+struct Round {
+    events: Vec<Stamped>,
+    changes: Changes,
+    blobs: Vec<(Digest, Vec<u8>)>,
+    replies: Vec<(oneshot::Sender<Reply>, Reply)>,
+}
+
+impl Loop {
+    fn run(mut self) {
+        let mut inputs = Vec::with_capacity(ROUND_LEN);
+        loop {
+            inputs.clear();
+            if self.queue.blocking_recv_many(&mut inputs, ROUND_LEN) == 0 {
+                return;
+            }
+            let refuse = self.shared.failed.load(Ordering::Acquire) && !self.recover();
+            let mut round = Round::default();
+            for input in inputs.drain(..) {
+                match input {
+                    Input::Command { reply, .. } if refuse => self.refuse(reply),
+                    Input::Command { command, blobs, reply } => self.take(&mut round, &command, blobs, reply),
+                    Input::Stop(done) => {
+                        if !refuse {
+                            self.finish(round);
+                        }
+                        self.writer.shutdown();
+                        let _ = done.send(());
+                        return;
+                    }
+                }
+            }
+            if !refuse {
+                self.finish(round);
+            }
+        }
+    }
+
+    /// Decides and applies one command.
+    fn take(
+        &self,
+        round: &mut Round,
+        command: &Command,
+        blobs: Vec<(Digest, Vec<u8>)>,
+        reply: Option<oneshot::Sender<Reply>>,
+    ) {
+        let now = self.shared.clock.now();
+        let mut state = self.shared.state.write().unwrap_or_else(PoisonError::into_inner);
+        let known = match command {
+            Command::Submit { key, .. } => state.job_of_key(*key),
+            _ => None,
+        };
+        let outcome = match decide(&state, command, now) {
+            Ok(events) => {
+                for event in events {
+                    apply(&mut state, round, Stamped { now, event });
+                }
+                round.blobs.extend(blobs);
+                let submitted = match command {
+                    Command::Submit { key, .. } => state.job_of_key(*key).map(|job| (job, known.is_some())),
+                    _ => None,
+                };
+                Ok(Done { submitted })
+            }
+            Err(refusal) => Err(EngineError::Refused(refusal)),
+        };
+        if let Some(reply) = reply {
+            round.replies.push((reply, outcome));
+        }
+    }
+
+    /// Schedules, then hands the round to the writer; replies and effects follow when it is durable.
+    fn finish(&mut self, mut round: Round) {
+        {
+            let mut state = self.shared.state.write().unwrap_or_else(PoisonError::into_inner);
+            while state.needs_pass() {
+                let now = self.shared.clock.now();
+                let Some(event) = schedule(&mut state, now) else { break };
+                apply(&mut state, &mut round, Stamped { now, event });
+            }
+        }
+        let Round { events, changes, blobs, replies } = round;
+        let Changes { effects, records } = changes;
+        let batch = batch(self.next_sequence, &events, records, blobs);
+        self.next_sequence += batch.events.len() as u64;
+        let shared = Arc::clone(&self.shared);
+        let is_empty = batch.events.is_empty();
+        self.writer.commit(batch, move |stored| {
+            let outcome = match stored {
+                // A batch without events is stored even behind one that was not, but what it says may rest on that one.
+                Ok(()) if shared.failed.load(Ordering::Acquire) => Err(shared.trouble().unwrap_or_default()),
+                Ok(()) => Ok(()),
+                Err(error) => {
+                    tracing::error!(%error, "cannot store events; going back to what is on disk");
+                    shared.set_trouble(Some(error.to_string()));
+                    // The loop sees this before its next round: at the latest with the next tick.
+                    shared.failed.store(true, Ordering::Release);
+                    Err(error.to_string())
+                }
+            };
+            if let Err(why) = outcome {
+                for (reply, _) in replies {
+                    let _ = reply.send(Err(EngineError::NotStored(why.clone())));
+                }
+                return;
+            }
+            if !is_empty {
+                shared.set_trouble(None);
+            }
+            shared.perform(effects);
+            for (reply, outcome) in replies {
+                let _ = reply.send(outcome);
+            }
+        });
+        self.snapshot_if_due();
+    }
+
+    /// Replaces a long log by a snapshot of the state. The copy shares every job with the state; encoding it takes a thread of its
+    /// own, since neither this loop nor the writer may stand still for it.
+    fn snapshot_if_due(&mut self) {
+        let jobs = self.shared.state().job_count() as u64;
+        if self.next_sequence - self.snapshot_sequence < EVENTS_BETWEEN_SNAPSHOTS + jobs {
+            return;
+        }
+        let copy = self.shared.state().clone();
+        self.snapshot_sequence = self.next_sequence;
+        let (writer, sequence) = (self.writer.clone(), self.next_sequence - 1);
+        let encode = move || {
+            writer.snapshot(sequence, hostler_proto::encode(&copy), move |saved| match saved {
+                Ok(()) => tracing::debug!(sequence, "snapshot saved"),
+                // The log is still whole; the next snapshot will do.
+                Err(error) => tracing::warn!(%error, sequence, "cannot save a snapshot"),
+            });
+        };
+        if let Err(error) = std::thread::Builder::new().name("snapshot".into()).spawn(encode) {
+            tracing::warn!(%error, "cannot start a thread to save a snapshot");
+        }
+    }
+
+    /// Throws the state away and loads what the disk has, as a restart would; agents must introduce themselves again. Says whether
+    /// that worked; it is tried again with the next round, but not more often than the disk may be asked.
+    fn recover(&mut self) -> bool {
+        if self.last_recovery.is_some_and(|tried| tried.elapsed() < RECOVERY_PAUSE) {
+            return false;
+        }
+        self.last_recovery = Some(Instant::now());
+        self.shared.agents().clear();
+        match self.reload() {
+            Ok((state, next_sequence)) => {
+                tracing::info!("the store works again");
+                self.next_sequence = next_sequence;
+                self.snapshot_sequence = self.snapshot_sequence.min(next_sequence);
+                *self.shared.state.write().unwrap_or_else(PoisonError::into_inner) = state;
+                self.shared.set_trouble(None);
+                self.shared.failed.store(false, Ordering::Release);
+                true
+            }
+            Err(error) => {
+                tracing::warn!("cannot go back to what is on disk yet: {error:#}");
+                self.shared.set_trouble(Some(format!("{error:#}")));
+                false
+            }
+        }
+    }
+
+    /// Reads the state back and begins an epoch on it, which shows that the store takes events again. Everything that was handed
+    /// over before has failed or is stored by then.
+    fn reload(&self) -> anyhow::Result<(State, u64)> {
+        let (sender, loaded) = std::sync::mpsc::sync_channel(1);
+        self.writer.reload(move |outcome| {
+            // The receiver waits below.
+            let _ = sender.send(outcome);
+        });
+        let (mut state, next_sequence) = restore(&loaded.recv()??)?;
+        let first = first_event(&state, self.shared.clock.now());
+        self.writer.commit_and_wait(Batch::of_events(next_sequence, vec![hostler_proto::encode(&first)]))?;
+        update(&mut state, &first, &mut Changes::default());
+        Ok((state, next_sequence + 1))
+    }
+
+    /// Answers a command while nothing can be stored.
+    fn refuse(&self, reply: Option<oneshot::Sender<Reply>>) {
+        if let Some(reply) = reply {
+            let _ = reply.send(Err(EngineError::NotStored(self.shared.trouble().unwrap_or_default())));
+        }
+    }
+}
+
+/// Applies an event and keeps it for the log if it belongs there.
+fn apply(state: &mut State, round: &mut Round, stamped: Stamped) {
+    update(state, &stamped, &mut round.changes);
+    if stamped.event.is_durable() {
+        round.events.push(stamped);
+    }
+}
+
+/// A round as the store takes it.
+fn batch(first_sequence: u64, events: &[Stamped], records: Vec<Record>, blobs: Vec<(Digest, Vec<u8>)>) -> Batch {
+    let events = events.iter().map(hostler_proto::encode).collect();
+    let blobs = blobs.into_iter().map(|(digest, bytes)| Change::PutBlob(digest, bytes.into()));
+    let records = records.into_iter().map(|record| match record {
+        Record::Ended(task) => Change::Ended(task),
+        Record::Reopened(task) => Change::Reopened(task),
+        Record::Forgotten(job) => Change::Forgotten(job),
+    });
+    Batch { first_sequence, events, changes: blobs.chain(records).collect() }
+}
+
+/// The event with which a head begins.
+pub(crate) fn first_event(state: &State, now: Now) -> Stamped {
+    Stamped { now, event: Event::EpochStarted { epoch: state.next_epoch() } }
+}

@@ -1,0 +1,91 @@
+//! What everything in the head's process shares.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use hostler_core::head::ConnectionId;
+use hostler_store::Reader;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::blobs::Library;
+use crate::engine::Engine;
+use crate::start::Config;
+use crate::streams::Streams;
+use crate::trust::{Trust, hostname};
+
+/// A running head, for whoever serves a request.
+pub(crate) struct Head {
+    /// How it was started.
+    pub(crate) config: Config,
+    /// The loop that owns all changes.
+    pub(crate) engine: Engine,
+    /// History, for queries.
+    pub(crate) history: Reader,
+    /// Captured folders and results.
+    pub(crate) library: Arc<Library>,
+    /// Certificates and invitations.
+    pub(crate) trust: Trust,
+    /// Readers that wait for an agent's stream.
+    pub(crate) streams: Streams,
+    /// Where it listens for agents.
+    pub(crate) bound: SocketAddr,
+    /// Cancelled when the head is to stop: whoever waits for something must end then.
+    pub(crate) stop: CancellationToken,
+    /// Tasks that the stop waits for.
+    pub(crate) tasks: TaskTracker,
+    /// Set while a shutdown is being decided: no new jobs then.
+    pub(crate) closing: AtomicBool,
+    next_connection: AtomicU64,
+}
+
+impl Head {
+    /// Puts the parts together.
+    pub(crate) fn new(
+        config: Config,
+        engine: Engine,
+        history: Reader,
+        library: Arc<Library>,
+        trust: Trust,
+        bound: SocketAddr,
+    ) -> Self {
+        Self {
+            config,
+            engine,
+            history,
+            library,
+            trust,
+            streams: Streams::default(),
+            bound,
+            stop: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+            closing: AtomicBool::new(false),
+            next_connection: AtomicU64::new(1),
+        }
+    }
+
+    /// A name for a new connection of an agent.
+    pub(crate) fn connection(&self) -> ConnectionId {
+        ConnectionId(self.next_connection.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Where agents reach it: the name of this machine when it listens everywhere.
+    pub(crate) fn address(&self) -> String {
+        match hostname() {
+            Some(name) if self.bound.ip().is_unspecified() => format!("{name}:{}", self.bound.port()),
+            _ => self.bound.to_string(),
+        }
+    }
+
+    /// Why nothing new can be accepted at the moment, if so: words for users.
+    pub(crate) fn refusing(&self) -> Option<String> {
+        if let Some(trouble) = self.engine.trouble() {
+            return Some(format!("the head cannot store anything: {trouble}"));
+        }
+        if self.closing.load(Ordering::Acquire) || self.stop.is_cancelled() {
+            return Some("the head is stopping".to_owned());
+        }
+        self.library.too_full()
+    }
+}

@@ -1,0 +1,30 @@
+//! The head: the daemon that keeps the queue, decides what runs where, and answers users and agents.
+//!
+//! A thin shell around `hostler-core`. [`engine`] is the loop that makes decisions durable; everything else turns the world into
+//! commands for it and the state into answers:
+//!
+//! - [`start`] opens the store, brings the state back and starts and ends everything else.
+//! - [`listen`] accepts connections, on a Unix socket and on one TLS port, and finds out who is at the other end; [`trust`] is the
+//!   cluster's own certificate authority.
+//! - [`api`] is REST and server-sent events under `/api/v1`, a file a noun; [`views`] turns the state into what it answers, and
+//!   [`openapi`] describes it.
+//! - [`link`] carries messages to and from an agent; [`streams`] joins those who want to see a job's output with the agent that has it.
+//! - [`blobs`] keeps captured folders and results.
+//!
+//! Absent on purpose: decisions (they are in the core), polling (readers wait for notices) and any trust in wall clocks.
+
+mod api;
+mod blobs;
+mod engine;
+mod head;
+mod link;
+mod listen;
+mod openapi;
+mod restore;
+mod start;
+mod streams;
+mod trust;
+mod views;
+
+pub use openapi::openapi;
+pub use start::{Config, run};

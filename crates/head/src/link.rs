@@ -1,0 +1,320 @@
+//! The head's side of the agent link: one WebSocket an agent, which the agent dials.
+//!
+//! What comes in becomes commands, in order, and waits only for its place in the loop's queue: an agent repeats what it was not
+//! answered. What goes out comes from the loop, is drained in batches and cut into frames. Results that are small come inside the
+//! report; they are checked here and stored in the same transaction as the ending.
+//!
+//! A link ends when the agent closes it, breaks the protocol or is silent (the loop then drops its sender), or when the head stops.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use axum::extract::ws::{Message, WebSocket};
+use futures_util::stream::{SplitSink, SplitStream};
+use futures_util::{SinkExt, StreamExt};
+use hostler_core::head::{Command, ConnectionId};
+use hostler_core::link::{Inbox, Outbox};
+use hostler_model::{Digest, NodeName, RunId};
+use hostler_proto::link::{
+    AgentHello, AgentMessage, Frame, HeadHello, HeadMessage, MAX_FRAME_BYTES, PROTOCOL, RunReport, RunStatus,
+};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::timeout;
+
+use crate::blobs::name_of;
+use crate::head::Head;
+
+/// How long an agent may take to introduce itself.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long one frame may take to be taken off our hands: a peer that does not read is as good as gone.
+const SEND_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Messages put in one frame at most; with [`FRAME_BYTES`] this keeps frames well below [`MAX_FRAME_BYTES`].
+const FRAME_LEN: usize = 1024;
+
+/// Where frames are cut, in bytes. Commands and environments are the only large things in them, and a request for one job is
+/// limited to less than what is left above this.
+const FRAME_BYTES: usize = MAX_FRAME_BYTES / 4;
+
+/// What travels inside a report: blobs by name.
+type Inline = Vec<(Digest, Vec<u8>)>;
+
+/// Serves one agent until the link ends.
+pub(crate) async fn serve(head: Arc<Head>, node: NodeName, socket: WebSocket) {
+    let connection = head.connection();
+    let outcome = Link { head: &head, node: &node, connection }.serve(socket).await;
+    head.engine.unregister(connection);
+    head.engine.post(Command::ConnectionEnded { connection }, Vec::new()).await;
+    match outcome {
+        Ok(()) => tracing::info!(%node, "link ended"),
+        Err(error) => tracing::info!(%node, "link broken: {error:#}"),
+    }
+}
+
+/// One connection.
+struct Link<'a> {
+    head: &'a Arc<Head>,
+    node: &'a NodeName,
+    connection: ConnectionId,
+}
+
+impl Link<'_> {
+    async fn serve(&self, socket: WebSocket) -> anyhow::Result<()> {
+        let (mut sink, mut source) = socket.split();
+        let hello = timeout(HELLO_TIMEOUT, next_frame(&mut source)).await.context("it did not introduce itself")??;
+        let Some(hello) = hello else { return Ok(()) };
+        let hello: AgentHello = hostler_proto::decode(&hello)?;
+        let protocol = match agree(&hello, self.node) {
+            Ok(protocol) => protocol,
+            Err(message) => {
+                send(&mut sink, &HeadHello::Refused { message: message.clone() }).await?;
+                bail!("refused: {message}");
+            }
+        };
+        let outgoing = self.head.engine.register(self.connection);
+        self.welcome(&mut sink, hello, protocol).await?;
+        tokio::select! {
+            outcome = self.carry_out(sink, outgoing) => outcome,
+            outcome = self.carry_in(source) => outcome,
+        }
+    }
+
+    /// Tells the loop about the agent and the agent that it is welcome; whatever the loop has to say to it follows.
+    async fn welcome(&self, sink: &mut Sink, hello: AgentHello, protocol: u16) -> anyhow::Result<()> {
+        tracing::info!(node = %self.node, pid = hello.pid, version = %hello.version, runs = hello.runs.len(), "agent linked");
+        let mut complete = BTreeSet::new();
+        let mut incomplete = Vec::new();
+        let mut blobs = Vec::new();
+        let mut hello = hello;
+        for report in &mut hello.runs {
+            let Some((manifest, inline)) = take_result(report)? else { continue };
+            if self.is_complete(manifest, &inline).await? {
+                complete.insert(report.run);
+                blobs.extend(inline);
+            } else {
+                incomplete.push(report.run);
+            }
+        }
+        let command = Command::Hello { connection: self.connection, hello, complete };
+        self.head.engine.command_with_blobs(command, blobs).await.context("it cannot be noted")?;
+        let (epoch, heartbeat_ms) = {
+            let state = self.head.engine.state();
+            (state.epoch, state.settings.heartbeat_ms)
+        };
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        send(sink, &HeadHello::Welcome { protocol, epoch, version, heartbeat_ms }).await?;
+        incomplete.into_iter().for_each(|run| self.ask_again(run));
+        Ok(())
+    }
+
+    /// Carries messages to the loop until the agent closes.
+    async fn carry_in(&self, mut source: Source) -> anyhow::Result<()> {
+        let mut inbox = Inbox::default();
+        while let Some(bytes) = next_frame(&mut source).await? {
+            let frame: Frame<AgentMessage> = hostler_proto::decode(&bytes)?;
+            for message in inbox.accept(frame)? {
+                self.take(message).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn take(&self, message: AgentMessage) -> anyhow::Result<()> {
+        let AgentMessage::Report(mut report) = message else { return self.post(message, true, Vec::new()).await };
+        let Some((manifest, inline)) = take_result(&mut report)? else {
+            return self.post(AgentMessage::Report(report), true, Vec::new()).await;
+        };
+        let run = report.run;
+        if self.is_complete(manifest, &inline).await? {
+            self.post(AgentMessage::Report(report), true, inline).await
+        } else {
+            // The ending is not taken without its result, but that the agent is alive is.
+            self.ask_again(run);
+            self.post(AgentMessage::Heartbeat, true, Vec::new()).await
+        }
+    }
+
+    async fn post(&self, message: AgentMessage, result_is_complete: bool, blobs: Inline) -> anyhow::Result<()> {
+        let command = Command::Message { connection: self.connection, message, result_is_complete };
+        self.head.engine.post(command, blobs).await;
+        Ok(())
+    }
+
+    fn ask_again(&self, run: RunId) {
+        tracing::info!(node = %self.node, %run, "its result is not complete here; asking for it again");
+        // A connection that is just ending: the next hello comes to the same.
+        self.head.engine.send(self.connection, HeadMessage::Resend { run });
+    }
+
+    async fn is_complete(&self, manifest: Digest, inline: &Inline) -> anyhow::Result<bool> {
+        let library = Arc::clone(&self.head.library);
+        library.expect(inline);
+        // Everything at hand: no disk is asked.
+        if let Some(complete) = crate::blobs::is_complete_inline(&manifest, inline) {
+            return Ok(complete);
+        }
+        let inline = inline.clone();
+        let outcome = tokio::task::spawn_blocking(move || library.is_complete_with(&manifest, &inline)).await?;
+        outcome.context("cannot look for a result")
+    }
+
+    /// Carries what the loop says to the agent until the loop is done with it or the head stops.
+    async fn carry_out(&self, mut sink: Sink, mut outgoing: UnboundedReceiver<HeadMessage>) -> anyhow::Result<()> {
+        let mut outbox = Outbox::default();
+        let mut messages = Vec::with_capacity(FRAME_LEN);
+        loop {
+            let count = tokio::select! {
+                biased;
+                count = outgoing.recv_many(&mut messages, FRAME_LEN) => count,
+                () = self.head.stop.cancelled() => 0,
+            };
+            if count == 0 {
+                // Both sides know it is over; what the agent answers is nothing new.
+                let _ = timeout(SEND_TIMEOUT, sink.close()).await;
+                return Ok(());
+            }
+            for batch in cut(messages.drain(..)) {
+                send(&mut sink, &outbox.frame(batch)).await?;
+            }
+        }
+    }
+}
+
+type Sink = SplitSink<WebSocket, Message>;
+type Source = SplitStream<WebSocket>;
+
+/// The protocol version that both speak, or why the agent is refused.
+fn agree(hello: &AgentHello, certified: &NodeName) -> Result<u16, String> {
+    if hello.node != *certified {
+        return Err(format!(
+            "this agent says it is node {}, but its certificate was made for node {certified}; give the node a new join code",
+            hello.node
+        ));
+    }
+    let newest = hello.protocol_max.min(*PROTOCOL.end());
+    if newest >= hello.protocol_min.max(*PROTOCOL.start()) {
+        return Ok(newest);
+    }
+    let (older, place) = if hello.protocol_max < *PROTOCOL.start() { ("agent", "node") } else { ("head", "head") };
+    Err(format!(
+        "agent {} speaks versions {} to {} of the link protocol, head {} speaks {} to {}; upgrade the {older}: install the newer \
+         hostler on the {place}",
+        hello.version,
+        hello.protocol_min,
+        hello.protocol_max,
+        env!("CARGO_PKG_VERSION"),
+        PROTOCOL.start(),
+        PROTOCOL.end(),
+    ))
+}
+
+/// Takes the blobs out of the report of an ending that has a result: the manifest's name, and the blobs by their true names.
+fn take_result(report: &mut RunReport) -> anyhow::Result<Option<(Digest, Inline)>> {
+    let RunStatus::Ended(end) = &mut report.status else { return Ok(None) };
+    let Some(result) = &mut end.result else { return Ok(None) };
+    let blobs = std::mem::take(&mut result.inline).into_iter().map(|blob| {
+        let blob = blob.into_vec();
+        (name_of(&blob), blob)
+    });
+    Ok(Some((result.manifest, blobs.collect())))
+}
+
+/// Cuts messages into batches that fit a frame.
+fn cut(messages: impl Iterator<Item = HeadMessage>) -> Vec<Vec<HeadMessage>> {
+    let mut batches = Vec::new();
+    let (mut batch, mut size) = (Vec::new(), 0);
+    for message in messages {
+        let message_size = size_of_message(&message);
+        if size + message_size > FRAME_BYTES && !batch.is_empty() {
+            batches.push(std::mem::take(&mut batch));
+            size = 0;
+        }
+        size += message_size;
+        batch.push(message);
+    }
+    batches.push(batch);
+    batches.retain(|batch| !batch.is_empty());
+    batches
+}
+
+/// Roughly what a message takes on the wire, in bytes; only launches can be large.
+fn size_of_message(message: &HeadMessage) -> usize {
+    const FIXED: usize = 256;
+    match message {
+        HeadMessage::Launch(launch) => hostler_proto::encode(launch).len(),
+        HeadMessage::End { .. }
+        | HeadMessage::Forget { .. }
+        | HeadMessage::Resend { .. }
+        | HeadMessage::Stream(_)
+        | HeadMessage::Shutdown => FIXED,
+    }
+}
+
+async fn send<T: serde::Serialize>(sink: &mut Sink, value: &T) -> anyhow::Result<()> {
+    let message = Message::Binary(hostler_proto::encode(value).into());
+    timeout(SEND_TIMEOUT, sink.send(message)).await.context("it does not read what it is sent")?.context("cannot send")
+}
+
+/// The next binary message; `None` when the agent has closed.
+async fn next_frame(source: &mut Source) -> anyhow::Result<Option<bytes::Bytes>> {
+    while let Some(message) = source.next().await {
+        match message? {
+            Message::Binary(bytes) => return Ok(Some(bytes)),
+            Message::Close(_) => return Ok(None),
+            Message::Ping(_) | Message::Pong(_) => {}
+            Message::Text(_) => bail!("it speaks another protocol: text came where frames are binary"),
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use hostler_model::{Attempt, BootId, Epoch, JobId, Resources, TaskId};
+
+    use super::*;
+
+    fn hello(node: &str, min: u16, max: u16) -> AgentHello {
+        AgentHello {
+            protocol_min: min,
+            protocol_max: max,
+            version: "9.9.9".to_owned(),
+            node: node.parse().expect("a valid name"),
+            boot: BootId("boot".to_owned()),
+            pid: 1,
+            resources: Resources::default(),
+            runs: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn versions_must_overlap_and_the_refusal_says_what_to_do() {
+        let node: NodeName = "a".parse().expect("a valid name");
+        assert_eq!(agree(&hello("a", 1, 7), &node), Ok(1));
+        let newer = agree(&hello("a", 5, 7), &node).expect_err("no overlap");
+        assert!(newer.contains("5 to 7") && newer.contains("upgrade the head"), "{newer}");
+        let older = agree(&hello("a", 0, 0), &node).expect_err("no overlap");
+        assert!(older.contains("upgrade the agent"), "{older}");
+        let other = agree(&hello("b", 1, 1), &node).expect_err("another node");
+        assert!(other.contains("node b") && other.contains("node a"), "{other}");
+    }
+
+    #[test]
+    fn large_batches_are_cut_and_keep_their_order() {
+        let run = |index| RunId {
+            task: TaskId { job: JobId(1), index },
+            attempt: Attempt(1),
+            epoch: Epoch(1),
+        };
+        let messages: Vec<HeadMessage> = (0..20_000).map(|index| HeadMessage::Forget { run: run(index) }).collect();
+        let batches = cut(messages.clone().into_iter());
+        assert!(batches.len() > 1);
+        for batch in &batches {
+            assert!(hostler_proto::encode(&Frame { sequence: 1, messages: batch.clone() }).len() < MAX_FRAME_BYTES);
+        }
+        assert_eq!(batches.concat(), messages);
+    }
+}

@@ -1,0 +1,311 @@
+//! Listening: two doors, and who stands at them.
+//!
+//! The Unix socket is for users of this machine, whom the kernel identifies. The TCP port is for agents, who show a certificate of
+//! the cluster; whoever has none may only join. Behind both is the same HTTP service, which finds the [`Peer`] of a request among its
+//! extensions.
+//!
+//! Anything may knock at a port. Another protocol gets a short answer where there is one, and a line in the log; handshakes and
+//! request heads must be done in ten seconds, and strangers are few at a time.
+
+use std::convert::Infallible;
+use std::fs::{self, Permissions};
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use axum::Router;
+use hostler_model::NodeName;
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::service::{Service, service_fn};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::service::TowerToHyperService;
+use nix::unistd::{Uid, User};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+
+use crate::head::Head;
+use crate::trust::{node_of, random_name};
+
+/// How long a TLS handshake, and each request's head, may take.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Connections without a certificate, and those that have not shown one yet: enough for a shelf of servers that joins at once.
+const STRANGERS: usize = 256;
+
+/// How long a stranger may stay: joining is one request.
+const STRANGER_TIME: Duration = Duration::from_secs(60);
+
+/// HTTP/2 windows: the defaults allow one stream 64 KiB a round trip. Agents may send and fetch chunks this way.
+const STREAM_WINDOW: u32 = 2 << 20;
+const CONNECTION_WINDOW: u32 = 8 << 20;
+
+/// Requests at once on one HTTP/2 connection.
+const STREAMS: u32 = 64;
+
+/// How often a quiet HTTP/2 connection is asked whether it is alive.
+const PING: Duration = Duration::from_secs(20);
+
+/// A pause after the system had no connection to give, so as not to spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Who is at the other end of a connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Peer {
+    /// A user of this machine, as the kernel says.
+    Local {
+        /// The user id.
+        uid: u32,
+        /// The user's name, or the id where there is no name.
+        user: String,
+    },
+    /// An agent, as its certificate says.
+    Node(NodeName),
+    /// Somebody without a certificate.
+    Unknown,
+}
+
+/// The two doors, open.
+pub(crate) struct Doors {
+    socket: UnixListener,
+    port: TcpListener,
+}
+
+impl Doors {
+    /// Opens the port and the socket.
+    ///
+    /// # Errors
+    /// When the address is taken, or another head answers on the socket.
+    pub(crate) async fn open(socket: &Path, listen: SocketAddr, embedded: bool) -> anyhow::Result<Self> {
+        let port = TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
+        // An embedded cluster is its owner's; on a shared head everybody may come and is told apart by the kernel.
+        let mode = if embedded { 0o600 } else { 0o666 };
+        Ok(Self { socket: bind_socket(socket, mode).await?, port })
+    }
+
+    /// Where the port is.
+    ///
+    /// # Errors
+    /// When the system does not say.
+    pub(crate) fn address(&self) -> io::Result<SocketAddr> {
+        self.port.local_addr()
+    }
+
+    /// Lets everyone in until the head stops.
+    pub(crate) fn serve(self, head: &Arc<Head>, routes: &Router) {
+        head.tasks.spawn(serve_socket(self.socket, Arc::clone(head), routes.clone()));
+        head.tasks.spawn(serve_port(self.port, Arc::clone(head), routes.clone()));
+    }
+}
+
+/// Binds the Unix socket in place of one that a dead head left. The new one appears under its name with its mode already set.
+async fn bind_socket(path: &Path, mode: u32) -> anyhow::Result<UnixListener> {
+    let what = || format!("cannot listen on {}", path.display());
+    match UnixStream::connect(path).await {
+        Ok(_) => bail!("{} is in use: another head answers there", path.display()),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {}
+        Err(error) => return Err(error).with_context(what),
+    }
+    let is_socket = |metadata: &fs::Metadata| {
+        use std::os::unix::fs::FileTypeExt;
+        metadata.file_type().is_socket()
+    };
+    if fs::symlink_metadata(path).is_ok_and(|metadata| !is_socket(&metadata)) {
+        bail!("{} is in the way: it is no socket", path.display());
+    }
+    let temporary = temporary_beside(path);
+    let listener = UnixListener::bind(&temporary).with_context(what)?;
+    let publish = || {
+        fs::set_permissions(&temporary, Permissions::from_mode(mode))?;
+        fs::rename(&temporary, path)
+    };
+    if let Err(error) = publish() {
+        let _ = fs::remove_file(&temporary);
+        return Err(error).with_context(what);
+    }
+    Ok(listener)
+}
+
+/// A name in the same directory, short because the names of sockets are limited to 107 bytes.
+fn temporary_beside(path: &Path) -> PathBuf {
+    path.with_file_name(format!(".{}", &random_name()[..8]))
+}
+
+async fn serve_socket(listener: UnixListener, head: Arc<Head>, routes: Router) {
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = head.stop.cancelled() => return,
+        };
+        match accepted.and_then(|(stream, _)| Ok((local_peer(&stream)?, stream))) {
+            Ok((peer, stream)) => {
+                let (head, routes) = (Arc::clone(&head), routes.clone());
+                head.clone().tasks.spawn(async move {
+                    serve_connection(&head, &routes, stream, peer).await;
+                });
+            }
+            Err(error) => pause_after("socket", &error).await,
+        }
+    }
+}
+
+/// The user at the other end, by the kernel's word.
+fn local_peer(stream: &UnixStream) -> io::Result<Peer> {
+    let uid = stream.peer_cred()?.uid();
+    let name = User::from_uid(Uid::from_raw(uid)).ok().flatten().map(|user| user.name);
+    Ok(Peer::Local { uid, user: name.unwrap_or_else(|| uid.to_string()) })
+}
+
+async fn serve_port(listener: TcpListener, head: Arc<Head>, routes: Router) {
+    let acceptor = TlsAcceptor::from(head.trust.server());
+    let strangers = Arc::new(Semaphore::new(STRANGERS));
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = head.stop.cancelled() => return,
+        };
+        match accepted {
+            Ok((stream, from)) => {
+                let Ok(permit) = Arc::clone(&strangers).try_acquire_owned() else {
+                    tracing::warn!(%from, "too many connections without a certificate; closing this one");
+                    continue;
+                };
+                let (head, routes, acceptor) = (Arc::clone(&head), routes.clone(), acceptor.clone());
+                head.clone().tasks.spawn(async move {
+                    if let Err(error) = serve_stranger(&head, &routes, &acceptor, stream, permit).await {
+                        tracing::debug!(%from, "connection refused: {error:#}");
+                    }
+                });
+            }
+            Err(error) => pause_after("port", &error).await,
+        }
+    }
+}
+
+async fn pause_after(door: &str, error: &io::Error) {
+    tracing::warn!(door, %error, "cannot accept a connection");
+    tokio::time::sleep(ACCEPT_PAUSE).await;
+}
+
+/// Finds out who it is and serves them. `permit` is theirs for as long as they are a stranger.
+async fn serve_stranger(
+    head: &Arc<Head>,
+    routes: &Router,
+    acceptor: &TlsAcceptor,
+    stream: TcpStream,
+    permit: OwnedSemaphorePermit,
+) -> anyhow::Result<()> {
+    // Small answers must not wait for acknowledgements.
+    stream.set_nodelay(true)?;
+    let handshake = async {
+        let mut first = [0];
+        if stream.peek(&mut first).await? == 0 {
+            bail!("closed before a word was said");
+        }
+        match first[0] {
+            TLS_HANDSHAKE => Ok(acceptor.accept(stream).await?),
+            first => {
+                turn_away(stream, first).await;
+                bail!("it speaks {}, not TLS", guess(first))
+            }
+        }
+    };
+    let stream = tokio::select! {
+        outcome = timeout(HANDSHAKE_TIMEOUT, handshake) => outcome.context("no TLS handshake in time")??,
+        () = head.stop.cancelled() => return Ok(()),
+    };
+    let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+    match certificate.map(node_of) {
+        None => {
+            let service = serve_connection(head, routes, stream, Peer::Unknown);
+            timeout(STRANGER_TIME, service).await.context("stayed too long without a certificate")?;
+            drop(permit);
+        }
+        Some(None) => bail!("its certificate names no node"),
+        Some(Some(node)) => {
+            drop(permit);
+            serve_connection(head, routes, stream, Peer::Node(node)).await;
+        }
+    }
+    Ok(())
+}
+
+/// The first byte of a TLS handshake.
+const TLS_HANDSHAKE: u8 = 0x16;
+
+/// What a protocol that begins with this byte may be.
+fn guess(first: u8) -> &'static str {
+    match first {
+        b'A'..=b'Z' => "plain HTTP or something like it",
+        0x80.. => "an old form of SSL or something binary",
+        _ => "another protocol",
+    }
+}
+
+/// Tells a client that speaks plain HTTP what this is. Others would not understand.
+async fn turn_away(mut stream: TcpStream, first: u8) {
+    if !first.is_ascii_uppercase() {
+        return;
+    }
+    const TEXT: &str = "This is a Hostler head, which speaks TLS here. Agents use https with the certificate they were given; \
+                        users talk to the head through its socket on this machine, with the `hostler` command.\n";
+    let answer = format!(
+        "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{TEXT}",
+        TEXT.len()
+    );
+    if stream.write_all(answer.as_bytes()).await.is_ok() && stream.shutdown().await.is_ok() {
+        // Closing with the request unread would reset the connection and take the answer with it.
+        let mut rest = tokio::io::AsyncReadExt::take(stream, 64 << 10);
+        let _ = timeout(Duration::from_secs(1), tokio::io::copy(&mut rest, &mut tokio::io::sink())).await;
+    }
+}
+
+/// Serves requests until the connection ends or the head stops.
+async fn serve_connection<S>(head: &Arc<Head>, routes: &Router, stream: S, peer: Peer)
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let routes = TowerToHyperService::new(routes.clone());
+    let who = peer.clone();
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(peer.clone());
+        let answer = routes.call(request);
+        async move { Ok::<_, Infallible>(answer.await.unwrap_or_else(|never| match never {})) }
+    });
+    let builder = http();
+    let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
+    let mut connection = std::pin::pin!(connection);
+    let outcome = tokio::select! {
+        outcome = connection.as_mut() => outcome,
+        () = head.stop.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = outcome {
+        tracing::debug!(peer = ?who, "connection ended: {error}");
+    }
+}
+
+/// How HTTP is spoken. Without timers hyper panics as soon as a peer makes it use one.
+fn http() -> Builder<TokioExecutor> {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE_TIMEOUT);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_concurrent_streams(STREAMS)
+        .keep_alive_interval(PING)
+        .keep_alive_timeout(PING);
+    builder
+}

@@ -1,0 +1,207 @@
+//! Starting and stopping: the order in which things come up and go down.
+//!
+//! Up: the store (whose lock keeps a second head away), the state out of it, a new epoch, certificates, the two doors, and last
+//! `head.json`, which says that the head is ready and where. Down: doors first, then whoever is still being served, then the loop, so
+//! that all that was acknowledged is on disk.
+
+use std::fs::{self, DirBuilder};
+use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use hostler_core::head::{Changes, Now, update};
+use hostler_model::WallTime;
+use hostler_store::{Batch, SqliteStore, Store, Writer};
+use serde::Serialize;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::timeout;
+
+use crate::api;
+use crate::blobs::Library;
+use crate::engine::{Engine, first_event};
+use crate::head::Head;
+use crate::listen::Doors;
+use crate::restore::restore;
+use crate::trust::{Trust, replace_file};
+
+/// Threads that serve requests. The head's work is waiting; what computes or blocks runs elsewhere.
+const WORKER_THREADS: usize = 2;
+
+/// Threads that may block on the disk at once.
+const BLOCKING_THREADS: usize = 16;
+
+/// How long those who are being served when the head stops may take.
+const FAREWELL: Duration = Duration::from_secs(3);
+
+/// When what nobody refers to is first collected, and how often after that.
+const COLLECT_FIRST: Duration = Duration::from_secs(300);
+const COLLECT_EVERY: Duration = Duration::from_secs(3600);
+
+/// How a head is started.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Where it keeps its state; made if need be.
+    pub directory: PathBuf,
+    /// Its socket for local users; the directory is made if need be.
+    pub socket: PathBuf,
+    /// Where it listens for agents; port 0 takes any that is free.
+    pub listen: SocketAddr,
+    /// Whether it is part of an embedded cluster, which belongs to one user and stops as a whole.
+    pub embedded: bool,
+}
+
+/// Runs a head until SIGTERM, SIGINT or `POST /shutdown`.
+///
+/// # Errors
+/// When it cannot start: another head runs, the state cannot be read, an address is taken.
+pub fn run(config: Config) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(WORKER_THREADS)
+        .max_blocking_threads(BLOCKING_THREADS)
+        .thread_name("head")
+        .enable_all()
+        .build()
+        .context("cannot start threads")?;
+    let outcome = runtime.block_on(serve(config));
+    // Readers that block on a disk that stands still must not keep the process.
+    runtime.shutdown_timeout(FAREWELL);
+    outcome
+}
+
+async fn serve(config: Config) -> anyhow::Result<()> {
+    // Before anything else: a signal during the start must stop it properly, not kill it halfway.
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let head = start(config).await?;
+    tokio::select! {
+        _ = terminate.recv() => tracing::info!("stopping: SIGTERM"),
+        _ = interrupt.recv() => tracing::info!("stopping: SIGINT"),
+        () = head.stop.cancelled() => tracing::info!("stopping: asked to"),
+    }
+    stop(&head).await;
+    Ok(())
+}
+
+/// Brings a head up.
+async fn start(config: Config) -> anyhow::Result<Arc<Head>> {
+    make_private(&config.directory)?;
+    if let Some(parent) = config.socket.parent() {
+        make_directory(parent, if config.embedded { 0o700 } else { 0o755 })?;
+    }
+    let mut store = SqliteStore::open(&config.directory.join("head.db")).context("cannot open the store")?;
+    let loaded = store.load().context("cannot read the store")?;
+    let (mut state, sequence) = restore(&loaded)?;
+    drop(loaded);
+    let first = first_event(&state, Now { at: state.last_event_at, wall: wall_now() });
+    store.commit(&Batch::of_events(sequence, vec![hostler_proto::encode(&first)])).context("cannot write the store")?;
+    update(&mut state, &first, &mut Changes::default());
+    tracing::info!(epoch = state.epoch.0, jobs = state.job_count(), "state restored");
+
+    let history = store.reader();
+    let writer = Writer::start(store)?;
+    let library = Library::open(&config.directory.join("chunks"), history.clone(), writer.clone())?;
+    let trust = Trust::open(&config.directory.join("trust"), config.listen)?;
+    let doors = Doors::open(&config.socket, config.listen, config.embedded).await?;
+    let bound = doors.address()?;
+    let engine = Engine::start(state, sequence + 1, writer);
+    let head = Arc::new(Head::new(config, engine, history, Arc::new(library), trust, bound));
+    doors.serve(&head, &api::routes(&head));
+    tokio::spawn(collect(Arc::clone(&head)));
+    announce(&head)?;
+    tracing::info!(address = %head.address(), socket = %head.config.socket.display(), "head ready");
+    Ok(head)
+}
+
+/// Takes a head down.
+async fn stop(head: &Head) {
+    head.stop.cancel();
+    head.tasks.close();
+    if timeout(FAREWELL, head.tasks.wait()).await.is_err() {
+        tracing::info!(connections = head.tasks.len(), "not waiting any longer for connections to end");
+    }
+    head.engine.stop().await;
+    for file in [announcement(&head.config.directory), head.config.socket.clone()] {
+        // What is left behind is recognised as stale.
+        let _ = fs::remove_file(file);
+    }
+    tracing::info!("head stopped");
+}
+
+/// What `head.json` says.
+#[derive(Serialize)]
+struct Announcement {
+    pid: u32,
+    /// When the process started, in the kernel's ticks since boot: with the pid it names a process beyond doubt.
+    started_ticks: u64,
+    address: String,
+    socket: PathBuf,
+}
+
+fn announcement(directory: &Path) -> PathBuf {
+    directory.join("head.json")
+}
+
+/// Says that the head is ready and where.
+fn announce(head: &Head) -> anyhow::Result<()> {
+    let text = serde_json::to_vec_pretty(&Announcement {
+        pid: std::process::id(),
+        started_ticks: started_ticks().context("cannot read /proc/self/stat")?,
+        address: head.address(),
+        socket: head.config.socket.clone(),
+    })?;
+    replace_file(&announcement(&head.config.directory), &text, 0o644)
+}
+
+/// The 22nd field of `/proc/self/stat`, counted behind the name, which may hold anything.
+fn started_ticks() -> Option<u64> {
+    let stat = fs::read_to_string("/proc/self/stat").ok()?;
+    let (_, behind_name) = stat.rsplit_once(')')?;
+    behind_name.split_ascii_whitespace().nth(22 - 3)?.parse().ok()
+}
+
+/// Collects now and then what nothing refers to.
+async fn collect(head: Arc<Head>) {
+    let mut pause = COLLECT_FIRST;
+    let mut jobs = 0;
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(pause) => pause = COLLECT_EVERY,
+            () = head.stop.cancelled() => return,
+        }
+        let jobs_now = head.engine.state().job_count();
+        if jobs_now < jobs {
+            head.library.note_change();
+        }
+        jobs = jobs_now;
+        let (library, engine) = (Arc::clone(&head.library), head.engine.clone());
+        let runtime = tokio::runtime::Handle::current();
+        let collected = tokio::task::spawn_blocking(move || {
+            library.collect(&engine, || runtime.block_on(engine.settled()).is_ok())
+        });
+        match collected.await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!("cannot collect what is not needed any more: {error}"),
+            Err(error) => tracing::error!("collecting failed: {error}"),
+        }
+    }
+}
+
+fn wall_now() -> WallTime {
+    let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    WallTime(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
+}
+
+fn make_private(directory: &Path) -> anyhow::Result<()> {
+    make_directory(directory, 0o700)
+}
+
+fn make_directory(directory: &Path, mode: u32) -> anyhow::Result<()> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(mode)
+        .create(directory)
+        .with_context(|| format!("cannot create {}", directory.display()))
+}

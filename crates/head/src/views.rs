@@ -1,0 +1,360 @@
+//! The state and the history, as the API shows them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use hostler_core::head::{Job, Node, Now, Phase, State, explain};
+use hostler_model::{
+    Attempt, Dependency, Ending, JobId, JobState, NodeName, NodeState, Reason, Shortfall, Timestamp, WallTime, Work,
+    format_bytes, format_duration,
+};
+use hostler_proto::api::{JobDetail, JobSummary, LimitView, NodeView, TaskCounts, TaskView, Why};
+use hostler_proto::record::EndedTask;
+
+/// Why CPUs and memory are advisory.
+const NOT_ENFORCED: &str = "limits are not enforced by the kernel in this version";
+
+/// How many other jobs or tasks an explanation names before it says "and more".
+const NAMED: usize = 3;
+
+/// Who looks at a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Viewer {
+    /// Its user, or an operator.
+    Owner,
+    /// Somebody else, who sees the queue but not what is in it: a digest is as good as the content.
+    Other,
+}
+
+/// A job in a list. `row` is the history of its only task, if it has ended and is no array.
+pub(crate) fn summary(state: &State, job: &Job, row: Option<&EndedTask>) -> JobSummary {
+    let (completed, failed) = job.ended_counts();
+    let mut nodes: Vec<NodeName> = job.active.values().map(|active| active.node.clone()).collect();
+    nodes.extend(row.and_then(|row| row.node.clone()));
+    nodes.sort();
+    nodes.dedup();
+    JobSummary {
+        id: job.id,
+        name: job.spec.name.clone(),
+        user: job.user.clone(),
+        state: job.state(),
+        reason: explain(state, job).map(|reason| reason.to_string()),
+        attempt: row.map_or_else(|| job.attempt(), |row| row.attempt),
+        nodes,
+        exit_code: job.exit_code(),
+        cpus: job.spec.request.cpus,
+        memory_bytes: job.spec.request.memory_bytes,
+        array: job.spec.array.clone(),
+        tasks: TaskCounts {
+            total: job.len(),
+            pending: job.pending.len(),
+            live: job.active.len() as u64,
+            completed,
+            failed,
+        },
+        submitted_at: job.submitted_at,
+        started_at: job.started_at,
+        ended_at: job.ended_at,
+    }
+}
+
+/// One job with its live tasks and those of `ended`, whose rows are in `rows` as far as they have one.
+pub(crate) fn detail(
+    state: &State,
+    job: &Job,
+    viewer: Viewer,
+    ended: &[(u32, Ending)],
+    rows: &BTreeMap<u32, EndedTask>,
+) -> JobDetail {
+    let is_owner = viewer == Viewer::Owner;
+    let only_row = if job.spec.array.is_none() { rows.values().next() } else { None };
+    let live = job.active.values().map(|active| TaskView {
+        index: active.run.task.index,
+        state: state_in(active.phase),
+        attempt: active.run.attempt,
+        node: Some(active.node.clone()),
+        exit_code: None,
+        message: None,
+        started_at: active.started_at,
+        ended_at: None,
+        result: None,
+        fetched: false,
+        usage: None,
+    });
+    let over = ended.iter().map(|&(index, ending)| ended_task(job, index, ending, rows.get(&index), is_owner));
+    let mut tasks_shown: Vec<TaskView> = live.chain(over).collect();
+    tasks_shown.sort_by_key(|task| task.index);
+    JobDetail {
+        summary: summary(state, job, only_row.filter(|_| job.is_ended())),
+        priority: job.spec.priority,
+        requeue: job.spec.requeue,
+        after: job.spec.after.clone(),
+        command: command_line(&job.spec.work),
+        snapshot: match &job.spec.work {
+            Work::Project { snapshot, .. } if is_owner => Some(*snapshot),
+            Work::Project { .. } | Work::Command { .. } => None,
+        },
+        limits: limits(job),
+        unfetched: unfetched(job),
+        tasks_shown,
+    }
+}
+
+fn ended_task(job: &Job, index: u32, ending: Ending, row: Option<&EndedTask>, is_owner: bool) -> TaskView {
+    TaskView {
+        index,
+        state: ending.state,
+        attempt: row.map_or_else(|| last_attempt(job, index), |row| row.attempt),
+        node: row.and_then(|row| row.node.clone()),
+        exit_code: ending.exit_code,
+        message: row.and_then(|row| row.message.clone()),
+        started_at: row.and_then(|row| row.started_at),
+        ended_at: row.map(|row| row.ended_at).or(job.ended_at),
+        result: row.and_then(|row| row.result).filter(|_| is_owner),
+        fetched: job.fetched.contains(index),
+        usage: row.filter(|row| row.attempt > Attempt(0)).map(|row| row.usage),
+    }
+}
+
+const fn state_in(phase: Phase) -> JobState {
+    match phase {
+        Phase::Placed | Phase::Accepted => JobState::Starting,
+        Phase::Running => JobState::Running,
+        Phase::Completing => JobState::Completing,
+    }
+}
+
+/// The last attempt of a task that left no row.
+fn last_attempt(job: &Job, index: u32) -> Attempt {
+    job.attempts.get(&index).copied().unwrap_or_default()
+}
+
+/// Tasks whose results have not been fetched.
+pub(crate) fn unfetched(job: &Job) -> u64 {
+    if job.fetched.is_empty() {
+        job.results.len()
+    } else {
+        job.results.iter().filter(|index| !job.fetched.contains(*index)).count() as u64
+    }
+}
+
+/// Each limit and whether it holds.
+fn limits(job: &Job) -> Vec<LimitView> {
+    let advisory = |name: &str, value| LimitView {
+        name: name.to_owned(),
+        value,
+        enforcement: "advisory".to_owned(),
+        why: Some(NOT_ENFORCED.to_owned()),
+    };
+    let mut limits = vec![
+        advisory("cpus", u64::from(job.spec.request.cpus)),
+        advisory("memory", job.spec.request.memory_bytes),
+    ];
+    limits.extend(job.spec.time_limit_ms.map(|value| LimitView {
+        name: "time".to_owned(),
+        value,
+        enforcement: "enforced".to_owned(),
+        why: None,
+    }));
+    limits
+}
+
+/// What a job runs, as one would type it.
+fn command_line(work: &Work) -> String {
+    let words: Vec<String> = match work {
+        Work::Project { entrypoint, args, .. } => std::iter::once(entrypoint).chain(args).map(|it| quoted(it)).collect(),
+        Work::Command { argv, .. } => argv.iter().map(|word| quoted(word)).collect(),
+    };
+    words.join(" ")
+}
+
+/// A word as a shell would read it back.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "-_./=:,+@%".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+/// One node.
+pub(crate) fn node(node: &Node) -> NodeView {
+    let link = node.link.as_ref();
+    NodeView {
+        name: node.name.clone(),
+        state: node.state(),
+        power: if link.is_some() { "on" } else { "unknown" }.to_owned(),
+        cpus: node.resources.cpus.len(),
+        cpus_free: node.free_cpus().len(),
+        memory_bytes: node.resources.memory_bytes,
+        memory_free_bytes: node.free_memory_bytes(),
+        tasks: u32::try_from(node.runs.len()).unwrap_or(u32::MAX),
+        agent_pid: link.map_or(0, |link| link.pid),
+        version: link.map_or_else(String::new, |link| link.version.clone()),
+    }
+}
+
+/// Why a job waits, or where it stands.
+pub(crate) fn why(state: &State, job: &Job, now: Now) -> Why {
+    let reason = explain(state, job);
+    let expected = state.expected_start(job.id);
+    let mut lines = vec![first_line(job, reason.as_ref())];
+    if let Some(reason) = &reason {
+        lines.extend(more_lines(state, job, reason, now));
+    }
+    if let Some(at) = expected {
+        let from_now = format_duration(Duration::from_millis(at.ms_since(now.at)));
+        lines.push(format!("It should start within {from_now}, when what runs has reached its time limit at the latest."));
+    } else if matches!(reason, Some(Reason::Resources { .. })) {
+        lines.push("When is not known: what runs there has no time limit.".to_owned());
+    }
+    Why {
+        id: job.id,
+        state: job.state(),
+        reason,
+        lines,
+        expected_start_at: expected.map(|at| wall_time(at, now)),
+    }
+}
+
+/// A time of the cluster's clock as the wall clock will show it if nobody changes it.
+fn wall_time(at: Timestamp, now: Now) -> WallTime {
+    WallTime(now.wall.0.saturating_add(i64::try_from(at.ms_since(now.at)).unwrap_or(i64::MAX)))
+}
+
+/// The answer.
+fn first_line(job: &Job, reason: Option<&Reason>) -> String {
+    let id = job.id;
+    let waiting = match (job.len(), job.pending.len()) {
+        (1, _) => format!("Job {id} waits"),
+        (_, 1) => format!("One task of job {id} waits"),
+        (_, pending) => format!("{pending} tasks of job {id} wait"),
+    };
+    match (reason, job.state()) {
+        (Some(reason), _) => format!("{waiting}: {reason}."),
+        (None, state @ (JobState::Running | JobState::Starting | JobState::Completing)) => {
+            let mut nodes: Vec<&str> = job.active.values().map(|active| active.node.as_str()).collect();
+            nodes.sort_unstable();
+            nodes.dedup();
+            format!("Job {id} does not wait: it is {state} on {}.", and_more(&nodes, nodes.len()))
+        }
+        (None, state) => format!("Job {id} does not wait: it has ended as {state}."),
+    }
+}
+
+/// What a person would add.
+fn more_lines(state: &State, job: &Job, reason: &Reason, now: Now) -> Vec<String> {
+    let id = job.id;
+    match reason {
+        Reason::Held => vec![format!("`hostler release {id}` lets it start.")],
+        Reason::Dependency { .. } => job.unmet.iter().map(|dependency| dependency_line(state, dependency)).collect(),
+        Reason::DependencyNeverSatisfied { .. } => vec![format!("`hostler cancel {id}` gives it up.")],
+        Reason::ArrayLimit { .. } => vec![format!("{} of its tasks are placed now.", job.active.len())],
+        Reason::Resources { closest } => {
+            let asks = format!(
+                "A task asks for {} and {} of memory.",
+                cpus(job.spec.request.cpus),
+                format_bytes(job.spec.request.memory_bytes)
+            );
+            std::iter::once(asks).chain(closest.iter().map(|lack| shortfall_line(state, lack))).collect()
+        }
+        Reason::Priority { ahead } => {
+            let first: Vec<String> = state.queue().take(NAMED).map(|job| job_name(job)).collect();
+            vec![format!("First in the queue: {}.", and_more(&first, usize::try_from(*ahead).unwrap_or(usize::MAX)))]
+        }
+        Reason::Reservation { job: first } => {
+            let until = state.expected_start(*first).map(|at| {
+                let span = format_duration(Duration::from_millis(at.ms_since(now.at)));
+                format!("Job {first} should start within {span}; a shorter time limit (`-t`) lets this one go first.")
+            });
+            until.into_iter().collect()
+        }
+        Reason::NodesDown { nodes } => {
+            nodes.iter().filter_map(|name| state.node(name)).map(|node| down_line(node, now)).collect()
+        }
+        Reason::Scheduling => Vec::new(),
+    }
+}
+
+fn dependency_line(state: &State, dependency: &Dependency) -> String {
+    let id = dependency.job;
+    match state.job(id) {
+        Some(job) => format!("{dependency}: job {id} is {}.", job.state()),
+        None => format!("{dependency}: job {id} is not known any more."),
+    }
+}
+
+/// What a node has free, what it lacks and what runs there.
+fn shortfall_line(state: &State, lack: &Shortfall) -> String {
+    let Some(node) = state.node(&lack.node) else { return format!("Closest: {lack}.") };
+    let mut text = format!(
+        "Node {} has {} of {} free and {} of {} of memory; it lacks {}.",
+        node.name,
+        node.free_cpus().len(),
+        cpus(node.resources.cpus.len()),
+        format_bytes(node.free_memory_bytes()),
+        format_bytes(node.resources.memory_bytes),
+        lacking(lack),
+    );
+    let mut jobs: Vec<JobId> = node.runs.keys().map(|run| run.task.job).collect();
+    jobs.sort_unstable();
+    jobs.dedup();
+    let named: Vec<String> = jobs.iter().take(NAMED).filter_map(|id| state.job(*id)).map(|job| job_name(job)).collect();
+    if !named.is_empty() {
+        text.push_str(&format!(" It runs {}.", and_more(&named, jobs.len())));
+    }
+    text
+}
+
+fn lacking(lack: &Shortfall) -> String {
+    match (lack.cpus, lack.memory_bytes) {
+        (0, memory) => format!("{} of memory", format_bytes(memory)),
+        (count, 0) => cpus(count),
+        (count, memory) => format!("{} and {} of memory", cpus(count), format_bytes(memory)),
+    }
+}
+
+fn down_line(node: &Node, now: Now) -> String {
+    let silent = format_duration(Duration::from_millis(now.at.ms_since(node.last_heard)));
+    match node.state() {
+        NodeState::Up => format!("Node {} is up.", node.name),
+        state @ (NodeState::Suspect | NodeState::Down) => {
+            format!("Node {} is {}: not heard of for {silent}.", node.name, state.as_str())
+        }
+    }
+}
+
+fn cpus(count: u32) -> String {
+    if count == 1 { "1 CPU".to_owned() } else { format!("{count} CPUs") }
+}
+
+/// `job 3 (train, of alice)`.
+fn job_name(job: &Job) -> String {
+    format!("job {} ({}, of {})", job.id, job.spec.name, job.user)
+}
+
+/// The first few of `total` names.
+fn and_more(names: &[impl AsRef<str>], total: usize) -> String {
+    let first: Vec<&str> = names.iter().take(NAMED).map(AsRef::as_ref).collect();
+    let more = total.saturating_sub(first.len());
+    if more == 0 { first.join(", ") } else { format!("{} and {more} more", first.join(", ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_lines_can_be_typed_again() {
+        let argv = ["echo", "two words", "", "it's", "a=b,c"].map(str::to_owned).to_vec();
+        let work = Work::Command { argv, directory: "/".to_owned() };
+        assert_eq!(command_line(&work), r"echo 'two words' '' 'it'\''s' a=b,c");
+    }
+
+    #[test]
+    fn long_lists_are_cut() {
+        assert_eq!(and_more(&["a", "b"], 2), "a, b");
+        assert_eq!(and_more(&["a", "b", "c", "d"], 10), "a, b, c and 7 more");
+    }
+}

@@ -1,0 +1,285 @@
+//! Job arrays: which indices, and compact sets of them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::ParseError;
+use crate::text::write_ranges;
+
+/// A set of array indices as sorted, disjoint, non-adjacent inclusive ranges: a million tasks in the same state cost one pair.
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
+pub struct IndexSet {
+    ranges: Vec<(u32, u32)>,
+}
+
+impl IndexSet {
+    /// The set of one index.
+    #[must_use]
+    pub fn one(index: u32) -> Self {
+        Self { ranges: vec![(index, index)] }
+    }
+
+    /// How many indices are in the set.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.ranges.iter().map(|(first, last)| u64::from(last - first) + 1).sum()
+    }
+
+    /// Whether the set has no index.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// The lowest index.
+    #[must_use]
+    pub fn first(&self) -> Option<u32> {
+        self.ranges.first().map(|range| range.0)
+    }
+
+    /// The highest index.
+    #[must_use]
+    pub fn last(&self) -> Option<u32> {
+        self.ranges.last().map(|range| range.1)
+    }
+
+    /// The lowest index that is at least `from`.
+    #[must_use]
+    pub fn next_from(&self, from: u32) -> Option<u32> {
+        let at = self.ranges.partition_point(|range| range.1 < from);
+        self.ranges.get(at).map(|range| range.0.max(from))
+    }
+
+    /// Whether `index` is in the set.
+    #[must_use]
+    pub fn contains(&self, index: u32) -> bool {
+        let at = self.ranges.partition_point(|range| range.1 < index);
+        self.ranges.get(at).is_some_and(|range| range.0 <= index)
+    }
+
+    /// The indices in ascending order.
+    pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        self.ranges.iter().flat_map(|&(first, last)| first..=last)
+    }
+
+    /// Adds `index`; says whether it is new.
+    pub fn insert(&mut self, index: u32) -> bool {
+        let at = self.ranges.partition_point(|range| range.1 < index);
+        if self.ranges.get(at).is_some_and(|range| range.0 <= index) {
+            return false;
+        }
+        let joins_left = at > 0 && index > 0 && self.ranges[at - 1].1 == index - 1;
+        let joins_right = self.ranges.get(at).is_some_and(|range| range.0 == index + 1);
+        match (joins_left, joins_right) {
+            (true, true) => {
+                self.ranges[at - 1].1 = self.ranges[at].1;
+                self.ranges.remove(at);
+            }
+            (true, false) => self.ranges[at - 1].1 = index,
+            (false, true) => self.ranges[at].0 = index,
+            (false, false) => self.ranges.insert(at, (index, index)),
+        }
+        true
+    }
+
+    /// Removes `index`; says whether it was there.
+    pub fn remove(&mut self, index: u32) -> bool {
+        let at = self.ranges.partition_point(|range| range.1 < index);
+        let Some(&(first, last)) = self.ranges.get(at).filter(|range| range.0 <= index) else {
+            return false;
+        };
+        match (first == index, last == index) {
+            (true, true) => {
+                self.ranges.remove(at);
+            }
+            (true, false) => self.ranges[at].0 = index + 1,
+            (false, true) => self.ranges[at].1 = index - 1,
+            (false, false) => {
+                self.ranges[at].1 = index - 1;
+                self.ranges.insert(at + 1, (index + 1, last));
+            }
+        }
+        true
+    }
+
+    /// Adds every index of `other`.
+    pub fn add_all(&mut self, other: &Self) {
+        let mut all: Vec<(u32, u32)> = self.ranges.iter().chain(&other.ranges).copied().collect();
+        all.sort_unstable();
+        self.ranges = merge(all);
+    }
+}
+
+/// Joins sorted ranges that touch or overlap.
+fn merge(sorted: Vec<(u32, u32)>) -> Vec<(u32, u32)> {
+    let mut merged: Vec<(u32, u32)> = Vec::with_capacity(sorted.len());
+    for (first, last) in sorted {
+        match merged.last_mut() {
+            Some(previous) if first <= previous.1.saturating_add(1) => previous.1 = previous.1.max(last),
+            _ => merged.push((first, last)),
+        }
+    }
+    merged
+}
+
+impl FromIterator<u32> for IndexSet {
+    fn from_iter<I: IntoIterator<Item = u32>>(indices: I) -> Self {
+        let mut ranges: Vec<(u32, u32)> = indices.into_iter().map(|index| (index, index)).collect();
+        ranges.sort_unstable();
+        Self { ranges: merge(ranges) }
+    }
+}
+
+impl fmt::Display for IndexSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_ranges(f, self.ranges.iter().copied())
+    }
+}
+
+impl fmt::Debug for IndexSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "IndexSet({self})")
+    }
+}
+
+const ARRAY: &str = "a list of array indices such as 0-99, 1-9:2, 1,5,7 or 0-99%10";
+
+/// The highest array index: a million tasks an array.
+const MAX_INDEX: u32 = 1_000_000;
+
+impl FromStr for IndexSet {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let error = || ParseError::new(text, ARRAY);
+        let number = |text: &str| text.trim().parse::<u32>().ok().filter(|n| *n <= MAX_INDEX).ok_or_else(error);
+        let mut ranges = Vec::new();
+        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+            let (range, step) = match part.split_once(':') {
+                Some((range, step)) => (range, number(step)?),
+                None => (part, 1),
+            };
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            let (first, last) = (number(first)?, number(last)?);
+            if first > last || step == 0 {
+                return Err(error());
+            }
+            if step == 1 {
+                ranges.push((first, last));
+            } else {
+                ranges.extend((first..=last).step_by(step as usize).map(|index| (index, index)));
+            }
+        }
+        ranges.sort_unstable();
+        Ok(Self { ranges: merge(ranges) })
+    }
+}
+
+impl Serialize for IndexSet {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for IndexSet {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// What `-a/--array` asks for: the indices, and how many of them may run at once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct ArraySpec {
+    /// The indices; at least one, each at most 1,000,000.
+    pub indices: IndexSet,
+    /// How many may run at the same time; unlimited when absent.
+    pub limit: Option<u32>,
+}
+
+impl FromStr for ArraySpec {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let error = || ParseError::new(text, ARRAY);
+        let (indices, limit) = match text.split_once('%') {
+            Some((indices, limit)) => {
+                let limit = limit.trim().parse().ok().filter(|limit| *limit > 0).ok_or_else(error)?;
+                (indices, Some(limit))
+            }
+            None => (text, None),
+        };
+        let indices: IndexSet = indices.parse().map_err(|_| error())?;
+        if indices.is_empty() { Err(error()) } else { Ok(Self { indices, limit }) }
+    }
+}
+
+impl fmt::Display for ArraySpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.indices.fmt(f)?;
+        self.limit.map_or(Ok(()), |limit| write!(f, "%{limit}"))
+    }
+}
+
+impl TryFrom<String> for ArraySpec {
+    type Error = ParseError;
+
+    fn try_from(text: String) -> Result<Self, ParseError> {
+        text.parse()
+    }
+}
+
+impl From<ArraySpec> for String {
+    fn from(array: ArraySpec) -> Self {
+        array.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn arrays_as_people_write_them() {
+        let cases = [
+            ("0-99", "0-99", 100),
+            ("1-9:2", "1,3,5,7,9", 5),
+            ("1,5,7", "1,5,7", 3),
+            ("0-9%3", "0-9%3", 10),
+            ("7", "7", 1),
+        ];
+        for (text, written, count) in cases {
+            let array: ArraySpec = text.parse().expect(text);
+            assert_eq!((array.to_string().as_str(), array.indices.len()), (written, count), "{text}");
+        }
+        for text in ["", "%3", "5-1", "1-9:0", "0-9%0", "a", "1--2", "0-2000000", "4294967295"] {
+            assert!(text.parse::<ArraySpec>().is_err(), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn behaves_as_a_set(changes in prop::collection::vec((any::<bool>(), 0_u32..60), 0..200)) {
+            let mut compact = IndexSet::default();
+            let mut plain = BTreeSet::new();
+            for (add, index) in changes {
+                if add {
+                    prop_assert_eq!(compact.insert(index), plain.insert(index));
+                } else {
+                    prop_assert_eq!(compact.remove(index), plain.remove(&index));
+                }
+                prop_assert!(compact.iter().eq(plain.iter().copied()));
+                prop_assert_eq!(compact.len(), plain.len() as u64);
+                prop_assert_eq!(compact.next_from(index), plain.range(index..).next().copied());
+                prop_assert_eq!(&plain.iter().copied().collect::<IndexSet>(), &compact);
+                prop_assert_eq!(&compact.to_string().parse::<IndexSet>().expect("round trip"), &compact);
+            }
+        }
+    }
+}

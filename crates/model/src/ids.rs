@@ -1,0 +1,160 @@
+//! Names of things: each kind has its own type, so that none can be passed for another.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ParseError;
+
+/// A job, numbered from 1 in the order of submission. Never reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct JobId(pub u64);
+
+impl fmt::Display for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// What is expected where a job is named.
+const JOB: &str = "a job id such as 12";
+
+impl FromStr for JobId {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        text.parse().map(Self).map_err(|_| ParseError::new(text, JOB))
+    }
+}
+
+/// One task of a job's array; a job that is no array has the single task 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct TaskId {
+    /// The job it belongs to.
+    pub job: JobId,
+    /// Its index in the array, as the user numbered it.
+    pub index: u32,
+}
+
+impl fmt::Display for TaskId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}_{}", self.job, self.index)
+    }
+}
+
+impl FromStr for TaskId {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let error = || ParseError::new(text, "an array task such as 12_3");
+        let (job, index) = text.split_once('_').ok_or_else(error)?;
+        Ok(Self { job: job.parse().map_err(|_| error())?, index: index.parse().map_err(|_| error())? })
+    }
+}
+
+/// How many times a task has been placed, from 1. A requeued task's next placement has the next number.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Attempt(pub u32);
+
+impl fmt::Display for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// How many times a head has started on this store. Placements carry the epoch in which they were decided.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Epoch(pub u64);
+
+/// One attempt of one task: what an agent runs and reports on. Anything that does not match all three parts is stale.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct RunId {
+    /// The task.
+    pub task: TaskId,
+    /// Which placement of it.
+    pub attempt: Attempt,
+    /// The epoch of the head that decided the placement.
+    pub epoch: Epoch,
+}
+
+impl fmt::Display for RunId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.task, self.attempt.0, self.epoch.0)
+    }
+}
+
+impl FromStr for RunId {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let error = || ParseError::new(text, "a run such as 12_3.1.4");
+        let mut parts = text.split('.');
+        let (Some(task), Some(attempt), Some(epoch), None) = (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return Err(error());
+        };
+        Ok(Self {
+            task: task.parse().map_err(|_| error())?,
+            attempt: Attempt(attempt.parse().map_err(|_| error())?),
+            epoch: Epoch(epoch.parse().map_err(|_| error())?),
+        })
+    }
+}
+
+/// A node, by the name its operator gave it: unique in the cluster, letters, digits, `-`, `_` and `.`, at most 63.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct NodeName(Arc<str>);
+
+impl NodeName {
+    /// The name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for NodeName {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let valid = (1..=63).contains(&text.len())
+            && text.starts_with(|c: char| c.is_ascii_alphanumeric())
+            && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
+        if valid {
+            Ok(Self(text.into()))
+        } else {
+            Err(ParseError::new(text, "a node name: up to 63 letters, digits, `-`, `_` and `.`"))
+        }
+    }
+}
+
+impl TryFrom<String> for NodeName {
+    type Error = ParseError;
+
+    fn try_from(text: String) -> Result<Self, ParseError> {
+        text.parse()
+    }
+}
+
+impl From<NodeName> for String {
+    fn from(name: NodeName) -> Self {
+        name.0.as_ref().to_owned()
+    }
+}
+
+impl fmt::Display for NodeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Which boot of a machine: changes at every boot, so what ran before is known to be gone.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct BootId(pub String);

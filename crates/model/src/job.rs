@@ -1,0 +1,322 @@
+//! Jobs: what was asked for, and the states a job and its tasks go through.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{ArraySpec, Digest, JobId, ParseError};
+
+/// Environment variables by name.
+pub type Environment = BTreeMap<String, String>;
+
+/// What a user submits. It never changes after it is accepted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JobSpec {
+    /// A name for people; need not be unique.
+    pub name: String,
+    /// What to run.
+    pub work: Work,
+    /// What each task needs on its node.
+    pub request: Request,
+    /// How long a task may run, in milliseconds; unlimited when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_limit_ms: Option<u64>,
+    /// The array's indices; a single task 0 when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub array: Option<ArraySpec>,
+    /// What must have happened to other jobs first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub after: Vec<Dependency>,
+    /// Higher goes first; equal priorities go in the order of submission.
+    #[serde(default)]
+    pub priority: i32,
+    /// Submitted on hold.
+    #[serde(default)]
+    pub hold: bool,
+    /// Run again when its node is lost; otherwise it ends as `node_fail`.
+    #[serde(default)]
+    pub requeue: bool,
+    /// Variables for the job beyond those that Hostler sets.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub environment: Environment,
+    /// A terminal of this size, for `attach`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pty: Option<WindowSize>,
+    /// Milliseconds between TERM and KILL when the job is ended; the head's default when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace_ms: Option<u64>,
+    /// The file mode creation mask; the agent's own when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub umask: Option<u32>,
+}
+
+/// What a job runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Work {
+    /// A captured project folder: laid out afresh on the node, its changed files come home.
+    Project {
+        /// The captured folder's manifest.
+        snapshot: Digest,
+        /// A file in the folder, or a command.
+        entrypoint: String,
+        /// Its arguments.
+        #[serde(default)]
+        args: Vec<String>,
+    },
+    /// A command in a directory that exists on the node; only its output comes home.
+    Command {
+        /// Program and arguments; at least the program.
+        argv: Vec<String>,
+        /// An absolute path.
+        directory: String,
+    },
+}
+
+/// What one task needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Request {
+    /// CPUs, at least one.
+    pub cpus: u32,
+    /// Memory in bytes.
+    pub memory_bytes: u64,
+}
+
+/// A terminal's size in character cells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WindowSize {
+    /// Lines.
+    pub rows: u16,
+    /// Characters a line.
+    pub columns: u16,
+}
+
+/// A job starts only when another job has reached a state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Dependency {
+    /// What must have happened.
+    pub condition: Condition,
+    /// To which job.
+    pub job: JobId,
+}
+
+/// What must have happened to the other job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Condition {
+    /// It has started (every task, for an array) or was cancelled.
+    After,
+    /// It has ended, whatever way.
+    AfterAny,
+    /// It has completed: every task with exit code 0.
+    AfterOk,
+    /// It has ended otherwise than completed.
+    AfterNotOk,
+}
+
+impl Condition {
+    /// The word for it on the command line.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::After => "after",
+            Self::AfterAny => "afterany",
+            Self::AfterOk => "afterok",
+            Self::AfterNotOk => "afternotok",
+        }
+    }
+}
+
+impl Dependency {
+    /// Reads a list such as `afterok:3:4,after:5`; a bare job id means `afterok`.
+    ///
+    /// # Errors
+    /// When a part is no dependency.
+    pub fn parse_list(text: &str) -> Result<Vec<Self>, ParseError> {
+        let error = || ParseError::new(text, "a dependency such as afterok:12, afterany:12:13 or 12");
+        let mut all = Vec::new();
+        for part in text.split(',').map(str::trim) {
+            let mut words = part.split(':');
+            let first = words.next().unwrap_or_default();
+            let condition = match first {
+                "after" => Condition::After,
+                "afterany" => Condition::AfterAny,
+                "afterok" => Condition::AfterOk,
+                "afternotok" => Condition::AfterNotOk,
+                _ => {
+                    all.push(Self { condition: Condition::AfterOk, job: first.parse().map_err(|_| error())? });
+                    if words.next().is_some() {
+                        return Err(error());
+                    }
+                    continue;
+                }
+            };
+            let before = all.len();
+            for job in words {
+                all.push(Self { condition, job: job.parse().map_err(|_| error())? });
+            }
+            if all.len() == before {
+                return Err(error());
+            }
+        }
+        Ok(all)
+    }
+}
+
+impl fmt::Display for Dependency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.condition.as_str(), self.job)
+    }
+}
+
+impl FromStr for Dependency {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        match Self::parse_list(text)?.as_slice() {
+            [one] => Ok(*one),
+            _ => Err(ParseError::new(text, "one dependency such as afterok:12")),
+        }
+    }
+}
+
+impl TryFrom<String> for Dependency {
+    type Error = ParseError;
+
+    fn try_from(text: String) -> Result<Self, ParseError> {
+        text.parse()
+    }
+}
+
+impl From<Dependency> for String {
+    fn from(dependency: Dependency) -> Self {
+        dependency.to_string()
+    }
+}
+
+/// The state of a job. For an array it is the one that says most: running while any task runs, and when all have ended the
+/// worst ending.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JobState {
+    /// Waits; [`crate::Reason`] says why.
+    Pending,
+    /// Placed; its folder and environment are being made ready.
+    Starting,
+    /// Its process runs.
+    Running,
+    /// Its process has ended; results are on their way.
+    Completing,
+    /// Ended with exit code 0, results verified.
+    Completed,
+    /// Ended with another exit code or a signal, or could not be started.
+    Failed,
+    /// Ended because a user asked.
+    Cancelled,
+    /// Ended because its time was up.
+    Timeout,
+    /// Ended by the kernel because it used more memory than it asked for.
+    OutOfMemory,
+    /// Its node was lost and it was not to be requeued.
+    NodeFail,
+    /// Ended to make room for another job.
+    Preempted,
+}
+
+/// The state of one task of a job.
+pub type TaskState = JobState;
+
+impl JobState {
+    /// Every state, in the order a job goes through them.
+    pub const ALL: [Self; 11] = [
+        Self::Pending,
+        Self::Starting,
+        Self::Running,
+        Self::Completing,
+        Self::Completed,
+        Self::Failed,
+        Self::Cancelled,
+        Self::Timeout,
+        Self::OutOfMemory,
+        Self::NodeFail,
+        Self::Preempted,
+    ];
+
+    /// Whether nothing more will happen to it.
+    #[must_use]
+    pub const fn is_ended(self) -> bool {
+        match self {
+            Self::Pending | Self::Starting | Self::Running | Self::Completing => false,
+            Self::Completed
+            | Self::Failed
+            | Self::Cancelled
+            | Self::Timeout
+            | Self::OutOfMemory
+            | Self::NodeFail
+            | Self::Preempted => true,
+        }
+    }
+
+    /// The word shown to people and in JSON.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Starting => "starting",
+            Self::Running => "running",
+            Self::Completing => "completing",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+            Self::Timeout => "timeout",
+            Self::OutOfMemory => "out_of_memory",
+            Self::NodeFail => "node_fail",
+            Self::Preempted => "preempted",
+        }
+    }
+}
+
+impl fmt::Display for JobState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for JobState {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        Self::ALL
+            .into_iter()
+            .find(|state| state.as_str() == text)
+            .ok_or_else(|| ParseError::new(text, "a job state such as pending, running or completed"))
+    }
+}
+
+/// How a task ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Ending {
+    /// An ended state.
+    pub state: TaskState,
+    /// What a shell would show: the exit code, or 128 plus the signal; absent when it never ran.
+    pub exit_code: Option<i32>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dependencies_as_people_write_them() {
+        let list = Dependency::parse_list("afterok:3:4,after:5").expect("valid");
+        let written: Vec<String> = list.iter().map(ToString::to_string).collect();
+        assert_eq!(written, ["afterok:3", "afterok:4", "after:5"]);
+        assert_eq!(Dependency::parse_list("12").expect("valid")[0].to_string(), "afterok:12");
+        for text in ["", "afterok", "afterok:", "after:x", "12:13", "afterok:1,"] {
+            assert!(Dependency::parse_list(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! The nouns of Hostler: typed ids, states, units and resource arithmetic.
+//!
+//! Every other crate speaks in these words. Nothing here reads a clock, a file or the environment, and nothing here
+//! decides anything: decisions are in `hostler-sched` and `hostler-core`.
+
+mod array;
+mod cpus;
+mod digest;
+mod ids;
+mod job;
+mod node;
+mod reason;
+mod text;
+mod time;
+mod units;
+
+pub use array::{ArraySpec, IndexSet};
+pub use cpus::CpuSet;
+pub use digest::Digest;
+pub use ids::{Attempt, BootId, Epoch, JobId, NodeName, RunId, TaskId};
+pub use job::{Condition, Dependency, Ending, Environment, JobSpec, JobState, Request, TaskState, WindowSize, Work};
+pub use node::{NodeState, Resources};
+pub use reason::{Reason, Shortfall};
+pub use text::ParseError;
+pub use time::{Timestamp, WallTime};
+pub use units::{format_bytes, format_duration, parse_bytes, parse_duration};

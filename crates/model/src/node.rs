@@ -1,0 +1,38 @@
+//! Nodes: what they have and whether they can be used.
+
+use serde::{Deserialize, Serialize};
+
+use crate::CpuSet;
+
+/// What a node has to give, or an allocation holds, on one node.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resources {
+    /// CPU ids, as the node numbers them.
+    pub cpus: CpuSet,
+    /// Memory in bytes.
+    pub memory_bytes: u64,
+}
+
+/// Whether a node can be given work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeState {
+    /// Its agent is connected.
+    Up,
+    /// Its agent has been silent for a short while: nothing new is placed, running jobs are left alone.
+    Suspect,
+    /// Its agent has been silent for so long that its jobs were given up.
+    Down,
+}
+
+impl NodeState {
+    /// The word shown to people and in JSON.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Suspect => "suspect",
+            Self::Down => "down",
+        }
+    }
+}

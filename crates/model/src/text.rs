@@ -1,0 +1,34 @@
+//! What sets of numbers have in common as text, and what a person typed that could not be understood.
+
+use std::fmt;
+
+/// A value that could not be read, with what was expected in its place.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{input}` is not {expected}")]
+pub struct ParseError {
+    /// The text as it was given.
+    pub input: String,
+    /// What would have been accepted, as a noun phrase with examples.
+    pub expected: &'static str,
+}
+
+impl ParseError {
+    /// An error that shows `input` and says what was `expected` instead.
+    #[must_use]
+    pub fn new(input: &str, expected: &'static str) -> Self {
+        Self { input: input.to_owned(), expected }
+    }
+}
+
+/// Writes inclusive ranges as `0-3,8`.
+pub(crate) fn write_ranges(f: &mut fmt::Formatter<'_>, ranges: impl Iterator<Item = (u32, u32)>) -> fmt::Result {
+    let mut separator = "";
+    for (first, last) in ranges {
+        write!(f, "{separator}{first}")?;
+        if last > first {
+            write!(f, "-{last}")?;
+        }
+        separator = ",";
+    }
+    Ok(())
+}

@@ -1,0 +1,31 @@
+//! The two times: the cluster's own clock, which decides, and the wall clock, which is only shown.
+
+use serde::{Deserialize, Serialize};
+
+/// Milliseconds on the cluster's clock: it starts at zero when the cluster is made, goes on across restarts of the head and
+/// never goes backwards. Deadlines and reservations are on this clock, never on a wall clock.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Timestamp(pub u64);
+
+impl Timestamp {
+    /// A time that never comes: the end of a job without a time limit.
+    pub const NEVER: Self = Self(u64::MAX);
+
+    /// This time plus `ms` milliseconds; saturates at [`Timestamp::NEVER`].
+    #[must_use]
+    pub const fn plus_ms(self, ms: u64) -> Self {
+        Self(self.0.saturating_add(ms))
+    }
+
+    /// Milliseconds from `earlier` to this time, zero when `earlier` is later.
+    #[must_use]
+    pub const fn ms_since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+/// Milliseconds since the Unix epoch as the head's wall clock had it. For people and reports only: it may jump.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct WallTime(pub i64);

@@ -1,0 +1,398 @@
+//! REST + JSON between clients and the head, under `/api/v1`. The committed OpenAPI file describes the routes.
+//!
+//! Times are milliseconds since the Unix epoch, sizes are bytes; both say so in their names. A client ignores fields it does not
+//! know. Errors are [`ErrorBody`] with a fitting HTTP status.
+
+use hostler_model::{
+    ArraySpec, Attempt, Dependency, Digest, JobId, JobSpec, JobState, NodeName, NodeState, Reason, WallTime,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::link::Usage;
+
+/// Where the API lives.
+pub const BASE: &str = "/api/v1";
+
+/// The version of this API: the head accepts clients of the same one and says so otherwise.
+pub const API_VERSION: u32 = 1;
+
+/// The header in which a client says [`API_VERSION`].
+pub const VERSION_HEADER: &str = "hostler-api";
+
+/// `POST /jobs`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SubmitRequest {
+    /// Made by the client, unique for each intended submission: a retry with the same key gets the same job.
+    pub key: String,
+    /// What to run.
+    pub spec: JobSpec,
+}
+
+/// The answer to [`SubmitRequest`]: the job is on disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Submitted {
+    /// The job.
+    pub id: JobId,
+    /// Whether this key had been accepted before.
+    pub duplicate: bool,
+}
+
+/// An error as people read it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorBody {
+    /// A stable word for programs, such as `no_such_job`.
+    pub code: String,
+    /// What happened and why.
+    pub message: String,
+    /// What to do, a line each.
+    #[serde(default)]
+    pub hints: Vec<String>,
+}
+
+/// `GET /info`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Info {
+    /// The head.
+    pub head: HeadInfo,
+    /// How many nodes are in each state.
+    pub nodes: NodeCounts,
+    /// How many tasks are in each live state.
+    pub tasks: LiveCounts,
+    /// CPUs of all nodes that are up, and how many are free.
+    pub cpus: Amount,
+    /// Memory of all nodes that are up, and how much is free, in bytes.
+    pub memory_bytes: Amount,
+}
+
+/// The head process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeadInfo {
+    /// Its process id.
+    pub pid: u32,
+    /// Its release.
+    pub version: String,
+    /// Its [`API_VERSION`].
+    pub api: u32,
+    /// How often a head has started on this store.
+    pub epoch: u64,
+    /// Whether it is part of an embedded cluster (`hostler up`).
+    pub embedded: bool,
+    /// Where agents connect.
+    pub address: String,
+    /// Its state directory.
+    pub directory: String,
+    /// Why submissions are refused at the moment, if they are.
+    pub refusing: Option<String>,
+}
+
+/// Nodes by state.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeCounts {
+    /// Connected.
+    pub up: u32,
+    /// Silent for a short while.
+    pub suspect: u32,
+    /// Given up.
+    pub down: u32,
+}
+
+/// Live tasks by state.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LiveCounts {
+    /// Waiting.
+    pub pending: u64,
+    /// Placed, not yet running.
+    pub starting: u64,
+    /// Running.
+    pub running: u64,
+    /// Sending results.
+    pub completing: u64,
+}
+
+/// A total and what is free of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Amount {
+    /// All.
+    pub total: u64,
+    /// What no job holds.
+    pub free: u64,
+}
+
+/// One node, in `GET /nodes`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeView {
+    /// Its name.
+    pub name: NodeName,
+    /// Whether it can be given work.
+    pub state: NodeState,
+    /// Whether it is powered: `on`, or `unknown` while its agent is not connected.
+    pub power: String,
+    /// CPUs.
+    pub cpus: u32,
+    /// CPUs that no job holds.
+    pub cpus_free: u32,
+    /// Memory in bytes.
+    pub memory_bytes: u64,
+    /// Memory that no job holds, in bytes.
+    pub memory_free_bytes: u64,
+    /// Tasks it holds.
+    pub tasks: u32,
+    /// The agent's process id, 0 before it ever connected.
+    pub agent_pid: u32,
+    /// The agent's release.
+    pub version: String,
+}
+
+/// A page of `GET /jobs`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobPage {
+    /// Newest first.
+    pub jobs: Vec<JobSummary>,
+    /// How many match in all.
+    pub total: u64,
+    /// Pass as `before` for the next page.
+    pub next: Option<JobId>,
+}
+
+/// A job in a list.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobSummary {
+    /// Its id.
+    pub id: JobId,
+    /// Its name.
+    pub name: String,
+    /// Who submitted it.
+    pub user: String,
+    /// Where it stands.
+    pub state: JobState,
+    /// Why it waits, as a sentence.
+    pub reason: Option<String>,
+    /// How many times it has been placed; the highest of its tasks.
+    pub attempt: Attempt,
+    /// Where it runs or ran; for an array the nodes of the tasks that are live.
+    pub nodes: Vec<NodeName>,
+    /// What the shell would show: for an array the highest of its tasks.
+    pub exit_code: Option<i32>,
+    /// CPUs a task.
+    pub cpus: u32,
+    /// Memory a task, in bytes.
+    pub memory_bytes: u64,
+    /// The array, as it was asked for.
+    pub array: Option<ArraySpec>,
+    /// Tasks by state.
+    pub tasks: TaskCounts,
+    /// When it was submitted.
+    pub submitted_at: WallTime,
+    /// When its first task started.
+    pub started_at: Option<WallTime>,
+    /// When it ended.
+    pub ended_at: Option<WallTime>,
+}
+
+/// Tasks of a job by state.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskCounts {
+    /// All.
+    pub total: u64,
+    /// Waiting.
+    pub pending: u64,
+    /// Placed, running or sending results.
+    pub live: u64,
+    /// Ended with exit code 0.
+    pub completed: u64,
+    /// Ended in any other way.
+    pub failed: u64,
+}
+
+/// `GET /jobs/{id}`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobDetail {
+    /// What the list shows.
+    #[serde(flatten)]
+    pub summary: JobSummary,
+    /// Higher goes first.
+    pub priority: i32,
+    /// Run again when its node is lost.
+    pub requeue: bool,
+    /// What it waits or waited for.
+    pub after: Vec<Dependency>,
+    /// What it runs, as a command line.
+    pub command: String,
+    /// The captured folder.
+    pub snapshot: Option<Digest>,
+    /// Each limit and whether the kernel enforces it.
+    pub limits: Vec<LimitView>,
+    /// Tasks whose results have not been fetched.
+    pub unfetched: u64,
+    /// Its tasks: all that are live, and those that ended, up to the `tasks` limit of the request.
+    pub tasks_shown: Vec<TaskView>,
+}
+
+/// A limit on a job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitView {
+    /// `cpus`, `memory` or `time`.
+    pub name: String,
+    /// Its value: a count, bytes or milliseconds.
+    pub value: u64,
+    /// `enforced` or `advisory`.
+    pub enforcement: String,
+    /// Why it is advisory.
+    pub why: Option<String>,
+}
+
+/// One task of a job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskView {
+    /// Its index.
+    pub index: u32,
+    /// Where it stands.
+    pub state: JobState,
+    /// Which placement.
+    pub attempt: Attempt,
+    /// Where.
+    pub node: Option<NodeName>,
+    /// What the shell would show.
+    pub exit_code: Option<i32>,
+    /// What a person should know beyond the state.
+    pub message: Option<String>,
+    /// When its process started.
+    pub started_at: Option<WallTime>,
+    /// When it ended.
+    pub ended_at: Option<WallTime>,
+    /// The hash of its result manifest.
+    pub result: Option<Digest>,
+    /// Whether its result has been fetched.
+    pub fetched: bool,
+    /// What it used.
+    pub usage: Option<Usage>,
+}
+
+/// `GET /jobs/{id}/why`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Why {
+    /// The job.
+    pub id: JobId,
+    /// Where it stands.
+    pub state: JobState,
+    /// Why it waits; absent when it does not.
+    pub reason: Option<Reason>,
+    /// The same as sentences, the first one being the answer.
+    pub lines: Vec<String>,
+    /// When it should start at the latest, judged by the time limits of what runs.
+    pub expected_start_at: Option<WallTime>,
+}
+
+/// What a job may be told to do, in `POST /jobs/{id}/{action}`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JobAction {
+    /// End it; its state will be `cancelled`.
+    Cancel,
+    /// Do not start what has not started.
+    Hold,
+    /// Undo a hold.
+    Release,
+    /// Run it again from the start: what runs is ended first, what has ended runs again.
+    Requeue,
+}
+
+impl JobAction {
+    /// The word for it in paths.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Cancel => "cancel",
+            Self::Hold => "hold",
+            Self::Release => "release",
+            Self::Requeue => "requeue",
+        }
+    }
+}
+
+/// `POST /blobs/missing`: hashes in, those the head lacks out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DigestList {
+    /// Content hashes.
+    pub digests: Vec<Digest>,
+}
+
+/// `POST /jobs/{id}/fetched`: results that are safely at the client.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fetched {
+    /// Task indices.
+    pub indices: hostler_model::IndexSet,
+}
+
+/// `GET /results`: what has ended and can be fetched.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResultPage {
+    /// In order of job and index.
+    pub results: Vec<ResultView>,
+}
+
+/// One result.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResultView {
+    /// The job.
+    pub job: JobId,
+    /// The job's name.
+    pub name: String,
+    /// The task's index; absent when the job is no array.
+    pub index: Option<u32>,
+    /// How it ended.
+    pub state: JobState,
+    /// The hash of its result manifest.
+    pub manifest: Digest,
+    /// Whether it has been fetched before.
+    pub fetched: bool,
+}
+
+/// A server-sent event of `GET /events`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Notice {
+    /// A job changed.
+    Job {
+        /// The job.
+        id: JobId,
+        /// Where it stands now.
+        state: JobState,
+    },
+    /// A node changed.
+    Node {
+        /// The node.
+        name: NodeName,
+        /// Whether it can be given work.
+        state: NodeState,
+    },
+    /// The reader was too slow and missed some; it should ask for what it wants to know.
+    Missed,
+}
+
+/// `POST /agent/join`: an agent proves that it was invited and asks for a certificate.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JoinRequest {
+    /// The one-time secret of the join code.
+    pub secret: String,
+    /// The node's name.
+    pub node: NodeName,
+    /// A certificate signing request, PEM.
+    pub csr: String,
+}
+
+/// The answer to [`JoinRequest`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Joined {
+    /// The agent's certificate, PEM.
+    pub certificate: String,
+    /// The cluster's authority, PEM.
+    pub authority: String,
+}
+
+/// `POST /nodes/invite`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Invitation {
+    /// A join code for one node: address, fingerprint of the cluster's authority and a one-time secret.
+    pub code: String,
+}

@@ -1,0 +1,179 @@
+//! Join codes: what a person carries from a head to a new node, as one word.
+//!
+//! A code holds where the head is, the fingerprint of the cluster's authority and a one-time secret, so that the node knows whom it
+//! talks to before it says anything, and the head knows that the node was invited. The word is base32 in lower case with a checksum:
+//! it survives being read over the telephone, and a slip is noticed before anything is dialled.
+
+use std::fmt;
+use std::str::FromStr;
+
+use hostler_model::{Digest, ParseError};
+
+/// What a code begins with; the number is the version of what follows.
+const PREFIX: &str = "hostler1-";
+
+const EXPECTED: &str = "a join code, which begins with hostler1- and is printed by `hostler node invite`";
+
+/// Digits that are not mistaken for one another in most typefaces (RFC 4648).
+const DIGITS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+
+/// The longest code that is looked at, in characters; one with the longest address and secret is shorter.
+const MAX_LEN: usize = 1024;
+
+/// An invitation to one cluster.
+#[derive(Clone, PartialEq, Eq)]
+pub struct JoinCode {
+    /// Host and port of the head, at most 255 bytes.
+    pub address: String,
+    /// The fingerprint of the cluster's authority: BLAKE3 of its certificate's DER.
+    pub authority: Digest,
+    /// The one-time secret, at most 255 bytes.
+    pub secret: String,
+}
+
+/// Without the secret: codes end up in logs.
+impl fmt::Debug for JoinCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JoinCode")
+            .field("address", &self.address)
+            .field("authority", &self.authority)
+            .finish_non_exhaustive()
+    }
+}
+
+/// # Panics
+/// When the address or the secret is longer than 255 bytes.
+impl fmt::Display for JoinCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut bytes = Vec::new();
+        bytes.extend(self.authority.0);
+        for text in [&self.address, &self.secret] {
+            bytes.push(u8::try_from(text.len()).expect("addresses and secrets are short"));
+            bytes.extend(text.as_bytes());
+        }
+        bytes.extend(checksum(&bytes).to_be_bytes());
+        f.write_str(PREFIX)?;
+        f.write_str(&base32(&bytes))
+    }
+}
+
+impl FromStr for JoinCode {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        // A mistyped code still holds a secret: errors do not repeat it.
+        decode(text.trim()).ok_or_else(|| ParseError::new("this text", EXPECTED))
+    }
+}
+
+fn decode(text: &str) -> Option<JoinCode> {
+    if text.len() > MAX_LEN {
+        return None;
+    }
+    let bytes = unbase32(text.to_ascii_lowercase().strip_prefix(PREFIX)?)?;
+    let (bytes, sum) = bytes.split_last_chunk::<4>()?;
+    if checksum(bytes).to_be_bytes() != *sum {
+        return None;
+    }
+    let (authority, rest) = bytes.split_first_chunk::<32>()?;
+    let (address, rest) = take_text(rest)?;
+    let (secret, rest) = take_text(rest)?;
+    rest.is_empty().then_some(JoinCode { address, authority: Digest(*authority), secret })
+}
+
+/// A length and as many bytes of text.
+fn take_text(bytes: &[u8]) -> Option<(String, &[u8])> {
+    let (&len, rest) = bytes.split_first()?;
+    let (text, rest) = rest.split_at_checked(usize::from(len))?;
+    Some((String::from_utf8(text.to_vec()).ok().filter(|text| !text.is_empty())?, rest))
+}
+
+/// FNV-1a: against slips of the hand, not against forgers, who are stopped by the secret.
+fn checksum(bytes: &[u8]) -> u32 {
+    bytes.iter().fold(0x811c_9dc5, |sum, byte| (sum ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
+}
+
+fn base32(bytes: &[u8]) -> String {
+    let digit_at = |at: usize| {
+        let bit = at * 5;
+        let pair = [bytes[bit / 8], bytes.get(bit / 8 + 1).copied().unwrap_or(0)];
+        let shift = 11 - bit % 8;
+        char::from(DIGITS[usize::from(u16::from_be_bytes(pair) >> shift & 31)])
+    };
+    (0..(bytes.len() * 8).div_ceil(5)).map(digit_at).collect()
+}
+
+fn unbase32(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len() * 5 / 8);
+    let (mut bits, mut count) = (0_u32, 0);
+    for digit in text.bytes() {
+        let value = DIGITS.iter().position(|it| *it == digit)?;
+        bits = bits << 5 | value as u32;
+        count += 5;
+        if count >= 8 {
+            count -= 8;
+            bytes.push((bits >> count) as u8);
+            bits &= (1 << count) - 1;
+        }
+    }
+    // What is left is padding: fewer bits than a digit has, all zero, so that a code has one spelling.
+    (count < 5 && bits == 0).then_some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn code() -> JoinCode {
+        JoinCode {
+            address: "[2001:db8::1]:7777".to_owned(),
+            authority: Digest(std::array::from_fn(|i| i as u8)),
+            secret: "0123456789abcdef".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_code_is_one_word_and_keeps_its_spelling() {
+        assert_eq!(
+            code().to_string(),
+            "hostler1-aaaqeayeaudaocajbifqydiob4ibceqtcqkrmfyydenbwha5dyprewzsgaydcotemi4duorrlu5donzxg4idamjsgm2dknrxha4wcytdmrswn5einf7q"
+        );
+        assert!(code().to_string().strip_prefix(PREFIX).is_some_and(|it| it.bytes().all(|b| DIGITS.contains(&b))));
+    }
+
+    #[test]
+    fn case_and_surrounding_space_do_not_matter() {
+        let text = format!("  {}\n", code().to_string().to_ascii_uppercase());
+        assert_eq!(text.parse(), Ok(code()));
+    }
+
+    #[test]
+    fn a_slip_is_noticed_and_the_secret_is_not_repeated() {
+        let text = code().to_string();
+        for at in PREFIX.len()..text.len() {
+            let mut slip = text.clone().into_bytes();
+            slip[at] = if slip[at] == b'a' { b'b' } else { b'a' };
+            let slip = String::from_utf8(slip).expect("ASCII");
+            let error = slip.parse::<JoinCode>().expect_err("a digit is wrong");
+            assert!(!error.to_string().contains(&slip[20..]), "{error}");
+        }
+        assert!(!format!("{:?}", code()).contains(&code().secret));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(address in "[a-z0-9.:]{1,80}", authority: [u8; 32], secret in "[a-z0-9]{1,64}") {
+            let code = JoinCode { address, authority: Digest(authority), secret };
+            prop_assert_eq!(code.to_string().parse(), Ok(code));
+        }
+
+        #[test]
+        fn hostile_text_is_refused(text: String, tail in "[a-z2-7]{0,200}") {
+            for hostile in [text, format!("{PREFIX}{tail}"), format!("{}{tail}a", code())] {
+                prop_assert!(hostile.parse::<JoinCode>().is_err());
+            }
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! Everything that crosses a wire or is stored: one module for each kind of peer.
+//!
+//! - [`api`]: REST + JSON between clients and the head.
+//! - [`join`]: the word with which a new node is invited.
+//! - [`link`]: messages between an agent and its head, in batches over one WebSocket.
+//! - [`manifest`]: captured folders and results.
+//! - [`record`]: rows that the head keeps about tasks that ended.
+//!
+//! Wire types carry no behaviour beyond encoding. Fields are added, never changed: see `docs/internals/compatibility.md`.
+
+pub mod api;
+pub mod join;
+pub mod link;
+pub mod manifest;
+pub mod record;
+
+/// Encodes `value` as self-describing MessagePack: an older reader skips fields that it does not know.
+///
+/// # Panics
+/// Never for the types of this crate: they hold no value that MessagePack lacks.
+pub fn encode<T: serde::Serialize>(value: &T) -> Vec<u8> {
+    rmp_serde::to_vec_named(value).expect("wire types can always be encoded")
+}
+
+/// Decodes what [`encode`] wrote.
+///
+/// # Errors
+/// When the bytes are damaged or of another type.
+pub fn decode<'a, T: serde::Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, DecodeError> {
+    rmp_serde::from_slice(bytes).map_err(DecodeError)
+}
+
+/// Bytes that are not the message they should be.
+#[derive(Debug, thiserror::Error)]
+#[error("not a message of the expected kind: {0}")]
+pub struct DecodeError(#[source] rmp_serde::decode::Error);

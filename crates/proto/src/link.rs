@@ -1,0 +1,273 @@
+//! The agent link: what an agent and its head say to each other over the WebSocket that the agent dials.
+//!
+//! The first frame each way is a hello ([`AgentHello`], then [`HeadHello`]); after that every frame is a [`Frame`] with a batch of
+//! messages. Frames are numbered from 1 in each direction of one connection: a repeated number is ignored, a gap ends the
+//! connection, so what is said on a connection arrives once and in order or the connection is gone. After a reconnection nothing is
+//! resent blindly: the hello lists every run the agent holds and the head answers with what differs.
+//!
+//! Only control goes over the link. Chunks, output streams and terminals travel on connections of their own.
+
+use std::sync::Arc;
+
+use hostler_model::{BootId, Ending, Epoch, JobId, JobSpec, NodeName, Resources, RunId};
+use serde::{Deserialize, Serialize};
+
+/// The oldest and newest version of the link protocol that this build speaks.
+pub const PROTOCOL: std::ops::RangeInclusive<u16> = 1..=1;
+
+/// The largest frame either side accepts, in bytes. Batches are cut so as to stay below it.
+pub const MAX_FRAME_BYTES: usize = 4 << 20;
+
+/// The first frame of a connection, from the agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentHello {
+    /// Oldest protocol version it speaks.
+    pub protocol_min: u16,
+    /// Newest protocol version it speaks.
+    pub protocol_max: u16,
+    /// The agent's release, for people.
+    pub version: String,
+    /// Its node's name, which must be the one in its certificate.
+    pub node: NodeName,
+    /// The machine's boot.
+    pub boot: BootId,
+    /// The agent's process id, for people.
+    pub pid: u32,
+    /// What the node has to give.
+    pub resources: Resources,
+    /// Every run it holds, ended ones included until the head has taken note.
+    pub runs: Vec<RunReport>,
+}
+
+/// The head's answer to [`AgentHello`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HeadHello {
+    /// The link is open.
+    Welcome {
+        /// The version both will speak.
+        protocol: u16,
+        /// The head's epoch.
+        epoch: Epoch,
+        /// The head's release, for people.
+        version: String,
+        /// How often the agent must say something, in milliseconds.
+        heartbeat_ms: u64,
+    },
+    /// The link is refused; the agent logs why and tries again later.
+    Refused {
+        /// What happened, why and what to do.
+        message: String,
+    },
+}
+
+/// A numbered batch of messages.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Frame<M> {
+    /// Counts from 1 in each direction of a connection.
+    pub sequence: u64,
+    /// At least one, in order.
+    pub messages: Vec<M>,
+}
+
+/// From an agent to its head.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AgentMessage {
+    /// Nothing to say but alive; sent when nothing else was for a heartbeat's time.
+    Heartbeat,
+    /// Where a run stands.
+    Report(RunReport),
+}
+
+/// From the head to an agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HeadMessage {
+    /// Start these runs of one job.
+    Launch(Launch),
+    /// End a run: TERM, then KILL. The agent reports its ending as for any run.
+    End {
+        /// The run.
+        run: RunId,
+        /// Why, which the ending will say.
+        cause: EndCause,
+        /// Milliseconds between TERM and KILL.
+        grace_ms: u64,
+    },
+    /// The head has the run's ending on disk, or knows nothing of the run: the agent kills what is left of it and removes it.
+    Forget {
+        /// The run.
+        run: RunId,
+    },
+    /// The result of this ended run is not complete on the head: upload it again, then report the ending again.
+    Resend {
+        /// The run.
+        run: RunId,
+    },
+    /// Open a connection and send a run's output.
+    Stream(StreamRequest),
+    /// Stop: finish nothing, leave running jobs to their shepherds.
+    Shutdown,
+}
+
+/// Runs of one job to start on one node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Launch {
+    /// The job.
+    pub job: JobId,
+    /// Whose it is.
+    pub user: String,
+    /// What to run.
+    pub spec: Arc<JobSpec>,
+    /// How many tasks its array has.
+    pub array_len: u64,
+    /// The runs and what each may use.
+    pub runs: Vec<Placement>,
+}
+
+/// One run and the resources allocated to it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placement {
+    /// The run.
+    pub run: RunId,
+    /// Exact CPU ids and memory.
+    pub resources: Resources,
+}
+
+/// Why the head ends a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EndCause {
+    /// A user cancelled the job.
+    Cancelled,
+    /// A user asked to run it again from the start.
+    Requeued,
+}
+
+/// Where one run stands on its node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunReport {
+    /// The run.
+    pub run: RunId,
+    /// Its status.
+    pub status: RunStatus,
+}
+
+/// The stages of a run, in order; a report may skip stages.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunStatus {
+    /// The launch is on the node's disk; its folder and environment are being made ready.
+    Accepted,
+    /// Its process runs.
+    Running,
+    /// Its process has ended; results are being collected and sent.
+    Completing,
+    /// All is over, results included.
+    Ended(RunEnd),
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunEnd {
+    /// What became of it.
+    pub fate: Fate,
+    /// What a person should know beyond the state: the reason it could not start, what could not be captured.
+    pub message: Option<String>,
+    /// The result, when there is one.
+    pub result: Option<RunResult>,
+    /// What it used.
+    pub usage: Usage,
+}
+
+/// What became of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fate {
+    /// It ended by itself or at our hand.
+    Ended(Ending),
+    /// It vanished: its machine restarted, or its shepherd was killed.
+    Lost,
+    /// It was ended so that it can run again.
+    Requeued,
+}
+
+/// A run's result: a manifest and its chunks, on the head before the ending is reported.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunResult {
+    /// The hash of the [`crate::manifest::ResultManifest`].
+    pub manifest: hostler_model::Digest,
+    /// The manifest and chunks themselves when they are small; otherwise they were uploaded before.
+    pub inline: Vec<serde_bytes::ByteBuf>,
+}
+
+/// What a run used.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// From start to end of its process, in milliseconds.
+    pub wall_ms: u64,
+    /// CPU time in user mode, in milliseconds.
+    pub user_ms: u64,
+    /// CPU time in the kernel, in milliseconds.
+    pub system_ms: u64,
+    /// Largest resident memory of one of its processes, in bytes.
+    pub max_rss_bytes: u64,
+}
+
+/// Ask for a run's output: the agent answers with a connection to `/api/v1/agent/streams/{stream}`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamRequest {
+    /// Names the waiting reader at the head.
+    pub stream: String,
+    /// The run.
+    pub run: RunId,
+    /// What to send.
+    pub what: StreamKind,
+}
+
+/// What a stream carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StreamKind {
+    /// The bytes of an output from `from` on, until the run has ended.
+    Output {
+        /// Which output.
+        output: Output,
+        /// Offset of the first byte.
+        from: u64,
+        /// Go on until the run has ended; otherwise stop at what is there now.
+        follow: bool,
+    },
+    /// The job's terminal, both ways, as a WebSocket.
+    Terminal {
+        /// Lines.
+        rows: u16,
+        /// Characters a line.
+        columns: u16,
+    },
+}
+
+/// One of a run's outputs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Output {
+    /// Standard output, or the terminal.
+    Stdout,
+    /// Standard error.
+    Stderr,
+    /// What preparing the environment wrote.
+    Setup,
+}
+
+impl Output {
+    /// The word for it in paths and JSON.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Stdout => "stdout",
+            Self::Stderr => "stderr",
+            Self::Setup => "setup",
+        }
+    }
+}

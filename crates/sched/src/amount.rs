@@ -1,0 +1,78 @@
+//! Arithmetic on amounts of resources. An amount is a [`Request`], whether it is asked for, had or free.
+
+use hostler_model::Request;
+
+/// No resources at all.
+pub(crate) const NOTHING: Request = Request { cpus: 0, memory_bytes: 0 };
+
+/// Whether `have` is enough for `wanted`.
+pub(crate) const fn covers(have: &Request, wanted: &Request) -> bool {
+    wanted.cpus <= have.cpus && wanted.memory_bytes <= have.memory_bytes
+}
+
+/// How many times `wanted` can be taken out of `have`.
+pub(crate) fn times(have: &Request, wanted: &Request) -> u32 {
+    let by_cpus = have.cpus.checked_div(wanted.cpus).unwrap_or(u32::MAX);
+    let by_memory = have.memory_bytes.checked_div(wanted.memory_bytes).unwrap_or(u64::MAX);
+    by_cpus.min(u32::try_from(by_memory).unwrap_or(u32::MAX))
+}
+
+/// `count` times `one`; saturates.
+pub(crate) const fn scaled(one: &Request, count: u32) -> Request {
+    Request { cpus: one.cpus.saturating_mul(count), memory_bytes: one.memory_bytes.saturating_mul(count as u64) }
+}
+
+/// Both together; saturates.
+pub(crate) const fn sum(a: &Request, b: &Request) -> Request {
+    Request { cpus: a.cpus.saturating_add(b.cpus), memory_bytes: a.memory_bytes.saturating_add(b.memory_bytes) }
+}
+
+/// What is left of `a` without `b`, zero where `b` is more: also what `b` lacks for `a`.
+pub(crate) const fn without(a: &Request, b: &Request) -> Request {
+    Request { cpus: a.cpus.saturating_sub(b.cpus), memory_bytes: a.memory_bytes.saturating_sub(b.memory_bytes) }
+}
+
+/// The smaller of both in each resource.
+pub(crate) fn at_most(a: &Request, limit: &Request) -> Request {
+    Request { cpus: a.cpus.min(limit.cpus), memory_bytes: a.memory_bytes.min(limit.memory_bytes) }
+}
+
+/// How far `have` is from being enough for `wanted`: the missing share of the resource that lacks most, in millionths of what
+/// is wanted. Zero when it is enough.
+pub(crate) fn distance(have: &Request, wanted: &Request) -> u32 {
+    let missing = without(wanted, have);
+    let cpus = millionths(u64::from(missing.cpus), u64::from(wanted.cpus));
+    cpus.max(millionths(missing.memory_bytes, wanted.memory_bytes))
+}
+
+/// `part` of `whole` in millionths, rounded up so that only nothing is zero.
+fn millionths(part: u64, whole: u64) -> u32 {
+    let share = (u128::from(part) * 1_000_000).div_ceil(u128::from(whole).max(1));
+    u32::try_from(share).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn amount(cpus: u32, memory_bytes: u64) -> Request {
+        Request { cpus, memory_bytes }
+    }
+
+    #[test]
+    fn how_many_times() {
+        assert_eq!(times(&amount(7, 100), &amount(2, 10)), 3);
+        assert_eq!(times(&amount(7, 25), &amount(2, 10)), 2);
+        assert_eq!(times(&amount(7, 9), &amount(2, 10)), 0);
+        assert_eq!(times(&amount(7, u64::MAX), &amount(0, 1)), u32::MAX);
+        assert_eq!(times(&NOTHING, &NOTHING), u32::MAX);
+    }
+
+    #[test]
+    fn the_scarcest_resource_says_how_far() {
+        assert_eq!(distance(&amount(4, 10), &amount(4, 10)), 0);
+        assert_eq!(distance(&amount(3, 10), &amount(4, 10)), 250_000);
+        assert_eq!(distance(&amount(3, 5), &amount(4, 10)), 500_000);
+        assert_eq!(distance(&amount(4, u64::MAX - 1), &amount(4, u64::MAX)), 1);
+    }
+}

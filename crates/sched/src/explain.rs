@@ -1,0 +1,98 @@
+//! Why a job waits, for the person who asks about it.
+
+use hostler_model::{NodeName, Reason, Request, Shortfall};
+
+use crate::amount::{covers, distance, without};
+use crate::{Pool, Reservation, Waiting};
+
+/// How many nodes a reason names.
+const NAMED: usize = 3;
+
+/// Says why a job in the queue waits. `ahead` jobs are before it, and `blocked` is what the last plan said of the first job that
+/// does not fit.
+///
+/// Costs a look at every node when the answer names nodes, and next to nothing otherwise.
+#[must_use]
+pub fn explain(pool: &Pool, waiting: &Waiting, ahead: u64, blocked: Option<&Reservation>) -> Reason {
+    let request = &waiting.request;
+    if !pool.could_run(request) && pool.could_ever_run(request) {
+        return Reason::NodesDown { nodes: unusable(pool, request) };
+    }
+    let is_first = ahead == 0 || blocked.is_some_and(|blocked| blocked.job == waiting.job);
+    match (pool.best_fit(request), blocked) {
+        (Some(_), Some(blocked)) if blocked.job != waiting.job => Reason::Reservation { job: blocked.job },
+        // Something was freed, or the job came, since the last pass.
+        (Some(_), _) => Reason::Scheduling,
+        (None, _) if is_first => Reason::Resources { closest: closest(pool, request) },
+        (None, _) => Reason::Priority { ahead },
+    }
+}
+
+/// Nodes that could run the request if they were usable, in the order of their numbers.
+fn unusable(pool: &Pool, request: &Request) -> Vec<NodeName> {
+    let able = pool.nodes().map(|(_, node)| node).filter(|node| !node.is_usable && covers(&node.total, request));
+    able.take(NAMED).map(|node| node.name.clone()).collect()
+}
+
+/// What the usable nodes that are large enough lack now, those that lack least first.
+fn closest(pool: &Pool, request: &Request) -> Vec<Shortfall> {
+    let able = pool.nodes().filter(|(_, node)| node.is_usable && covers(&node.total, request));
+    let mut ranked: Vec<_> = able.map(|(ix, node)| (distance(&node.free, request), ix)).collect();
+    if ranked.len() > NAMED {
+        ranked.select_nth_unstable(NAMED);
+        ranked.truncate(NAMED);
+    }
+    ranked.sort_unstable();
+    let shortfall = |(_, ix)| {
+        let node = pool.expect(ix);
+        let lacks = without(request, &node.free);
+        Shortfall { node: node.name.clone(), cpus: lacks.cpus, memory_bytes: lacks.memory_bytes }
+    };
+    ranked.into_iter().map(shortfall).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use hostler_model::{JobId, Timestamp};
+
+    use super::*;
+    use crate::NodeIx;
+
+    /// Four nodes of 8 CPUs, of which 0, 2, 4 and 6 are free, and one of 64 that is not usable.
+    fn pool() -> Pool {
+        let mut pool = Pool::default();
+        for ix in 0..4 {
+            let (total, free) = (amount(8), amount(2 * ix));
+            pool.set(NodeIx(ix), &format!("n{ix}").parse().expect("a name"), total, free, true);
+        }
+        pool.set(NodeIx(4), &"big".parse().expect("a name"), amount(64), amount(64), false);
+        pool
+    }
+
+    fn amount(cpus: u32) -> Request {
+        Request { cpus, memory_bytes: 1 << 30 }
+    }
+
+    fn why(cpus: u32, ahead: u64, blocked: Option<u64>) -> String {
+        let waiting = Waiting { job: JobId(9), request: amount(cpus), tasks: 1, time_limit_ms: None };
+        let blocked = blocked.map(|job| Reservation { job: JobId(job), node: NodeIx(0), at: Timestamp::NEVER });
+        explain(&pool(), &waiting, ahead, blocked.as_ref()).to_string()
+    }
+
+    #[test]
+    fn every_wait_has_a_reason() {
+        assert_eq!(why(8, 0, Some(9)), "no node has enough free now; closest is n3, which lacks 2 CPUs");
+        assert_eq!(why(8, 0, None), "no node has enough free now; closest is n3, which lacks 2 CPUs");
+        assert_eq!(why(8, 5, Some(3)), "5 jobs are ahead of it");
+        assert_eq!(why(2, 1, Some(3)), "starting it now could delay job 3, which is first in the queue");
+        assert_eq!(why(2, 1, None), "about to be scheduled");
+        assert_eq!(why(64, 0, None), "every node that could run it is down: big");
+        assert_eq!(why(65, 0, None), "no node has enough free now");
+    }
+
+    #[test]
+    fn the_three_closest_nodes_are_named_best_first() {
+        let names: Vec<String> = closest(&pool(), &amount(7)).iter().map(|lack| lack.node.to_string()).collect();
+        assert_eq!(names, ["n3", "n2", "n1"]);
+    }
+}

@@ -1,0 +1,240 @@
+//! The plan: which tasks start now, and where.
+//!
+//! Jobs are taken in the order of the queue, and each of their tasks goes to the node that fits best. The first job that does
+//! not fit gets a reservation. Behind it, nothing starts under [`Policy::Fcfs`]; under [`Policy::Easy`] a task starts if that
+//! cannot delay the reservation (see [`crate::Reservation`]).
+//!
+//! A job that no usable node could run even if it were empty waits for a node to come back, not for resources. It is passed
+//! over under either policy: to stop the queue for it would help nobody.
+//!
+//! A pass costs little for a job that cannot start, and ends as soon as nothing is free. It never depends on the number of
+//! nodes times the number of jobs.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use hostler_model::{JobId, Request, Timestamp};
+
+use crate::amount::{covers, scaled, times, without};
+use crate::fit::{Fit, FitIndex};
+use crate::reservation::Slot;
+use crate::{NodeIx, Policy, Pool, Reservation, Running};
+
+/// A job in the queue. It can start as far as it is itself concerned: it is not held and its dependencies are met.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Waiting {
+    /// The job.
+    pub job: JobId,
+    /// What each task needs; at least one CPU.
+    pub request: Request,
+    /// How many of its tasks may start now.
+    pub tasks: u64,
+    /// How long each may run, in milliseconds; unlimited when absent.
+    pub time_limit_ms: Option<u64>,
+}
+
+/// What should start now, and who must wait.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// Tasks to start, in the order in which they were decided.
+    pub starts: Vec<Start>,
+    /// The first job that does not fit now; `None` when every job that was examined starts, or waits for a node to come back.
+    pub blocked: Option<Reservation>,
+    /// How many jobs were looked at before it was clear that no more can start.
+    pub examined: usize,
+}
+
+/// Some tasks of a job that start on the same node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Start {
+    /// The job.
+    pub job: JobId,
+    /// The node.
+    pub node: NodeIx,
+    /// How many of its tasks, at least one.
+    pub count: u32,
+}
+
+/// Plans what starts now.
+///
+/// `queue` is in the order in which jobs should start. `running` is asked for everything that holds resources of the pool, but
+/// only if a job must wait; what it leaves out counts as having no time limit.
+pub fn plan<R: IntoIterator<Item = Running>>(
+    pool: &Pool,
+    queue: impl IntoIterator<Item = Waiting>,
+    running: impl FnOnce() -> R,
+    policy: Policy,
+    now: Timestamp,
+) -> Plan {
+    let mut pass = Pass { pool, now, free: Free::new(pool), placed: Vec::new(), plan: Plan::default() };
+    let mut queue = queue.into_iter();
+    let Some((first, mut slot)) = pass.start_in_order(&mut queue, running) else {
+        return pass.plan;
+    };
+    pass.plan.blocked = Some(Reservation { job: first, node: slot.node, at: slot.at });
+    if policy == Policy::Easy {
+        pass.backfill(queue, &mut slot);
+    }
+    pass.plan
+}
+
+/// One pass over the queue.
+struct Pass<'a> {
+    pool: &'a Pool,
+    now: Timestamp,
+    free: Free<'a>,
+    /// What this pass has started, as it will run.
+    placed: Vec<Running>,
+    plan: Plan,
+}
+
+impl Pass<'_> {
+    /// Starts jobs until one does not fit; that job and its slot are returned.
+    fn start_in_order<R: IntoIterator<Item = Running>>(
+        &mut self,
+        queue: &mut impl Iterator<Item = Waiting>,
+        running: impl FnOnce() -> R,
+    ) -> Option<(JobId, Slot)> {
+        let blocked = queue.find(|job| {
+            self.plan.examined += 1;
+            let mut left = job.tasks;
+            while left > 0 {
+                let Some(fit) = self.free.best(&job.request) else { break };
+                left -= self.start(job, fit.node, left, u32::MAX);
+            }
+            left > 0 && self.pool.could_run(&job.request)
+        })?;
+        let running = running().into_iter().chain(self.placed.iter().copied());
+        let slot = Slot::find(self.pool, |ix| self.free.on(ix), &blocked.request, running, self.now)
+            .expect("a usable node is large enough");
+        Some((blocked.job, slot))
+    }
+
+    /// Starts what cannot delay the reservation.
+    fn backfill(&mut self, queue: impl Iterator<Item = Waiting>, slot: &mut Slot) {
+        self.free.set_apart(slot.node);
+        for job in queue {
+            if self.free.is_exhausted() && slot.is_closed(&self.free.on(slot.node)) {
+                break;
+            }
+            self.plan.examined += 1;
+            let ends_at = self.ends_at(&job);
+            let mut left = job.tasks;
+            while left > 0 {
+                let elsewhere = self.free.best(&job.request);
+                let beside = self.free.on(slot.node);
+                let room = slot.room(&beside, &job.request, ends_at);
+                let beside = (room > 0).then(|| Fit::new(slot.node, &beside));
+                let Some(fit) = elsewhere.into_iter().chain(beside).min() else { break };
+                if fit.node == slot.node {
+                    let count = self.start(&job, fit.node, left, room);
+                    slot.use_room(&scaled(&job.request, count as u32), ends_at);
+                    left -= count;
+                } else {
+                    left -= self.start(&job, fit.node, left, u32::MAX);
+                }
+            }
+        }
+    }
+
+    /// Starts as many of the `left` tasks as fit on the node, at most `room`; says how many. At least one must fit.
+    ///
+    /// A node that fits best still does after it has taken a task: it has only become fuller.
+    fn start(&mut self, job: &Waiting, node: NodeIx, left: u64, room: u32) -> u64 {
+        let fitting = times(&self.free.on(node), &job.request).min(room);
+        let count = fitting.min(u32::try_from(left).unwrap_or(u32::MAX));
+        let held = scaled(&job.request, count);
+        self.free.take(node, &held);
+        self.placed.push(Running { node, request: held, ends_at: self.ends_at(job) });
+        self.plan.starts.push(Start { job: job.job, node, count });
+        u64::from(count)
+    }
+
+    /// When a task of the job that starts now will have ended.
+    fn ends_at(&self, job: &Waiting) -> Timestamp {
+        job.time_limit_ms.map_or(Timestamp::NEVER, |limit| self.now.plus_ms(limit))
+    }
+}
+
+/// What is free as the pass goes on: the pool's own index until something changes, then a copy.
+///
+/// The node that was used last is likely to be used next, so the index is told of a node only when another one is used. Until
+/// then it shows the node with more than is free there, and [`Self::best`] sees to that. Thus a pass with a single start copies
+/// nothing, and many small tasks cost one change of the index a node.
+struct Free<'a> {
+    pool: &'a Pool,
+    index: Cow<'a, FitIndex>,
+    /// What is free on the nodes that this pass has used.
+    changed: BTreeMap<NodeIx, Request>,
+    /// The node that was used last.
+    open: Option<Open>,
+    /// The node that [`Self::best`] does not offer.
+    apart: Option<NodeIx>,
+}
+
+/// A node that has changed while the index still shows it as it was.
+#[derive(Clone, Copy)]
+struct Open {
+    node: NodeIx,
+    shown: Request,
+    free: Request,
+}
+
+impl<'a> Free<'a> {
+    fn new(pool: &'a Pool) -> Self {
+        Self { pool, index: Cow::Borrowed(&pool.free), changed: BTreeMap::new(), open: None, apart: None }
+    }
+
+    /// The node that fits best.
+    fn best(&mut self, request: &Request) -> Option<Fit> {
+        let shown = self.index.best(request)?;
+        match self.open {
+            Some(open) if covers(&open.free, request) => Some(shown.min(Fit::new(open.node, &open.free))),
+            Some(open) if open.node == shown.node => {
+                self.close();
+                self.index.best(request)
+            }
+            _ => Some(shown),
+        }
+    }
+
+    /// What is free on a node.
+    fn on(&self, node: NodeIx) -> Request {
+        self.changed.get(&node).copied().unwrap_or_else(|| self.pool.expect(node).free)
+    }
+
+    /// Whether every node that [`Self::best`] offers is full. May notice it one question late.
+    fn is_exhausted(&self) -> bool {
+        self.index.most_cpus() == 0
+    }
+
+    /// Takes an amount that is free on the node.
+    fn take(&mut self, node: NodeIx, held: &Request) {
+        let before = self.on(node);
+        let free = without(&before, held);
+        self.changed.insert(node, free);
+        match &mut self.open {
+            _ if self.apart == Some(node) => {}
+            Some(open) if open.node == node => open.free = free,
+            _ => {
+                self.close();
+                self.open = Some(Open { node, shown: before, free });
+            }
+        }
+    }
+
+    /// Leaves a node out of what [`Self::best`] offers from now on.
+    fn set_apart(&mut self, node: NodeIx) {
+        self.close();
+        let free = self.on(node);
+        self.index.to_mut().replace(node, Some(free), None);
+        self.apart = Some(node);
+    }
+
+    /// Brings the index in line with the node that was used last.
+    fn close(&mut self) {
+        if let Some(Open { node, shown, free }) = self.open.take() {
+            self.index.to_mut().replace(node, Some(shown), Some(free));
+        }
+    }
+}

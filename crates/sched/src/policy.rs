@@ -1,0 +1,47 @@
+//! How strictly the order of the queue is kept.
+
+use std::fmt;
+use std::str::FromStr;
+
+use hostler_model::ParseError;
+use serde::{Deserialize, Serialize};
+
+/// What may happen behind a job that does not fit now.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Policy {
+    /// First come, first served: nothing starts before the jobs ahead of it have started.
+    Fcfs,
+    /// Backfill: later jobs may start when that cannot delay the first job that waits (EASY).
+    #[default]
+    Easy,
+}
+
+impl Policy {
+    /// The word for it in settings and on the command line.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Fcfs => "fcfs",
+            Self::Easy => "easy",
+        }
+    }
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for Policy {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        match text {
+            "fcfs" => Ok(Self::Fcfs),
+            "easy" => Ok(Self::Easy),
+            _ => Err(ParseError::new(text, "a scheduling policy: fcfs or easy")),
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! The reservation of the first job that waits: where it will start, by when, and what may run beside it.
+//!
+//! The job starts where it can start first, counting on what runs there to end by its time limit. Tasks may use the rest of the
+//! cluster freely: only on the reserved node can they be in the way. There they may start if they end by their own time limit
+//! before the reservation, or fit into what the reserved job will leave over.
+//!
+//! When no node's running tasks are known to end early enough, because some have no time limit, the node that comes closest to
+//! having enough free is kept for the job and takes no other work until the job has started. That may leave some of that one
+//! node idle, but anything else could make the job wait for ever. The shortest distance can only shrink from pass to pass, so
+//! the job does get there, even when the closest node changes.
+
+use hostler_model::{JobId, Request, Timestamp};
+
+use crate::amount::{NOTHING, at_most, covers, distance, sum, times, without};
+use crate::fit::Fit;
+use crate::{NodeIx, Pool};
+
+/// Where the first waiting job will start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reservation {
+    /// The job.
+    pub job: JobId,
+    /// The node kept for it.
+    pub node: NodeIx,
+    /// When it starts at the latest if every running task keeps its time limit and the node stays up; [`Timestamp::NEVER`] when
+    /// that cannot be known because of tasks without a time limit.
+    pub at: Timestamp,
+}
+
+/// Something that holds resources on a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Running {
+    /// The node.
+    pub node: NodeIx,
+    /// What it holds there.
+    pub request: Request,
+    /// When it will have ended at the latest, [`Timestamp::NEVER`] without a time limit. One that should have ended already is
+    /// expected to end at any moment.
+    pub ends_at: Timestamp,
+}
+
+/// A reservation in the making: the node, the time, and what other tasks may still take there.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub(crate) node: NodeIx,
+    pub(crate) at: Timestamp,
+    /// What will be left over on the node when the reserved task has started.
+    spare: Request,
+}
+
+impl Slot {
+    /// The best slot for one task with this request, or `None` if no usable node could ever run it. `free_on` says what is
+    /// free on a node now, and `running` what holds the rest.
+    pub(crate) fn find(
+        pool: &Pool,
+        free_on: impl Fn(NodeIx) -> Request,
+        request: &Request,
+        running: impl Iterator<Item = Running>,
+        now: Timestamp,
+    ) -> Option<Self> {
+        let is_candidate = |ix| pool.node(ix).is_some_and(|node| node.is_usable && covers(&node.total, request));
+        let ends = EndsByNode::new(pool.slots(), running.filter(|task| is_candidate(task.node)));
+        let candidates = pool.nodes().map(|(ix, _)| ix).filter(|ix| is_candidate(*ix));
+        let ranked = candidates.map(|ix| {
+            let total = &pool.expect(ix).total;
+            rank(ix, total, &free_on(ix), request, ends.of(ix), now)
+        });
+        let (rank, spare) = ranked.min_by_key(|(rank, _)| *rank)?;
+        Some(Self { node: rank.fit.node, at: rank.at, spare })
+    }
+
+    /// How many tasks that end at `ends_at` may start on the node at this moment, with `free` free there now.
+    pub(crate) fn room(&self, free: &Request, request: &Request, ends_at: Timestamp) -> u32 {
+        if self.is_clear_of(ends_at) { times(free, request) } else { times(&at_most(free, &self.spare), request) }
+    }
+
+    /// Whether nothing can start on the node any more, with `free` free there now.
+    pub(crate) fn is_closed(&self, free: &Request) -> bool {
+        free.cpus == 0 || (self.at == Timestamp::NEVER && self.spare.cpus == 0)
+    }
+
+    /// Notes that tasks that end at `ends_at` have been started on the node and hold `held` in all.
+    pub(crate) fn use_room(&mut self, held: &Request, ends_at: Timestamp) {
+        if !self.is_clear_of(ends_at) {
+            self.spare = without(&self.spare, held);
+        }
+    }
+
+    /// Whether a task that ends then is gone when the reserved job starts.
+    fn is_clear_of(&self, ends_at: Timestamp) -> bool {
+        self.at != Timestamp::NEVER && ends_at <= self.at
+    }
+}
+
+/// How good a node is for the reserved job. Fields are compared in the order in which they stand here; the least is the best.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    /// When the job can start there.
+    at: Timestamp,
+    /// If that is not known: how far the node is from having enough free now.
+    distance: u32,
+    /// Best fit, by what is free there at that time.
+    fit: Fit,
+}
+
+/// Ranks a node that is large enough, and says what the request will leave over there.
+fn rank(
+    node: NodeIx,
+    total: &Request,
+    free_now: &Request,
+    request: &Request,
+    ends: &[(Timestamp, Request)],
+    now: Timestamp,
+) -> (Rank, Request) {
+    let mut free = *free_now;
+    let mut at = now;
+    for (ends_at, held) in ends {
+        if covers(&free, request) && *ends_at > at {
+            break;
+        }
+        at = at.max(*ends_at);
+        // A node may have come back smaller than what it still runs.
+        free = at_most(&sum(&free, held), total);
+    }
+    if covers(&free, request) {
+        return (Rank { at, distance: 0, fit: Fit::new(node, &free) }, without(&free, request));
+    }
+    let distance = distance(free_now, request);
+    (Rank { at: Timestamp::NEVER, distance, fit: Fit::new(node, free_now) }, NOTHING)
+}
+
+/// The known ends of what runs, node by node in the order of time.
+struct EndsByNode {
+    ends: Vec<(Timestamp, Request)>,
+    /// Where the ends of each node begin in `ends`, and at last where those of the last node end.
+    begins: Vec<usize>,
+}
+
+impl EndsByNode {
+    /// Distributes what runs over `slots` nodes. Each node's share is small, so this is quicker than to sort everything.
+    fn new(slots: usize, running: impl Iterator<Item = Running>) -> Self {
+        let known: Vec<Running> = running.filter(|task| task.ends_at != Timestamp::NEVER).collect();
+        let mut begins = vec![0; slots + 1];
+        for task in &known {
+            begins[task.node.0 as usize + 1] += 1;
+        }
+        for slot in 0..slots {
+            begins[slot + 1] += begins[slot];
+        }
+        let mut next = begins.clone();
+        let mut ends = vec![(Timestamp::NEVER, NOTHING); known.len()];
+        for task in &known {
+            let next = &mut next[task.node.0 as usize];
+            ends[*next] = (task.ends_at, task.request);
+            *next += 1;
+        }
+        for slot in 0..slots {
+            ends[begins[slot]..begins[slot + 1]].sort_unstable_by_key(|(ends_at, _)| *ends_at);
+        }
+        Self { ends, begins }
+    }
+
+    fn of(&self, node: NodeIx) -> &[(Timestamp, Request)] {
+        let slot = node.0 as usize;
+        &self.ends[self.begins[slot]..self.begins[slot + 1]]
+    }
+}

@@ -1,0 +1,135 @@
+//! What a launch costs: runs of `/bin/true`, one after another, each way, beside a bare `posix_spawn` and wait.
+//!
+//! `cargo run --release -p hostler-shepherd --example launches [RUNS]`
+//!
+//! All ways take turns within one process, so that the machine's mood of the minute is the same for all.
+
+#![expect(clippy::print_stdout, reason = "an example talks to people")]
+
+use std::error::Error;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use hostler_shepherd::cgroup::{LeafSpec, Tree};
+use hostler_shepherd::{Event, Launch, Launcher, Options, Shepherd};
+
+/// Runs of each way before it is the next one's turn.
+const TURN: usize = 50;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let launcher = Launcher::start()?;
+    let runs: usize = std::env::args().nth(1).map_or(Ok(1000), |text| text.parse())?;
+    let scratch = tempfile::tempdir()?;
+    let leaves = Tree::find();
+    let leaf = leaves.as_ref().ok().and_then(|tree| tree.leaf(&format!("bench-{}", std::process::id())).ok());
+
+    let mut ways = vec![
+        Way::new("posix_spawn and wait", Kind::Spawn),
+        Way::new("a shepherd each", Kind::Fresh { leaf: None, durable: false }),
+        Way::new("a shepherd each, durable", Kind::Fresh { leaf: None, durable: true }),
+        Way::new("a lingering shepherd", Kind::Linger { leaf: None }),
+    ];
+    if leaf.is_some() {
+        ways.push(Way::new("a shepherd and a leaf each", Kind::Fresh { leaf: leaf.clone(), durable: false }));
+        ways.push(Way::new("a lingering shepherd in its leaf", Kind::Linger { leaf }));
+    }
+    for turn in 0..runs.div_ceil(TURN) {
+        for (index, way) in ways.iter_mut().enumerate() {
+            let directories = directories(&scratch.path().join(format!("{turn}-{index}")))?;
+            let began = Instant::now();
+            way.kind.take_turn(&launcher, &directories)?;
+            way.spent += began.elapsed();
+            way.runs += TURN;
+        }
+    }
+    let floor = ways[0].each();
+    for way in &ways {
+        let each = way.each();
+        println!(
+            "{:34} {:8.0} runs/s {:8.1} µs each {:+8.1} µs {:6.2} x",
+            way.name,
+            1.0 / each.as_secs_f64(),
+            each.as_secs_f64() * 1e6,
+            (each.as_secs_f64() - floor.as_secs_f64()) * 1e6,
+            each.as_secs_f64() / floor.as_secs_f64(),
+        );
+    }
+    Ok(())
+}
+
+struct Way {
+    name: &'static str,
+    kind: Kind,
+    spent: Duration,
+    runs: usize,
+}
+
+impl Way {
+    fn new(name: &'static str, kind: Kind) -> Way {
+        Way { name, kind, spent: Duration::ZERO, runs: 0 }
+    }
+
+    fn each(&self) -> Duration {
+        self.spent / self.runs as u32
+    }
+}
+
+enum Kind {
+    Spawn,
+    Fresh { leaf: Option<LeafSpec>, durable: bool },
+    Linger { leaf: Option<LeafSpec> },
+}
+
+impl Kind {
+    fn take_turn(&self, launcher: &Launcher, directories: &[std::path::PathBuf]) -> Result<(), Box<dyn Error>> {
+        match self {
+            Kind::Spawn => {
+                for _ in directories {
+                    std::process::Command::new("/bin/true").env_clear().status()?;
+                }
+            }
+            Kind::Fresh { leaf, durable } => {
+                for directory in directories {
+                    let options = Options { leaf: leaf.clone(), durable: *durable, ..Options::default() };
+                    let mut shepherd = launcher.launch(&launch(directory, options))?;
+                    shepherd.wait()?;
+                    if leaf.is_some() {
+                        // The next one uses the same name, so this one's leaf has to be gone.
+                        gone(&shepherd)?;
+                    }
+                }
+            }
+            Kind::Linger { leaf } => {
+                let options =
+                    || Options { leaf: leaf.clone(), linger: Some(Duration::from_secs(60)), ..Options::default() };
+                let mut shepherd = launcher.launch(&launch(&directories[0], options()))?;
+                shepherd.wait()?;
+                for directory in &directories[1..] {
+                    shepherd.launch_next(&launch(directory, options()))?;
+                    while !matches!(shepherd.next_event()?, Event::Finished(_)) {}
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn launch(directory: &Path, options: Options) -> Launch {
+    Launch { options, ..Launch::new(directory, ["/bin/true"]) }
+}
+
+fn gone(shepherd: &Shepherd) -> Result<(), Box<dyn Error>> {
+    let wait = nix::poll::PollTimeout::NONE;
+    nix::poll::poll(
+        &mut [nix::poll::PollFd::new(std::os::fd::AsFd::as_fd(shepherd), nix::poll::PollFlags::POLLIN)],
+        wait,
+    )?;
+    Ok(())
+}
+
+/// A directory for each run of a turn; making them is the agent's business and not timed.
+fn directories(parent: &Path) -> std::io::Result<Vec<std::path::PathBuf>> {
+    let directories: Vec<_> = (0..TURN).map(|n| parent.join(n.to_string())).collect();
+    directories.iter().try_for_each(std::fs::create_dir_all)?;
+    Ok(directories)
+}

@@ -1,0 +1,180 @@
+//! Finding the shepherd of a run again, after the agent has been restarted.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::handle::{Link, Shepherd};
+use crate::process::{self, ProcessId};
+use crate::record::{Claim, ExitRecord, RUNNING_RECORD, ReadError, RunningRecord};
+use crate::{sys, wire};
+
+/// How long a claim that is just being written, or a shepherd that is just ending, is waited for.
+const SETTLE_BOUND: Duration = Duration::from_secs(2);
+
+/// Between two looks at a claim that is being written.
+const SETTLE_ROUND: Duration = Duration::from_millis(2);
+
+/// What became of a run while the agent was away.
+#[derive(Debug)]
+pub enum Adopted {
+    /// It goes on.
+    Running(Shepherd),
+    /// It ended, so.
+    Ended(Box<ExitRecord>),
+    /// It has no record and never will have one: nobody looks after it, and nobody can start it late.
+    Lost(Lost),
+}
+
+/// A run that nobody can vouch for.
+#[derive(Debug)]
+pub struct Lost {
+    /// What happened.
+    pub reason: LostReason,
+    /// What its shepherd had written down. A leaf named here is swept before the run is started anew.
+    pub record: Option<RunningRecord>,
+}
+
+/// Why a run is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LostReason {
+    /// No shepherd ever took it; from now on none can.
+    NeverStarted,
+    /// The machine has been restarted since.
+    Rebooted,
+    /// The shepherd is gone without a record: it was killed.
+    ShepherdGone,
+    /// The shepherd's pid now belongs to another process.
+    PidReused,
+    /// `shepherd.json` is damaged.
+    Damaged,
+}
+
+/// It cannot be told what became of a run.
+#[derive(Debug, thiserror::Error)]
+pub enum AdoptError {
+    /// The exit record is unreadable.
+    #[error("cannot read the exit record")]
+    Record(#[from] ReadError),
+    /// The directory is unreadable.
+    #[error("cannot look at the run's directory")]
+    Directory(#[source] io::Error),
+    /// The process is alive but cannot be handled.
+    #[error("the shepherd with pid {pid} lives but cannot be reached")]
+    Unreachable {
+        /// The shepherd.
+        pid: u32,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// Finds out what became of the run in `directory`, and takes it up again if it goes on.
+///
+/// When no shepherd has taken the run yet, this declares that none may: a launch that was under way when the agent died
+/// is refused by its own shepherd from then on. So the answer never changes afterwards, except from running to ended
+/// or lost.
+///
+/// # Errors
+/// When the directory cannot be read, or a live shepherd cannot be reached. Then nothing is known.
+pub fn adopt(directory: &Path) -> Result<Adopted, AdoptError> {
+    if let Some(record) = ExitRecord::read(directory)? {
+        return Ok(Adopted::Ended(Box::new(record)));
+    }
+    let record = match read_claim(directory).map_err(AdoptError::Directory)? {
+        Some(Claim::Shepherd(record)) => record,
+        Some(Claim::Void) => return Ok(lost(LostReason::NeverStarted, None)),
+        None => return Ok(lost(LostReason::Damaged, None)),
+    };
+    if record.boot_id != process::boot_id() {
+        return Ok(lost(LostReason::Rebooted, Some(record)));
+    }
+    let pid = record.shepherd.pid;
+    match hold(record.shepherd) {
+        Hold::Held(pidfd) => take_up(directory, record, pidfd),
+        Hold::Gone => after_the_end(directory, LostReason::ShepherdGone, record),
+        Hold::Other => after_the_end(directory, LostReason::PidReused, record),
+        Hold::Failed(source) => Err(AdoptError::Unreachable { pid, source }),
+    }
+}
+
+fn lost(reason: LostReason, record: Option<RunningRecord>) -> Adopted {
+    Adopted::Lost(Lost { reason, record })
+}
+
+/// The shepherd has ended: with a record, which may have appeared since we looked, or without.
+fn after_the_end(directory: &Path, reason: LostReason, record: RunningRecord) -> Result<Adopted, AdoptError> {
+    Ok(match ExitRecord::read(directory)? {
+        Some(record) => Adopted::Ended(Box::new(record)),
+        None => lost(reason, Some(record)),
+    })
+}
+
+/// Connects to a verified shepherd, which may be about to end, or to go on to another run.
+fn take_up(directory: &Path, record: RunningRecord, pidfd: OwnedFd) -> Result<Adopted, AdoptError> {
+    let pid = record.shepherd.pid;
+    let connected = Link::connect(&record);
+    // A shepherd writes the record, then accepts whoever has connected, then announces the end. So without
+    // a record now, this connection will hear of this run's end.
+    if let Some(record) = ExitRecord::read(directory)? {
+        return Ok(Adopted::Ended(Box::new(record)));
+    }
+    match connected {
+        Ok(link) => Ok(Adopted::Running(Shepherd::adopted(pid, pidfd, link))),
+        // It ended just now, if it is ending at all.
+        Err(_) if sys::wait_readable(pidfd.as_fd(), Some(SETTLE_BOUND)).unwrap_or(false) => {
+            after_the_end(directory, LostReason::ShepherdGone, record)
+        }
+        Err(source) => Err(AdoptError::Unreachable { pid, source }),
+    }
+}
+
+/// A handle on exactly the process that was written down.
+enum Hold {
+    Held(OwnedFd),
+    Gone,
+    /// The pid belongs to another process by now.
+    Other,
+    Failed(io::Error),
+}
+
+fn hold(wanted: ProcessId) -> Hold {
+    let pidfd = match sys::pidfd_open(wanted.pid) {
+        Ok(pidfd) => pidfd,
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Hold::Gone,
+        Err(error) => return Hold::Failed(error),
+    };
+    // Looked at after the handle was opened: if it is the right process now, the handle is on it, as the right
+    // process cannot have come back.
+    match ProcessId::of(wanted.pid) {
+        Some(found) if found == wanted && !sys::pidfd_ended(pidfd.as_fd()) => Hold::Held(pidfd),
+        Some(found) if found != wanted => Hold::Other,
+        _ => Hold::Gone,
+    }
+}
+
+/// Reads who claimed the run, claiming it as void when nobody has; `None` when the file is damaged.
+fn read_claim(directory: &Path) -> io::Result<Option<Claim>> {
+    let deadline = Instant::now() + SETTLE_BOUND;
+    loop {
+        match Claim::read(directory) {
+            Ok(Some(claim)) => return Ok(Some(claim)),
+            // Its writer is between creating and writing it, or died there.
+            Ok(None) if Instant::now() >= deadline => return Ok(None),
+            Ok(None) => std::thread::sleep(SETTLE_ROUND),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => claim_void(&directory.join(RUNNING_RECORD))?,
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Declares that no shepherd may take this run; loses gracefully against one that just did.
+fn claim_void(path: &Path) -> io::Result<()> {
+    match OpenOptions::new().write(true).create_new(true).open(path) {
+        Ok(mut file) => file.write_all(&wire::json(&Claim::Void)),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,67 @@
+//! The shepherd's end of a control connection. Nothing here ever waits for a client.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+
+use nix::sys::socket::MsgFlags;
+
+use crate::sys;
+use crate::wire::{Request, WireError, take_frame};
+
+const CHUNK_BYTES: usize = 16 << 10;
+
+pub(crate) struct Connection {
+    pub(crate) stream: UnixStream,
+    inbox: Vec<u8>,
+    /// An attached client's position in the terminal's output.
+    pub(crate) viewing: Option<u64>,
+    /// The other end is gone or broke the rules; to be dropped.
+    pub(crate) closed: bool,
+}
+
+impl Connection {
+    pub(crate) fn new(stream: UnixStream) -> io::Result<Connection> {
+        stream.set_nonblocking(true)?;
+        Ok(Connection { stream, inbox: Vec::new(), viewing: None, closed: false })
+    }
+
+    /// Takes in one chunk of what has arrived; bounded, so that one client cannot keep the shepherd busy.
+    pub(crate) fn fill(&mut self) {
+        let mut chunk = [0; CHUNK_BYTES];
+        // A descriptor somebody sends along is closed at once.
+        match sys::receive(self.stream.as_fd(), &mut chunk, MsgFlags::MSG_DONTWAIT) {
+            Ok((0, _)) => self.closed = true,
+            Ok((length, _)) => self.inbox.extend_from_slice(&chunk[..length]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => self.closed = true,
+        }
+    }
+
+    /// The next complete request; `None` when there is none yet. Breaking the rules closes the connection.
+    pub(crate) fn next_request(&mut self) -> Option<Request> {
+        match self.try_next_request() {
+            Ok(request) => request,
+            Err(_) => {
+                self.closed = true;
+                None
+            }
+        }
+    }
+
+    fn try_next_request(&mut self) -> Result<Option<Request>, WireError> {
+        let Some((kind, body)) = take_frame(&mut self.inbox)? else { return Ok(None) };
+        if self.inbox.is_empty() {
+            // A large launch must not stay in memory for the length of the run.
+            self.inbox = Vec::new();
+        }
+        Request::decode(kind, body).map(Some)
+    }
+
+    /// Sends a frame. A client that does not even take small frames is dropped.
+    pub(crate) fn send(&mut self, frame: &[u8]) {
+        if !matches!(sys::send(self.stream.as_fd(), frame, None), Ok(sent) if sent == frame.len()) {
+            self.closed = true;
+        }
+    }
+}

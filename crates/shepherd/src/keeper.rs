@@ -1,0 +1,473 @@
+//! The shepherd process: takes a launch, sees the run through, perhaps takes another, and goes.
+//!
+//! One thread, one `poll`. What wakes it: a child ended, a deadline of the [`Run`] passed, a client connected or said
+//! something, the terminal printed. All files are named relative to the current directory, which is the run's.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+
+use crate::cgroup::Leaf;
+use crate::connection::Connection;
+use crate::process::ProcessId;
+use crate::record::{
+    Claim, Containment, EXIT_RECORD, Enforcement, Moment, RUNNING_RECORD, RunningRecord, STDERR, STDOUT, Status,
+};
+use crate::run::{LeafCounters, Outputs, Run, Start};
+use crate::spawn::{self, Program};
+use crate::sys;
+use crate::terminal::Terminal;
+use crate::wire::{self, LaunchFrame, LaunchView, Request, Started};
+
+/// Clients served at once; more are turned away.
+const CONNECTION_LIMIT: usize = 64;
+
+/// Between attempts to write the exit record to a full disk.
+const RECORD_ROUND: Duration = Duration::from_secs(1);
+
+/// The body of a shepherd process. `socket` is the agent's connection, on which the first launch arrives.
+///
+/// # Errors
+/// When the process cannot be set up; nothing has been started then.
+pub(crate) fn serve(socket: UnixStream, boot_id: &str) -> io::Result<()> {
+    let mut keeper = Keeper::new(socket, boot_id)?;
+    let Some((mut asker, mut frame)) = keeper.next_launch(None) else { return Ok(()) };
+    loop {
+        let linger = keeper.look_after(asker, frame);
+        match linger.and_then(|linger| keeper.next_launch(Some(linger))) {
+            Some(next) => (asker, frame) = next,
+            None => break,
+        }
+    }
+    keeper.drop_leaf();
+    Ok(())
+}
+
+struct Keeper {
+    me: ProcessId,
+    boot_id: String,
+    signals: SignalFd,
+    listener: UnixListener,
+    /// The listener's abstract name.
+    address: String,
+    connections: Vec<Connection>,
+    /// Kept between runs of a lingering shepherd.
+    leaf: Option<Leaf>,
+    /// Whether the agent has been given a handle on this process.
+    introduced: bool,
+}
+
+impl Keeper {
+    fn new(socket: UnixStream, boot_id: &str) -> io::Result<Keeper> {
+        sys::set_name(c"hostler-sheph");
+        nix::unistd::setsid()?;
+        sys::become_subreaper()?;
+        nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o077));
+        // The launcher process ignores SIGCHLD so that shepherds need no reaping; a shepherd does reap.
+        let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+        // SAFETY: installs no handler.
+        unsafe { sigaction(Signal::SIGCHLD, &default) }?;
+        let mut chld = SigSet::empty();
+        chld.add(Signal::SIGCHLD);
+        let (listener, address) = sys::listen_anywhere()?;
+        Ok(Keeper {
+            listener,
+            address,
+            me: ProcessId::current(),
+            boot_id: boot_id.to_owned(),
+            // Every signal is blocked since the launcher process, so only KILL can end a shepherd.
+            signals: SignalFd::with_flags(&chld, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?,
+            connections: vec![Connection::new(socket)?],
+            leaf: None,
+            introduced: false,
+        })
+    }
+
+    /// Waits for a launch; `None` when nobody is left to send one, or `patience` is over.
+    fn next_launch(&mut self, patience: Option<Duration>) -> Option<(usize, LaunchFrame)> {
+        let end = patience.map(|patience| Instant::now() + patience);
+        loop {
+            self.connections.retain(|connection| !connection.closed);
+            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+            if self.connections.is_empty() || left == Some(Duration::ZERO) {
+                return None;
+            }
+            let mut set: Vec<_> = self.connections.iter().map(|connection| entry(&connection.stream)).collect();
+            set.push(entry(&self.listener));
+            sys::poll(&mut set, left).ok()?;
+            for (index, connection) in self.connections.iter_mut().enumerate() {
+                if set[index].revents == 0 {
+                    continue;
+                }
+                connection.fill();
+                while let Some(request) = connection.next_request() {
+                    match request {
+                        Request::Launch(frame) => return Some((index, frame)),
+                        _ => connection.send(&wire::refused_frame("no run is going on")),
+                    }
+                }
+            }
+            if set[self.connections.len()].revents != 0 {
+                self.accept();
+            }
+        }
+    }
+
+    /// Takes a launch and sees it through. Returns how long to wait for another; `None`: not at all.
+    fn look_after(&mut self, asker: usize, frame: LaunchFrame) -> Option<Duration> {
+        let mut run = match self.begin(&frame) {
+            Ok(run) => run,
+            Err(reason) => {
+                self.connections[asker].send(&wire::refused_frame(&reason));
+                return None;
+            }
+        };
+        // Arguments and environment may be large; the run may be long.
+        drop(frame);
+        self.announce(asker, &run);
+        self.watch(&mut run);
+        self.finish(&mut run);
+        run.options.linger.filter(|_| run.is_clean())
+    }
+
+    /// Takes the run and starts it. An error means that it was not taken; a program that cannot be
+    /// started is a run that ended at once.
+    fn begin(&mut self, frame: &LaunchFrame) -> Result<Run, String> {
+        let view = frame.view().map_err(|error| error.to_string())?;
+        let mut claim = self.take(&view)?;
+        let containment = self.enter_leaf(&view);
+        let moment = Moment::now();
+        let leaf_before = self.leaf.as_ref().map(LeafCounters::read).unwrap_or_default();
+        let mut start = Start {
+            child: Err(Status::Unkillable),
+            moment,
+            terminal: None,
+            outputs: Outputs::default(),
+            containment,
+            cpus: None,
+            leaf_before,
+        };
+        start.child = self.start(&view, &mut start).map_err(|(message, code)| Status::StartFailed { message, code });
+        if let Ok(pid) = start.child {
+            claim.set_child(pid);
+        }
+        Ok(Run::new(view.options, start))
+    }
+
+    /// Makes the run ours, exclusively and visibly, before anything of it starts.
+    fn take(&self, view: &LaunchView<'_>) -> Result<ClaimFile, String> {
+        let directory = view.directory.to_string_lossy();
+        nix::unistd::chdir(view.directory)
+            .map_err(|errno| format!("cannot enter the run's directory `{directory}`: {}", errno.desc()))?;
+        let record = RunningRecord {
+            shepherd: self.me,
+            boot_id: self.boot_id.clone(),
+            socket: self.address.clone(),
+            identity: view.options.identity.clone(),
+            taken: Moment::now(),
+            child: None,
+            leaf: view.options.leaf.as_ref().map(|leaf| leaf.path.clone()),
+        };
+        ClaimFile::create(record).map_err(|error| format!("cannot take the run in `{directory}`: {}", describe(&error)))
+    }
+
+    /// Makes the leaf that was asked for, or says why there is none.
+    fn enter_leaf(&mut self, view: &LaunchView<'_>) -> Containment {
+        let wanted = view.options.leaf.as_ref().map(|leaf| &leaf.path);
+        if self.leaf.as_ref().is_some_and(|leaf| Some(leaf.path()) != wanted.map(PathBuf::as_path)) {
+            self.drop_leaf();
+        }
+        let Some(path) = wanted else { return Containment::Descent { reason: "no leaf was asked for".into() } };
+        if self.leaf.is_none() {
+            match Leaf::create(path) {
+                Ok(leaf) => self.leaf = Some(leaf),
+                Err(error) => {
+                    let reason = format!("cannot make `{}`: {}", path.display(), describe(&error));
+                    return Containment::Descent { reason };
+                }
+            }
+        }
+        Containment::Leaf { path: path.clone() }
+    }
+
+    fn start(&self, view: &LaunchView<'_>, start: &mut Start) -> Result<u32, (String, i32)> {
+        let options = &view.options;
+        let failed = |what: &str, error: &io::Error| (format!("cannot open {what}: {}", describe(error)), 126);
+        let stdout = open_log(STDOUT).map_err(|error| failed("`stdout`", &error))?;
+        let copy = stdout.try_clone().map_err(|error| failed("`stdout`", &error))?;
+        start.outputs.stdout = Some(stdout);
+        if let Some(size) = options.terminal {
+            let terminal = Terminal::open(size, copy, options.credentials.as_ref());
+            start.terminal = Some(terminal.map_err(|error| failed("a terminal", &error))?);
+        } else if !options.merge_output {
+            start.outputs.stderr = Some(open_log(STDERR).map_err(|error| failed("`stderr`", &error))?);
+        }
+        // SAFETY: the launcher process made descriptor 0 /dev/null, and nothing here closes it.
+        let null = unsafe { BorrowedFd::borrow_raw(0) };
+        let stdio = match (&start.terminal, &start.outputs) {
+            (Some(terminal), _) => [terminal.slave(); 3],
+            (None, Outputs { stdout, stderr }) => {
+                let stdout = stdout.as_ref().expect("set above").as_fd();
+                [null, stdout, stderr.as_ref().map_or(stdout, |stderr| stderr.as_fd())]
+            }
+        };
+        let program = Program {
+            argv: &view.argv,
+            env: &view.env,
+            cwd: view.cwd,
+            stdio,
+            terminal: start.terminal.is_some(),
+            umask: options.umask,
+            credentials: options.credentials.as_ref(),
+            cpus: options.cpus.as_deref(),
+            leaf: self.leaf.as_ref(),
+        };
+        start.moment = Moment::now();
+        let child = spawn::spawn(&program).map_err(|error| (error.message, error.code))?;
+        if let Some(error) = child.outside_leaf {
+            let reason = format!("cannot enter the leaf: {}", describe(&error));
+            start.containment = Containment::Descent { reason };
+        }
+        start.cpus = options.cpus.as_ref().map(|_| match child.unbound {
+            Some(error) => Enforcement::Advisory(format!("cannot bind to the CPUs: {}", describe(&error))),
+            None => Enforcement::Advisory("by affinity, which a job may change".into()),
+        });
+        Ok(child.pid)
+    }
+
+    /// Tells whoever asked that the run was taken, the first time with a handle on this process.
+    fn announce(&mut self, asker: usize, run: &Run) {
+        let frame = wire::started_frame(&Started { shepherd: self.me.pid, child: run.child() });
+        if self.introduced {
+            self.connections[asker].send(&frame);
+            return;
+        }
+        self.introduced = true;
+        let connection = &mut self.connections[asker];
+        let pidfd = sys::pidfd_open(self.me.pid);
+        let sent = pidfd.and_then(|pidfd| sys::send(connection.stream.as_fd(), &frame, Some(pidfd.as_fd())));
+        connection.closed |= sent.is_err();
+    }
+
+    /// Waits for the end of the run and of everything it left behind.
+    fn watch(&mut self, run: &mut Run) {
+        loop {
+            run.reap();
+            run.advance(Instant::now(), self.leaf.as_ref());
+            if run.is_over(self.leaf.as_ref()) {
+                return;
+            }
+            self.attend(run, run.next_deadline());
+        }
+    }
+
+    /// One wait for something to happen, and the answer to it.
+    fn attend(&mut self, run: &mut Run, deadline: Option<Instant>) {
+        let congested = run.terminal.as_ref().is_some_and(Terminal::is_congested);
+        let mut set = vec![entry(&self.signals), entry(&self.listener)];
+        set.extend(self.connections.iter().map(|connection| interest(connection, run.terminal.as_ref())));
+        // Of a terminal whose session is over only the hang-up would be heard; it is drained without polling.
+        let polled = run.terminal.as_ref().filter(|_| !run.main_has_ended());
+        if let Some((terminal, events)) = polled.and_then(|terminal| Some((terminal, terminal.interest()?))) {
+            set.push(libc::pollfd { events, ..entry(&terminal.master()) });
+        }
+        let timeout = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        if sys::poll(&mut set, timeout).is_err() {
+            // Only a lack of kernel memory gets here; looking again a little later is all there is to do.
+            std::thread::sleep(Duration::from_millis(10));
+            return;
+        }
+        if set[0].revents != 0 {
+            while let Ok(Some(_)) = self.signals.read_signal() {}
+        }
+        self.pump_terminal(run);
+        let count = self.connections.len();
+        for (index, ready) in set[2..2 + count].iter().enumerate() {
+            self.hear(index, ready.revents, congested, run);
+        }
+        self.connections.retain(|connection| !connection.closed);
+        if set[1].revents != 0 {
+            self.accept();
+        }
+    }
+
+    /// Moves what was typed and printed, and shows it.
+    fn pump_terminal(&mut self, run: &mut Run) {
+        let Some(terminal) = &mut run.terminal else { return };
+        terminal.flush_typed();
+        terminal.take_output();
+        for connection in &mut self.connections {
+            if let Some(position) = &mut connection.viewing {
+                connection.closed |= terminal.show(&connection.stream, position).is_err();
+            }
+        }
+    }
+
+    fn hear(&mut self, index: usize, revents: libc::c_short, congested: bool, run: &mut Run) {
+        let connection = &mut self.connections[index];
+        if revents & libc::POLLIN != 0 {
+            connection.fill();
+        } else if congested && revents & (libc::POLLHUP | libc::POLLERR) != 0 {
+            connection.closed = true;
+        } else if revents & (libc::POLLHUP | libc::POLLERR) != 0 {
+            connection.fill();
+        }
+        while let Some(request) = self.connections[index].next_request() {
+            self.answer(index, request, run);
+        }
+    }
+
+    fn answer(&mut self, index: usize, request: Request, run: &mut Run) {
+        let attached = self.connections.iter().filter(|connection| connection.viewing.is_some()).count();
+        let connection = &mut self.connections[index];
+        match (request, &mut run.terminal) {
+            (Request::Input(bytes), Some(terminal)) => terminal.type_in(&bytes),
+            (Request::Resize(size), Some(terminal)) => terminal.resize(size),
+            (Request::Attach(size), Some(terminal)) => {
+                connection.send(&wire::attached_frame());
+                let mut position = terminal.first_position();
+                terminal.resize(size);
+                connection.closed |= terminal.show(&connection.stream, &mut position).is_err();
+                connection.viewing = Some(position);
+            }
+            (Request::Input(_) | Request::Resize(_) | Request::Attach(_), None) => {
+                connection.send(&wire::refused_frame("this run has no terminal"));
+            }
+            // An attached client reads raw output and could not tell an answer from it.
+            (Request::Status | Request::Launch(_), _) if connection.viewing.is_some() => {}
+            (Request::Status, _) => connection.send(&wire::report_frame(&run.report(attached))),
+            (Request::Terminate(terminate), _) => run.terminate(terminate, self.leaf.as_ref()),
+            (Request::Launch(_), _) => connection.send(&wire::refused_frame("a run is going on")),
+        }
+    }
+
+    /// Takes in those who have connected and may: root and the shepherd's own user, by the kernel's word.
+    fn accept(&mut self) {
+        let own = nix::unistd::geteuid().as_raw();
+        while let Ok((stream, _)) = self.listener.accept() {
+            let allowed = sys::peer(&stream).is_ok_and(|peer| peer.uid == 0 || peer.uid == own);
+            if allowed
+                && self.connections.len() < CONNECTION_LIMIT
+                && let Ok(connection) = Connection::new(stream)
+            {
+                self.connections.push(connection);
+            }
+        }
+    }
+
+    /// Writes the record, announces it, and leaves the directory as it will stay.
+    fn finish(&mut self, run: &mut Run) {
+        self.drain_terminal(run);
+        let record = wire::json(&run.record(self.leaf.as_ref()));
+        while let Err(error) = write_record(&record, run.options.durable) {
+            if error.kind() == io::ErrorKind::NotFound {
+                // The directory was removed: the agent has given up this run.
+                break;
+            }
+            run.set_recording();
+            let again = Instant::now() + RECORD_ROUND;
+            while Instant::now() < again {
+                self.attend(run, Some(again));
+            }
+        }
+        // Whoever connected before the record was there hears of the end.
+        self.accept();
+        let frame = wire::finished_frame(&record);
+        for connection in &mut self.connections {
+            match connection.viewing {
+                Some(_) => connection.closed = true,
+                None => connection.send(&frame),
+            }
+        }
+        self.connections.retain(|connection| !connection.closed);
+    }
+
+    fn drain_terminal(&mut self, run: &mut Run) {
+        while run.terminal.as_mut().is_some_and(Terminal::take_output) {}
+        self.pump_terminal(run);
+    }
+
+    /// Removes the leaf; one that could not be emptied stays, for the sweep of the next agent to find.
+    fn drop_leaf(&mut self) {
+        let _ = self.leaf.take().map(Leaf::remove);
+    }
+}
+
+fn entry(fd: &impl AsFd) -> libc::pollfd {
+    libc::pollfd { fd: sys::raw(fd), events: libc::POLLIN, revents: 0 }
+}
+
+/// What to wait for on a connection.
+fn interest(connection: &Connection, terminal: Option<&Terminal>) -> libc::pollfd {
+    let mut entry = entry(&connection.stream);
+    if let (Some(position), Some(terminal)) = (connection.viewing, terminal) {
+        let read = if terminal.is_congested() { 0 } else { libc::POLLIN };
+        let write = if terminal.is_up_to_date(position) { 0 } else { libc::POLLOUT };
+        entry.events = read | write;
+    }
+    entry
+}
+
+/// `shepherd.json`: created exclusively, and once more written when the child is known.
+struct ClaimFile {
+    file: File,
+    record: RunningRecord,
+}
+
+impl ClaimFile {
+    fn create(record: RunningRecord) -> io::Result<ClaimFile> {
+        let file = exclusive().open(RUNNING_RECORD)?;
+        let claim = ClaimFile { file, record };
+        claim.write()?;
+        Ok(claim)
+    }
+
+    /// The longer text replaces the shorter; a reader that sees part of it looks again.
+    fn set_child(&mut self, pid: u32) {
+        self.record.child = Some(pid);
+        // A full disk must not stop a run that has started: the first text is there.
+        let _ = self.write();
+    }
+
+    fn write(&self) -> io::Result<()> {
+        self.file.write_all_at(&wire::json(&Claim::Shepherd(self.record.clone())), 0)
+    }
+}
+
+fn exclusive() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).custom_flags(libc::O_NOFOLLOW);
+    options
+}
+
+fn open_log(name: &str) -> io::Result<File> {
+    OpenOptions::new().append(true).create(true).custom_flags(libc::O_NOFOLLOW).open(name)
+}
+
+/// Puts the record in its place at once: a reader sees all of it or nothing.
+fn write_record(record: &[u8], durable: bool) -> io::Result<()> {
+    const TEMPORARY: &str = "exit.json.tmp";
+    let mut options = OpenOptions::new();
+    let mut file = options.write(true).create(true).truncate(true).custom_flags(libc::O_NOFOLLOW).open(TEMPORARY)?;
+    file.write_all(record)?;
+    if durable {
+        file.sync_all()?;
+    }
+    fs::rename(TEMPORARY, EXIT_RECORD)?;
+    if durable {
+        File::open(".")?.sync_all()?;
+    }
+    Ok(())
+}
+
+/// An error as people read it, without Rust's "(os error 2)".
+fn describe(error: &io::Error) -> String {
+    error.raw_os_error().map_or_else(|| error.to_string(), |errno| sys::describe(errno).to_owned())
+}

@@ -1,0 +1,106 @@
+//! What the agent asks a shepherd to run.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::cgroup::LeafSpec;
+
+/// One run: one attempt of one job task on this machine.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Launch {
+    /// The run's own directory. It exists, is empty of a previous run, and is writable for the agent only.
+    pub directory: PathBuf,
+    /// Program and arguments. A program without a slash is looked up in `PATH` of [`Launch::env`], as shells do.
+    pub argv: Vec<OsString>,
+    /// The complete environment; nothing is inherited.
+    pub env: Vec<(OsString, OsString)>,
+    /// Where the program starts.
+    pub cwd: PathBuf,
+    /// Everything else.
+    pub options: Options,
+}
+
+impl Launch {
+    /// A launch of `argv` with an empty environment, in `/`, with default [`Options`].
+    pub fn new<S: Into<OsString>>(directory: impl Into<PathBuf>, argv: impl IntoIterator<Item = S>) -> Launch {
+        Launch {
+            directory: directory.into(),
+            argv: argv.into_iter().map(Into::into).collect(),
+            env: Vec::new(),
+            cwd: PathBuf::from("/"),
+            options: Options::default(),
+        }
+    }
+}
+
+/// How a run is looked after. A field that an older shepherd does not know is ignored by it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Options {
+    /// Echoed in every record; the agent's (job, attempt, epoch). Opaque here.
+    pub identity: String,
+    /// From the start of the program, on a clock that stops while the machine sleeps. `None`: no limit.
+    pub time_limit: Option<Duration>,
+    /// Between TERM and KILL when the time limit or the output limit ends the run. Default 10 s.
+    pub grace: Duration,
+    /// Run on a terminal of this size, which clients can attach to.
+    pub terminal: Option<WindowSize>,
+    /// Write standard error into the `stdout` file too, in order.
+    pub merge_output: bool,
+    /// End the run when stdout and stderr together exceed this; looked at once a second.
+    pub output_limit_bytes: Option<u64>,
+    /// Default 0o022.
+    pub umask: u32,
+    /// Run as this user. Needs root; `None` keeps the agent's own.
+    pub credentials: Option<Credentials>,
+    /// Bind to these CPUs. Advisory: the job may widen it again.
+    pub cpus: Option<Vec<u32>>,
+    /// The cgroup leaf to create for the run, from [`crate::cgroup::Tree::leaf`].
+    pub leaf: Option<LeafSpec>,
+    /// Flush the exit record to the disk before it is announced.
+    pub durable: bool,
+    /// After a run that left nothing behind, wait this long for the next one over the same connection.
+    pub linger: Option<Duration>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            identity: String::new(),
+            time_limit: None,
+            grace: Duration::from_secs(10),
+            terminal: None,
+            merge_output: false,
+            output_limit_bytes: None,
+            umask: 0o022,
+            credentials: None,
+            cpus: None,
+            leaf: None,
+            durable: false,
+            linger: None,
+        }
+    }
+}
+
+/// Size of a terminal in characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WindowSize {
+    /// Lines.
+    pub rows: u16,
+    /// Characters in a line.
+    pub columns: u16,
+}
+
+/// The user a run belongs to. Supplementary groups are looked up by the agent, which may use NSS.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Credentials {
+    /// User id.
+    pub uid: u32,
+    /// Primary group id.
+    pub gid: u32,
+    /// Supplementary group ids; replaces the agent's own.
+    pub groups: Vec<u32>,
+}

@@ -1,0 +1,64 @@
+//! The shepherd: a tiny process that looks after one run of a job and outlives the agent that started it.
+//!
+//! ```text
+//! agent ── Launcher ──▶ launcher process ──fork──▶ shepherd ──clone+exec──▶ the job and its descendants
+//!   ▲  (one fd per launch)  (never execs)              │  own session, subreaper, outside the job's leaf
+//!   └────────────── control connection ────────────────┘  stdout, stderr, shepherd.json, exit.json, shepherd.sock
+//! ```
+//!
+//! **The idea.** Everything about a run lives in one directory and in one process that depends on nobody. The agent
+//! may stop, crash or be upgraded; the shepherd holds the time limit, reaps the job, ends what the job left
+//! behind, and writes the exit record before it goes. A restarted agent calls [`adopt`] and learns one of three
+//! things: the run goes on, it ended so, or it is lost, and then it is certain that it can never start late.
+//!
+//! **The launcher process** is forked at the very beginning of the agent's `main`, while there is one thread and
+//! little memory. A launch hands it one end of a socket pair; it forks and the child is the shepherd. The [`Launch`]
+//! itself travels on that socket pair, which remains the agent's connection: requests go one way, [`Event`]s come back.
+//!
+//! **What a run's directory holds**
+//!
+//! | file | written | meaning |
+//! | --- | --- | --- |
+//! | `shepherd.json` | before the job starts | who looks after this run; created exclusively, so it also decides who may |
+//! | `stdout`, `stderr` | by the job itself | appended; a terminal's output goes to `stdout` |
+//! | `exit.json` | once, by rename | the [`ExitRecord`]; when it is there, no process of the run remains, or it says which |
+//!
+//! The control socket has an abstract name, written in `shepherd.json`: no file to make and remove for every run, no
+//! limit on the length of paths. A shepherd talks only to root and its own user, and a client only to the
+//! very process that was written down, both by the kernel's word. Agent and shepherds share a network namespace.
+//!
+//! **When the shepherd itself is killed** nobody can vouch for the job any more, so the job must not linger: its main
+//! process asked the kernel to be killed with its parent. [`adopt`] then says [`Adopted::Lost`] with the leaf's path,
+//! and [`cgroup::Tree::sweep`] ends whatever was still in it. Without a cgroup leaf, background processes of such a
+//! job can survive it; with one they cannot. The kernel forgets the request when the main process
+//! executes a set-user-id program; the leaf covers that too.
+//!
+//! **Deliberately absent:** threads, an async runtime, copying of output (the job writes to its files itself), any
+//! retry or scheduling decision, resource limits other than time and output (a later layer of [`cgroup`]).
+
+mod adopt;
+pub mod cgroup;
+mod connection;
+mod handle;
+mod keeper;
+mod launch;
+mod launcher;
+mod members;
+mod process;
+mod record;
+mod run;
+mod spawn;
+mod sys;
+mod terminal;
+mod wire;
+mod zygote;
+
+pub use adopt::{AdoptError, Adopted, Lost, LostReason, adopt};
+pub use handle::{Attachment, ControlError, LinkError, Shepherd};
+pub use launch::{Credentials, Launch, Options, WindowSize};
+pub use launcher::{LaunchError, Launcher, StartError};
+pub use process::ProcessId;
+pub use record::{
+    Cause, Containment, Enforcement, ExitRecord, Moment, Phase, ReadError, RunningRecord, Status, StatusReport,
+};
+pub use wire::{EncodeError, Event, Started, WireError, resize_frame, terminal_input_frame};

@@ -1,0 +1,351 @@
+//! One run, from its start to its record: what is alive, what is being ended, and why.
+//!
+//! Ending is a ladder: TERM to every process of the job, a grace, KILL in rounds until nothing is left, and a bound on
+//! that. The same ladder, with a short grace, ends what the main process left behind. [`Run::advance`] climbs
+//! it; time comes in as an argument and [`Run::next_deadline`] says when to call again.
+
+use std::fs::File;
+use std::time::{Duration, Instant};
+
+use crate::cgroup::Leaf;
+use crate::launch::Options;
+use crate::members;
+use crate::record::{Cause, Containment, Enforcement, ExitRecord, Moment, Phase, Status, StatusReport};
+use crate::sys::{self, Reaped, Usage};
+use crate::terminal::Terminal;
+use crate::wire::Terminate;
+
+/// Between TERM and KILL for what the main process left behind.
+const LEFTOVER_GRACE: Duration = Duration::from_secs(2);
+
+/// How long KILL may take. A process in an uninterruptible wait outlasts it.
+const KILL_BOUND: Duration = Duration::from_secs(10);
+
+/// Between two rounds of KILL, for processes that were being forked during the last.
+const KILL_ROUND: Duration = Duration::from_millis(20);
+
+/// How often the size of the output is looked at.
+const OUTPUT_ROUND: Duration = Duration::from_secs(1);
+
+pub(crate) struct Run {
+    pub(crate) options: Options,
+    pub(crate) terminal: Option<Terminal>,
+    outputs: Outputs,
+    started: Moment,
+    started_at: Instant,
+    /// The main process while it is not reaped.
+    child: Option<u32>,
+    /// How the main process ended, and when.
+    ended: Option<(Status, Instant)>,
+    cause: Option<Cause>,
+    ladder: Ladder,
+    /// Whether the last look found any child, dead or alive.
+    has_children: bool,
+    leftovers: Option<u32>,
+    unkillable: Vec<u32>,
+    usage: Usage,
+    leaf_before: LeafCounters,
+    containment: Containment,
+    cpus: Option<Enforcement>,
+    next_output_check: Option<Instant>,
+    recording: bool,
+}
+
+/// Where output goes, kept for its size.
+#[derive(Default)]
+pub(crate) struct Outputs {
+    pub(crate) stdout: Option<File>,
+    pub(crate) stderr: Option<File>,
+}
+
+impl Outputs {
+    fn sizes(&self) -> (u64, u64) {
+        let size = |file: &Option<File>| {
+            file.as_ref().and_then(|file| file.metadata().ok()).map_or(0, |metadata| metadata.len())
+        };
+        (size(&self.stdout), size(&self.stderr))
+    }
+}
+
+/// How the program was started, or why not.
+pub(crate) struct Start {
+    pub(crate) child: Result<u32, Status>,
+    pub(crate) moment: Moment,
+    pub(crate) terminal: Option<Terminal>,
+    pub(crate) outputs: Outputs,
+    pub(crate) containment: Containment,
+    pub(crate) cpus: Option<Enforcement>,
+    pub(crate) leaf_before: LeafCounters,
+}
+
+/// Counters of a leaf, which a lingering shepherd uses for several runs.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct LeafCounters {
+    user: Duration,
+    system: Duration,
+    oom_kills: Option<u64>,
+}
+
+impl LeafCounters {
+    pub(crate) fn read(leaf: &Leaf) -> LeafCounters {
+        let (user, system) = leaf.cpu_times().unwrap_or_default();
+        LeafCounters { user, system, oom_kills: leaf.oom_kills() }
+    }
+}
+
+/// How far the ending of the run has gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ladder {
+    Calm,
+    Term { until: Instant },
+    Kill { until: Instant, again: Instant },
+    GivenUp,
+}
+
+impl Run {
+    pub(crate) fn new(options: Options, start: Start) -> Run {
+        let now = Instant::now();
+        let (child, ended) = match start.child {
+            Ok(pid) => (Some(pid), None),
+            Err(status) => (None, Some((status, now))),
+        };
+        let next_output_check = options.output_limit_bytes.map(|_| now + OUTPUT_ROUND);
+        Run {
+            options,
+            terminal: start.terminal,
+            outputs: start.outputs,
+            started: start.moment,
+            started_at: now,
+            child,
+            ended,
+            cause: None,
+            ladder: Ladder::Calm,
+            has_children: true,
+            leftovers: None,
+            unkillable: Vec::new(),
+            usage: Usage::default(),
+            leaf_before: start.leaf_before,
+            containment: start.containment,
+            cpus: start.cpus,
+            next_output_check,
+            recording: false,
+        }
+    }
+
+    pub(crate) fn child(&self) -> Option<u32> {
+        self.child
+    }
+
+    pub(crate) fn main_has_ended(&self) -> bool {
+        self.ended.is_some()
+    }
+
+    /// Whether nothing of the run is left, or nothing more can be done about it.
+    pub(crate) fn is_over(&self, leaf: Option<&Leaf>) -> bool {
+        self.ladder == Ladder::GivenUp || (self.main_has_ended() && self.is_empty(leaf))
+    }
+
+    /// Whether the run left nothing behind.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.unkillable.is_empty() && self.ladder != Ladder::GivenUp
+    }
+
+    /// The exit record waits for room on the disk.
+    pub(crate) fn set_recording(&mut self) {
+        self.recording = true;
+    }
+
+    /// Reaps everything that has ended.
+    pub(crate) fn reap(&mut self) {
+        loop {
+            match sys::reap() {
+                Reaped::AllAlive => self.has_children = true,
+                Reaped::NoneLeft => self.has_children = false,
+                Reaped::Child { pid, status, usage } => {
+                    self.usage.user += usage.user;
+                    self.usage.system += usage.system;
+                    self.usage.max_rss_bytes = self.usage.max_rss_bytes.max(usage.max_rss_bytes);
+                    if self.child == Some(pid) {
+                        self.child = None;
+                        self.ended = Some((status_of(status), Instant::now()));
+                    }
+                    continue;
+                }
+            }
+            return;
+        }
+    }
+
+    /// Somebody asks for the end of the run. The first cause stays; a shorter grace replaces a longer one.
+    pub(crate) fn terminate(&mut self, terminate: Terminate, leaf: Option<&Leaf>) {
+        if self.main_has_ended() {
+            return;
+        }
+        let now = Instant::now();
+        self.cause.get_or_insert(terminate.cause);
+        match self.ladder {
+            Ladder::Calm if terminate.grace > Duration::ZERO => self.send_term(now + terminate.grace),
+            Ladder::Calm => self.start_killing(now, leaf),
+            Ladder::Term { until } => self.ladder = Ladder::Term { until: until.min(now + terminate.grace) },
+            Ladder::Kill { .. } | Ladder::GivenUp => {}
+        }
+    }
+
+    /// Does what is due at `now`.
+    pub(crate) fn advance(&mut self, now: Instant, leaf: Option<&Leaf>) {
+        if self.main_has_ended() {
+            self.end_leftovers(now, leaf);
+        } else {
+            self.enforce_limits(now, leaf);
+        }
+        match self.ladder {
+            Ladder::Term { until } if now >= until => self.start_killing(now, leaf),
+            Ladder::Kill { until, .. } if now >= until => self.give_up(leaf),
+            Ladder::Kill { until, again } if now >= again => {
+                kill_all(leaf);
+                self.ladder = Ladder::Kill { until, again: now + KILL_ROUND };
+            }
+            _ => {}
+        }
+    }
+
+    /// When [`Run::advance`] has something to do, if nothing else happens.
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        match self.ladder {
+            Ladder::Term { until } => Some(until),
+            Ladder::Kill { until, again } => Some(until.min(again)),
+            Ladder::Calm => {
+                let limit = self.time_limit_end();
+                [limit, self.next_output_check].into_iter().flatten().min()
+            }
+            Ladder::GivenUp => None,
+        }
+    }
+
+    fn time_limit_end(&self) -> Option<Instant> {
+        self.options.time_limit.and_then(|limit| self.started_at.checked_add(limit))
+    }
+
+    fn enforce_limits(&mut self, now: Instant, leaf: Option<&Leaf>) {
+        if self.ladder != Ladder::Calm {
+            return;
+        }
+        let grace = self.options.grace;
+        if self.time_limit_end().is_some_and(|end| now >= end) {
+            self.terminate(Terminate { cause: Cause::TimeLimit, grace }, leaf);
+        } else if self.next_output_check.is_some_and(|check| now >= check) {
+            self.next_output_check = Some(now + OUTPUT_ROUND);
+            let (stdout, stderr) = self.outputs.sizes();
+            if self.options.output_limit_bytes.is_some_and(|limit| stdout + stderr > limit) {
+                self.terminate(Terminate { cause: Cause::OutputLimit, grace }, leaf);
+            }
+        }
+    }
+
+    /// The main process has ended: whatever else is there gets the ladder too, with a short grace.
+    fn end_leftovers(&mut self, now: Instant, leaf: Option<&Leaf>) {
+        if self.leftovers.is_some() || self.is_empty(leaf) {
+            return;
+        }
+        let found = members::list().len().max(leaf.map_or(0, |leaf| leaf.members().len()));
+        self.leftovers = Some(found as u32);
+        match self.ladder {
+            Ladder::Calm => self.send_term(now + LEFTOVER_GRACE),
+            Ladder::Term { until } => self.send_term(until.min(now + LEFTOVER_GRACE)),
+            Ladder::Kill { .. } | Ladder::GivenUp => {}
+        }
+    }
+
+    fn send_term(&mut self, until: Instant) {
+        // A stopped process acts on TERM only when it is continued.
+        members::signal(&[libc::SIGTERM, libc::SIGCONT]);
+        self.ladder = Ladder::Term { until };
+    }
+
+    fn start_killing(&mut self, now: Instant, leaf: Option<&Leaf>) {
+        kill_all(leaf);
+        self.ladder = Ladder::Kill { until: now + KILL_BOUND, again: now + KILL_ROUND };
+    }
+
+    fn give_up(&mut self, leaf: Option<&Leaf>) {
+        self.unkillable = members::list();
+        self.unkillable.extend(leaf.map(Leaf::members).unwrap_or_default());
+        self.unkillable.sort_unstable();
+        self.unkillable.dedup();
+        self.ladder = Ladder::GivenUp;
+    }
+
+    /// A subreaper without children has no descendants; the leaf also knows of processes that were moved in.
+    fn is_empty(&self, leaf: Option<&Leaf>) -> bool {
+        !self.has_children && leaf.is_none_or(Leaf::is_empty)
+    }
+
+    pub(crate) fn report(&self, attached: usize) -> StatusReport {
+        let (stdout_bytes, stderr_bytes) = self.outputs.sizes();
+        StatusReport {
+            identity: self.options.identity.clone(),
+            phase: self.phase(),
+            child: self.child,
+            elapsed: self.started_at.elapsed(),
+            stdout_bytes,
+            stderr_bytes,
+            cause: self.cause.clone(),
+            processes: members::list().len() as u32,
+            attached: attached as u32,
+        }
+    }
+
+    fn phase(&self) -> Phase {
+        match self.ladder {
+            _ if self.recording => Phase::Recording,
+            _ if self.main_has_ended() => Phase::CleaningUp,
+            Ladder::Calm => Phase::Running,
+            Ladder::Term { .. } => Phase::Terminating,
+            Ladder::Kill { .. } | Ladder::GivenUp => Phase::Killing,
+        }
+    }
+
+    /// The record of a run that is over.
+    pub(crate) fn record(&self, leaf: Option<&Leaf>) -> ExitRecord {
+        let (status, ended_at) = self.ended.clone().unwrap_or((Status::Unkillable, Instant::now()));
+        let (stdout_bytes, stderr_bytes) = self.outputs.sizes();
+        let before = self.leaf_before;
+        let after = leaf.map(LeafCounters::read).unwrap_or_default();
+        let oom_kill = after.oom_kills.map(|kills| kills > before.oom_kills.unwrap_or(0));
+        ExitRecord {
+            identity: self.options.identity.clone(),
+            status,
+            cause: self.cause.clone(),
+            started: self.started,
+            ended: Moment::now(),
+            wall_time: ended_at.saturating_duration_since(self.started_at),
+            // The leaf also counts processes that nobody waited for; reaping also counts what left the leaf.
+            user_time: self.usage.user.max(after.user.saturating_sub(before.user)),
+            system_time: self.usage.system.max(after.system.saturating_sub(before.system)),
+            max_rss_bytes: self.usage.max_rss_bytes,
+            stdout_bytes,
+            stderr_bytes,
+            oom_kill,
+            leftovers: self.leftovers.unwrap_or(0),
+            unkillable: self.unkillable.clone(),
+            containment: self.containment.clone(),
+            cpus: self.cpus.clone(),
+            log_error: self.terminal.as_ref().and_then(|terminal| terminal.log_error()).map(str::to_owned),
+        }
+    }
+}
+
+/// One round of KILL: the leaf at once, and whatever descends from us, in it or not.
+fn kill_all(leaf: Option<&Leaf>) {
+    // Kernels before 5.14 have no cgroup.kill; the walk then does the work alone.
+    let _ = leaf.map(Leaf::kill);
+    members::signal(&[libc::SIGKILL]);
+}
+
+fn status_of(status: libc::c_int) -> Status {
+    if libc::WIFSIGNALED(status) {
+        Status::Signaled { signal: libc::WTERMSIG(status), core_dumped: libc::WCOREDUMP(status) }
+    } else {
+        Status::Exited { code: libc::WEXITSTATUS(status) }
+    }
+}

@@ -1,0 +1,218 @@
+//! A run's terminal: the pty, the replay of what it last printed, and the clients that look at it.
+//!
+//! What the job prints goes to its log and into a ring of the last 64 KiB. A client is a position in that stream:
+//! a new one starts at the oldest byte kept (that is the replay), one that cannot keep up falls behind and then skips
+//! what the ring no longer holds. So no client can ever hold up the job, and no client costs memory.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use crate::launch::{Credentials, WindowSize};
+use crate::sys;
+
+/// What a newly attached client is shown.
+const REPLAY_BYTES: usize = 64 << 10;
+
+/// What is read from the terminal at once.
+const CHUNK_BYTES: usize = 16 << 10;
+
+/// Told to a client that was too slow.
+const SKIPPED: &[u8] = b"\r\n[output skipped]\r\n";
+
+pub(crate) struct Terminal {
+    master: File,
+    /// Held open, so that the job may close and reopen its terminal without the master reporting a hang-up.
+    slave: OwnedFd,
+    log: File,
+    replay: Replay,
+    /// Typed, but not yet taken by the terminal. While this is not empty no client is read.
+    typed: Vec<u8>,
+    log_error: Option<String>,
+    /// Nothing more will come; polling the master would only say so again and again.
+    hung_up: bool,
+}
+
+impl Terminal {
+    /// Opens a terminal whose output is appended to `log`.
+    pub(crate) fn open(size: WindowSize, log: File, owner: Option<&Credentials>) -> io::Result<Terminal> {
+        // SAFETY: plain integers go in.
+        let master = unsafe { libc::posix_openpt(libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC | libc::O_NONBLOCK) };
+        sys::check(master.into())?;
+        // SAFETY: the descriptor was just made for us.
+        let master = unsafe { File::from_raw_fd(master) };
+        // SAFETY: the descriptor is a pty master.
+        sys::check(unsafe { libc::unlockpt(master.as_raw_fd()) }.into())?;
+        let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC;
+        // SAFETY: the descriptor is a pty master; the call opens its slave, wherever /dev/pts is mounted.
+        let slave = unsafe { libc::ioctl(master.as_raw_fd(), libc::TIOCGPTPEER, flags) };
+        sys::check(slave.into())?;
+        // SAFETY: the descriptor was just made for us.
+        let slave = unsafe { OwnedFd::from_raw_fd(slave) };
+        if let Some(owner) = owner {
+            std::os::unix::fs::fchown(&slave, Some(owner.uid), None)?;
+        }
+        let terminal = Terminal {
+            master,
+            slave,
+            log,
+            replay: Replay::default(),
+            typed: Vec::new(),
+            log_error: None,
+            hung_up: false,
+        };
+        terminal.resize(size);
+        Ok(terminal)
+    }
+
+    pub(crate) fn slave(&self) -> BorrowedFd<'_> {
+        self.slave.as_fd()
+    }
+
+    pub(crate) fn master(&self) -> BorrowedFd<'_> {
+        self.master.as_fd()
+    }
+
+    /// Tells the job the size of the window it is looked at through.
+    pub(crate) fn resize(&self, size: WindowSize) {
+        let size = libc::winsize { ws_row: size.rows, ws_col: size.columns, ws_xpixel: 0, ws_ypixel: 0 };
+        // SAFETY: the descriptor is a pty master and the pointer is to a local. A failure leaves the old size.
+        unsafe { libc::ioctl(self.master.as_raw_fd(), libc::TIOCSWINSZ, &raw const size) };
+    }
+
+    /// Takes one chunk of what the job printed; `false` when there is none now. A hung-up master gives EIO, not an
+    /// end of file; both mean the same here.
+    pub(crate) fn take_output(&mut self) -> bool {
+        let mut chunk = [0; CHUNK_BYTES];
+        let length = match self.master.read(&mut chunk) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
+            Ok(0) | Err(_) => {
+                self.hung_up = true;
+                return false;
+            }
+            Ok(length) => length,
+        };
+        let chunk = &chunk[..length];
+        // A full disk must not end the job; the record says that the log has a gap.
+        if let Err(error) = self.log.write_all(chunk) {
+            self.log_error.get_or_insert_with(|| error.to_string());
+        }
+        self.replay.push(chunk);
+        true
+    }
+
+    /// Passes on what a client typed.
+    pub(crate) fn type_in(&mut self, bytes: &[u8]) {
+        self.typed.extend_from_slice(bytes);
+        self.flush_typed();
+    }
+
+    /// Hands the terminal as much as it takes.
+    pub(crate) fn flush_typed(&mut self) {
+        while !self.typed.is_empty() {
+            match self.master.write(&self.typed) {
+                Ok(written) => drop(self.typed.drain(..written)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(_) => self.typed.clear(),
+            }
+        }
+        self.typed = Vec::new();
+    }
+
+    /// What to poll the master for; `None` when it has hung up.
+    pub(crate) fn interest(&self) -> Option<libc::c_short> {
+        let write = if self.is_congested() { libc::POLLOUT } else { 0 };
+        (!self.hung_up).then_some(libc::POLLIN | write)
+    }
+
+    /// Whether the terminal has to take something before more may be typed.
+    pub(crate) fn is_congested(&self) -> bool {
+        !self.typed.is_empty()
+    }
+
+    /// Where a new client starts.
+    pub(crate) fn first_position(&self) -> u64 {
+        self.replay.start()
+    }
+
+    /// Whether a client at `position` has seen everything.
+    pub(crate) fn is_up_to_date(&self, position: u64) -> bool {
+        position == self.replay.end
+    }
+
+    /// Sends a client what it lacks, as far as its socket takes it now. An error means the client is gone.
+    pub(crate) fn show(&self, client: &UnixStream, position: &mut u64) -> io::Result<()> {
+        if *position < self.replay.start() {
+            match sys::send(client.as_fd(), SKIPPED, None) {
+                // Should only part of the remark fit, then a part is what the client sees.
+                Ok(_) => *position = self.replay.start(),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        while !self.is_up_to_date(*position) {
+            match sys::send(client.as_fd(), self.replay.after(*position), None) {
+                Ok(sent) => *position += sent as u64,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn log_error(&self) -> Option<&str> {
+        self.log_error.as_deref()
+    }
+}
+
+/// The last [`REPLAY_BYTES`] of a stream, addressed by position in the whole of it.
+#[derive(Default)]
+struct Replay {
+    kept: VecDeque<u8>,
+    /// Bytes ever pushed.
+    end: u64,
+}
+
+impl Replay {
+    fn push(&mut self, bytes: &[u8]) {
+        let surplus = (self.kept.len() + bytes.len()).saturating_sub(REPLAY_BYTES);
+        self.kept.drain(..surplus.min(self.kept.len()));
+        self.kept.extend(bytes);
+        self.end += bytes.len() as u64;
+    }
+
+    /// Position of the oldest byte kept.
+    fn start(&self) -> u64 {
+        self.end - self.kept.len() as u64
+    }
+
+    /// A contiguous piece that begins at `position`, which is not before the start; empty only at the end.
+    fn after(&self, position: u64) -> &[u8] {
+        let skip = (position - self.start()) as usize;
+        let (front, back) = self.kept.as_slices();
+        if skip < front.len() { &front[skip..] } else { &back[skip - front.len()..] }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replay_keeps_the_end_of_the_stream() {
+        let mut replay = Replay::default();
+        let stream: Vec<u8> = (0..200_000u32).map(|n| (n % 251) as u8).collect();
+        for chunk in stream.chunks(7_001) {
+            replay.push(chunk);
+        }
+        assert_eq!(replay.end, 200_000);
+        assert_eq!(replay.start(), 200_000 - REPLAY_BYTES as u64);
+        let mut seen = Vec::new();
+        while replay.start() + (seen.len() as u64) < replay.end {
+            seen.extend_from_slice(replay.after(replay.start() + seen.len() as u64));
+        }
+        assert_eq!(seen, &stream[200_000 - REPLAY_BYTES..]);
+    }
+}

@@ -1,0 +1,386 @@
+//! What travels between an agent or client and a shepherd.
+//!
+//! Both directions are a stream of frames: `[u32 length, little endian][u8 kind][body]`, where the length counts kind
+//! and body. Small bodies are JSON with named fields, so either side may be newer. A launch has one JSON part and the
+//! raw, NUL-terminated strings that `execve` wants, so that a large environment is neither escaped nor copied.
+//!
+//! After [`Event::Attached`] the shepherd's side of that connection is no longer framed: it is what the terminal
+//! prints, until the end of the run closes it. The client's side stays framed: [`terminal_input_frame`] for what is
+//! typed, [`resize_frame`] when the window changes.
+
+use std::ffi::CStr;
+use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::launch::{Launch, Options, WindowSize};
+use crate::record::{Cause, ExitRecord, StatusReport};
+
+/// Largest frame. The kernel refuses arguments and environment above 6 MiB in any case.
+pub(crate) const FRAME_LIMIT: usize = 8 << 20;
+
+const LENGTH_BYTES: usize = 4;
+
+const LAUNCH: u8 = 1;
+const STATUS: u8 = 2;
+const TERMINATE: u8 = 3;
+const ATTACH: u8 = 5;
+const RESIZE: u8 = 6;
+const INPUT: u8 = 7;
+const STARTED: u8 = 64;
+const FINISHED: u8 = 65;
+const REPORT: u8 = 66;
+const REFUSED: u8 = 67;
+const ATTACHED: u8 = 68;
+
+/// A frame broke the rules; the connection is closed.
+#[derive(Debug, thiserror::Error)]
+pub enum WireError {
+    /// Longer than any honest frame.
+    #[error("frame of {0} bytes is longer than {FRAME_LIMIT}")]
+    TooLong(usize),
+    /// A kind this version does not know.
+    #[error("unknown frame kind {0}")]
+    UnknownKind(u8),
+    /// The body is not what its kind says.
+    #[error("malformed frame: {0}")]
+    Malformed(String),
+}
+
+impl From<serde_json::Error> for WireError {
+    fn from(error: serde_json::Error) -> WireError {
+        WireError::Malformed(error.to_string())
+    }
+}
+
+/// Client to shepherd.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Request {
+    /// Start this; the first frame of a new shepherd, or the next run of a lingering one. See [`LaunchFrame`].
+    Launch(LaunchFrame),
+    /// Answered by [`Event::Status`].
+    Status,
+    /// End the run: TERM now and KILL after the grace, KILL at once when it is zero.
+    Terminate(Terminate),
+    /// Answered by [`Event::Attached`] or [`Event::Refused`].
+    Attach(WindowSize),
+    /// The attached client's window changed.
+    Resize(WindowSize),
+    /// The attached client typed this.
+    Input(Vec<u8>),
+}
+
+/// Body of [`Request::Terminate`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Terminate {
+    pub(crate) cause: Cause,
+    pub(crate) grace: Duration,
+}
+
+/// Shepherd to client.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event {
+    /// A run was taken; to whoever sent the launch.
+    Started(Started),
+    /// The run ended and its record is in its directory; to everyone connected and not attached.
+    Finished(Box<ExitRecord>),
+    /// Answer to a status request.
+    Status(StatusReport),
+    /// A request could not be met, and why.
+    Refused(String),
+    /// From here on the connection carries what the terminal prints.
+    Attached,
+}
+
+/// Body of [`Event::Started`]; a pidfd of the shepherd travels beside the first one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Started {
+    /// Pid of the shepherd.
+    pub shepherd: u32,
+    /// Pid of the main process; `None` when it could not be started, which [`Event::Finished`] explains.
+    pub child: Option<u32>,
+}
+
+/// The frame an attached client sends for what was typed. `bytes` may be anything, up to 64 KiB.
+pub fn terminal_input_frame(bytes: &[u8]) -> Vec<u8> {
+    frame(INPUT, &[bytes])
+}
+
+/// The frame an attached client sends when its window changes.
+pub fn resize_frame(size: WindowSize) -> Vec<u8> {
+    frame(RESIZE, &[&json(&size)])
+}
+
+pub(crate) fn status_frame() -> Vec<u8> {
+    frame(STATUS, &[])
+}
+
+pub(crate) fn terminate_frame(terminate: &Terminate) -> Vec<u8> {
+    frame(TERMINATE, &[&json(terminate)])
+}
+
+pub(crate) fn attach_frame(size: WindowSize) -> Vec<u8> {
+    frame(ATTACH, &[&json(&size)])
+}
+
+pub(crate) fn started_frame(started: &Started) -> Vec<u8> {
+    frame(STARTED, &[&json(started)])
+}
+
+/// `record` is the JSON that is also in the file.
+pub(crate) fn finished_frame(record: &[u8]) -> Vec<u8> {
+    frame(FINISHED, &[record])
+}
+
+pub(crate) fn report_frame(report: &StatusReport) -> Vec<u8> {
+    frame(REPORT, &[&json(report)])
+}
+
+pub(crate) fn refused_frame(reason: &str) -> Vec<u8> {
+    frame(REFUSED, &[reason.as_bytes()])
+}
+
+pub(crate) fn attached_frame() -> Vec<u8> {
+    frame(ATTACHED, &[])
+}
+
+fn frame(kind: u8, parts: &[&[u8]]) -> Vec<u8> {
+    let length = 1 + parts.iter().map(|part| part.len()).sum::<usize>();
+    let mut bytes = Vec::with_capacity(LENGTH_BYTES + length);
+    bytes.extend_from_slice(&(length as u32).to_le_bytes());
+    bytes.push(kind);
+    for part in parts {
+        bytes.extend_from_slice(part);
+    }
+    bytes
+}
+
+pub(crate) fn json(value: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).expect("plain data with string keys always serialises")
+}
+
+/// Takes the first complete frame off `inbox`, as kind and body.
+pub(crate) fn take_frame(inbox: &mut Vec<u8>) -> Result<Option<(u8, Vec<u8>)>, WireError> {
+    let Some(length) = inbox.first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
+    let length = u32::from_le_bytes(*length) as usize;
+    if length == 0 {
+        return Err(WireError::Malformed("empty frame".into()));
+    }
+    if length > FRAME_LIMIT {
+        return Err(WireError::TooLong(length));
+    }
+    let end = LENGTH_BYTES + length;
+    if inbox.len() < end {
+        return Ok(None);
+    }
+    let rest = inbox.split_off(end);
+    let mut taken = std::mem::replace(inbox, rest);
+    let kind = taken[LENGTH_BYTES];
+    taken.drain(..=LENGTH_BYTES);
+    Ok(Some((kind, taken)))
+}
+
+impl Request {
+    pub(crate) fn decode(kind: u8, body: Vec<u8>) -> Result<Request, WireError> {
+        Ok(match kind {
+            LAUNCH => Request::Launch(LaunchFrame { body }),
+            STATUS => Request::Status,
+            TERMINATE => Request::Terminate(serde_json::from_slice(&body)?),
+            ATTACH => Request::Attach(serde_json::from_slice(&body)?),
+            RESIZE => Request::Resize(serde_json::from_slice(&body)?),
+            INPUT => Request::Input(body),
+            other => return Err(WireError::UnknownKind(other)),
+        })
+    }
+}
+
+impl Event {
+    pub(crate) fn decode(kind: u8, body: &[u8]) -> Result<Event, WireError> {
+        Ok(match kind {
+            STARTED => Event::Started(serde_json::from_slice(body)?),
+            FINISHED => Event::Finished(serde_json::from_slice(body)?),
+            REPORT => Event::Status(serde_json::from_slice(body)?),
+            REFUSED => Event::Refused(String::from_utf8_lossy(body).into_owned()),
+            ATTACHED => Event::Attached,
+            other => return Err(WireError::UnknownKind(other)),
+        })
+    }
+}
+
+/// A launch cannot be put into a frame.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EncodeError {
+    /// There is no program to run.
+    #[error("the command is empty")]
+    EmptyCommand,
+    /// The kernel's strings end at the first NUL.
+    #[error("a NUL byte in {0}")]
+    Nul(&'static str),
+    /// The name of a variable is empty or holds `=`.
+    #[error("`{0}` cannot name an environment variable")]
+    VariableName(String),
+    /// The kernel would refuse it anyway.
+    #[error("arguments and environment of {0} bytes are more than the kernel accepts")]
+    TooLarge(usize),
+}
+
+/// Encodes a launch: `[u32 length of options][options][u32 argc]` and the strings, each with its NUL:
+/// directory, working directory, arguments, `NAME=value` pairs.
+pub(crate) fn launch_frame(launch: &Launch) -> Result<Vec<u8>, EncodeError> {
+    if launch.argv.is_empty() {
+        return Err(EncodeError::EmptyCommand);
+    }
+    let options = json(&launch.options);
+    let mut strings = Vec::new();
+    push(&mut strings, launch.directory.as_os_str().as_bytes(), "the directory")?;
+    push(&mut strings, launch.cwd.as_os_str().as_bytes(), "the working directory")?;
+    for argument in &launch.argv {
+        push(&mut strings, argument.as_bytes(), "an argument")?;
+    }
+    for (name, value) in &launch.env {
+        if name.is_empty() || name.as_bytes().contains(&b'=') {
+            return Err(EncodeError::VariableName(name.to_string_lossy().into_owned()));
+        }
+        check_nul(name.as_bytes(), "the name of a variable")?;
+        strings.extend_from_slice(name.as_bytes());
+        strings.push(b'=');
+        push(&mut strings, value.as_bytes(), "the value of a variable")?;
+    }
+    let lengths = [options.len(), launch.argv.len()].map(|length| (length as u32).to_le_bytes());
+    let bytes = frame(LAUNCH, &[&lengths[0], &options, &lengths[1], &strings]);
+    if bytes.len() > FRAME_LIMIT { Err(EncodeError::TooLarge(bytes.len())) } else { Ok(bytes) }
+}
+
+fn push(strings: &mut Vec<u8>, bytes: &[u8], what: &'static str) -> Result<(), EncodeError> {
+    check_nul(bytes, what)?;
+    strings.extend_from_slice(bytes);
+    strings.push(0);
+    Ok(())
+}
+
+fn check_nul(bytes: &[u8], what: &'static str) -> Result<(), EncodeError> {
+    if bytes.contains(&0) { Err(EncodeError::Nul(what)) } else { Ok(()) }
+}
+
+/// A launch as it came off the wire.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct LaunchFrame {
+    body: Vec<u8>,
+}
+
+/// A launch ready for `execve`: the strings are where they arrived.
+#[derive(Debug)]
+pub(crate) struct LaunchView<'a> {
+    pub(crate) options: Options,
+    pub(crate) directory: &'a CStr,
+    pub(crate) cwd: &'a CStr,
+    /// At least one.
+    pub(crate) argv: Vec<&'a CStr>,
+    pub(crate) env: Vec<&'a CStr>,
+}
+
+impl LaunchFrame {
+    pub(crate) fn view(&self) -> Result<LaunchView<'_>, WireError> {
+        let (options, rest) = split_counted(&self.body)?;
+        let options = serde_json::from_slice(options)?;
+        let (argc, mut rest) = split_u32(rest)?;
+        let mut strings = Vec::new();
+        while !rest.is_empty() {
+            let string = CStr::from_bytes_until_nul(rest).map_err(|_| truncated())?;
+            rest = &rest[string.to_bytes_with_nul().len()..];
+            strings.push(string);
+        }
+        if argc == 0 || strings.len() < 2 + argc {
+            return Err(truncated());
+        }
+        let env = strings.split_off(2 + argc);
+        let argv = strings.split_off(2);
+        Ok(LaunchView { options, directory: strings[0], cwd: strings[1], argv, env })
+    }
+}
+
+fn split_u32(bytes: &[u8]) -> Result<(usize, &[u8]), WireError> {
+    let (head, rest) = bytes.split_first_chunk::<4>().ok_or_else(truncated)?;
+    Ok((u32::from_le_bytes(*head) as usize, rest))
+}
+
+fn split_counted(bytes: &[u8]) -> Result<(&[u8], &[u8]), WireError> {
+    let (length, rest) = split_u32(bytes)?;
+    rest.split_at_checked(length).ok_or_else(truncated)
+}
+
+fn truncated() -> WireError {
+    WireError::Malformed("the launch is cut short".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::{OsStr, OsString};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn bytes_without_nul() -> impl Strategy<Value = OsString> {
+        prop::collection::vec(1u8..=255, 0..40).prop_map(|bytes| OsStr::from_bytes(&bytes).to_owned())
+    }
+
+    fn variable() -> impl Strategy<Value = (OsString, OsString)> {
+        ("[A-Za-z_][A-Za-z0-9_]{0,8}".prop_map(OsString::from), bytes_without_nul())
+    }
+
+    proptest! {
+        #[test]
+        fn a_launch_arrives_as_it_was_sent(
+            directory in bytes_without_nul(),
+            cwd in bytes_without_nul(),
+            argv in prop::collection::vec(bytes_without_nul(), 1..6),
+            env in prop::collection::vec(variable(), 0..6),
+            cut in 0usize..400,
+        ) {
+            let launch = Launch { directory: directory.into(), argv, env, cwd: cwd.into(), options: Options::default() };
+            let mut inbox = launch_frame(&launch).expect("no NULs in it");
+            // Arrives in two pieces.
+            let late = inbox.split_off(cut.min(inbox.len() - 1));
+            prop_assert!(take_frame(&mut inbox).expect("well formed").is_none());
+            inbox.extend_from_slice(&late);
+            let (kind, body) = take_frame(&mut inbox).expect("well formed").expect("complete");
+            let Request::Launch(frame) = Request::decode(kind, body).expect("known kind") else { panic!("not a launch") };
+            let view = frame.view().expect("as encoded");
+            prop_assert_eq!(view.directory.to_bytes(), launch.directory.as_os_str().as_bytes());
+            prop_assert_eq!(view.cwd.to_bytes(), launch.cwd.as_os_str().as_bytes());
+            prop_assert!(view.argv.iter().map(|a| a.to_bytes()).eq(launch.argv.iter().map(|a| a.as_bytes())));
+            prop_assert_eq!(view.env.len(), launch.env.len());
+            prop_assert_eq!(view.options, launch.options);
+            prop_assert!(inbox.is_empty());
+        }
+
+        #[test]
+        fn arbitrary_bytes_never_panic(mut inbox in prop::collection::vec(any::<u8>(), 0..200)) {
+            while let Ok(Some((kind, body))) = take_frame(&mut inbox) {
+                let _ = Event::decode(kind, &body);
+                if let Ok(Request::Launch(frame)) = Request::decode(kind, body) {
+                    let _ = frame.view();
+                }
+            }
+        }
+
+        #[test]
+        fn arbitrary_launch_bodies_never_panic(body in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = LaunchFrame { body }.view();
+        }
+    }
+
+    #[test]
+    fn what_the_kernel_cannot_take_is_refused_early() {
+        let refused = |launch: &Launch| launch_frame(launch).expect_err("must be refused");
+        assert_eq!(refused(&Launch::new("/x", Vec::<OsString>::new())), EncodeError::EmptyCommand);
+        assert_eq!(refused(&Launch::new("/x", ["a\0b"])), EncodeError::Nul("an argument"));
+        let mut launch = Launch::new("/x", ["a"]);
+        launch.env = vec![("A=B".into(), "c".into())];
+        assert_eq!(refused(&launch), EncodeError::VariableName("A=B".into()));
+        launch.env = vec![("A".into(), "x".repeat(FRAME_LIMIT).into())];
+        assert!(matches!(refused(&launch), EncodeError::TooLarge(_)));
+    }
+}

@@ -1,0 +1,242 @@
+//! The agent goes, the run stays; the shepherd goes, and the run with it.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io::{Read, Write};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::path::Path;
+use std::time::Duration;
+
+use hostler_shepherd::{AdoptError, Adopted, Cause, LaunchError, Lost, LostReason, Shepherd, Status, adopt};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::common::{
+    Leaves, command, directory, ends, eventually, finish, is_alive, launcher, pid_in, run, script, start_agent,
+    start_run, stdout,
+};
+
+fn running(directory: &Path) -> Shepherd {
+    match adopt(directory).expect("readable") {
+        Adopted::Running(shepherd) => shepherd,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn lost(directory: &Path) -> Lost {
+    match adopt(directory).expect("readable") {
+        Adopted::Lost(lost) => lost,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn send(pid: u32, signal: Signal) {
+    kill(Pid::from_raw(pid as i32), signal).expect("it is there, and ours");
+}
+
+fn children_of(pid: u32) -> Vec<u32> {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("it is there");
+    text.split_ascii_whitespace().map(|pid| pid.parse().expect("a pid")).collect()
+}
+
+#[test]
+fn a_run_survives_its_agent_and_the_launcher() {
+    let dir = directory();
+    let text = "echo before; while [ ! -e go ]; do sleep 0.02; done; echo after; exit 8";
+    let mut agent = start_agent(dir.path(), text, None);
+    let launchers = children_of(agent.id());
+    assert_eq!(launchers.len(), 1, "the agent's only child is the launcher process");
+    send(launchers[0], Signal::SIGKILL);
+    agent.kill().expect("ours");
+    agent.wait().expect("ours");
+
+    let mut shepherd = running(dir.path());
+    let status = shepherd.status().expect("there");
+    assert_eq!(status.identity, "of the first agent");
+    assert!(is_alive(status.child.expect("still running")));
+    fs::write(dir.path().join("go"), "").expect("writes");
+    let record = finish(&mut shepherd, dir.path());
+    assert_eq!((record.status, record.cause), (Status::Exited { code: 8 }, None));
+    assert_eq!(stdout(dir.path()), "before\nafter\n");
+    let Adopted::Ended(again) = adopt(dir.path()).expect("readable") else { panic!("ended") };
+    assert_eq!(again.stdout_bytes, 13);
+}
+
+#[test]
+fn the_launcher_goes_with_its_agent() {
+    let dir = directory();
+    let mut agent = start_agent(dir.path(), "exec sleep 600", None);
+    let launchers = children_of(agent.id());
+    agent.kill().expect("ours");
+    agent.wait().expect("ours");
+    eventually("the launcher process ends", || !is_alive(launchers[0]));
+    let mut shepherd = running(dir.path());
+    shepherd.kill(Cause::NodeShutdown).expect("there");
+    assert_eq!(finish(&mut shepherd, dir.path()).cause, Some(Cause::NodeShutdown));
+}
+
+#[test]
+fn the_time_limit_holds_without_an_agent() {
+    let dir = directory();
+    let mut launch = script(dir.path(), "exec sleep 600");
+    launch.options.time_limit = Some(Duration::from_millis(200));
+    let shepherd = start_run(&launch);
+    drop(shepherd);
+    eventually("it ends by itself", || dir.path().join("exit.json").exists());
+    let Adopted::Ended(record) = adopt(dir.path()).expect("readable") else { panic!("ended") };
+    assert_eq!(record.cause, Some(Cause::TimeLimit));
+}
+
+#[test]
+fn a_shepherd_ignores_everything_but_kill() {
+    let dir = directory();
+    let mut shepherd = start_run(&script(dir.path(), "exec sleep 600"));
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGPIPE, Signal::SIGTSTP] {
+        send(shepherd.pid(), signal);
+    }
+    shepherd.status().expect("still there");
+    shepherd.kill(Cause::Cancelled).expect("still there");
+    finish(&mut shepherd, dir.path());
+}
+
+#[test]
+fn a_job_does_not_outlive_a_killed_shepherd() {
+    let (dir, leaves) = (directory(), Leaves::new());
+    let text = "(setsid sh -c 'echo $$ > daemon; exec sleep 600' &) ; echo $$ > me; exec sleep 600";
+    let mut launch = script(dir.path(), text);
+    launch.options.leaf = Some(leaves.leaf("7.1"));
+    let shepherd = start_run(&launch);
+    let (me, daemon) = (pid_in(dir.path(), "me"), pid_in(dir.path(), "daemon"));
+    send(shepherd.pid(), Signal::SIGKILL);
+    assert!(ends(&shepherd));
+    eventually("the main process goes with it", || !is_alive(me));
+
+    let lost = lost(dir.path());
+    assert_eq!(lost.reason, LostReason::ShepherdGone);
+    let record = lost.record.expect("written at the start");
+    assert_eq!((record.child, record.leaf), (Some(me), Some(leaves.leaf("7.1").path)));
+
+    assert!(is_alive(daemon), "what the leaf is for");
+    let live = HashSet::from(["7.1".to_owned()]);
+    assert_eq!(leaves.tree.sweep("7.", &live).expect("lists").removed, Vec::<String>::new());
+    assert!(is_alive(daemon), "live leaves are left alone");
+    assert_eq!(leaves.tree.sweep("7.", &HashSet::new()).expect("lists").removed, ["7.1"]);
+    eventually("the daemon is gone", || !is_alive(daemon));
+}
+
+#[test]
+fn a_reused_pid_is_not_adopted() {
+    let dir = directory();
+    let mut shepherd = start_run(&script(dir.path(), "exec sleep 600"));
+    let path = dir.path().join("shepherd.json");
+    let honest = fs::read_to_string(&path).expect("there");
+    let mut record: serde_json::Value = serde_json::from_str(&honest).expect("a record");
+    record["shepherd"]["start_time"] = 1.into();
+    fs::write(&path, record.to_string()).expect("writes");
+    assert_eq!(lost(dir.path()).reason, LostReason::PidReused);
+    record["boot_id"] = "another boot".into();
+    fs::write(&path, record.to_string()).expect("writes");
+    assert_eq!(lost(dir.path()).reason, LostReason::Rebooted);
+
+    fs::write(&path, honest).expect("writes");
+    assert!(running(dir.path()).status().is_ok(), "and nothing was harmed");
+    shepherd.kill(Cause::Cancelled).expect("there");
+    finish(&mut shepherd, dir.path());
+}
+
+#[test]
+fn a_socket_name_taken_by_another_process_is_not_trusted() {
+    let dir = directory();
+    let mut shepherd = start_run(&script(dir.path(), "exec sleep 600"));
+    let address = SocketAddr::from_abstract_name(format!("hostler-test-{}", std::process::id())).expect("short");
+    let _imposter = UnixListener::bind_addr(&address).expect("free");
+    let path = dir.path().join("shepherd.json");
+    let honest = fs::read_to_string(&path).expect("there");
+    let mut record: serde_json::Value = serde_json::from_str(&honest).expect("a record");
+    record["socket"] = format!("hostler-test-{}", std::process::id()).into();
+    fs::write(&path, record.to_string()).expect("writes");
+    let refused = adopt(dir.path()).expect_err("it is not the shepherd's");
+    assert!(matches!(refused, AdoptError::Unreachable { pid, .. } if pid == shepherd.pid()), "{refused}");
+    shepherd.kill(Cause::Cancelled).expect("there");
+    finish(&mut shepherd, dir.path());
+}
+
+#[test]
+fn another_user_is_not_listened_to() {
+    let dir = directory();
+    let mut shepherd = start_run(&script(dir.path(), "exec sleep 600"));
+    let text = fs::read_to_string(dir.path().join("shepherd.json")).expect("there");
+    let record: serde_json::Value = serde_json::from_str(&text).expect("a record");
+    let name = record["socket"].as_str().expect("a name");
+    let address = SocketAddr::from_abstract_name(name).expect("short");
+    let answer = std::thread::spawn(move || {
+        // SAFETY: plain integers. The bare system call changes the user of this thread only, which ends right after.
+        let changed = unsafe { libc::syscall(libc::SYS_setresuid, 65534, 65534, 65534) };
+        assert_eq!(changed, 0, "becoming another user needs root");
+        let mut stream = UnixStream::connect_addr(&address).expect("anybody may connect");
+        // A frame of kind 3 asks for the end of the run.
+        let body = [b"\x03".as_slice(), br#"{"cause":"cancelled","grace":{"secs":0,"nanos":0}}"#].concat();
+        let sent = stream.write_all(&[&(body.len() as u32).to_le_bytes()[..], &body].concat());
+        let mut answer = Vec::new();
+        // Closed without a word, perhaps with our frame unread.
+        let received = stream.read_to_end(&mut answer);
+        (sent.is_err() || received.is_err() || answer.is_empty(), answer)
+    });
+    let (closed, answer) = answer.join().expect("no panic");
+    assert!(closed && answer.is_empty(), "{answer:?}");
+    assert_eq!(shepherd.status().expect("there").cause, None);
+    shepherd.kill(Cause::Cancelled).expect("there");
+    finish(&mut shepherd, dir.path());
+}
+
+#[test]
+fn a_run_that_was_given_up_can_never_start_late() {
+    let dir = directory();
+    assert_eq!(lost(dir.path()).reason, LostReason::NeverStarted);
+    assert_eq!(lost(dir.path()).reason, LostReason::NeverStarted, "the answer stays");
+    let refused = launcher().launch(&command(dir.path(), ["touch", "ran"])).expect_err("void");
+    assert!(matches!(refused, LaunchError::Refused(_)), "{refused}");
+    assert!(!dir.path().join("ran").exists());
+}
+
+#[test]
+fn a_damaged_claim_is_a_lost_run() {
+    let dir = directory();
+    fs::write(dir.path().join("shepherd.json"), "{\"claim\":\"sheph").expect("writes");
+    assert_eq!(lost(dir.path()).reason, LostReason::Damaged);
+}
+
+#[test]
+fn an_ended_run_is_adopted_as_its_record() {
+    let dir = directory();
+    let record = run(&script(dir.path(), "exit 3"));
+    let Adopted::Ended(found) = adopt(dir.path()).expect("readable") else { panic!("ended") };
+    assert_eq!(*found, record);
+}
+
+#[test]
+fn adopting_while_the_run_ends_finds_one_or_the_other() {
+    for _ in 0..40 {
+        let dir = directory();
+        let _shepherd = start_run(&command(dir.path(), ["true"]));
+        match adopt(dir.path()).expect("readable") {
+            Adopted::Running(mut shepherd) => {
+                assert_eq!(shepherd.wait().expect("told of the end").status, Status::Exited { code: 0 });
+                assert!(matches!(adopt(dir.path()).expect("readable"), Adopted::Ended(_)));
+            }
+            Adopted::Ended(record) => assert_eq!(record.status, Status::Exited { code: 0 }),
+            Adopted::Lost(lost) => panic!("{lost:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_removed_directory_does_not_keep_the_shepherd() {
+    let dir = directory();
+    let shepherd = start_run(&script(dir.path(), "echo $$ > me; exec sleep 600"));
+    pid_in(dir.path(), "me");
+    drop(dir);
+    shepherd.kill(Cause::Superseded).expect("still connected");
+    assert!(ends(&shepherd));
+}

@@ -1,0 +1,216 @@
+//! How runs are ended, and that nothing of them remains.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use hostler_shepherd::{Cause, Containment, Phase, Status};
+
+use crate::common::{Leaves, directory, eventually, finish, is_alive, pid_in, run, script, start_run, stdout};
+
+/// Leaves a process behind that has its own session and whose parent is gone, `$1` being what it does first.
+fn with_daemon(first: &str, rest: &str) -> String {
+    format!("(setsid sh -c '{first}; echo $$ > daemon; exec sleep 600' &)\n{rest}")
+}
+
+const DAEMON_IS_UP: &str = "while ! grep -q . daemon 2>/dev/null; do sleep 0.01; done";
+
+#[test]
+fn the_time_limit_kills_what_ignores_term() {
+    let dir = directory();
+    let mut launch = script(dir.path(), "trap 'echo term' TERM; while :; do sleep 0.05; done");
+    launch.options.time_limit = Some(Duration::from_millis(300));
+    launch.options.grace = Duration::from_millis(400);
+    let began = Instant::now();
+    let record = run(&launch);
+    assert_eq!(record.status, Status::Signaled { signal: libc::SIGKILL, core_dumped: false });
+    assert_eq!(record.cause, Some(Cause::TimeLimit));
+    assert!(record.wall_time >= Duration::from_millis(700), "{:?}", record.wall_time);
+    assert!(began.elapsed() < Duration::from_secs(20));
+    assert_eq!(stdout(dir.path()), "term\n", "TERM came first, once");
+}
+
+#[test]
+fn a_job_that_obeys_term_keeps_its_own_exit_code() {
+    let dir = directory();
+    let mut launch = script(dir.path(), "trap 'echo saved; exit 5' TERM; while :; do sleep 0.05; done");
+    launch.options.time_limit = Some(Duration::from_millis(300));
+    launch.options.grace = Duration::from_secs(60);
+    let record = run(&launch);
+    assert_eq!((record.status, record.cause), (Status::Exited { code: 5 }, Some(Cause::TimeLimit)));
+    assert_eq!(stdout(dir.path()), "saved\n");
+}
+
+#[test]
+fn cancelling_states_its_cause_and_reaches_every_process() {
+    let dir = directory();
+    // The shell would wait for its child before it looks at TERM; the child gets one too.
+    let mut shepherd = start_run(&script(dir.path(), "sh -c 'echo $$ > inner; exec sleep 600'; exit 9"));
+    let inner = pid_in(dir.path(), "inner");
+    shepherd.terminate(Cause::Cancelled, Duration::from_secs(60)).expect("there");
+    let record = finish(&mut shepherd, dir.path());
+    assert_eq!(record.cause, Some(Cause::Cancelled));
+    assert!(!is_alive(inner));
+    assert!(record.wall_time < Duration::from_secs(30));
+}
+
+#[test]
+fn a_stopped_job_can_be_cancelled() {
+    let dir = directory();
+    let mut shepherd = start_run(&script(dir.path(), "echo $$ > me; kill -STOP $$; sleep 600"));
+    let me = pid_in(dir.path(), "me");
+    eventually("it stops", || fs::read_to_string(format!("/proc/{me}/stat")).is_ok_and(|stat| stat.contains(") T ")));
+    shepherd.terminate(Cause::Cancelled, Duration::from_secs(60)).expect("there");
+    let record = finish(&mut shepherd, dir.path());
+    assert_eq!(record.status, Status::Signaled { signal: libc::SIGTERM, core_dumped: false });
+}
+
+#[test]
+fn the_first_cause_stays_and_a_shorter_grace_wins() {
+    let dir = directory();
+    let mut shepherd = start_run(&script(dir.path(), "trap '' TERM; echo $$ > me; while :; do sleep 0.05; done"));
+    pid_in(dir.path(), "me");
+    shepherd.terminate(Cause::Preempted, Duration::from_secs(600)).expect("there");
+    let status = shepherd.status().expect("there");
+    assert_eq!((status.phase, status.cause), (Phase::Terminating, Some(Cause::Preempted)));
+    shepherd.kill(Cause::Cancelled).expect("there");
+    let record = finish(&mut shepherd, dir.path());
+    assert_eq!(record.cause, Some(Cause::Preempted));
+    assert_eq!(record.status.exit_code(), 137);
+}
+
+#[test]
+fn too_much_output_ends_the_run() {
+    let dir = directory();
+    let mut launch = script(dir.path(), "head -c 3000000 /dev/zero; exec sleep 600");
+    launch.options.output_limit_bytes = Some(2_000_000);
+    let record = run(&launch);
+    assert_eq!(record.cause, Some(Cause::OutputLimit));
+    assert_eq!(record.stdout_bytes, 3_000_000);
+}
+
+#[test]
+fn a_daemon_left_behind_is_ended_without_a_leaf() {
+    let dir = directory();
+    let record = run(&script(dir.path(), &with_daemon(":", &format!("{DAEMON_IS_UP}; exit 4"))));
+    assert_eq!(record.status, Status::Exited { code: 4 }, "the daemon does not change how the run ended");
+    assert_eq!((record.leftovers, record.unkillable.len(), record.cause), (1, 0, None));
+    assert!(!is_alive(pid_in(dir.path(), "daemon")));
+    assert!(record.wall_time < Duration::from_secs(2), "ending the daemon is no time of the run");
+}
+
+#[test]
+fn a_daemon_left_behind_is_ended_with_its_leaf() {
+    let (dir, leaves) = (directory(), Leaves::new());
+    let mut launch = script(dir.path(), &with_daemon("trap \"\" TERM", &format!("{DAEMON_IS_UP}; exit 4")));
+    launch.options.leaf = Some(leaves.leaf("daemon"));
+    let mut shepherd = start_run(&launch);
+    let daemon = pid_in(dir.path(), "daemon");
+    let record = finish(&mut shepherd, dir.path());
+    let path = leaves.leaf("daemon").path;
+    assert_eq!(record.containment, Containment::Leaf { path: path.clone() });
+    assert_eq!((record.status, record.leftovers), (Status::Exited { code: 4 }, 1));
+    assert!(!is_alive(daemon));
+    assert!(!path.exists(), "the leaf is gone too");
+}
+
+#[test]
+fn the_shepherd_stays_outside_the_leaf() {
+    let (dir, leaves) = (directory(), Leaves::new());
+    let mut launch = script(dir.path(), "echo $$ > me; sleep 600");
+    launch.options.leaf = Some(leaves.leaf("outside"));
+    let mut shepherd = start_run(&launch);
+    let me = pid_in(dir.path(), "me");
+    let procs = leaves.leaf("outside").path.join("cgroup.procs");
+    let members = || fs::read_to_string(&procs).expect("the leaf is there");
+    eventually("the sleep is there too", || members().lines().count() == 2);
+    assert!(members().lines().any(|pid| pid == me.to_string()));
+    assert!(members().lines().all(|pid| pid != shepherd.pid().to_string()));
+    shepherd.kill(Cause::Cancelled).expect("there");
+    let record = finish(&mut shepherd, dir.path());
+    assert_eq!(record.cause, Some(Cause::Cancelled));
+}
+
+#[test]
+fn groups_a_job_makes_in_its_leaf_go_with_it() {
+    let (dir, leaves) = (directory(), Leaves::new());
+    let path = leaves.leaf("nested").path;
+    let text = format!(
+        "mkdir -p {0}/a/b && (echo 0 > {0}/a/b/cgroup.procs; trap '' TERM; exec sleep 600) & sleep 0.2",
+        path.display()
+    );
+    let mut launch = script(dir.path(), &text);
+    launch.options.leaf = Some(leaves.leaf("nested"));
+    assert!(run(&launch).unkillable.is_empty());
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_tree_of_stubborn_processes_is_killed_without_a_leaf() {
+    let dir = directory();
+    let text = "trap '' TERM HUP; tree() { if [ $1 -gt 0 ]; then (tree $(($1-1))) & (tree $(($1-1))) & fi; \
+                echo x >> count; while :; do sleep 1; done; }; tree 4";
+    let mut launch = script(dir.path(), text);
+    launch.options.grace = Duration::from_millis(50);
+    let mut shepherd = start_run(&launch);
+    let count = || fs::read(dir.path().join("count")).map_or(0, |text| text.len() / 2);
+    eventually("the tree is up", || count() == 31);
+    assert!(shepherd.status().expect("there").processes >= 31);
+    shepherd.terminate(Cause::Cancelled, Duration::from_millis(50)).expect("there");
+    let record = finish(&mut shepherd, dir.path());
+    assert!(record.unkillable.is_empty());
+    let cwd = fs::canonicalize(dir.path()).expect("there");
+    assert_eq!(processes_in(&cwd), Vec::<String>::new(), "none of it is left");
+}
+
+fn processes_in(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir("/proc").expect("mounted").filter_map(Result::ok);
+    let here = entries.filter(|entry| fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd == directory));
+    here.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+#[test]
+fn other_processes_are_left_alone() {
+    // Same session as the test, same program, same user: only descent tells them apart.
+    let mut bystander = Command::new("sleep").arg("600").spawn().expect("sleep exists");
+    let dir = directory();
+    let mut shepherd = start_run(&script(dir.path(), "trap '' TERM; sleep 600 & sleep 600"));
+    shepherd.kill(Cause::Cancelled).expect("there");
+    finish(&mut shepherd, dir.path());
+    let alive = bystander.try_wait().expect("ours").is_none();
+    bystander.kill().expect("ours");
+    bystander.wait().expect("ours");
+    assert!(alive);
+}
+
+#[test]
+fn a_full_disk_delays_the_record_but_does_not_lose_it() {
+    let dir = directory();
+    let disk = SmallDisk::mount(dir.path());
+    // The job fills the disk with its own output and is none the wiser.
+    let mut shepherd = start_run(&script(dir.path(), "head -c 1000000 /dev/zero; exit 6"));
+    eventually("the shepherd waits for room", || shepherd.status().expect("there").phase == Phase::Recording);
+    fs::write(dir.path().join("stdout"), "").expect("truncates");
+    let record = finish(&mut shepherd, dir.path());
+    assert_eq!(record.status, Status::Exited { code: 6 });
+    drop(disk);
+}
+
+/// A file system of 64 KiB, mounted for the length of a test.
+struct SmallDisk<'a>(&'a Path);
+
+impl SmallDisk<'_> {
+    fn mount(path: &Path) -> SmallDisk<'_> {
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=64k", "none"]).arg(path).status();
+        assert!(mounted.is_ok_and(|status| status.success()), "mounting a small disk needs root");
+        SmallDisk(path)
+    }
+}
+
+impl Drop for SmallDisk<'_> {
+    fn drop(&mut self) {
+        let unmounted = Command::new("umount").arg("-l").arg(self.0).status();
+        assert!(unmounted.is_ok_and(|status| status.success()));
+    }
+}

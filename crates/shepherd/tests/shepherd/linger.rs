@@ -1,0 +1,99 @@
+//! A shepherd that takes one run after another.
+
+use std::time::Duration;
+
+use hostler_shepherd::{Cause, ControlError, Event, ExitRecord, Launch, Status};
+
+use crate::common::{Leaves, directory, ends, finished, is_alive, pid_in, script, start_run, stdout};
+
+fn lingering(mut launch: Launch) -> Launch {
+    launch.options.linger = Some(Duration::from_secs(60));
+    launch
+}
+
+#[test]
+fn many_runs_share_a_shepherd_and_a_leaf() {
+    let leaves = Leaves::new();
+    let task = |dir: &std::path::Path, n: i32| {
+        let mut launch = lingering(script(dir, &format!("echo {n}; exit {n}")));
+        launch.options.leaf = Some(leaves.leaf("array"));
+        launch.options.identity = format!("task {n}");
+        launch
+    };
+    let first = directory();
+    let mut shepherd = start_run(&task(first.path(), 0));
+    assert_eq!(finished(&mut shepherd).status, Status::Exited { code: 0 });
+    for n in 1..40 {
+        let dir = directory();
+        shepherd.launch_next(&task(dir.path(), n)).expect("it lingers");
+        let Event::Started(started) = shepherd.next_event().expect("it lingers") else { panic!("started") };
+        assert_eq!(started.shepherd, shepherd.pid());
+        let record = finished(&mut shepherd);
+        assert_eq!((record.status.clone(), &*record.identity), (Status::Exited { code: n }, &*format!("task {n}")));
+        assert_eq!(ExitRecord::read(dir.path()).expect("readable"), Some(record));
+        assert_eq!(stdout(dir.path()), format!("{n}\n"));
+    }
+    assert!(leaves.leaf("array").path.exists(), "kept while it lingers");
+    let refused = shepherd.status().expect_err("nothing runs");
+    assert!(matches!(&refused, ControlError::Refused(reason) if reason == "no run is going on"), "{refused}");
+    drop_and_end(shepherd);
+    assert!(!leaves.leaf("array").path.exists());
+}
+
+/// The agent goes; so does an idle shepherd.
+fn drop_and_end(shepherd: hostler_shepherd::Shepherd) {
+    let pid = shepherd.pid();
+    drop(shepherd);
+    crate::common::eventually("an idle shepherd goes with its agent", || !is_alive(pid));
+}
+
+#[test]
+fn nothing_of_one_run_reaches_the_next() {
+    let (first, second) = (directory(), directory());
+    let text = "sleep 600 & echo $! > left; exit 0";
+    let mut shepherd = start_run(&lingering(script(first.path(), text)));
+    let record = finished(&mut shepherd);
+    assert_eq!(record.leftovers, 1);
+    shepherd.launch_next(&lingering(script(second.path(), "true"))).expect("it lingers");
+    let record = finished(&mut shepherd);
+    assert_eq!((record.leftovers, record.cause, record.user_time < Duration::from_millis(500)), (0, None, true));
+    assert!(!is_alive(pid_in(first.path(), "left")));
+    drop_and_end(shepherd);
+}
+
+#[test]
+fn a_later_run_can_be_cancelled_and_has_its_own_cause() {
+    let (first, second, third) = (directory(), directory(), directory());
+    let mut shepherd = start_run(&lingering(script(first.path(), "exit 0")));
+    finished(&mut shepherd);
+    shepherd.launch_next(&lingering(script(second.path(), "exec sleep 600"))).expect("it lingers");
+    assert!(matches!(shepherd.next_event(), Ok(Event::Started(_))));
+    shepherd.kill(Cause::Cancelled).expect("there");
+    assert_eq!(finished(&mut shepherd).cause, Some(Cause::Cancelled));
+    shepherd.launch_next(&lingering(script(third.path(), "exit 1"))).expect("it lingers");
+    let record = finished(&mut shepherd);
+    assert_eq!((record.status, record.cause), (Status::Exited { code: 1 }, None));
+    drop_and_end(shepherd);
+}
+
+#[test]
+fn a_busy_shepherd_refuses_another_run() {
+    let (first, second) = (directory(), directory());
+    let mut shepherd = start_run(&lingering(script(first.path(), "exec sleep 600")));
+    shepherd.launch_next(&lingering(script(second.path(), "true"))).expect("there");
+    assert_eq!(shepherd.next_event().expect("there"), Event::Refused("a run is going on".into()));
+    assert!(!second.path().join("shepherd.json").exists());
+    shepherd.kill(Cause::Cancelled).expect("there");
+    finished(&mut shepherd);
+    drop_and_end(shepherd);
+}
+
+#[test]
+fn a_shepherd_does_not_linger_for_ever() {
+    let dir = directory();
+    let mut launch = script(dir.path(), "exit 0");
+    launch.options.linger = Some(Duration::from_millis(50));
+    let mut shepherd = start_run(&launch);
+    finished(&mut shepherd);
+    assert!(ends(&shepherd));
+}

@@ -1,0 +1,11 @@
+//! Shepherds with real processes, files, terminals and cgroup leaves.
+//!
+//! The leaf tests need a writable cgroup2 hierarchy, and a few need root; they fail, and say so, where that is missing.
+
+mod adoption;
+mod common;
+mod endings;
+mod footprint;
+mod linger;
+mod runs;
+mod terminals;

@@ -1,0 +1,259 @@
+//! What a job gets, and what is kept of it.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+use hostler_shepherd::{
+    Containment, Credentials, Enforcement, LaunchError, Launcher, StartError, Status, cgroup::LeafSpec,
+};
+
+use crate::common::{command, directory, launcher, run, script, start_run, stdout};
+
+#[test]
+fn exit_codes_are_reported() {
+    for (argv, code) in [(vec!["true"], 0), (vec!["false"], 1), (vec!["sh", "-c", "exit 77"], 77)] {
+        let dir = directory();
+        let record = run(&command(dir.path(), argv));
+        assert_eq!(record.status, Status::Exited { code });
+        assert_eq!((record.cause, record.leftovers), (None, 0));
+        assert_eq!(record.identity, "test");
+    }
+}
+
+#[test]
+fn signals_are_reported() {
+    let dir = directory();
+    let record = run(&script(dir.path(), "kill -USR1 $$"));
+    assert_eq!(record.status, Status::Signaled { signal: libc::SIGUSR1, core_dumped: false });
+    assert_eq!((record.cause.clone(), record.status.exit_code()), (None, 128 + libc::SIGUSR1));
+}
+
+#[test]
+fn a_program_that_cannot_run_is_explained_as_shells_do() {
+    let dir = directory();
+    let plain = dir.path().join("plain");
+    fs::write(&plain, "not executable").expect("writes");
+    let orphan = dir.path().join("orphan");
+    fs::write(&orphan, "#!/no/such/interpreter\n").expect("writes");
+    fs::set_permissions(&orphan, fs::Permissions::from_mode(0o755)).expect("ours");
+    let (plain, orphan) = (plain.display().to_string(), orphan.display().to_string());
+    let cases = [
+        ("no-such-program-here", "cannot execute `no-such-program-here`: No such file or directory".into(), 127),
+        ("/no/such/program", "cannot execute `/no/such/program`: No such file or directory".into(), 127),
+        (&plain, format!("cannot execute `{plain}`: Permission denied"), 126),
+        (&orphan, format!("cannot execute `{orphan}`: its interpreter is missing"), 127),
+        ("/etc", "cannot execute `/etc`: Permission denied".into(), 126),
+        ("", "cannot execute ``: No such file or directory".into(), 127),
+    ];
+    for (program, message, code) in cases {
+        let dir = directory();
+        let record = run(&command(dir.path(), [program]));
+        assert_eq!(record.status, Status::StartFailed { message, code });
+    }
+}
+
+#[test]
+fn a_missing_working_directory_is_explained() {
+    let dir = directory();
+    let mut launch = command(dir.path(), ["true"]);
+    launch.cwd = "/no/such/place".into();
+    let message = "cannot enter directory `/no/such/place`: No such file or directory".into();
+    assert_eq!(run(&launch).status, Status::StartFailed { message, code: 126 });
+}
+
+#[test]
+fn a_script_without_interpreter_runs_in_the_shell() {
+    let dir = directory();
+    let path = dir.path().join("bare");
+    fs::write(&path, "echo \"$1-$2\"; exit 3\n").expect("writes");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("ours");
+    let record = run(&command(dir.path(), [path.as_os_str(), "a b".as_ref(), "c".as_ref()]));
+    assert_eq!(record.status, Status::Exited { code: 3 });
+    assert_eq!(stdout(dir.path()), "a b-c\n");
+}
+
+#[test]
+fn output_is_kept_byte_for_byte() {
+    let dir = directory();
+    let script_text = r"printf '\000\377\r\nno newline at the end'; printf 'to stderr' >&2";
+    let record = run(&script(dir.path(), script_text));
+    let out = fs::read(dir.path().join("stdout")).expect("written");
+    let err = fs::read(dir.path().join("stderr")).expect("written");
+    assert_eq!(out, b"\0\xff\r\nno newline at the end");
+    assert_eq!(err, b"to stderr");
+    assert_eq!((record.stdout_bytes, record.stderr_bytes), (out.len() as u64, err.len() as u64));
+
+    let dir = directory();
+    let record = run(&script(dir.path(), "head -c 20000000 /dev/zero | tr '\\0' x; printf end"));
+    let out = fs::read(dir.path().join("stdout")).expect("written");
+    assert!(out.len() == 20_000_003 && out.ends_with(b"xxend"));
+    assert_eq!(record.stdout_bytes, 20_000_003);
+}
+
+#[test]
+fn merged_output_keeps_its_order() {
+    let dir = directory();
+    let mut launch = script(dir.path(), "echo 1; echo 2 >&2; echo 3");
+    launch.options.merge_output = true;
+    run(&launch);
+    assert_eq!(stdout(dir.path()), "1\n2\n3\n");
+    assert!(!dir.path().join("stderr").exists());
+}
+
+#[test]
+fn a_large_environment_arrives_whole_and_nothing_is_inherited() {
+    let dir = directory();
+    let mut launch = command(dir.path(), ["/usr/bin/env", "-0"]);
+    launch.env = (0..10).map(|n| (format!("V{n}").into(), format!("{n}").repeat(100_000).into())).collect();
+    assert_eq!(run(&launch).status, Status::Exited { code: 0 });
+    let expected: String = (0..10).map(|n| format!("V{n}={}\0", format!("{n}").repeat(100_000))).collect();
+    assert!(stdout(dir.path()) == expected, "exactly the environment given");
+}
+
+#[test]
+fn more_than_the_kernel_takes_is_a_start_failure() {
+    let dir = directory();
+    let mut launch = command(dir.path(), ["true"]);
+    launch.env.push(("BIG".into(), "x".repeat(3 << 20).into()));
+    let message = "cannot execute `true`: Argument list too long".into();
+    assert_eq!(run(&launch).status, Status::StartFailed { message, code: 126 });
+}
+
+#[test]
+fn a_job_starts_with_a_clean_slate() {
+    let dir = directory();
+    let mut launch = command(dir.path(), ["grep", "-E", "^Sig(Blk|Ign)|^Umask", "/proc/self/status"]);
+    launch.options.umask = 0o027;
+    run(&launch);
+    let expected = "Umask:\t0027\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n";
+    assert_eq!(stdout(dir.path()), expected);
+
+    let dir = directory();
+    run(&command(dir.path(), ["ls", "/proc/self/fd"]));
+    assert_eq!(stdout(dir.path()), "0\n1\n2\n3\n", "only its own three, and the one ls reads the directory with");
+
+    let dir = directory();
+    run(&script(dir.path(), "read line; echo $?; ps -o pid= -o pgid= -o sid= -p $$; echo $$; pwd"));
+    let text = stdout(dir.path());
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines[0], "1", "standard input is empty");
+    assert!(lines[1].split_ascii_whitespace().all(|id| id == lines[2]), "its own session and group: {text}");
+    assert_eq!(fs::canonicalize(lines[3]).expect("exists"), fs::canonicalize(dir.path()).expect("exists"));
+}
+
+#[test]
+fn cpus_are_bound_and_said_to_be_advisory() {
+    let dir = directory();
+    let mut launch = command(dir.path(), ["nproc"]);
+    launch.options.cpus = Some(vec![0]);
+    let record = run(&launch);
+    assert_eq!(stdout(dir.path()), "1\n");
+    assert!(matches!(record.cpus, Some(Enforcement::Advisory(_))));
+
+    let dir = directory();
+    let mut launch = command(dir.path(), ["true"]);
+    launch.options.cpus = Some(vec![4000]);
+    let record = run(&launch);
+    let Some(Enforcement::Advisory(reason)) = record.cpus else { panic!("advisory") };
+    assert!(reason.starts_with("cannot bind to the CPUs: "), "{reason}");
+}
+
+#[test]
+fn a_run_as_another_user_has_nothing_of_root() {
+    let dir = directory();
+    let mut launch = command(dir.path(), ["grep", "-E", "^(Uid|Gid|Groups|CapEff)", "/proc/self/status"]);
+    launch.cwd = "/".into();
+    launch.options.credentials = Some(Credentials { uid: 65534, gid: 65533, groups: vec![65532] });
+    assert_eq!(run(&launch).status, Status::Exited { code: 0 }, "changing the user needs root");
+    let expected = "Uid:\t65534\t65534\t65534\t65534\nGid:\t65533\t65533\t65533\t65533\nGroups:\t65532 \n\
+                    CapEff:\t0000000000000000\n";
+    assert_eq!(stdout(dir.path()), expected);
+}
+
+#[test]
+fn resources_are_measured() {
+    let dir = directory();
+    let busy = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; sleep 0.2";
+    let record = run(&script(dir.path(), busy));
+    assert!(record.user_time > Duration::from_millis(10), "{record:?}");
+    assert!(record.wall_time >= Duration::from_millis(200) && record.wall_time < Duration::from_secs(20));
+    assert!(record.max_rss_bytes > 500_000);
+    assert!(record.ended.boottime_ns - record.started.boottime_ns >= 200_000_000);
+    assert!(record.started.unix_ms > 1_700_000_000_000);
+}
+
+#[test]
+fn a_directory_takes_one_run_only() {
+    let dir = directory();
+    run(&command(dir.path(), ["true"]));
+    let before = fs::read(dir.path().join("exit.json")).expect("written");
+    let refused = launcher().launch(&command(dir.path(), ["false"])).expect_err("taken");
+    let LaunchError::Refused(reason) = refused else { panic!("{refused}") };
+    assert!(reason.contains("File exists"), "{reason}");
+    assert_eq!(fs::read(dir.path().join("exit.json")).expect("still there"), before);
+}
+
+#[test]
+fn a_missing_directory_is_refused() {
+    let refused = launcher().launch(&command("/no/such/run".as_ref(), ["true"])).expect_err("missing");
+    assert_eq!(
+        refused.to_string(),
+        "the run was refused: cannot enter the run's directory `/no/such/run`: No such file or directory"
+    );
+}
+
+#[test]
+fn a_run_in_a_very_deep_directory_can_be_adopted() {
+    let dir = directory();
+    let long = dir.path().join("d".repeat(200)).join("e".repeat(200));
+    fs::create_dir_all(&long).expect("allowed");
+    let mut shepherd = start_run(&script(&long, "exec sleep 60"));
+    let hostler_shepherd::Adopted::Running(mut other) = hostler_shepherd::adopt(&long).expect("readable") else {
+        panic!("running")
+    };
+    assert_eq!(other.status().expect("answers").child, shepherd.child());
+    shepherd.kill(hostler_shepherd::Cause::Cancelled).expect("there");
+    crate::common::finish(&mut shepherd, &long);
+}
+
+#[test]
+fn files_of_a_run_are_private() {
+    let dir = directory();
+    let mut shepherd = start_run(&script(dir.path(), "exec sleep 60"));
+    for name in ["shepherd.json", "stdout", "stderr"] {
+        let mode = fs::metadata(dir.path().join(name)).expect("there").permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{name} has mode {mode:o}");
+    }
+    shepherd.kill(hostler_shepherd::Cause::Cancelled).expect("there");
+    crate::common::finish(&mut shepherd, dir.path());
+}
+
+#[test]
+fn a_leaf_that_cannot_be_made_is_reported() {
+    let dir = directory();
+    let mut launch = command(dir.path(), ["true"]);
+    launch.options.leaf = Some(LeafSpec { path: "/no/such/tree/leaf".into() });
+    let record = run(&launch);
+    let reason = "cannot make `/no/such/tree/leaf`: No such file or directory".into();
+    assert_eq!((record.status, record.containment), (Status::Exited { code: 0 }, Containment::Descent { reason }));
+}
+
+#[test]
+fn many_threads_may_launch_at_once() {
+    let dirs: Vec<_> = (0..24).map(|_| directory()).collect();
+    std::thread::scope(|scope| {
+        for (code, dir) in dirs.iter().enumerate() {
+            scope.spawn(move || {
+                let record = run(&script(dir.path(), &format!("echo {code}; exit {code}")));
+                assert_eq!(record.status, Status::Exited { code: code as i32 });
+                assert_eq!(stdout(dir.path()), format!("{code}\n"));
+            });
+        }
+    });
+}
+
+#[test]
+fn a_second_thread_is_too_late_to_start_a_launcher() {
+    assert!(matches!(Launcher::start(), Err(StartError::Threads(count)) if count > 1));
+}

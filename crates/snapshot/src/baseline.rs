@@ -1,0 +1,171 @@
+//! What a work directory looked like when it was laid out, so that changes can be found without reading it all.
+//!
+//! A baseline is a shortcut, not a truth: a file whose metadata differ from it is hashed, and without a baseline every file
+//! is. So a baseline that is lost or cannot be read costs time and nothing else. It is kept in a file so that an agent that
+//! was restarted while a job ran still finds the job's changes quickly.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use nix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+use serde_bytes::ByteBuf;
+
+use crate::beneath::{Stat, nanoseconds};
+
+/// Metadata of the files in a work directory. Empty by default, which makes every file count as possibly changed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Baseline {
+    files: HashMap<Vec<u8>, Mark>,
+}
+
+/// What must all be the same for a file to count as untouched. The time of the last change of metadata, which programs
+/// cannot set, catches those that restore the modification time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct Mark {
+    size: u64,
+    modified_ns: i64,
+    changed_ns: i64,
+    inode: u64,
+    mode: u32,
+}
+
+/// Why a baseline could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum BaselineError {
+    /// The file cannot be read.
+    #[error("cannot read the baseline {}", .path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// The file holds something else.
+    #[error("{} is not a baseline of this version", .path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+/// The file's form: a version, then pairs of path and mark.
+type Stored = (u16, Vec<(ByteBuf, Mark)>);
+
+const VERSION: u16 = 1;
+
+impl Baseline {
+    pub(crate) fn record(&mut self, path: &[u8], stat: &Stat) {
+        self.files.insert(path.to_vec(), Mark::from(stat));
+    }
+
+    /// Whether `path` has exactly the metadata that it was laid out with.
+    pub(crate) fn is_untouched(&self, path: &[u8], stat: &Stat) -> bool {
+        self.files.get(path) == Some(&Mark::from(stat))
+    }
+
+    /// The permission bits that `path` was laid out with.
+    pub(crate) fn mode(&self, path: &[u8]) -> Option<u32> {
+        self.files.get(path).map(|mark| mark.mode)
+    }
+
+    /// Makes sure that a change made from now on shows. File systems before Linux 6.13 stamp changes with a clock that ticks
+    /// every few milliseconds, so a file that is changed again within its tick keeps its stamp. Such files are marked to be
+    /// hashed; when that would take longer than a tick, the tick is waited for.
+    pub(crate) fn settle(&mut self) {
+        const WORTH_A_TICK_BYTES: u64 = 4 << 20;
+        let now = ticking_clock();
+        let mut recent: Vec<&mut Mark> = self.files.values_mut().filter(|mark| mark.changed_ns >= now).collect();
+        if recent.iter().map(|mark| mark.size).sum::<u64>() > WORTH_A_TICK_BYTES {
+            // Bounded: stamps far ahead come from another machine's clock, which no waiting here moves.
+            for _ in 0..20 {
+                if recent.is_empty() {
+                    break;
+                }
+                thread::sleep(Duration::from_millis(1));
+                let now = ticking_clock();
+                recent.retain(|mark| mark.changed_ns >= now);
+            }
+        }
+        recent.into_iter().for_each(|mark| mark.changed_ns = Mark::NEVER);
+    }
+
+    pub(crate) fn merge(&mut self, other: Self) {
+        self.files.extend(other.files);
+    }
+
+    /// Writes the baseline to `path`, replacing what is there as a whole.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn save(&self, path: &Path) -> io::Result<()> {
+        let mut files: Vec<_> = self.files.iter().map(|(path, mark)| (ByteBuf::from(path.clone()), *mark)).collect();
+        files.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        let stored: Stored = (VERSION, files);
+        let encoded = rmp_serde::to_vec(&stored).expect("numbers and byte strings can always be encoded");
+        let temporary = path.with_added_extension("new");
+        fs::write(&temporary, encoded)?;
+        fs::rename(&temporary, path)
+    }
+
+    /// Reads what [`Baseline::save`] wrote.
+    ///
+    /// # Errors
+    /// When there is none or it cannot be understood; go on with an empty one then.
+    pub fn load(path: &Path) -> Result<Self, BaselineError> {
+        let bytes = fs::read(path).map_err(|source| BaselineError::Read { path: path.to_owned(), source })?;
+        match rmp_serde::from_slice::<Stored>(&bytes) {
+            Ok((VERSION, files)) => {
+                Ok(Self { files: files.into_iter().map(|(path, mark)| (path.into_vec(), mark)).collect() })
+            }
+            _ => Err(BaselineError::Damaged { path: path.to_owned() }),
+        }
+    }
+}
+
+impl Mark {
+    /// A time that no file has.
+    const NEVER: i64 = i64::MIN;
+}
+
+/// The clock that files are stamped with, in nanoseconds since the epoch.
+fn ticking_clock() -> i64 {
+    let time = clock_gettime(ClockId::CLOCK_REALTIME_COARSE).expect("Linux has this clock since 2.6.32");
+    nanoseconds(time.tv_sec(), time.tv_nsec())
+}
+
+impl From<&Stat> for Mark {
+    fn from(stat: &Stat) -> Self {
+        let &Stat { size, modified_ns, changed_ns, inode, mode, .. } = stat;
+        Self { size, modified_ns, changed_ns, inode, mode }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::beneath::Kind;
+
+    #[test]
+    fn survives_a_restart_and_says_when_it_did_not() {
+        let dir = tempfile::tempdir().expect("a temporary directory can be made");
+        let path = dir.path().join("baseline");
+        let stat = Stat { kind: Kind::File, mode: 0o644, size: 3, modified_ns: -5, changed_ns: 7, inode: 9 };
+        let mut baseline = Baseline::default();
+        baseline.record(b"a\xff/b", &stat);
+        baseline.save(&path).expect("writable");
+        assert_eq!(Baseline::load(&path).expect("just saved"), baseline);
+        assert!(baseline.is_untouched(b"a\xff/b", &stat));
+        assert!(!baseline.is_untouched(b"a\xff/b", &Stat { changed_ns: 8, ..stat }));
+        assert!(!baseline.is_untouched(b"other", &stat));
+
+        fs::write(&path, b"something else").expect("writable");
+        assert!(matches!(Baseline::load(&path), Err(BaselineError::Damaged { .. })));
+        assert!(matches!(Baseline::load(&dir.path().join("none")), Err(BaselineError::Read { .. })));
+    }
+}

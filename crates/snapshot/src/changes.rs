@@ -1,0 +1,227 @@
+//! What a run did to its work directory: files created, changed and removed.
+//!
+//! A file whose metadata are those of the [`Baseline`] is unchanged and not read. Any other is hashed: rewritten with the
+//! same bytes and mode it is unchanged too, whatever its times say. Results are results, so no `.gitignore` matters here;
+//! only what Python leaves behind on its own (`__pycache__`, `*.pyc`) and `.hostler` are left out, unless they were captured.
+//!
+//! A run may leave anything behind, and its other results must not be lost for it: what cannot be captured becomes a
+//! sentence in [`Changes::problems`], never an error.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use hostler_proto::manifest::{Entry, EntryKind, Manifest, VERSION};
+
+use crate::baseline::Baseline;
+use crate::beneath::{Kind, Root, Stat};
+use crate::hashing::{HashError, Hashed, OnFailure, hash_all};
+use crate::paths;
+use crate::sources::Sources;
+use crate::walk::{Found, Problem, ProblemReason, Rules, Walked, plain, walk};
+
+/// How to look for changes.
+#[derive(Debug, Clone, Default)]
+pub struct ChangesOptions {
+    /// Threads that read and hash; 0 (the default) takes as many as there are processors.
+    pub threads: usize,
+}
+
+/// What a run did to its work directory.
+#[derive(Debug)]
+pub struct Changes {
+    /// Created and changed entries, with the directories that hold them.
+    pub tree: Manifest,
+    /// Paths of the laid out folder that are gone, sorted.
+    pub removed: Vec<Vec<u8>>,
+    /// What could not be captured, one sentence each.
+    pub problems: Vec<String>,
+    /// Where to read the chunks of `tree`.
+    pub sources: Sources,
+}
+
+/// Compares `directory` with the `manifest` that was laid out in it. A `baseline` makes it fast; an empty one makes every file
+/// be read.
+#[must_use]
+pub fn changes(directory: &Path, manifest: &Manifest, baseline: &Baseline, options: &ChangesOptions) -> Changes {
+    let known: HashMap<&[u8], &Entry> = manifest.entries.iter().map(|entry| (entry.path.as_slice(), entry)).collect();
+    let opened = Root::open(directory).and_then(|root| {
+        let walked = walk(&root, &Rules::Skip(&|path| !known.contains_key(path) && is_leftover(path)))?;
+        Ok((Arc::new(root), walked))
+    });
+    match opened {
+        Ok((root, walked)) => Comparison { root, known, baseline, options }.run(manifest, walked),
+        Err(error) => directory_lost(&error),
+    }
+}
+
+/// What programs leave behind without being asked.
+fn is_leftover(path: &[u8]) -> bool {
+    path == b".hostler" || paths::name(path) == b"__pycache__" || path.ends_with(b".pyc")
+}
+
+/// The work directory cannot be read. Nothing is reported as removed: that would be a guess.
+fn directory_lost(error: &io::Error) -> Changes {
+    let problem = match error.kind() {
+        io::ErrorKind::NotFound => "The work directory is gone; whatever was in it is lost.".to_owned(),
+        _ => format!("The work directory cannot be read: {}.", plain(error)),
+    };
+    let tree = Manifest { version: VERSION, entries: Vec::new() };
+    Changes { tree, removed: Vec::new(), problems: vec![problem], sources: Sources::default() }
+}
+
+struct Comparison<'a> {
+    root: Arc<Root>,
+    known: HashMap<&'a [u8], &'a Entry>,
+    baseline: &'a Baseline,
+    options: &'a ChangesOptions,
+}
+
+impl Comparison<'_> {
+    fn run(&self, manifest: &Manifest, walked: Walked) -> Changes {
+        let Walked { found, mut problems } = walked;
+        let mut sources = Sources::beneath(Arc::clone(&self.root));
+        let suspects: Vec<bool> = found.iter().map(|it| self.is_suspect(it)).collect();
+        let mut hashed = self.hash(&found, &suspects, &mut problems);
+
+        let mut changed: Vec<Option<Entry>> = Vec::with_capacity(found.len());
+        let mut gone: HashSet<Vec<u8>> = HashSet::new();
+        for (found, suspect) in found.iter().zip(suspects) {
+            let entry = match found.stat.kind {
+                Kind::File if suspect => match hashed.remove(found.path.as_slice()) {
+                    Some(Some(hashed)) => self.changed_file(found, hashed, &mut sources),
+                    Some(None) => None,
+                    None => {
+                        gone.insert(found.path.clone());
+                        None
+                    }
+                },
+                Kind::File => None,
+                Kind::Symlink => self.changed_link(found),
+                _ => self.changed_directory(found),
+            };
+            changed.push(entry);
+        }
+        let removed = removed(manifest, &found, &gone, &problems);
+        let tree = Manifest { version: VERSION, entries: with_parents(&found, changed) };
+        problems.sort_unstable();
+        let problems = problems.iter().map(|problem| format!("{problem}.")).collect();
+        Changes { tree, removed, problems, sources }
+    }
+
+    /// Whether a file must be read to know if it changed.
+    fn is_suspect(&self, found: &Found) -> bool {
+        let known_file = matches!(self.known.get(found.path.as_slice()), Some(Entry { kind: EntryKind::File(_), .. }));
+        found.stat.kind == Kind::File && !(known_file && self.baseline.is_untouched(&found.path, &found.stat))
+    }
+
+    /// Hashes the suspects. One that cannot be read becomes a problem and `None`; one that vanished has no answer.
+    fn hash<'f>(
+        &self,
+        found: &'f [Found],
+        suspects: &[bool],
+        problems: &mut Vec<Problem>,
+    ) -> HashMap<&'f [u8], Option<Hashed>> {
+        let mut jobs: Vec<(&[u8], u64)> = (found.iter().zip(suspects))
+            .filter(|(_, suspect)| **suspect)
+            .map(|(found, _)| (found.path.as_slice(), found.stat.size))
+            .collect();
+        let mut hashed = HashMap::with_capacity(jobs.len());
+        // Processes that outlive the run may still write: a second look settles files that were closed meanwhile.
+        for last_try in [false, true] {
+            let mut again = Vec::new();
+            let answers = hash_all(&self.root, &jobs, self.options.threads, OnFailure::GoOn, &|_| ());
+            for (&(path, size), answer) in jobs.iter().zip(answers) {
+                let reason = match answer.expect("work that goes on answers for every file") {
+                    Ok(answer) => {
+                        hashed.insert(path, Some(answer));
+                        continue;
+                    }
+                    Err(HashError::Read(error)) if error.kind() == io::ErrorKind::NotFound => continue,
+                    Err(HashError::Changed) if !last_try => {
+                        again.push((path, size));
+                        continue;
+                    }
+                    Err(HashError::Changed) => ProblemReason::Changing,
+                    Err(HashError::Read(error)) => ProblemReason::Unreadable(plain(&error)),
+                };
+                hashed.insert(path, None);
+                problems.push(Problem { path: path.to_vec(), reason });
+            }
+            jobs = again;
+        }
+        hashed
+    }
+
+    fn changed_file(&self, found: &Found, hashed: Hashed, sources: &mut Sources) -> Option<Entry> {
+        let Hashed { content, stat } = hashed;
+        let same = self.known.get(found.path.as_slice()).is_some_and(|entry| {
+            matches!(&entry.kind, EntryKind::File(known) if *known == content) && self.has_mode(entry, &stat)
+        });
+        if same {
+            return None;
+        }
+        sources.add_hashed(&found.path, &content);
+        Some(entry(found, &stat, EntryKind::File(content)))
+    }
+
+    fn changed_link(&self, found: &Found) -> Option<Entry> {
+        let kind = EntryKind::Symlink { target: found.target.clone() };
+        let same = self.known.get(found.path.as_slice()).is_some_and(|entry| entry.kind == kind);
+        (!same).then(|| entry(found, &found.stat, kind))
+    }
+
+    /// A directory's time changes with what is in it and says nothing; its mode does.
+    fn changed_directory(&self, found: &Found) -> Option<Entry> {
+        let same = self
+            .known
+            .get(found.path.as_slice())
+            .is_some_and(|entry| entry.kind == EntryKind::Directory && self.has_mode(entry, &found.stat));
+        (!same).then(|| entry(found, &found.stat, EntryKind::Directory))
+    }
+
+    /// Whether `stat` has the mode that `entry` was laid out with, which lacks the bits that laying out drops.
+    fn has_mode(&self, entry: &Entry, stat: &Stat) -> bool {
+        match self.baseline.mode(&entry.path) {
+            Some(mode) => stat.mode == mode,
+            None => stat.mode == entry.mode || stat.mode == entry.mode & 0o1777,
+        }
+    }
+}
+
+fn entry(found: &Found, stat: &Stat, kind: EntryKind) -> Entry {
+    Entry { path: found.path.clone(), mode: stat.mode, modified_ns: stat.modified_ns, kind }
+}
+
+/// What the folder had and the directory lacks. What lies in a directory that could not be read may well be there.
+fn removed(manifest: &Manifest, found: &[Found], gone: &HashSet<Vec<u8>>, problems: &[Problem]) -> Vec<Vec<u8>> {
+    let here: HashSet<&[u8]> = found.iter().map(|it| it.path.as_slice()).collect();
+    let unreadable: HashSet<&[u8]> = (problems.iter())
+        .filter(|it| matches!(it.reason, ProblemReason::Unreadable(_)))
+        .map(|it| it.path.as_slice())
+        .collect();
+    let is_hidden = |path: &[u8]| ancestors(path).chain([path]).any(|it| unreadable.contains(it));
+    (manifest.entries.iter())
+        .map(|entry| entry.path.as_slice())
+        .filter(|path| (!here.contains(path) || gone.contains(*path)) && !is_hidden(path))
+        .map(<[u8]>::to_vec)
+        .collect()
+}
+
+/// The changed entries and, of the rest, the directories that they lie in.
+fn with_parents(found: &[Found], changed: Vec<Option<Entry>>) -> Vec<Entry> {
+    let needed: BTreeSet<Vec<u8>> =
+        changed.iter().flatten().flat_map(|entry| ancestors(&entry.path)).map(<[u8]>::to_vec).collect();
+    (found.iter().zip(changed))
+        .filter_map(|(found, changed)| {
+            changed.or_else(|| needed.contains(&found.path).then(|| entry(found, &found.stat, EntryKind::Directory)))
+        })
+        .collect()
+}
+
+/// The directories above `path`, nearest first, without the folder itself.
+fn ancestors(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::successors(Some(paths::parent(path)), |path| Some(paths::parent(path)))
+        .take_while(|path| !path.is_empty())
+}

@@ -1,0 +1,91 @@
+//! Whether a manifest may be believed: the checks that stand before every use of one that came from elsewhere.
+//!
+//! A manifest that passes names every path once, below directories that it lists itself, and its links stay inside the
+//! folder. Laying it out into an empty directory then cannot touch anything outside it.
+
+use std::collections::HashMap;
+
+use hostler_proto::manifest::{Content, Entry, EntryKind, Manifest, VERSION};
+
+use crate::chunk::MAX_BYTES;
+use crate::paths::{self, show, stays_inside};
+
+/// What is wrong with a manifest.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ManifestError {
+    /// It was written by a newer version.
+    #[error("the manifest has version {found}; this program reads up to {VERSION}")]
+    Version {
+        /// Its version.
+        found: u16,
+    },
+    /// One of its entries is not acceptable.
+    #[error("the manifest is not acceptable: {}: {why}", show(.path))]
+    Entry {
+        /// The entry's path.
+        path: Vec<u8>,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+}
+
+/// Checks `manifest` in full; see the module's documentation.
+///
+/// # Errors
+/// The first thing that is wrong with it.
+pub fn check(manifest: &Manifest) -> Result<(), ManifestError> {
+    if manifest.version > VERSION {
+        return Err(ManifestError::Version { found: manifest.version });
+    }
+    let kinds: HashMap<&[u8], &EntryKind> =
+        manifest.entries.iter().map(|entry| (entry.path.as_slice(), &entry.kind)).collect();
+    let link_at = |path: &[u8]| match kinds.get(path) {
+        Some(EntryKind::Symlink { target }) => Some(target.as_slice()),
+        _ => None,
+    };
+    let mut last: &[u8] = &[];
+    for entry in &manifest.entries {
+        let parent = paths::parent(&entry.path);
+        let why = if let Some(fault) = paths::fault(&entry.path) {
+            Some(fault)
+        } else if entry.path.as_slice() <= last {
+            Some("it is listed twice or out of order")
+        } else if !parent.is_empty() && !matches!(kinds.get(parent), Some(EntryKind::Directory)) {
+            Some("what it lies in is not listed as a directory")
+        } else {
+            fault_of(entry, &link_at)
+        };
+        if let Some(why) = why {
+            return Err(ManifestError::Entry { path: entry.path.clone(), why });
+        }
+        last = &entry.path;
+    }
+    Ok(())
+}
+
+fn fault_of<'a>(entry: &'a Entry, link_at: &impl Fn(&[u8]) -> Option<&'a [u8]>) -> Option<&'static str> {
+    if entry.mode > 0o7777 {
+        return Some("its mode has more than permission bits");
+    }
+    match &entry.kind {
+        EntryKind::Directory => None,
+        EntryKind::File(content) => fault_of_content(content),
+        EntryKind::Symlink { target } if target.is_empty() || target.len() > paths::MAX_PATH_BYTES => {
+            Some("its target is empty or too long")
+        }
+        EntryKind::Symlink { target } if target.contains(&0) => Some("its target holds a zero byte"),
+        EntryKind::Symlink { target } if !stays_inside(&entry.path, target, link_at) => {
+            Some("it links out of the folder")
+        }
+        EntryKind::Symlink { .. } => None,
+    }
+}
+
+fn fault_of_content(content: &Content) -> Option<&'static str> {
+    if content.chunks.iter().any(|chunk| chunk.len == 0 || chunk.len as usize > MAX_BYTES) {
+        return Some("one of its chunks has an impossible length");
+    }
+    // No overflow: a manifest in memory has fewer than 2^44 chunks, of 2^20 bytes at most.
+    let sum: u64 = content.chunks.iter().map(|chunk| u64::from(chunk.len)).sum();
+    (sum != content.size).then_some("its size is not that of its chunks")
+}

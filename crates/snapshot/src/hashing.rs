@@ -1,0 +1,116 @@
+//! Hashing the files of a folder on several threads, noticing those that change meanwhile.
+
+use std::io;
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+use hostler_proto::manifest::Content;
+
+use crate::beneath::{Root, Stat};
+use crate::chunk::Chunker;
+
+/// A file's content, and its metadata from the moment it was read.
+#[derive(Debug)]
+pub(crate) struct Hashed {
+    pub(crate) content: Content,
+    pub(crate) stat: Stat,
+}
+
+/// Why a file has no hash.
+#[derive(Debug)]
+pub(crate) enum HashError {
+    /// It changed while it was being read.
+    Changed,
+    /// It could not be read.
+    Read(io::Error),
+}
+
+/// Whether one failure makes the rest pointless.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OnFailure {
+    Stop,
+    GoOn,
+}
+
+/// A file to hash: its path below the root and its size as far as is known, in bytes.
+pub(crate) type Job<'a> = (&'a [u8], u64);
+
+/// Hashes `files`, calling `done` with the size of each. Answers lie in the order of the files; after a failure that stops
+/// the work, some are missing.
+pub(crate) fn hash_all(
+    root: &Root,
+    files: &[Job<'_>],
+    threads: usize,
+    on_failure: OnFailure,
+    done: &(dyn Fn(u64) + Sync),
+) -> Vec<Option<Result<Hashed, HashError>>> {
+    let order = big_files_first(files);
+    let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let work = || {
+        let mut chunker = Chunker::new();
+        let mut answers = Vec::new();
+        while !stop.load(Ordering::Relaxed) {
+            let Some(&index) = order.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
+            let (path, size) = files[index];
+            let answer = hash_file(root, path, &mut chunker);
+            if answer.is_err() && on_failure == OnFailure::Stop {
+                stop.store(true, Ordering::Relaxed);
+            }
+            answers.push((index, answer));
+            done(size);
+        }
+        answers
+    };
+    let mut answers: Vec<_> = files.iter().map(|_| None).collect();
+    for (index, answer) in on_threads(threads_for(threads, files.len()), work).into_iter().flatten() {
+        answers[index] = Some(answer);
+    }
+    answers
+}
+
+/// Big files first, so that no thread starts one when the others are done; the rest as they come, which is how they lie on
+/// the disk.
+fn big_files_first(files: &[Job<'_>]) -> Vec<usize> {
+    const BIG_BYTES: u64 = 8 << 20;
+    let mut order: Vec<usize> = (0..files.len()).collect();
+    order.sort_by_key(|&index| std::cmp::Reverse(Some(files[index].1).filter(|&size| size >= BIG_BYTES)));
+    order
+}
+
+fn hash_file(root: &Root, path: &[u8], chunker: &mut Chunker) -> Result<Hashed, HashError> {
+    let mut hash = || {
+        let mut file = root.open_file(path)?;
+        let before = Stat::of(&file)?;
+        let content = chunker.content_of(&mut file)?;
+        Ok((content, before, Stat::of(&file)?))
+    };
+    match hash() {
+        Ok((content, before, after)) if before == after && content.size == before.size => {
+            Ok(Hashed { content, stat: before })
+        }
+        Ok(_) => Err(HashError::Changed),
+        Err(error) => Err(HashError::Read(error)),
+    }
+}
+
+/// How many threads pay for `items` pieces of work; 0 asks for as many as there are processors.
+pub(crate) fn threads_for(asked: usize, items: usize) -> usize {
+    const ITEMS_PER_THREAD: usize = 16;
+    let limit = if asked == 0 { thread::available_parallelism().map_or(1, NonZeroUsize::get) } else { asked };
+    // A few big files deserve threads as well: one each.
+    let useful = if items <= ITEMS_PER_THREAD { items } else { items / ITEMS_PER_THREAD + 1 };
+    limit.min(useful.max(1))
+}
+
+/// Runs `work` on `count` threads, of which the caller's is one.
+pub(crate) fn on_threads<T: Send>(count: usize, work: impl Fn() -> T + Sync) -> Vec<T> {
+    thread::scope(|scope| {
+        let others: Vec<_> = (1..count).map(|_| scope.spawn(&work)).collect();
+        let mut answers = vec![work()];
+        for other in others {
+            answers.push(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        }
+        answers
+    })
+}

@@ -1,0 +1,282 @@
+//! Laying a captured folder out: from a manifest and its chunks to a directory.
+//!
+//! The manifest is checked first ([`crate::check`]) and the chunks are known to be there before anything is written. Then
+//! directories are made, files written by several threads, links made, and last the directories get their own modes and
+//! times, deepest first, for making what is in them changes both. Files are created anew and paths are opened beneath the
+//! directory, so nothing outside it can be touched, whatever the manifest says and whoever else is at work there.
+//!
+//! Every file is a copy. Hard links to cached files are absent on purpose: a job that owns its files could write into the
+//! cache through them, and a link shares its times and owner with every other. Sharing blocks (`FICLONE`) would be safe,
+//! but needs whole uncompressed files, and the store keeps compressed chunks.
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use hostler_model::Digest;
+use hostler_proto::manifest::{Content, Entry, EntryKind, Manifest};
+use nix::fcntl::{AtFlags, OFlag, openat};
+use nix::sys::stat::{Mode, UtimensatFlags, fchmod, futimens, mkdirat, utimensat};
+use nix::unistd::{Gid, Uid, fchown, fchownat, symlinkat};
+
+use crate::baseline::Baseline;
+use crate::beneath::{Parents, Root, Stat, time_of};
+use crate::check::{ManifestError, check};
+use crate::hashing::{on_threads, threads_for};
+use crate::paths;
+use crate::store::{ChunkStore, StoreError, free_bytes, is_disk_full};
+
+/// How to lay out.
+#[derive(Debug, Clone, Default)]
+pub struct LayoutOptions {
+    /// Threads that write; 0 (the default) takes as many as there are processors.
+    pub threads: usize,
+    /// Keeps the bits that make a program run as its owner or group, which are dropped by default.
+    pub keep_set_id: bool,
+    /// Gives everything, the directory included, to this user and group. Only root can.
+    pub owner: Option<(u32, u32)>,
+}
+
+/// What was laid out.
+#[derive(Debug)]
+pub struct LaidOut {
+    /// For [`crate::changes`], later.
+    pub baseline: Baseline,
+    /// Files written.
+    pub files: u64,
+    /// Bytes written.
+    pub bytes: u64,
+}
+
+/// Why a folder was not laid out. What had been written is removed if the directory was not there before.
+#[derive(Debug, thiserror::Error)]
+pub enum LayoutError {
+    /// The manifest is not acceptable.
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    /// The directory has something in it.
+    #[error("{} is not empty", .0.display())]
+    NotEmpty(PathBuf),
+    /// The store lacks these chunks.
+    #[error("{} chunks are not in the store", .0.len())]
+    MissingChunks(Vec<Digest>),
+    /// A chunk could not be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A chunk has another length than the manifest says.
+    #[error("chunk {0} has another length than the manifest says")]
+    WrongLength(Digest),
+    /// The file system of the directory is full, or the owner's quota is used up.
+    #[error("no space left for {}: {needed} bytes are needed, {free} are free", .path.display())]
+    DiskFull {
+        /// The directory.
+        path: PathBuf,
+        /// The size of all files, in bytes.
+        needed: u64,
+        /// What the file system had left, in bytes.
+        free: u64,
+    },
+    /// Anything else that the file system refused.
+    #[error("cannot write {}", .path.display())]
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Writes what `manifest` describes into `directory`, which is created, or exists and is empty.
+///
+/// # Errors
+/// See [`LayoutError`]; the manifest, the chunks and the room are checked before anything is written.
+pub fn lay_out(
+    manifest: &Manifest,
+    chunks: &ChunkStore,
+    directory: &Path,
+    options: &LayoutOptions,
+) -> Result<LaidOut, LayoutError> {
+    check(manifest)?;
+    check_chunks(manifest, chunks)?;
+    let on_error = |source| LayoutError::Io { path: directory.to_owned(), source };
+    let created = prepare(directory)?;
+    let laid_out = check_room(manifest, directory).and_then(|needed| {
+        let root = Root::open(directory).map_err(on_error)?;
+        Layout { manifest, chunks, root: &root, directory, needed, options }.run()
+    });
+    if laid_out.is_err() && created {
+        // The caller hears about the first failure; what cannot even be removed is found where it lies.
+        let _ = fs::remove_dir_all(directory);
+    }
+    laid_out
+}
+
+fn files(manifest: &Manifest) -> impl Iterator<Item = (&Entry, &Content)> {
+    manifest.entries.iter().filter_map(|entry| match &entry.kind {
+        EntryKind::File(content) => Some((entry, content)),
+        EntryKind::Directory | EntryKind::Symlink { .. } => None,
+    })
+}
+
+fn check_chunks(manifest: &Manifest, chunks: &ChunkStore) -> Result<(), LayoutError> {
+    let mut wanted: Vec<Digest> =
+        files(manifest).flat_map(|(_, it)| it.chunks.iter().map(|chunk| chunk.digest)).collect();
+    wanted.sort_unstable();
+    wanted.dedup();
+    let missing = chunks.missing(&wanted);
+    if missing.is_empty() { Ok(()) } else { Err(LayoutError::MissingChunks(missing)) }
+}
+
+/// Makes the directory, or checks that it is empty; says whether it was made.
+fn prepare(directory: &Path) -> Result<bool, LayoutError> {
+    let on_error = |source| LayoutError::Io { path: directory.to_owned(), source };
+    match DirBuilder::new().mode(0o700).create(directory) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let mut entries = fs::read_dir(directory).map_err(on_error)?;
+            if entries.next().is_some() { Err(LayoutError::NotEmpty(directory.to_owned())) } else { Ok(false) }
+        }
+        Err(source) => Err(on_error(source)),
+    }
+}
+
+/// How many bytes will be written, if there is room for them.
+fn check_room(manifest: &Manifest, directory: &Path) -> Result<u64, LayoutError> {
+    let needed = files(manifest).fold(0, |sum: u64, (_, content)| sum.saturating_add(content.size));
+    let free = free_bytes(directory).map_err(|source| LayoutError::Io { path: directory.to_owned(), source })?;
+    if needed > free {
+        return Err(LayoutError::DiskFull { path: directory.to_owned(), needed, free });
+    }
+    Ok(needed)
+}
+
+struct Layout<'a> {
+    manifest: &'a Manifest,
+    chunks: &'a ChunkStore,
+    root: &'a Root,
+    directory: &'a Path,
+    needed: u64,
+    options: &'a LayoutOptions,
+}
+
+impl Layout<'_> {
+    fn run(&self) -> Result<LaidOut, LayoutError> {
+        self.each(
+            |kind| matches!(kind, EntryKind::Directory),
+            |entry, parents| {
+                // Ours alone until everything is in it.
+                Ok(mkdirat(parents.directory_of(&entry.path)?, paths::name(&entry.path), Mode::S_IRWXU)?)
+            },
+        )?;
+        let mut baseline = self.write_files()?;
+        self.each(|kind| matches!(kind, EntryKind::Symlink { .. }), |entry, parents| self.make_link(entry, parents))?;
+        for entry in self.manifest.entries.iter().rev().filter(|entry| entry.kind == EntryKind::Directory) {
+            let stat = self.finish_directory(entry).map_err(|source| self.failure(entry, source))?;
+            baseline.record(&entry.path, &stat);
+        }
+        if let Some((user, group)) = self.options.owner {
+            fchown(self.root.as_fd(), Some(Uid::from_raw(user)), Some(Gid::from_raw(group)))
+                .map_err(|source| LayoutError::Io { path: self.directory.to_owned(), source: source.into() })?;
+        }
+        baseline.settle();
+        Ok(LaidOut { baseline, files: files(self.manifest).count() as u64, bytes: self.needed })
+    }
+
+    /// Does `make` for every entry of a kind, in order.
+    fn each(
+        &self,
+        of_kind: impl Fn(&EntryKind) -> bool,
+        mut make: impl FnMut(&Entry, &mut Parents<'_>) -> io::Result<()>,
+    ) -> Result<(), LayoutError> {
+        let mut parents = Parents::of(self.root);
+        for entry in self.manifest.entries.iter().filter(|entry| of_kind(&entry.kind)) {
+            make(entry, &mut parents).map_err(|source| self.failure(entry, source))?;
+        }
+        Ok(())
+    }
+
+    fn write_files(&self) -> Result<Baseline, LayoutError> {
+        // Neighbours go to one thread: it opens their directory once.
+        const BATCH: usize = 16;
+        let files: Vec<_> = files(self.manifest).collect();
+        let batches: Vec<_> = files.chunks(BATCH).collect();
+        let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let work = || -> Result<Baseline, LayoutError> {
+            let mut baseline = Baseline::default();
+            let mut parents = Parents::of(self.root);
+            while let Some(batch) = batches.get(next.fetch_add(1, Ordering::Relaxed)) {
+                for (entry, content) in *batch {
+                    if stop.load(Ordering::Relaxed) {
+                        return Ok(baseline);
+                    }
+                    let stat = self.write_file(entry, content, &mut parents);
+                    stop.fetch_or(stat.is_err(), Ordering::Relaxed);
+                    baseline.record(&entry.path, &stat?);
+                }
+            }
+            Ok(baseline)
+        };
+        let mut baseline = Baseline::default();
+        for part in on_threads(threads_for(self.options.threads, files.len()), work) {
+            baseline.merge(part?);
+        }
+        Ok(baseline)
+    }
+
+    fn write_file(&self, entry: &Entry, content: &Content, parents: &mut Parents<'_>) -> Result<Stat, LayoutError> {
+        let failure = |source| self.failure(entry, source);
+        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let parent = parents.directory_of(&entry.path).map_err(failure)?;
+        let file = openat(parent, paths::name(&entry.path), flags, Mode::S_IRUSR | Mode::S_IWUSR);
+        let mut file = file.map(File::from).map_err(|error| failure(error.into()))?;
+        for chunk in &content.chunks {
+            let bytes = self.chunks.get(&chunk.digest)?;
+            if bytes.len() != chunk.len as usize {
+                return Err(LayoutError::WrongLength(chunk.digest));
+            }
+            file.write_all(&bytes).map_err(failure)?;
+        }
+        self.finish(&file, entry).map_err(failure)
+    }
+
+    fn finish_directory(&self, entry: &Entry) -> io::Result<Stat> {
+        let directory: OwnedFd = self.root.open_directory(&entry.path)?;
+        self.finish(&directory, entry)
+    }
+
+    /// Gives an open file or directory its owner, mode and time, in this order: each step changes what the ones before set.
+    fn finish(&self, file: impl AsFd, entry: &Entry) -> io::Result<Stat> {
+        if let Some((user, group)) = self.options.owner {
+            fchown(&file, Some(Uid::from_raw(user)), Some(Gid::from_raw(group)))?;
+        }
+        let kept = if self.options.keep_set_id { 0o7777 } else { 0o1777 };
+        fchmod(&file, Mode::from_bits_truncate(entry.mode & kept))?;
+        let time = time_of(entry.modified_ns);
+        futimens(&file, &time, &time)?;
+        Stat::of(&file)
+    }
+
+    fn make_link(&self, entry: &Entry, parents: &mut Parents<'_>) -> io::Result<()> {
+        let EntryKind::Symlink { target } = &entry.kind else { return Ok(()) };
+        let (parent, name) = (parents.directory_of(&entry.path)?, paths::name(&entry.path));
+        symlinkat(target.as_slice(), parent, name)?;
+        if let Some((user, group)) = self.options.owner {
+            let owner = (Some(Uid::from_raw(user)), Some(Gid::from_raw(group)));
+            fchownat(parent, name, owner.0, owner.1, AtFlags::AT_SYMLINK_NOFOLLOW)?;
+        }
+        let time = time_of(entry.modified_ns);
+        Ok(utimensat(parent, name, &time, &time, UtimensatFlags::NoFollowSymlink)?)
+    }
+
+    fn failure(&self, entry: &Entry, source: io::Error) -> LayoutError {
+        if is_disk_full(&source) {
+            let free = free_bytes(self.directory).unwrap_or(0);
+            return LayoutError::DiskFull { path: self.directory.to_owned(), needed: self.needed, free };
+        }
+        LayoutError::Io { path: self.root.full(&entry.path), source }
+    }
+}

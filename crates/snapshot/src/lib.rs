@@ -1,0 +1,44 @@
+//! Folders as content: capture, keep, lay out, compare, deliver.
+//!
+//! The life of a project folder, module by module:
+//!
+//! 1. [`capture`] walks the user's folder, hashes it in content-defined chunks ([`chunk`]) and yields a manifest. Nothing is
+//!    copied: [`Sources`] reads a chunk again, and checks it, only when the head turns out to lack it.
+//! 2. Chunks travel many at a time as a [`pack`], each in its compressed [`wire`] form, and are kept in a [`ChunkStore`].
+//! 3. [`lay_out`] writes the folder into a job's work directory and leaves a [`Baseline`] of what it wrote.
+//! 4. [`changes`] compares the directory with that baseline when the job has ended; its [`Sources`] feed the upload.
+//! 5. [`Delivery`] puts the results into the user's destination: whole files only, resumable.
+//!
+//! Two rules hold everywhere. Bytes are named by their BLAKE3 hash and checked against it whenever they arrive, from a
+//! peer or from the disk. And a manifest or a directory of somebody else's is hostile until checked: paths are opened
+//! beneath a directory and never through a symbolic link.
+//!
+//! Absent on purpose: async (callers use a blocking pool), the network, owners' names, extended attributes and hard links
+//! between captured files (each name becomes a file of its own).
+
+mod baseline;
+mod beneath;
+mod capture;
+mod changes;
+pub mod check;
+pub mod chunk;
+mod deliver;
+mod hashing;
+mod ignores;
+mod layout;
+pub mod pack;
+mod paths;
+mod sources;
+mod store;
+mod walk;
+pub mod wire;
+
+pub use baseline::{Baseline, BaselineError};
+pub use capture::{Capture, CaptureError, CaptureOptions, Progress, Scan, capture};
+pub use changes::{Changes, ChangesOptions, changes};
+pub use deliver::{Conflict, Delivered, Delivery, DeliveryError, OnConflict};
+pub use layout::{LaidOut, LayoutError, LayoutOptions, lay_out};
+pub use paths::show;
+pub use sources::{SourceError, Sources};
+pub use store::{ChunkStore, Freed, StoreError};
+pub use walk::{Problem, ProblemReason};

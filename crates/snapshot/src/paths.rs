@@ -1,0 +1,127 @@
+//! Paths below a folder as bytes: how to show them, take them apart and judge where a link leads.
+
+/// The longest path and the longest name that Linux takes, in bytes.
+pub(crate) const MAX_PATH_BYTES: usize = 4095;
+pub(crate) const MAX_NAME_BYTES: usize = 255;
+
+/// A path as a person can read it on one line: as it is if possible, otherwise quoted with escapes.
+#[must_use]
+pub fn show(path: &[u8]) -> String {
+    match std::str::from_utf8(path) {
+        Ok(text) if !text.is_empty() && !text.chars().any(char::is_control) => text.to_owned(),
+        _ => format!("\"{}\"", path.escape_ascii()),
+    }
+}
+
+/// The directory that holds `path`; empty for the folder itself.
+pub(crate) fn parent(path: &[u8]) -> &[u8] {
+    path.iter().rposition(|&byte| byte == b'/').map_or(&[], |slash| &path[..slash])
+}
+
+/// The last component of `path`.
+pub(crate) fn name(path: &[u8]) -> &[u8] {
+    path.iter().rposition(|&byte| byte == b'/').map_or(path, |slash| &path[slash + 1..])
+}
+
+/// `name` inside `directory`, which is empty for the folder itself.
+pub(crate) fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
+    if directory.is_empty() { name.to_vec() } else { [directory, b"/", name].concat() }
+}
+
+/// What is wrong with `path` as an entry of a manifest, or `None`.
+pub(crate) fn fault(path: &[u8]) -> Option<&'static str> {
+    if path.is_empty() || path.len() > MAX_PATH_BYTES {
+        return Some("its path is empty or too long");
+    }
+    path.split(|&byte| byte == b'/').find_map(|name| match name {
+        b"" => Some("its path is absolute or has an empty part"),
+        b"." | b".." => Some("its path has the part `.` or `..`"),
+        _ if name.contains(&0) => Some("its path holds a zero byte"),
+        _ if name.len() > MAX_NAME_BYTES => Some("its path has a part longer than 255 bytes"),
+        _ => None,
+    })
+}
+
+/// As many links as Linux follows before it gives up.
+const MAX_HOPS: usize = 40;
+
+/// Whether the link at `link` with text `target` leads to a place inside the folder, following the folder's own links, which
+/// `link_at` knows. A target that does not exist is judged by its text; a loop leads nowhere and stays inside.
+pub(crate) fn stays_inside<'a>(link: &'a [u8], target: &'a [u8], link_at: &impl Fn(&[u8]) -> Option<&'a [u8]>) -> bool {
+    let mut here: Vec<&[u8]> = parent(link).split(|&byte| byte == b'/').filter(|name| !name.is_empty()).collect();
+    let mut todo: Vec<&[u8]> = Vec::new();
+    let mut next = Some(target);
+    let mut hops = 0;
+    loop {
+        if let Some(target) = next.take() {
+            hops += 1;
+            if target.starts_with(b"/") {
+                return false;
+            }
+            if hops > MAX_HOPS {
+                return true;
+            }
+            todo.extend(target.split(|&byte| byte == b'/').rev());
+        }
+        match todo.pop() {
+            None => return true,
+            Some(b"" | b".") => {}
+            Some(b"..") => {
+                if here.pop().is_none() {
+                    return false;
+                }
+            }
+            Some(name) => {
+                here.push(name);
+                next = link_at(&here.join(&b'/'));
+                if next.is_some() {
+                    here.pop();
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn inside(link: &str, links: &[(&'static str, &'static str)]) -> bool {
+        let link_at = |path: &[u8]| links.iter().find(|it| it.0.as_bytes() == path).map(|it| it.1.as_bytes());
+        let (link, target) = links.iter().find(|it| it.0 == link).expect("the link is listed");
+        stays_inside(link.as_bytes(), target.as_bytes(), &link_at)
+    }
+
+    #[test]
+    fn links_are_followed_as_linux_does() {
+        assert!(inside("a/b", &[("a/b", "../c")]));
+        assert!(inside("b", &[("b", "nowhere/at/all")]));
+        assert!(!inside("a/b", &[("a/b", "../../c")]));
+        assert!(!inside("b", &[("b", "/etc/passwd")]));
+        assert!(!inside("b", &[("b", "..")]));
+        assert!(inside("b", &[("b", ".")]));
+        // Through other links: `deep` is two levels down, but `near` makes `..` start one level up.
+        assert!(inside("x/y/deep", &[("x/y/deep", "../../z")]));
+        assert!(!inside("a", &[("a", "near/../.."), ("near", "x")]));
+        assert!(!inside("x/a", &[("x/a", "up/.."), ("x/up", "..")]));
+        assert!(!inside("a", &[("a", "b"), ("b", "c"), ("c", "/")]));
+        assert!(inside("a", &[("a", "b"), ("b", "a")]));
+    }
+
+    #[test]
+    fn paths_are_judged() {
+        for good in ["a", "a/b", "-x", ".hidden", "..."] {
+            assert_eq!(fault(good.as_bytes()), None, "{good}");
+        }
+        for bad in ["", "/a", "a/", "a//b", ".", "a/../b", "..", "a\0b"] {
+            assert!(fault(bad.as_bytes()).is_some(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn odd_names_fit_on_one_line() {
+        assert_eq!(show("käse/a b".as_bytes()), "käse/a b");
+        assert_eq!(show(b"a\nb"), "\"a\\nb\"");
+        assert_eq!(show(b"\xff"), "\"\\xff\"");
+    }
+}

@@ -1,0 +1,157 @@
+//! Where the chunks of a manifest can be read again: in the files that they were hashed from.
+//!
+//! Capturing copies nothing. When the head has said which chunks it lacks, they are read a second time, here, and checked
+//! against their hash, so that a file edited in between is noticed instead of sent.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use hostler_model::Digest;
+use hostler_proto::manifest::{Chunk, Content};
+
+use crate::beneath::{Root, read_at};
+use crate::chunk::{Chunker, digest_of};
+use crate::{pack, wire};
+
+/// Why a chunk could not be read again.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// The chunk was never part of these sources.
+    #[error("chunk {0} does not belong to what was captured")]
+    Unknown(Digest),
+    /// The file has other bytes now than when it was hashed, or is gone.
+    #[error("changed while it was being read: {}", .path.display())]
+    Changed {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file cannot be read.
+    #[error("cannot read {}", .path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Names of chunks and the places to read them from.
+#[derive(Debug, Default)]
+pub struct Sources {
+    root: Option<Arc<Root>>,
+    files: Vec<FileAt>,
+    places: HashMap<Digest, Place>,
+    blobs: HashMap<Digest, Vec<u8>>,
+}
+
+#[derive(Debug)]
+enum FileAt {
+    /// Beneath the root.
+    Beneath(Vec<u8>),
+    /// Anywhere, named by the program itself.
+    Path(PathBuf),
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    file: u32,
+    len: u32,
+    offset: u64,
+}
+
+impl Sources {
+    pub(crate) fn beneath(root: Arc<Root>) -> Self {
+        Self { root: Some(root), ..Self::default() }
+    }
+
+    /// Adds the chunks of a file beneath the root that has been hashed.
+    pub(crate) fn add_hashed(&mut self, path: &[u8], content: &Content) {
+        self.add_places(FileAt::Beneath(path.to_vec()), content);
+    }
+
+    /// Adds a file of the program's own, such as a job's output, and names its chunks. The file may grow later; what is
+    /// named is what it holds now.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn add_file(&mut self, path: &Path) -> io::Result<Content> {
+        let content = Chunker::new().content_of(&mut File::open(path)?)?;
+        self.add_places(FileAt::Path(path.to_owned()), &content);
+        Ok(content)
+    }
+
+    /// Adds bytes that are kept in memory as one chunk, such as an encoded manifest.
+    pub fn add_blob(&mut self, bytes: Vec<u8>) -> Digest {
+        let digest = digest_of(&bytes);
+        self.blobs.insert(digest, bytes);
+        digest
+    }
+
+    fn add_places(&mut self, file: FileAt, content: &Content) {
+        let index =
+            u32::try_from(self.files.len()).expect("manifests of four thousand million files do not fit anywhere");
+        let mut offset = 0;
+        for &Chunk { digest, len } in &content.chunks {
+            self.places.entry(digest).or_insert(Place { file: index, len, offset });
+            offset += u64::from(len);
+        }
+        self.files.push(file);
+    }
+
+    /// The names of all chunks, each once, in no particular order.
+    pub fn digests(&self) -> impl Iterator<Item = Digest> + '_ {
+        self.blobs.keys().chain(self.places.keys().filter(|it| !self.blobs.contains_key(it))).copied()
+    }
+
+    /// How many bytes the chunk `digest` has, or `None` if it is not part of these sources.
+    #[must_use]
+    pub fn length(&self, digest: &Digest) -> Option<u64> {
+        let blob = self.blobs.get(digest).map(|bytes| bytes.len() as u64);
+        blob.or_else(|| self.places.get(digest).map(|place| u64::from(place.len)))
+    }
+
+    /// The bytes of one chunk, read again and checked.
+    ///
+    /// # Errors
+    /// [`SourceError::Changed`] when the file no longer holds them.
+    pub fn read_chunk(&self, digest: &Digest) -> Result<Vec<u8>, SourceError> {
+        if let Some(bytes) = self.blobs.get(digest) {
+            return Ok(bytes.clone());
+        }
+        let place = self.places.get(digest).ok_or(SourceError::Unknown(*digest))?;
+        let file = &self.files[place.file as usize];
+        let bytes = match self.open(file).and_then(|it| read_at(&it, place.offset, place.len as usize)) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(SourceError::Changed { path: self.full_path(file) });
+            }
+            Err(source) => return Err(SourceError::Read { path: self.full_path(file), source }),
+        };
+        if digest_of(&bytes) == *digest { Ok(bytes) } else { Err(SourceError::Changed { path: self.full_path(file) }) }
+    }
+
+    /// The frames of a [`pack`] that holds the chunks `wanted`, read and compressed one at a time as they are asked for.
+    pub fn pack<'a>(&'a self, wanted: &'a [Digest]) -> impl Iterator<Item = Result<Vec<u8>, SourceError>> + 'a {
+        wanted.iter().map(|digest| Ok(pack::frame(digest, &wire::encode(&self.read_chunk(digest)?))))
+    }
+
+    fn open(&self, file: &FileAt) -> io::Result<File> {
+        match (file, &self.root) {
+            (FileAt::Beneath(path), Some(root)) => root.open_file(path),
+            (FileAt::Beneath(_), None) => unreachable!("only sources with a root have files beneath it"),
+            (FileAt::Path(path), _) => File::open(path),
+        }
+    }
+
+    fn full_path(&self, file: &FileAt) -> PathBuf {
+        match (file, &self.root) {
+            (FileAt::Beneath(path), Some(root)) => root.full(path),
+            (FileAt::Beneath(_), None) => unreachable!("only sources with a root have files beneath it"),
+            (FileAt::Path(path), _) => path.clone(),
+        }
+    }
+}

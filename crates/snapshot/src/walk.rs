@@ -1,0 +1,233 @@
+//! Walking a folder: everything in it with its metadata, and everything that could not be captured.
+//!
+//! Directories are opened beneath the root, so a folder that changes during the walk cannot lead it elsewhere. The walk uses
+//! no recursion and one open directory at a time: depth is bounded by the kernel's path length alone.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::os::fd::AsFd;
+use std::rc::Rc;
+
+use nix::dir::{Dir, Type};
+use nix::fcntl::AtFlags;
+use nix::unistd::{AccessFlags, Uid, faccessat};
+
+use crate::beneath::{Kind, Root, Stat, link_text};
+use crate::ignores::{Ignores, leaves_out};
+use crate::paths::{self, show, stays_inside};
+
+/// One thing in a folder that cannot be captured. Displays as a sentence without its full stop.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Problem {
+    /// Path below the folder.
+    pub path: Vec<u8>,
+    /// What is wrong with it.
+    pub reason: ProblemReason,
+}
+
+/// Why something cannot be captured.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ProblemReason {
+    /// A socket of a running program.
+    Socket,
+    /// A named pipe.
+    Pipe,
+    /// A block or character device.
+    Device,
+    /// A symbolic link that leads out of the folder, directly or through other links.
+    LinkOutside {
+        /// The link's text.
+        target: Vec<u8>,
+    },
+    /// A file or directory that may not be read, with the system's words.
+    Unreadable(String),
+    /// A file that kept changing while it was read.
+    Changing,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = show(&self.path);
+        match &self.reason {
+            ProblemReason::Socket => write!(f, "{path} is a socket"),
+            ProblemReason::Pipe => write!(f, "{path} is a named pipe"),
+            ProblemReason::Device => write!(f, "{path} is a device"),
+            ProblemReason::LinkOutside { target } => {
+                write!(f, "{path} is a link to {}, which leads out of the folder", show(target))
+            }
+            ProblemReason::Unreadable(why) => write!(f, "{path} cannot be read: {why}"),
+            ProblemReason::Changing => write!(f, "{path} changed while it was being read"),
+        }
+    }
+}
+
+/// What a walk found, sorted by path.
+#[derive(Debug, Default)]
+pub(crate) struct Walked {
+    pub(crate) found: Vec<Found>,
+    pub(crate) problems: Vec<Problem>,
+}
+
+/// One file, directory or link that can be captured.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) path: Vec<u8>,
+    pub(crate) stat: Stat,
+    /// The text of a link; empty for anything else.
+    pub(crate) target: Vec<u8>,
+}
+
+/// What a walk leaves out.
+pub(crate) enum Rules<'a> {
+    /// What the folder's files of rules say, and names that are never captured.
+    IgnoreFiles,
+    /// Paths for which the function says so.
+    Skip(&'a dyn Fn(&[u8]) -> bool),
+}
+
+/// Walks everything below `root`.
+///
+/// # Errors
+/// When the root itself cannot be read; anything below it that cannot be is a [`Problem`].
+pub(crate) fn walk(root: &Root, rules: &Rules<'_>) -> io::Result<Walked> {
+    let mut walk =
+        Walk { root, rules, checks_access: !Uid::effective().is_root(), todo: Vec::new(), walked: Walked::default() };
+    walk.directory(b"", None)?;
+    while let Some((path, ignores)) = walk.todo.pop() {
+        if let Err(error) = walk.directory(&path, ignores.as_ref()) {
+            walk.on_unreadable(path, &error);
+        }
+    }
+    let mut walked = walk.walked;
+    walked.found.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+    set_aside_links_outside(&mut walked);
+    walked.problems.sort_unstable();
+    Ok(walked)
+}
+
+struct Walk<'a> {
+    root: &'a Root,
+    rules: &'a Rules<'a>,
+    /// Root may read everything, so asking would only cost time.
+    checks_access: bool,
+    todo: Vec<(Vec<u8>, Option<Rc<Ignores>>)>,
+    walked: Walked,
+}
+
+impl Walk<'_> {
+    fn directory(&mut self, at: &[u8], outer: Option<&Rc<Ignores>>) -> io::Result<()> {
+        let mut directory = Dir::from_fd(self.root.open_directory(at)?)?;
+        let ignores = match self.rules {
+            Rules::IgnoreFiles => Ignores::enter(&directory, at, outer)?,
+            Rules::Skip(_) => None,
+        };
+        // The names first: reading the directory borrows it, and so does asking about what is in it.
+        let mut names = Vec::new();
+        for entry in directory.iter() {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if !matches!(name, b"." | b"..") {
+                names.push((name.to_vec(), entry.file_type()));
+            }
+        }
+        for (name, kind) in names {
+            let path = paths::join(at, &name);
+            match self.entry(&directory, &path, &name, kind, ignores.as_ref()) {
+                Ok(()) => {}
+                Err(error) => self.on_unreadable(path, &error),
+            }
+        }
+        Ok(())
+    }
+
+    fn entry(
+        &mut self,
+        directory: &Dir,
+        path: &[u8],
+        name: &[u8],
+        kind: Option<Type>,
+        ignores: Option<&Rc<Ignores>>,
+    ) -> io::Result<()> {
+        // Most file systems say the kind for free, which spares asking about what is left out.
+        let early = match kind {
+            Some(kind) => kind == Type::Directory,
+            None => Stat::at(directory, name)?.kind == Kind::Directory,
+        };
+        let left_out = match self.rules {
+            Rules::IgnoreFiles => leaves_out(ignores, path, name, early),
+            Rules::Skip(skips) => skips(path),
+        };
+        if left_out {
+            return Ok(());
+        }
+        let stat = Stat::at(directory, name)?;
+        let mut target = Vec::new();
+        let reason = match stat.kind {
+            Kind::File => {
+                self.check_access(directory, name, &stat)?;
+                None
+            }
+            Kind::Directory => {
+                self.todo.push((path.to_vec(), ignores.cloned()));
+                None
+            }
+            Kind::Symlink => {
+                target = link_text(directory, name)?;
+                None
+            }
+            Kind::Pipe => Some(ProblemReason::Pipe),
+            Kind::Socket => Some(ProblemReason::Socket),
+            Kind::Device => Some(ProblemReason::Device),
+        };
+        let path = path.to_vec();
+        match reason {
+            None => self.walked.found.push(Found { path, stat, target }),
+            Some(reason) => self.walked.problems.push(Problem { path, reason }),
+        }
+        Ok(())
+    }
+
+    /// Finds out before anything is read whether a file may be. What everybody may read needs no question.
+    fn check_access(&self, directory: impl AsFd, name: &[u8], stat: &Stat) -> io::Result<()> {
+        if self.checks_access && stat.mode & 0o444 != 0o444 {
+            faccessat(directory, name, AccessFlags::R_OK, AtFlags::AT_EACCESS)?;
+        }
+        Ok(())
+    }
+
+    /// Something that vanished meanwhile was simply not there; anything else is named.
+    fn on_unreadable(&mut self, path: Vec<u8>, error: &io::Error) {
+        if error.kind() != io::ErrorKind::NotFound {
+            self.walked.problems.push(Problem { path, reason: ProblemReason::Unreadable(plain(error)) });
+        }
+    }
+}
+
+/// An error in the system's words without its number.
+pub(crate) fn plain(error: &io::Error) -> String {
+    let text = error.to_string();
+    let mut text = text.split(" (os error").next().unwrap_or_default().to_owned();
+    if let Some(first) = text.get_mut(..1) {
+        first.make_ascii_lowercase();
+    }
+    text
+}
+
+/// Moves links that lead outside from what was found to the problems.
+fn set_aside_links_outside(walked: &mut Walked) {
+    let links: HashMap<&[u8], &[u8]> = (walked.found.iter())
+        .filter(|found| found.stat.kind == Kind::Symlink)
+        .map(|found| (found.path.as_slice(), found.target.as_slice()))
+        .collect();
+    let leads_outside: Vec<bool> = (walked.found.iter())
+        .map(|it| {
+            it.stat.kind == Kind::Symlink && !stays_inside(&it.path, &it.target, &|path| links.get(path).copied())
+        })
+        .collect();
+    let mut verdicts = leads_outside.into_iter();
+    let outside = walked.found.extract_if(.., |_| verdicts.next().expect("one verdict for each"));
+    walked
+        .problems
+        .extend(outside.map(|it| Problem { path: it.path, reason: ProblemReason::LinkOutside { target: it.target } }));
+}

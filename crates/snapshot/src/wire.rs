@@ -1,0 +1,155 @@
+//! The form in which a chunk travels and lies on disk: one byte that says how, then the bytes, compressed if that helps.
+//!
+//! Sender, receiver and store share the form, so a chunk is compressed once in its life. A receiver believes nothing: it
+//! decompresses into at most [`MAX_BLOB_BYTES`] and compares the hash.
+
+use std::cell::RefCell;
+use std::io;
+
+use hostler_model::Digest;
+use zstd::bulk::{Compressor, Decompressor};
+use zstd::zstd_safe::get_frame_content_size;
+
+use crate::chunk::digest_of;
+
+/// The longest content under one name, in bytes, uncompressed. File chunks end at 1 MiB; the manifest of a folder with half
+/// a million files is longer.
+pub const MAX_BLOB_BYTES: usize = 64 << 20;
+/// The longest wire form, in bytes: content that does not compress is kept as it is.
+pub const MAX_WIRE_BYTES: usize = MAX_BLOB_BYTES + 1;
+
+const RAW: u8 = 0;
+const ZSTD: u8 = 1;
+/// Fast enough to keep ahead of a gigabit link on one core.
+const LEVEL: i32 = 1;
+
+/// Why bytes are not the wire form of what they claim to be.
+#[derive(Debug, thiserror::Error)]
+pub enum WireError {
+    /// The first byte is missing or unknown.
+    #[error("unknown form of a chunk")]
+    Form,
+    /// Longer than [`MAX_BLOB_BYTES`] when decompressed.
+    #[error("longer than {MAX_BLOB_BYTES} bytes")]
+    TooLong,
+    /// The compressed bytes are damaged.
+    #[error("damaged compressed bytes")]
+    Damaged(#[source] io::Error),
+    /// The bytes are those of other content.
+    #[error("holds content {found} instead")]
+    OtherContent {
+        /// The hash of what is there.
+        found: Digest,
+    },
+}
+
+thread_local! {
+    // A context is about a MiB, and making one costs more than compressing a small file.
+    static COMPRESSOR: RefCell<Compressor<'static>> =
+        RefCell::new(Compressor::new(LEVEL).expect("zstd makes a context unless memory is exhausted"));
+    static DECOMPRESSOR: RefCell<Decompressor<'static>> =
+        RefCell::new(Decompressor::new().expect("zstd makes a context unless memory is exhausted"));
+}
+
+/// The wire form of `raw`.
+#[must_use]
+pub fn encode(raw: &[u8]) -> Vec<u8> {
+    compressed(raw).unwrap_or_else(|| [[RAW].as_slice(), raw].concat())
+}
+
+/// The compressed form, if it saves at least an eighth: less is not worth decompressing for.
+fn compressed(raw: &[u8]) -> Option<Vec<u8>> {
+    let mut wire = vec![0; 1 + raw.len() - raw.len() / 8];
+    wire[0] = ZSTD;
+    // The only failure is that the result does not fit into the room given.
+    let length = COMPRESSOR.with_borrow_mut(|zstd| zstd.compress_to_buffer(raw, &mut wire[1..])).ok()?;
+    wire.truncate(1 + length);
+    wire.shrink_to_fit();
+    Some(wire)
+}
+
+/// The content of a wire form that should be called `digest`.
+///
+/// # Errors
+/// When it is damaged, too long or has another hash.
+pub fn decode(digest: &Digest, wire: &[u8]) -> Result<Vec<u8>, WireError> {
+    let raw = match wire.split_first() {
+        Some((&RAW, raw)) if raw.len() <= MAX_BLOB_BYTES => raw.to_vec(),
+        Some((&RAW, _)) => return Err(WireError::TooLong),
+        Some((&ZSTD, frame)) => decompressed(frame)?,
+        _ => return Err(WireError::Form),
+    };
+    verify(digest, &raw)?;
+    Ok(raw)
+}
+
+/// Decompresses a frame that says its length. More than one frame, or more content than said, does not fit and is an error.
+fn decompressed(frame: &[u8]) -> Result<Vec<u8>, WireError> {
+    let damaged = || WireError::Damaged(io::Error::other("no valid frame"));
+    let length = get_frame_content_size(frame).ok().flatten().ok_or_else(damaged)?;
+    if length > MAX_BLOB_BYTES as u64 {
+        return Err(WireError::TooLong);
+    }
+    DECOMPRESSOR.with_borrow_mut(|zstd| zstd.decompress(frame, length as usize)).map_err(WireError::Damaged)
+}
+
+/// Checks that `raw` is the content called `digest`.
+///
+/// # Errors
+/// [`WireError::OtherContent`] when it is not, [`WireError::TooLong`] when it could not travel.
+pub fn verify(digest: &Digest, raw: &[u8]) -> Result<(), WireError> {
+    if raw.len() > MAX_BLOB_BYTES {
+        return Err(WireError::TooLong);
+    }
+    let found = digest_of(raw);
+    if found == *digest { Ok(()) } else { Err(WireError::OtherContent { found }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_shrinks_and_noise_stays() {
+        let text = b"the same line again\n".repeat(1000);
+        let wire = encode(&text);
+        assert!(wire[0] == ZSTD && wire.len() < text.len() / 10);
+        assert_eq!(decode(&digest_of(&text), &wire).expect("just encoded"), text);
+
+        let mut noise = vec![0; 100_000];
+        blake3::Hasher::new().finalize_xof().fill(&mut noise);
+        let wire = encode(&noise);
+        assert!(wire[0] == RAW && wire.len() == noise.len() + 1);
+        assert_eq!(decode(&digest_of(&noise), &wire).expect("just encoded"), noise);
+
+        assert_eq!(decode(&digest_of(b""), &encode(b"")).expect("just encoded"), b"");
+    }
+
+    #[test]
+    fn bombs_are_refused_before_they_grow() {
+        // 1 GiB of zeros in about 32 KiB, honestly declared.
+        let frame = zstd::bulk::compress(&vec![0; 1 << 30], 19).expect("memory suffices");
+        let bomb = [[ZSTD].as_slice(), &frame].concat();
+        assert!(bomb.len() < 1 << 20);
+        assert!(matches!(decode(&digest_of(b""), &bomb), Err(WireError::TooLong)));
+
+        // The same bytes behind a frame that declares a small length: the second frame does not fit.
+        let small = zstd::bulk::compress(b"small", 1).expect("memory suffices");
+        let chained = [[ZSTD].as_slice(), &small, &frame].concat();
+        assert!(matches!(decode(&digest_of(b"small"), &chained), Err(WireError::Damaged(_))));
+    }
+
+    #[test]
+    fn other_content_and_other_forms_are_refused() {
+        assert!(matches!(decode(&digest_of(b"a"), &encode(b"b")), Err(WireError::OtherContent { .. })));
+        assert!(matches!(decode(&digest_of(b"a"), &[]), Err(WireError::Form)));
+        assert!(matches!(decode(&digest_of(b"a"), &[7, b'a']), Err(WireError::Form)));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn hostile_bytes_are_errors(wire: Vec<u8>) {
+            proptest::prop_assert!(decode(&digest_of(b"x"), &wire).is_err());
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! What a capture takes, leaves out and refuses.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+
+use common::{capture, noise, paths, put, set_mode, unprivileged};
+use hostler_snapshot::{CaptureError, Scan, SourceError};
+
+/// Captures a folder of empty files and says which were taken, without directories.
+fn taken(files: &[&str], rules: &[(&str, &str)]) -> Vec<String> {
+    let dir = tempfile::tempdir().expect("a temporary directory can be made");
+    files.iter().for_each(|path| put(dir.path(), path, ""));
+    rules.iter().for_each(|(path, lines)| put(dir.path(), path, lines));
+    let all = paths(&capture(dir.path()).manifest);
+    all.into_iter().filter(|path| files.contains(&path.as_str())).collect()
+}
+
+#[test]
+fn gitignore_means_what_it_means_to_git() {
+    let files = ["a.log", "keep.log", "build/x", "src/build/x", "src/a.log", "src/top", "top", "doc/build"];
+    let rules = "*.log\n!keep.log\nbuild/\n/top\n# comment\n\n";
+    // `build/` matches directories anywhere, so the file doc/build stays; `/top` matches at the top alone.
+    assert_eq!(taken(&files, &[(".gitignore", rules)]), ["doc/build", "keep.log", "src/top"]);
+    // Nearer files win; a directory that is left out cannot be entered again.
+    let nested = [(".gitignore", "*.log\nsub/\n"), ("src/.gitignore", "!*.log\n"), ("sub/.gitignore", "!x\n")];
+    assert_eq!(taken(&["a.log", "src/b.log", "sub/x"], &nested), ["src/b.log"]);
+    // Lines with carriage returns, a byte order mark and patterns that are none.
+    assert_eq!(taken(&["a.log", "b.tmp", "c"], &[(".gitignore", "\u{feff}*.log\r\n[z-a]\r\n*.tmp\r\n")]), ["c"]);
+    assert_eq!(taken(&["x/y/z", "x/z"], &[(".gitignore", "x/**/z\n!x/z\n")]), ["x/z"]);
+    assert_eq!(taken(&["d/a", "d/b"], &[("d/.gitignore", "/a\n")]), ["d/b"]);
+}
+
+#[test]
+fn git_agrees() {
+    let dir = tempfile::tempdir().expect("a temporary directory can be made");
+    let folder = dir.path();
+    for path in
+        ["a.o", "b/c.o", "b/keep.o", "b/d/e.txt", "out/x", "out/y/z", "lib/out", "we ird ", "#hash", "!bang", "q/r/s/t"]
+    {
+        put(folder, path, "");
+    }
+    put(folder, ".gitignore", "*.o\nout/*\n!out/y\n\\#hash\n\\!bang\nq/**/t\nwe\\ ird\\ \n");
+    put(folder, "b/.gitignore", "!keep.o\nd\n");
+    let git = |arguments: &[&str]| {
+        let output = std::process::Command::new("git")
+            .args(["-c", "core.excludesFile=/dev/null", "-c", "core.quotePath=false"])
+            .args(arguments)
+            .current_dir(folder)
+            .output()
+            .expect("git is installed");
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).expect("our names are text")
+    };
+    git(&["init", "-q"]);
+    let listed = git(&["ls-files", "-z", "--others", "--exclude-standard"]);
+    let mut expected: Vec<&str> = listed.split_terminator('\0').collect();
+    expected.sort_unstable();
+    let manifest = capture(folder).manifest;
+    let is_directory =
+        |entry: &&hostler_proto::manifest::Entry| entry.kind == hostler_proto::manifest::EntryKind::Directory;
+    let ours: Vec<&str> = (manifest.entries.iter())
+        .filter(|entry| !is_directory(entry))
+        .map(|entry| std::str::from_utf8(&entry.path).expect("our names are text"))
+        .collect();
+    assert_eq!(ours, expected);
+}
+
+#[test]
+fn hostlerignore_wins_and_histories_are_never_taken() {
+    let rules = [
+        (".gitignore", "data/\n*.csv\n"),
+        (".hostlerignore", "!data/\nnotes\n!*.csv\n"),
+        ("sub/.gitignore", "*.csv\n"),
+    ];
+    let files = ["data/x", "notes", "sub/a.csv", ".git/HEAD", "sub/.git/HEAD", ".hostler/state", ".hidden", "x.git"];
+    assert_eq!(taken(&files, &rules), [".hidden", "data/x", "sub/a.csv", "x.git"]);
+}
+
+#[test]
+fn rules_above_the_folder_have_no_say() {
+    let dir = tempfile::tempdir().expect("a temporary directory can be made");
+    put(dir.path(), ".gitignore", "*\n");
+    put(dir.path(), "folder/file", "");
+    assert_eq!(paths(&capture(&dir.path().join("folder")).manifest), ["file"]);
+}
+
+#[test]
+fn everything_in_the_way_is_named_at_once_and_in_order() {
+    let dir = tempfile::tempdir().expect("a temporary directory can be made");
+    let folder = dir.path().join("folder");
+    put(&folder, "good", "");
+    put(&folder, "sub/good", "");
+    put(dir.path(), "outside", "");
+    let _socket = UnixListener::bind(folder.join("sub/socket")).expect("writable");
+    nix::unistd::mkfifo(&folder.join("pipe"), nix::sys::stat::Mode::S_IRWXU).expect("writable");
+    symlink("/etc/passwd", folder.join("absolute")).expect("writable");
+    symlink("../outside", folder.join("escape")).expect("writable");
+    symlink("../..", folder.join("sub/up")).expect("writable");
+    symlink("sub/up/x", folder.join("through")).expect("writable");
+    symlink("/ignored", folder.join("skipped")).expect("writable");
+    put(&folder, ".gitignore", "skipped\n");
+    let mut expected = vec![
+        "absolute is a link to /etc/passwd, which leads out of the folder",
+        "escape is a link to ../outside, which leads out of the folder",
+        "pipe is a named pipe",
+        "sub/socket is a socket",
+        "sub/up is a link to ../.., which leads out of the folder",
+        "through is a link to sub/up/x, which leads out of the folder",
+    ];
+    if nix::unistd::geteuid().is_root() {
+        use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+        mknod(&folder.join("null"), SFlag::S_IFCHR, Mode::S_IRWXU, makedev(1, 3)).expect("root may make devices");
+        expected.insert(2, "null is a device");
+    }
+    let error = Scan::of(&folder).expect_err("much is in the way");
+    assert!(matches!(error, CaptureError::Uncapturable(_)));
+    let text = error.to_string();
+    let lines: Vec<&str> = text.lines().skip(1).map(str::trim).collect();
+    assert_eq!(lines, expected);
+}
+
+#[test]
+fn what_may_not_be_read_is_named_before_anything_is_read() {
+    let dir = tempfile::tempdir().expect("a temporary directory can be made");
+    let folder = dir.path();
+    set_mode(folder, 0o755);
+    put(folder, "public", "");
+    put(folder, "private", "");
+    put(folder, "closed/x", "");
+    put(folder, "unsearchable/x", "");
+    put(folder, "ignored", "");
+    put(folder, ".gitignore", "ignored\n");
+    for (name, mode) in [("private", 0o000), ("closed", 0o000), ("unsearchable", 0o444), ("ignored", 0o000)] {
+        set_mode(&folder.join(name), mode);
+    }
+    let error = unprivileged(|| Scan::of(folder).expect_err("three are unreadable"));
+    let text = error.to_string();
+    let lines: Vec<&str> = text.lines().skip(1).map(str::trim).collect();
+    assert_eq!(
+        lines,
+        [
+            "closed cannot be read: permission denied",
+            "private cannot be read: permission denied",
+            "unsearchable/x cannot be read: permission denied",
+        ]
+    );
+    for name in ["closed", "unsearchable"] {
+        set_mode(&folder.join(name), 0o755);
+    }
+}
+
+#[test]
+fn a_folder_that_is_none_is_a_clear_error() {
+    let missing = Scan::of(Path::new("/nonexistent/folder")).expect_err("it is not there");
+    assert_eq!(missing.to_string(), "cannot read the folder /nonexistent/folder");
+    let dir = tempfile::tempdir().expect("a temporary directory can be made");
+    put(dir.path(), "file", "");
+    assert!(matches!(Scan::of(&dir.path().join("file")), Err(CaptureError::Folder { .. })));
+}
+
+#[test]
+fn an_edit_after_the_capture_is_noticed_and_not_sent() {
+    let dir = tempfile::tempdir().expect("a temporary directory can be made");
+    put(dir.path(), "edited", noise(1, 200_000));
+    put(dir.path(), "removed", "x");
+    let captured = capture(dir.path());
+    let digests: Vec<_> = captured.sources.digests().collect();
+    assert!(digests.iter().all(|digest| captured.read_chunk(digest).is_ok()));
+
+    put(dir.path(), "edited", noise(2, 200_000));
+    fs::remove_file(dir.path().join("removed")).expect("ours");
+    let errors: Vec<_> = digests.iter().filter_map(|digest| captured.read_chunk(digest).err()).collect();
+    // The manifest itself is in memory; nothing else can be read as it was.
+    assert_eq!(errors.len(), digests.len() - 1);
+    assert!(errors.iter().all(|error| matches!(error, SourceError::Changed { .. })));
+    let edited = dir.path().join("edited");
+    let expected = format!("changed while it was being read: {}", edited.display());
+    assert!(errors.iter().any(|error| error.to_string() == expected));
+}
+
+#[test]
+fn a_file_that_changes_during_the_capture_is_noticed() {
+    let dir = tempfile::tempdir().expect("a temporary directory can be made");
+    put(dir.path(), "a", "first");
+    put(dir.path(), "b", "second");
+    let scan = Scan::of(dir.path()).expect("readable");
+    fs::remove_file(dir.path().join("b")).expect("ours");
+    let error = scan.capture(&hostler_snapshot::CaptureOptions::default(), &|_| ()).expect_err("b is gone");
+    assert!(matches!(&error, CaptureError::Changed { path } if path.ends_with("b")), "{error}");
+
+    // A writer that never rests: the bytes read cannot be one state of the file.
+    put(dir.path(), "b", noise(1, 32 << 20));
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            use std::io::Write;
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                let mut file = fs::OpenOptions::new().append(true).open(dir.path().join("b")).expect("ours");
+                file.write_all(b"more").expect("writable");
+            }
+        });
+        let answer = hostler_snapshot::capture(dir.path(), &hostler_snapshot::CaptureOptions::default(), &|_| ());
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(matches!(&answer, Err(CaptureError::Changed { path }) if path.ends_with("b")), "{answer:?}");
+    });
+}

@@ -1,0 +1,316 @@
+//! What a run changed is found, whatever the run did.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+use common::{capture, inventory, noise, paths, put, set_mode, unprivileged, upload};
+use hostler_proto::manifest::{EntryKind, Manifest};
+use hostler_snapshot::{Baseline, Changes, ChangesOptions, ChunkStore, LayoutOptions, lay_out};
+use proptest::prelude::*;
+
+/// A folder that has been laid out, ready for a run.
+struct Run {
+    dir: tempfile::TempDir,
+    store: ChunkStore,
+    manifest: Manifest,
+    baseline: Baseline,
+}
+
+impl Run {
+    fn of(files: &[(&str, &[u8])]) -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory can be made");
+        let folder = dir.path().join("folder");
+        fs::create_dir(&folder).expect("writable");
+        files.iter().for_each(|(path, content)| put(&folder, path, content));
+        let store = ChunkStore::open(&dir.path().join("chunks")).expect("writable");
+        let captured = capture(&folder);
+        upload(&captured, &store);
+        let work = dir.path().join("work");
+        let laid_out = lay_out(&captured.manifest, &store, &work, &LayoutOptions::default()).expect("nothing is wrong");
+        Self { dir, store, manifest: captured.manifest, baseline: laid_out.baseline }
+    }
+
+    fn work(&self) -> PathBuf {
+        self.dir.path().join("work")
+    }
+
+    fn changes(&self) -> Changes {
+        let changes =
+            |baseline| hostler_snapshot::changes(&self.work(), &self.manifest, baseline, &ChangesOptions::default());
+        let (fast, thorough) = (changes(&self.baseline), changes(&Baseline::default()));
+        assert_eq!(
+            (&fast.tree, &fast.removed, &fast.problems),
+            (&thorough.tree, &thorough.removed, &thorough.problems)
+        );
+        fast
+    }
+
+    /// Uploads the changes, lays them out alone and says what came.
+    fn bring_home(&self, changes: &Changes) -> std::collections::BTreeMap<Vec<u8>, common::Item> {
+        for digest in changes.sources.digests() {
+            self.store.insert(&digest, &changes.sources.read_chunk(&digest).expect("unchanged")).expect("writable");
+        }
+        let home = self.dir.path().join("home");
+        lay_out(&changes.tree, &self.store, &home, &LayoutOptions::default()).expect("our own manifests are right");
+        inventory(&home)
+    }
+}
+
+const FOLDER: [(&str, &[u8]); 5] =
+    [("main.py", b"print(1)"), ("data/a", b"aaaa"), ("data/b", b"bbbb"), ("data/deep/c", b"cccc"), ("empty", b"")];
+
+#[test]
+fn nothing_changed_is_nothing() {
+    let run = Run::of(&FOLDER);
+    let changes = run.changes();
+    assert_eq!((changes.tree.entries.len(), changes.removed.len(), changes.problems.len()), (0, 0, 0));
+    assert_eq!(changes.sources.digests().count(), 0);
+}
+
+#[test]
+fn what_was_created_changed_and_removed_is_found_with_its_directories() {
+    let run = Run::of(&FOLDER);
+    let work = run.work();
+    put(&work, "data/deep/c", "changed");
+    put(&work, "out/model.bin", noise(1, 3 << 20));
+    put(&work, "out/log", "");
+    fs::create_dir(work.join("out/empty")).expect("writable");
+    symlink("model.bin", work.join("out/latest")).expect("writable");
+    fs::remove_file(work.join("data/a")).expect("ours");
+    let changes = run.changes();
+    assert_eq!(
+        paths(&changes.tree),
+        ["data", "data/deep", "data/deep/c", "out", "out/empty", "out/latest", "out/log", "out/model.bin"]
+    );
+    assert_eq!(changes.removed, [b"data/a"]);
+    assert!(changes.problems.is_empty());
+    let (home, mut expected) = (run.bring_home(&changes), inventory(&work));
+    expected.retain(|path, _| home.contains_key(path));
+    assert_eq!(home, expected);
+    assert_eq!(home.len(), 8);
+}
+
+#[test]
+fn the_same_bytes_again_are_no_change_but_a_mode_is() {
+    let run = Run::of(&FOLDER);
+    let work = run.work();
+    // Rewritten in place, and replaced by a new file.
+    put(&work, "main.py", "print(1)");
+    fs::remove_file(work.join("data/a")).expect("ours");
+    put(&work, "data/a", "aaaa");
+    assert_eq!(paths(&run.changes().tree), [""; 0]);
+
+    set_mode(&work.join("data/b"), 0o755);
+    set_mode(&work.join("data/deep"), 0o700);
+    let changes = run.changes();
+    assert_eq!(paths(&changes.tree), ["data", "data/b", "data/deep"]);
+    assert_eq!(changes.tree.entries[1].mode, 0o755);
+    assert!(changes.removed.is_empty());
+}
+
+#[test]
+fn a_restored_time_hides_nothing() {
+    let run = Run::of(&FOLDER);
+    let path = run.work().join("data/a");
+    let modified = fs::metadata(&path).expect("there").modified().expect("known");
+    fs::write(&path, "AAAA").expect("ours");
+    fs::File::options().append(true).open(&path).and_then(|file| file.set_modified(modified)).expect("ours");
+    assert_eq!(paths(&run.changes().tree), ["data", "data/a"]);
+}
+
+#[test]
+fn a_change_in_the_same_tick_of_the_clock_shows() {
+    let run = Run::of(&FOLDER);
+    for round in 0..50 {
+        let work = run.dir.path().join(format!("work-{round}"));
+        let laid_out = lay_out(&run.manifest, &run.store, &work, &LayoutOptions::default()).expect("nothing is wrong");
+        let path = work.join("data/a");
+        fs::write(&path, "AAAA").expect("ours");
+        let file = fs::File::options().append(true).open(&path).expect("ours");
+        let modified = fs::metadata(run.work().join("data/a")).and_then(|it| it.modified()).expect("known");
+        file.set_modified(modified).expect("ours");
+        let options = ChangesOptions::default();
+        let changes = hostler_snapshot::changes(&work, &run.manifest, &laid_out.baseline, &options);
+        assert_eq!(paths(&changes.tree), ["data", "data/a"], "round {round}");
+    }
+}
+
+#[test]
+fn one_thing_may_become_another() {
+    let run = Run::of(&FOLDER);
+    let work = run.work();
+    fs::remove_dir_all(work.join("data")).expect("ours");
+    put(&work, "data", "a file now");
+    fs::remove_file(work.join("main.py")).expect("ours");
+    fs::create_dir(work.join("main.py")).expect("ours");
+    fs::remove_file(work.join("empty")).expect("ours");
+    symlink("data", work.join("empty")).expect("ours");
+    let changes = run.changes();
+    assert_eq!(paths(&changes.tree), ["data", "empty", "main.py"]);
+    assert!(matches!(changes.tree.entries[0].kind, EntryKind::File(_)));
+    let removed = ["data/a", "data/b", "data/deep", "data/deep/c"];
+    assert_eq!(changes.removed, removed.map(str::as_bytes));
+}
+
+#[test]
+fn leftovers_of_python_stay_behind_unless_they_were_captured() {
+    let run = Run::of(&[("lib/__pycache__/old.pyc", b"old"), ("lib/x.py", b"")]);
+    let work = run.work();
+    put(&work, "__pycache__/new.pyc", "new");
+    put(&work, "lib/__pycache__/new.pyc", "new");
+    put(&work, "lib/__pycache__/old.pyc", "newer");
+    put(&work, "lib/y.pyc", "new");
+    put(&work, ".hostler/state", "ours");
+    put(&work, ".gitignore", "*\n");
+    put(&work, ".git/HEAD", "results are results");
+    assert_eq!(
+        paths(&run.changes().tree),
+        [".git", ".git/HEAD", ".gitignore", "lib", "lib/__pycache__", "lib/__pycache__/old.pyc"]
+    );
+}
+
+#[test]
+fn what_cannot_be_captured_is_a_sentence_and_costs_nothing_else() {
+    let run = Run::of(&FOLDER);
+    let work = run.work();
+    let _socket = UnixListener::bind(work.join("socket")).expect("writable");
+    nix::unistd::mkfifo(&work.join("pipe"), nix::sys::stat::Mode::S_IRWXU).expect("writable");
+    symlink("/etc/shadow", work.join("leak")).expect("writable");
+    fs::rename(work.join("data"), run.dir.path().join("moved")).expect("ours");
+    symlink("../moved", work.join("data")).expect("writable");
+    put(&work, "result", "kept");
+    let changes = run.changes();
+    assert_eq!(paths(&changes.tree), ["result"]);
+    assert_eq!(
+        changes.problems,
+        [
+            "data is a link to ../moved, which leads out of the folder.",
+            "leak is a link to /etc/shadow, which leads out of the folder.",
+            "pipe is a named pipe.",
+            "socket is a socket.",
+        ]
+    );
+    assert_eq!(changes.removed.len(), 5);
+}
+
+#[test]
+fn what_may_not_be_read_is_a_sentence_and_not_removed() {
+    let run = Run::of(&FOLDER);
+    let work = run.work();
+    for path in [run.dir.path(), &work] {
+        set_mode(path, 0o755);
+    }
+    put(&work, "secret", "x");
+    set_mode(&work.join("secret"), 0o000);
+    set_mode(&work.join("data"), 0o000);
+    let (manifest, baseline) = (&run.manifest, &run.baseline);
+    let changes = unprivileged(|| hostler_snapshot::changes(&work, manifest, baseline, &ChangesOptions::default()));
+    set_mode(&work.join("data"), 0o755);
+    assert_eq!(
+        changes.problems,
+        ["data cannot be read: permission denied.", "secret cannot be read: permission denied."]
+    );
+    assert_eq!(changes.removed, Vec::<Vec<u8>>::new());
+}
+
+#[test]
+fn a_lost_directory_is_a_sentence() {
+    let run = Run::of(&FOLDER);
+    fs::remove_dir_all(run.work()).expect("ours");
+    let changes = run.changes();
+    assert_eq!(changes.problems, ["The work directory is gone; whatever was in it is lost."]);
+    assert!(changes.tree.entries.is_empty() && changes.removed.is_empty());
+}
+
+#[test]
+fn a_restarted_agent_finds_the_same() {
+    let run = Run::of(&FOLDER);
+    let path = run.dir.path().join("baseline");
+    run.baseline.save(&path).expect("writable");
+    put(&run.work(), "new", "x");
+    let baseline = Baseline::load(&path).expect("just saved");
+    let changes = hostler_snapshot::changes(&run.work(), &run.manifest, &baseline, &ChangesOptions::default());
+    assert_eq!(paths(&changes.tree), ["new"]);
+}
+
+#[test]
+fn output_files_and_manifests_join_the_same_sources() {
+    let run = Run::of(&FOLDER);
+    put(&run.work(), "new", "x");
+    let mut changes = run.changes();
+    let log = run.dir.path().join("stdout");
+    fs::write(&log, noise(7, 700_000)).expect("writable");
+    let content = changes.sources.add_file(&log).expect("readable");
+    let manifest = changes.sources.add_blob(hostler_proto::encode(&changes.tree));
+    // A log that grows afterwards still holds what was named.
+    fs::File::options()
+        .append(true)
+        .open(&log)
+        .and_then(|mut it| std::io::Write::write_all(&mut it, b"more"))
+        .expect("ours");
+    let bytes: Vec<u8> =
+        content.chunks.iter().flat_map(|it| changes.sources.read_chunk(&it.digest).expect("unchanged")).collect();
+    assert_eq!(bytes, noise(7, 700_000));
+    assert_eq!(changes.sources.digests().count(), content.chunks.len() + 2);
+    assert!(changes.sources.read_chunk(&manifest).is_ok());
+}
+
+/// What a run may do to one of a few paths.
+#[derive(Debug, Clone, Copy)]
+enum Act {
+    Write(u8),
+    Remove,
+    Touch,
+    MakeDirectory,
+    Link,
+}
+
+fn act(work: &Path, path: &str, act: Act) {
+    let path = work.join(path);
+    // Whatever fails here does not happen, as in a real run.
+    let _ = match act {
+        Act::Write(byte) => {
+            fs::create_dir_all(path.parent().expect("below")).and_then(|()| fs::write(&path, [byte; 9]))
+        }
+        Act::Remove if path.is_dir() && !path.is_symlink() => fs::remove_dir_all(&path),
+        Act::Remove => fs::remove_file(&path),
+        Act::Touch => fs::File::options()
+            .append(true)
+            .open(&path)
+            .and_then(|it| it.set_modified(std::time::SystemTime::UNIX_EPOCH)),
+        Act::MakeDirectory => fs::create_dir_all(&path),
+        Act::Link => symlink("main.py", &path),
+    };
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    /// Laying the folder out again, removing what was removed and adding what changed gives what the run left.
+    #[test]
+    fn the_folder_and_its_changes_are_the_outcome(
+        acts in prop::collection::vec((
+            prop::sample::select(vec!["main.py", "data", "data/a", "data/deep/c", "new", "new/x", "empty"]),
+            prop_oneof![
+                (0u8..3).prop_map(Act::Write), Just(Act::Remove), Just(Act::Touch), Just(Act::MakeDirectory), Just(Act::Link)
+            ],
+        ), 0..10)
+    ) {
+        let run = Run::of(&FOLDER);
+        acts.iter().for_each(|(path, what)| act(&run.work(), path, *what));
+        let changes = run.changes();
+        prop_assert!(changes.problems.is_empty(), "{:?}", changes.problems);
+        let mut outcome = inventory(&run.dir.path().join("folder"));
+        outcome.retain(|path, _| changes.removed.binary_search(path).is_err());
+        outcome.extend(run.bring_home(&changes));
+        // Times of files rewritten with the same bytes, and of directories, are not part of the result.
+        let plain = |items: std::collections::BTreeMap<Vec<u8>, common::Item>| -> Vec<_> {
+            items.into_iter().map(|(path, (mode, _, content))| (path, mode, content)).collect()
+        };
+        prop_assert_eq!(plain(outcome), plain(inventory(&run.work())));
+    }
+}

@@ -1,0 +1,145 @@
+//! What the tests of this crate share: folders to make, and an account of a folder that owes nothing to the code under test.
+
+#![allow(dead_code, unreachable_pub, reason = "every test file uses a part of it")]
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use hostler_proto::manifest::{Chunk, Content, Entry, EntryKind, Manifest, VERSION};
+use hostler_snapshot::{Capture, CaptureOptions, ChunkStore};
+
+/// Bytes that look random and are the same every time.
+pub fn noise(seed: u64, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof().fill(&mut bytes);
+    bytes
+}
+
+pub fn at(directory: &Path, path: &[u8]) -> PathBuf {
+    directory.join(OsStr::from_bytes(path))
+}
+
+/// Writes a file and the directories above it.
+pub fn put(directory: &Path, path: &str, content: impl AsRef<[u8]>) {
+    let path = directory.join(path);
+    fs::create_dir_all(path.parent().expect("below a directory")).expect("writable");
+    fs::write(path, content).expect("writable");
+}
+
+pub fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("ours");
+}
+
+/// One thing in a folder: type and mode, modification time, and content or target.
+pub type Item = (u32, i128, Vec<u8>);
+
+/// Everything below `directory`, by path.
+pub fn inventory(directory: &Path) -> BTreeMap<Vec<u8>, Item> {
+    fn visit(base: &Path, directory: &Path, items: &mut BTreeMap<Vec<u8>, Item>) {
+        for entry in fs::read_dir(directory).expect("readable") {
+            let path = entry.expect("readable").path();
+            let metadata = fs::symlink_metadata(&path).expect("there");
+            let content = if metadata.is_file() {
+                fs::read(&path).expect("readable")
+            } else if metadata.is_symlink() {
+                fs::read_link(&path).expect("readable").into_os_string().into_vec()
+            } else {
+                Vec::new()
+            };
+            let modified = i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec());
+            let name = path.strip_prefix(base).expect("below").as_os_str().as_bytes().to_vec();
+            items.insert(name, (metadata.mode(), modified, content));
+            if metadata.is_dir() {
+                visit(base, &path, items);
+            }
+        }
+    }
+    let mut items = BTreeMap::new();
+    visit(directory, directory, &mut items);
+    items
+}
+
+pub fn capture(directory: &Path) -> Capture {
+    hostler_snapshot::capture(directory, &CaptureOptions::default(), &|_| ()).expect("nothing is in the way")
+}
+
+/// The paths of a capture as text.
+pub fn paths(manifest: &Manifest) -> Vec<String> {
+    manifest.entries.iter().map(|entry| hostler_snapshot::show(&entry.path)).collect()
+}
+
+/// Moves every chunk of a capture into a store, as an upload does.
+pub fn upload(capture: &Capture, store: &ChunkStore) {
+    let wanted: Vec<_> = capture.sources.digests().collect();
+    let missing = store.missing(&wanted);
+    let mut decoder = hostler_snapshot::pack::Decoder::default();
+    for frame in capture.sources.pack(&missing) {
+        decoder.feed(&frame.expect("unchanged"));
+        while let Some(frame) = decoder.next_frame().expect("well-formed") {
+            store.insert_wire(&frame.digest, &frame.wire).expect("intact");
+        }
+    }
+    decoder.finish().expect("complete");
+    store.sync().expect("the disk works");
+}
+
+pub fn file(path: &str, store: &ChunkStore, bytes: &[u8]) -> Entry {
+    let digest = store.add(bytes).expect("writable");
+    let chunks = if bytes.is_empty() { Vec::new() } else { vec![Chunk { digest, len: bytes.len() as u32 }] };
+    let kind = EntryKind::File(Content { size: bytes.len() as u64, chunks });
+    Entry { path: path.into(), mode: 0o644, modified_ns: 1, kind }
+}
+
+pub fn directory(path: &str) -> Entry {
+    Entry { path: path.into(), mode: 0o755, modified_ns: 1, kind: EntryKind::Directory }
+}
+
+pub fn link(path: &str, target: &str) -> Entry {
+    Entry { path: path.into(), mode: 0o777, modified_ns: 1, kind: EntryKind::Symlink { target: target.into() } }
+}
+
+pub fn manifest(entries: Vec<Entry>) -> Manifest {
+    Manifest { version: VERSION, entries }
+}
+
+/// Runs `work` as the user nobody, in a thread of its own, or as we are if we are not root.
+pub fn unprivileged<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    const NOBODY: libc::c_long = 65534;
+    in_thread(|| {
+        if nix::unistd::geteuid().is_root() {
+            // SAFETY: the calls take numbers and no memory. Made directly, not through libc, they change this thread alone,
+            // which ends with the test, and threads that it starts.
+            let done = unsafe {
+                libc::syscall(libc::SYS_setresgid, NOBODY, NOBODY, NOBODY) == 0
+                    && libc::syscall(libc::SYS_setresuid, NOBODY, NOBODY, NOBODY) == 0
+            };
+            assert!(done, "root may become anybody");
+        }
+        work()
+    })
+}
+
+/// Runs `work` with a file system of `bytes` at `place`. The mount is seen by this thread alone and goes with it, however
+/// the test ends.
+pub fn with_small_disk<T: Send>(place: &Path, bytes: u64, work: impl FnOnce() -> T + Send) -> T {
+    use nix::mount::{MsFlags, mount};
+    use nix::sched::{CloneFlags, unshare};
+    assert!(nix::unistd::geteuid().is_root(), "this test mounts a file system: run it as root");
+    in_thread(|| {
+        unshare(CloneFlags::CLONE_NEWNS).expect("root may have a mount namespace");
+        let none: Option<&str> = None;
+        mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).expect("root may change propagation");
+        let options = format!("size={bytes}");
+        mount(Some("none"), place, Some("tmpfs"), MsFlags::empty(), Some(options.as_str())).expect("root may mount");
+        work()
+    })
+}
+
+fn in_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    thread::scope(|scope| scope.spawn(work).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+}

@@ -1,0 +1,303 @@
+//! Results come home whole, once, and not over the user's files.
+
+mod common;
+
+use std::collections::HashSet;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use common::{
+    capture, directory, file, inventory, link, manifest, noise, paths, put, set_mode, upload, with_small_disk,
+};
+use hostler_model::Digest;
+use hostler_proto::manifest::Manifest;
+use hostler_snapshot::{ChunkStore, Conflict, Delivered, Delivery, DeliveryError, OnConflict};
+
+/// A head with results on it, and a place to bring them to.
+struct Head {
+    dir: tempfile::TempDir,
+    store: ChunkStore,
+    manifest: Manifest,
+}
+
+impl Head {
+    fn with(files: &[(&str, Vec<u8>)]) -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory can be made");
+        let folder = dir.path().join("results");
+        fs::create_dir(&folder).expect("writable");
+        files.iter().for_each(|(path, content)| put(&folder, path, content));
+        let store = ChunkStore::open(&dir.path().join("chunks")).expect("writable");
+        let captured = capture(&folder);
+        upload(&captured, &store);
+        Self { dir, store, manifest: captured.manifest }
+    }
+
+    fn results(&self) -> PathBuf {
+        self.dir.path().join("results")
+    }
+
+    fn home(&self) -> PathBuf {
+        self.dir.path().join("home")
+    }
+
+    fn plan(&self, on_conflict: OnConflict) -> Result<Delivery, DeliveryError> {
+        Delivery::plan(&self.home(), &self.manifest, on_conflict)
+    }
+
+    fn send(&self, delivery: &mut Delivery, wanted: &[Digest]) {
+        for digest in wanted {
+            delivery.accept(digest, &self.store.get_wire(digest).expect("there")).expect("there is room");
+        }
+    }
+
+    fn deliver(&self, on_conflict: OnConflict) -> Result<Delivered, DeliveryError> {
+        let mut delivery = self.plan(on_conflict)?;
+        let wanted = delivery.missing();
+        self.send(&mut delivery, &wanted);
+        delivery.finish()
+    }
+}
+
+fn results() -> Vec<(&'static str, Vec<u8>)> {
+    vec![
+        ("model.bin", noise(1, 3 << 20)),
+        ("copy.bin", noise(1, 3 << 20)),
+        ("log/out", b"done".to_vec()),
+        ("log/empty", Vec::new()),
+        ("-odd\nname", b"x".to_vec()),
+    ]
+}
+
+#[test]
+fn a_delivery_is_a_copy_and_leaves_no_rubbish() {
+    let head = Head::with(&results());
+    set_mode(&head.results().join("log/out"), 0o400);
+    symlink("../model.bin", head.results().join("log/latest")).expect("writable");
+    fs::create_dir(head.results().join("empty")).expect("writable");
+    let captured = capture(&head.results());
+    upload(&captured, &head.store);
+    let head = Head { manifest: captured.manifest, ..head };
+
+    let mut delivery = head.plan(OnConflict::Refuse).expect("nothing is there");
+    let mut wanted = delivery.missing();
+    assert_eq!(wanted.len(), wanted.iter().collect::<HashSet<_>>().len());
+    wanted.reverse();
+    head.send(&mut delivery, &wanted);
+    // Nothing shows before the end.
+    assert_eq!(fs::read_dir(head.home()).expect("there").count(), 1);
+    let delivered = delivery.finish().expect("complete");
+    assert_eq!((delivered.files, delivered.bytes, delivered.kept), (5, (6 << 20) + 5, 0));
+    assert_eq!(inventory(&head.home()), inventory(&head.results()));
+
+    // Once more: everything is there already.
+    let delivery = head.plan(OnConflict::Refuse).expect("the same is no conflict");
+    assert!(delivery.missing().is_empty());
+    let delivered = delivery.finish().expect("complete");
+    assert_eq!((delivered.files, delivered.kept), (0, 6));
+    assert_eq!(inventory(&head.home()), inventory(&head.results()));
+}
+
+#[test]
+fn an_interrupted_delivery_goes_on_where_it_was() {
+    let head = Head::with(&results());
+    let mut delivery = head.plan(OnConflict::Refuse).expect("nothing is there");
+    let wanted = delivery.missing();
+    let (before, after) = wanted.split_at(wanted.len() / 2);
+    head.send(&mut delivery, before);
+    assert!(matches!(delivery.finish(), Err(DeliveryError::Incomplete(count)) if count == after.len()));
+
+    // The same place in another process: what arrived is known, though a part of it was torn by the crash.
+    let delivery = head.plan(OnConflict::Refuse).expect("nothing is in the way");
+    assert_eq!(delivery.missing(), after);
+    drop(delivery);
+    let partial = head.home().join(".hostler-partial");
+    let area = fs::read_dir(&partial).expect("there").next().expect("one").expect("readable").path();
+    let mut torn = 0;
+    for entry in fs::read_dir(area).expect("there") {
+        let path = entry.expect("readable").path();
+        if fs::metadata(&path).expect("there").len() > 1 << 20 {
+            let mut bytes = fs::read(&path).expect("ours");
+            bytes[10] ^= 1;
+            fs::write(&path, bytes).expect("ours");
+            torn += 1;
+        }
+    }
+    assert_eq!(torn, 2);
+    let mut delivery = head.plan(OnConflict::Refuse).expect("nothing is in the way");
+    let wanted = delivery.missing();
+    assert_eq!(wanted.len(), after.len() + 1);
+    head.send(&mut delivery, &wanted);
+    delivery.finish().expect("complete");
+    assert_eq!(inventory(&head.home()), inventory(&head.results()));
+}
+
+#[test]
+fn damaged_chunks_are_refused_and_strangers_ignored() {
+    let head = Head::with(&results());
+    let mut delivery = head.plan(OnConflict::Refuse).expect("nothing is there");
+    let wanted = delivery.missing();
+    let other = head.store.get_wire(&wanted[1]).expect("there");
+    assert!(matches!(delivery.accept(&wanted[0], &other), Err(DeliveryError::Damaged { .. })));
+    delivery.accept(&Digest([7; 32]), b"whatever").expect("nobody asked for it");
+    assert_eq!(delivery.missing(), wanted);
+}
+
+#[test]
+fn two_deliveries_of_the_same_do_not_mix() {
+    let head = Head::with(&results());
+    let first = head.plan(OnConflict::Refuse).expect("nothing is there");
+    assert!(matches!(head.plan(OnConflict::Refuse), Err(DeliveryError::Busy(_))));
+    drop(first);
+    head.deliver(OnConflict::Refuse).expect("the first has gone");
+}
+
+#[test]
+fn by_default_what_differs_is_named_and_untouched() {
+    let head = Head::with(&results());
+    put(&head.home(), "model.bin", "mine");
+    put(&head.home(), "log/out", "done");
+    put(&head.home(), "log/empty", "not empty");
+    put(&head.home(), "unrelated", "mine");
+    let before = inventory(&head.home());
+    let error = head.deliver(OnConflict::Refuse).expect_err("two differ");
+    let DeliveryError::Conflicts { conflicts, .. } = &error else { panic!("{error:?}") };
+    let named: Vec<&[u8]> = conflicts.iter().map(|it| it.path.as_slice()).collect();
+    assert_eq!(named, [b"log/empty".as_slice(), b"model.bin"]);
+    assert!(error.to_string().ends_with("\n  log/empty\n  model.bin"), "{error}");
+    assert_eq!(inventory(&head.home()), before);
+}
+
+#[test]
+fn overwriting_uses_what_is_there_and_asks_for_the_rest() {
+    let head = Head::with(&results());
+    let mut old = noise(1, 3 << 20);
+    old[3_000_000] ^= 1;
+    put(&head.home(), "model.bin", &old);
+    put(&head.home(), "copy.bin", &old);
+    put(&head.home(), "unrelated", "mine");
+    let mut delivery = head.plan(OnConflict::Overwrite).expect("that settles it");
+    let wanted = delivery.missing();
+    assert!(wanted.len() <= 3, "{} chunks for one changed byte and two small files", wanted.len());
+    head.send(&mut delivery, &wanted);
+    delivery.finish().expect("complete");
+    let mut home = inventory(&head.home());
+    assert_eq!(home.remove(b"unrelated".as_slice()).expect("still there").2, b"mine");
+    let contents = |items: std::collections::BTreeMap<Vec<u8>, common::Item>| -> Vec<_> {
+        items.into_iter().map(|(path, item)| (path, item.2)).collect()
+    };
+    assert_eq!(contents(home), contents(inventory(&head.results())));
+}
+
+#[test]
+fn renaming_keeps_both_and_repeats_nothing() {
+    let head = Head::with(&[("a", b"new".to_vec()), ("b", b"new".to_vec()), ("a.2", b"a result".to_vec())]);
+    put(&head.home(), "a", "mine");
+    put(&head.home(), "a.1", "mine too");
+    for files in [3, 0] {
+        let delivered = head.deliver(OnConflict::Rename).expect("that settles it");
+        assert_eq!(delivered.files, files);
+        // `a.2` is the name of another result.
+        assert_eq!(delivered.renamed, [(b"a".to_vec(), b"a.3".to_vec())]);
+        let home = inventory(&head.home());
+        let contents: Vec<_> = home.iter().map(|(path, item)| (path.as_slice(), item.2.as_slice())).collect();
+        let expected = [
+            (b"a".as_slice(), b"mine".as_slice()),
+            (b"a.1", b"mine too"),
+            (b"a.2", b"a result"),
+            (b"a.3", b"new"),
+            (b"b", b"new"),
+        ];
+        assert_eq!(contents, expected);
+    }
+}
+
+#[test]
+fn directories_and_links_in_the_way_are_never_replaced() {
+    let head = Head::with(&[("a", b"x".to_vec()), ("log/out", b"x".to_vec()), ("sub/deep/y", b"x".to_vec())]);
+    let outside = head.dir.path().join("outside");
+    fs::create_dir_all(outside.join("deep")).expect("writable");
+    put(&head.home(), "a/mine", "x");
+    put(&head.home(), "log", "a file where a directory should be");
+    symlink(&outside, head.home().join("sub")).expect("writable");
+    for policy in [OnConflict::Refuse, OnConflict::Overwrite, OnConflict::Rename] {
+        let before = inventory(&head.home());
+        let error = head.deliver(policy).expect_err("they cannot be settled");
+        let DeliveryError::Conflicts { conflicts, .. } = error else { panic!("{error:?}") };
+        let hopeless = |path: &str| conflicts.contains(&Conflict { path: path.into(), can_be_settled: false });
+        assert!(hopeless("a") && hopeless("log") && hopeless("sub") && hopeless("sub/deep/y"), "{conflicts:?}");
+        assert_eq!(inventory(&head.home()), before);
+        assert_eq!(fs::read_dir(outside.join("deep")).expect("there").count(), 0);
+    }
+}
+
+#[test]
+fn a_file_that_appears_in_the_meantime_survives() {
+    let head = Head::with(&results());
+    let mut delivery = head.plan(OnConflict::Refuse).expect("nothing is there");
+    let wanted = delivery.missing();
+    head.send(&mut delivery, &wanted);
+    put(&head.home(), "copy.bin", "mine, just now");
+    let error = delivery.finish().expect_err("it is in the way");
+    assert!(matches!(&error, DeliveryError::Conflicts { conflicts, .. } if conflicts.len() == 1), "{error:?}");
+    assert_eq!(fs::read(head.home().join("copy.bin")).expect("there"), b"mine, just now");
+    fs::remove_file(head.home().join("copy.bin")).expect("ours");
+    // What had arrived is not asked for again.
+    let delivery = head.plan(OnConflict::Refuse).expect("out of the way");
+    assert!(delivery.missing().is_empty());
+    delivery.finish().expect("complete");
+    let home = inventory(&head.home());
+    assert_eq!(home.keys().collect::<Vec<_>>(), inventory(&head.results()).keys().collect::<Vec<_>>());
+}
+
+#[test]
+fn hostile_manifests_are_refused() {
+    let dir = tempfile::tempdir().expect("a temporary directory can be made");
+    let store = ChunkStore::open(&dir.path().join("chunks")).expect("writable");
+    let home = dir.path().join("home");
+    for entries in [
+        vec![file("../x", &store, b"x")],
+        vec![link("a", "/etc"), file("a/x", &store, b"x")],
+        vec![directory("a"), link("a/b", "../../x")],
+    ] {
+        let answer = Delivery::plan(&home, &manifest(entries), OnConflict::Overwrite);
+        assert!(matches!(answer, Err(DeliveryError::Manifest(_))));
+        assert!(!home.exists());
+    }
+}
+
+#[test]
+fn a_planted_partial_directory_leads_nowhere() {
+    let head = Head::with(&results());
+    let outside = head.dir.path().join("outside");
+    fs::create_dir(&outside).expect("writable");
+    fs::create_dir(head.home()).expect("writable");
+    symlink(&outside, head.home().join(".hostler-partial")).expect("writable");
+    assert!(matches!(head.plan(OnConflict::Overwrite), Err(DeliveryError::Io { .. })));
+    assert!(inventory(&outside).is_empty());
+}
+
+fn walk_files(directory: &Path) -> Vec<Vec<u8>> {
+    inventory(directory)
+        .into_iter()
+        .filter(|(_, it)| it.0 & libc::S_IFMT == libc::S_IFREG)
+        .map(|(path, _)| path)
+        .collect()
+}
+
+#[test]
+fn a_full_disk_is_said_plainly_and_what_arrived_stays() {
+    let head = Head::with(&[("big", noise(1, 3 << 20)), ("small", b"x".to_vec())]);
+    assert_eq!(paths(&head.manifest), ["big", "small"]);
+    fs::create_dir(head.home()).expect("writable");
+    with_small_disk(&head.home(), 1 << 20, || {
+        let mut delivery = head.plan(OnConflict::Refuse).expect("nothing is there");
+        let failed = delivery
+            .missing()
+            .iter()
+            .find_map(|digest| delivery.accept(digest, &head.store.get_wire(digest).expect("there")).err());
+        let Some(DeliveryError::DiskFull { needed, .. }) = failed else { panic!("{failed:?}") };
+        assert!(needed > 2 << 20);
+        assert_eq!(walk_files(&head.home()).len(), 1);
+    });
+}

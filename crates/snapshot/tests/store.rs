@@ -1,0 +1,240 @@
+//! The chunk store against damage, crashes, full disks and forgetting.
+
+mod common;
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant, SystemTime};
+
+use common::{noise, with_small_disk};
+use hostler_model::Digest;
+use hostler_snapshot::chunk::digest_of;
+use hostler_snapshot::{ChunkStore, StoreError, pack, wire};
+
+fn store() -> (tempfile::TempDir, ChunkStore) {
+    let dir = tempfile::tempdir().expect("a temporary directory can be made");
+    let store = ChunkStore::open(&dir.path().join("chunks")).expect("writable");
+    (dir, store)
+}
+
+fn place(dir: &Path, digest: &Digest) -> PathBuf {
+    let name = digest.to_string();
+    dir.join("chunks").join(&name[..2]).join(&name[2..])
+}
+
+/// Makes a chunk look as if it was last used `secs` ago.
+fn age(dir: &Path, digest: &Digest, secs: u64) {
+    let file = fs::File::options().append(true).open(place(dir, digest)).expect("there");
+    file.set_modified(SystemTime::now() - Duration::from_secs(secs)).expect("ours");
+}
+
+#[test]
+fn what_goes_in_comes_out() {
+    let (dir, store) = store();
+    let text = b"compressible ".repeat(10_000);
+    let contents = [Vec::new(), b"x".to_vec(), text.clone(), noise(1, 1 << 20)];
+    let digests: Vec<Digest> = contents.iter().map(|raw| store.add(raw).expect("writable")).collect();
+    for (raw, digest) in contents.iter().zip(&digests) {
+        assert_eq!(*digest, digest_of(raw));
+        assert!(store.contains(digest));
+        assert_eq!(store.get(digest).expect("inserted"), *raw);
+        assert_eq!(wire::decode(digest, &store.get_wire(digest).expect("inserted")).expect("intact"), *raw);
+    }
+    let absent = digest_of(b"absent");
+    assert_eq!(store.missing(&[digests[0], absent, digests[1]]), [absent]);
+    assert!(matches!(store.get(&absent), Err(StoreError::Missing(it)) if it == absent));
+
+    let on_disk: u64 = digests.iter().map(|it| fs::metadata(place(dir.path(), it)).expect("there").len()).sum();
+    assert_eq!(store.total_bytes().expect("readable"), on_disk);
+    assert!(on_disk < (1 << 20) + text.len() as u64 / 10);
+    store.insert(&digests[1], b"x").expect("there already");
+    let more = store.add(b"more").expect("writable");
+    assert_eq!(store.total_bytes().expect("readable"), on_disk + 5);
+    assert!(store.remove(&more).expect("ours"));
+    assert_eq!(store.total_bytes().expect("readable"), on_disk);
+    store.sync().expect("the disk works");
+    assert!(store.free_bytes().expect("known") > 0);
+
+    drop(store);
+    let again = ChunkStore::open(&dir.path().join("chunks")).expect("writable");
+    assert!(digests.iter().all(|digest| again.get(digest).is_ok()));
+    assert_eq!(again.total_bytes().expect("readable"), on_disk);
+}
+
+#[test]
+fn nothing_enters_under_a_wrong_name() {
+    let (_dir, store) = store();
+    let name = digest_of(b"right");
+    assert!(matches!(store.insert(&name, b"wrong"), Err(StoreError::Refused { .. })));
+    assert!(matches!(store.insert_wire(&name, &wire::encode(b"wrong")), Err(StoreError::Refused { .. })));
+    assert!(matches!(store.insert_wire(&name, b"\x01garbage"), Err(StoreError::Refused { .. })));
+    let bomb = zstd::bulk::compress(&vec![0; 65 << 20], 3).expect("memory suffices");
+    let error = store.insert_wire(&name, &[b"\x01".as_slice(), &bomb].concat()).expect_err("a bomb");
+    assert!(matches!(error, StoreError::Refused { source: wire::WireError::TooLong, .. }), "{error:?}");
+    assert!(!store.contains(&name));
+    store.insert_wire(&name, &wire::encode(b"right")).expect("right");
+    assert_eq!(store.get(&name).expect("inserted"), b"right");
+}
+
+#[test]
+fn damage_is_noticed_named_and_removed() {
+    let (dir, store) = store();
+    let (raw, packed) = (noise(1, 5000), b"text ".repeat(5000));
+    for bytes in [raw, packed] {
+        let digest = store.add(&bytes).expect("writable");
+        let path = place(dir.path(), &digest);
+        let mut stored = fs::read(&path).expect("there");
+        let middle = stored.len() / 2;
+        stored[middle] ^= 1;
+        fs::write(&path, stored).expect("ours");
+        let error = store.get(&digest).expect_err("a bit has flipped");
+        assert!(matches!(error, StoreError::Corrupt { digest: it, .. } if it == digest));
+        assert!(error.to_string().contains(&digest.to_string()));
+        assert!(!store.contains(&digest) && !path.exists());
+        // Whoever has the bytes can bring them again.
+        store.insert(&digest, &bytes).expect("writable");
+        assert_eq!(store.get(&digest).expect("inserted"), bytes);
+    }
+}
+
+#[test]
+fn an_empty_file_left_by_a_crash_counts_as_absent() {
+    let (dir, store) = store();
+    let digest = store.add(b"lost in a power cut").expect("writable");
+    fs::write(place(dir.path(), &digest), b"").expect("ours");
+    assert!(!store.contains(&digest));
+    assert_eq!(store.missing(&[digest]), [digest]);
+    store.insert(&digest, b"lost in a power cut").expect("writable");
+    assert!(store.get(&digest).is_ok());
+}
+
+#[test]
+fn a_sweep_spares_the_living_the_young_and_the_renewed() {
+    let (dir, store) = store();
+    let [live, young, old, asked] = [b"live", b"yng_", b"old_", b"askd"].map(|raw| store.add(raw).expect("writable"));
+    for digest in [live, old, asked] {
+        age(dir.path(), &digest, 7200);
+    }
+    // A client is told that it need not upload this one.
+    assert!(store.missing(&[asked]).is_empty());
+    store.total_bytes().expect("readable");
+    let freed = store.sweep(&HashSet::from([live]), Duration::from_secs(3600)).expect("ours");
+    assert_eq!((freed.chunks, freed.bytes), (1, 5));
+    assert!(!store.contains(&old));
+    assert!([live, young, asked].iter().all(|digest| store.contains(digest)));
+    assert_eq!(store.total_bytes().expect("readable"), 15);
+}
+
+#[test]
+fn eviction_takes_what_was_not_used_for_longest() {
+    let (dir, store) = store();
+    let digests: Vec<Digest> = (0..10).map(|seed| store.add(&noise(seed, 999)).expect("writable")).collect();
+    for (index, digest) in digests.iter().enumerate() {
+        age(dir.path(), digest, 10_000 - 100 * index as u64);
+    }
+    // The oldest is used again; the second oldest is needed.
+    store.get(&digests[0]).expect("there");
+    let freed = store.evict_to(4500, &|digest| *digest == digests[1]).expect("ours");
+    assert_eq!((freed.chunks, freed.bytes), (6, 6000));
+    let left: Vec<usize> = (0..10).filter(|&index| store.contains(&digests[index])).collect();
+    assert_eq!(left, [0, 1, 8, 9]);
+    assert_eq!(store.evict_to(4500, &|_| false).expect("ours").chunks, 0);
+}
+
+#[test]
+fn many_threads_may_insert_the_same() {
+    let (_dir, store) = store();
+    store.total_bytes().expect("readable");
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for seed in 0..50 {
+                    let digest = store.add(&noise(seed, 999)).expect("writable");
+                    assert_eq!(store.get(&digest).expect("inserted").len(), 999);
+                }
+                store.sync().expect("the disk works");
+            });
+        }
+    });
+    assert_eq!(store.total_bytes().expect("readable"), 50 * 1000);
+}
+
+#[test]
+fn packs_travel_between_stores() {
+    let (_dir, from) = store();
+    let (_other, to) = store();
+    let wanted: Vec<Digest> = (0..20).map(|seed| from.add(&noise(seed, 100_000)).expect("writable")).collect();
+    let body: Vec<u8> = from.pack(&wanted).flat_map(|frame| frame.expect("there")).collect();
+    let mut decoder = pack::Decoder::default();
+    for piece in body.chunks(16_000) {
+        decoder.feed(piece);
+        while let Some(frame) = decoder.next_frame().expect("well-formed") {
+            to.insert_wire(&frame.digest, &frame.wire).expect("intact");
+        }
+    }
+    decoder.finish().expect("complete");
+    assert!(to.missing(&wanted).is_empty());
+}
+
+#[test]
+fn a_full_disk_is_said_plainly_and_passes() {
+    let dir = tempfile::tempdir().expect("a temporary directory can be made");
+    with_small_disk(dir.path(), 1 << 20, || {
+        let store = ChunkStore::open(&dir.path().join("chunks")).expect("writable");
+        let first = store.add(&noise(0, 600_000)).expect("there is room");
+        let error = store.add(&noise(1, 600_000)).expect_err("there is no more room");
+        let StoreError::DiskFull { path, needed, free } = &error else { panic!("{error:?}") };
+        assert!(path.ends_with("chunks") && *needed == 600_001 && *free < 600_000, "{error}");
+        assert!(error.to_string().starts_with("no space left in "), "{error}");
+        // Nothing is left of the attempt, and what was there is whole.
+        assert!(store.free_bytes().expect("known") > 300_000);
+        assert!(store.get(&first).is_ok());
+        store.remove(&first).expect("ours");
+        store.add(&noise(1, 600_000)).expect("there is room again");
+    });
+}
+
+const CHILD: &str = "HOSTLER_TEST_INSERT_INTO";
+
+/// Not a test of its own: the program that the next test kills.
+#[test]
+fn child_that_inserts_until_it_is_killed() {
+    let Some(directory) = std::env::var_os(CHILD) else { return };
+    let store = ChunkStore::open(Path::new(&directory)).expect("writable");
+    for seed in 0.. {
+        store.add(&noise(seed, 900_000)).expect("writable");
+    }
+}
+
+#[test]
+fn a_kill_leaves_whole_chunks_and_no_rubbish() {
+    let dir = tempfile::tempdir().expect("a temporary directory can be made");
+    let chunks = dir.path().join("chunks");
+    let digests: Vec<Digest> = (0..400).map(|seed| digest_of(&noise(seed, 900_000))).collect();
+    for _round in 0..5 {
+        let _ = fs::remove_dir_all(&chunks);
+        let mut child = Command::new(std::env::current_exe().expect("known"))
+            .args(["--exact", "child_that_inserts_until_it_is_killed"])
+            .env(CHILD, &chunks)
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("we can run ourselves");
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while !place(dir.path(), &digests[3]).exists() {
+            assert!(Instant::now() < deadline, "the child inserts nothing");
+            std::thread::yield_now();
+        }
+        child.kill().expect("ours");
+        child.wait().expect("ours");
+        let store = ChunkStore::open(&chunks).expect("writable");
+        let there: Vec<_> = digests.iter().filter(|digest| store.contains(digest)).collect();
+        assert!(there.len() >= 4 && there.iter().all(|digest| store.get(digest).is_ok()));
+        // One scratch directory is left, which is ours and empty.
+        let scratch: Vec<_> = fs::read_dir(chunks.join("tmp")).expect("there").collect();
+        assert_eq!(scratch.len(), 1);
+        let ours = scratch[0].as_ref().expect("readable").path();
+        assert_eq!(fs::read_dir(ours).expect("there").count(), 0);
+    }
+}

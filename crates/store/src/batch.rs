@@ -1,0 +1,72 @@
+//! What one commit changes.
+
+use bytes::Bytes;
+use hostler_model::{Digest, JobId, TaskId};
+use hostler_proto::record::EndedTask;
+
+/// Changes that are stored together or not at all.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// The sequence number of the first event: one more than the last event stored. Means nothing when there are no events.
+    pub first_sequence: u64,
+    /// The events, in order.
+    pub events: Vec<Vec<u8>>,
+    /// Changes to history and blobs, applied in order, so that a task may end, be reopened and end again in one batch.
+    pub changes: Vec<Change>,
+}
+
+/// One change to the history or the blobs. Each is idempotent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// A task ended. Replaces the row that the task has, if any.
+    Ended(EndedTask),
+    /// A task that had ended is to run again: its row goes.
+    Reopened(TaskId),
+    /// A job's retention is over: the rows of its tasks go.
+    Forgotten(JobId),
+    /// Keep a blob. The digest is the caller's name for the bytes and is not checked here; a blob already kept stays as it is.
+    PutBlob(Digest, Bytes),
+    /// Nothing needs the blob any more.
+    DropBlob(Digest),
+}
+
+impl Batch {
+    /// A batch of events only.
+    #[must_use]
+    pub const fn of_events(first_sequence: u64, events: Vec<Vec<u8>>) -> Self {
+        Self { first_sequence, events, changes: Vec::new() }
+    }
+
+    /// A batch of other changes only, which has no place in the sequence.
+    #[must_use]
+    pub const fn of_changes(changes: Vec<Change>) -> Self {
+        Self { first_sequence: 0, events: Vec::new(), changes }
+    }
+
+    /// The sequence number of the last event, if there is any.
+    #[must_use]
+    pub fn last_sequence(&self) -> Option<u64> {
+        let count = u64::try_from(self.events.len()).expect("a length fits 64 bits");
+        (count > 0).then(|| self.first_sequence + count - 1)
+    }
+
+    /// Roughly how much memory it takes, in bytes; bounds the writer's queue.
+    #[must_use]
+    pub fn size_bytes(&self) -> usize {
+        let events: usize = self.events.iter().map(Vec::len).sum();
+        let changes: usize = self.changes.iter().map(Change::size_bytes).sum();
+        size_of::<Self>() + events + changes
+    }
+}
+
+impl Change {
+    /// Roughly how much memory it takes, in bytes.
+    fn size_bytes(&self) -> usize {
+        let payload = match self {
+            Self::Ended(task) => task.message.as_ref().map_or(0, String::len),
+            Self::PutBlob(_, bytes) => bytes.len(),
+            Self::Reopened(_) | Self::Forgotten(_) | Self::DropBlob(_) => 0,
+        };
+        size_of::<Self>() + payload
+    }
+}

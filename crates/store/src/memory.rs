@@ -1,0 +1,201 @@
+//! A store in memory, for tests and the simulator: same rules as on disk, and faults to order.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use hostler_model::{Digest, JobId, TaskId};
+use hostler_proto::record::EndedTask;
+
+use crate::store::Tail;
+use crate::{Batch, Change, Loaded, Reader, Records, Snapshot, Store, StoreError};
+
+/// A store that lives as long as the process.
+///
+/// Clones are handles on the same contents, as two connections to one disk are. [`MemoryStore::after_crash`] makes an independent
+/// store of what was committed.
+#[derive(Debug, Clone, Default)]
+pub struct MemoryStore(Arc<Mutex<Disk>>);
+
+/// A way to fail, until told otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// Commits and snapshots fail with [`StoreError::DiskFull`]; nothing is stored.
+    DiskFull,
+    /// Commits and snapshots fail with [`StoreError::Io`]; nothing is stored.
+    Io,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Disk {
+    contents: Contents,
+    fault: Option<Fault>,
+    transactions: u64,
+}
+
+/// Everything committed. Rows are shared, so that a copy costs no more than its index.
+#[derive(Debug, Clone, Default)]
+struct Contents {
+    tail: Tail,
+    snapshot: Option<Arc<Snapshot>>,
+    events: Vec<Arc<[u8]>>,
+    ended: BTreeMap<TaskId, Arc<EndedTask>>,
+    blobs: BTreeMap<Digest, Bytes>,
+}
+
+impl MemoryStore {
+    /// An empty store.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What a head that starts after a crash finds: all that was committed, on a disk of its own, without faults.
+    #[must_use]
+    pub fn after_crash(&self) -> Self {
+        let contents = self.disk().contents.clone();
+        Self(Arc::new(Mutex::new(Disk { contents, ..Disk::default() })))
+    }
+
+    /// Fails from now on, or works again with `None`.
+    pub fn set_fault(&self, fault: Option<Fault>) {
+        self.disk().fault = fault;
+    }
+
+    /// How many transactions have been stored: group commit makes them fewer than the batches.
+    #[must_use]
+    pub fn transactions(&self) -> u64 {
+        self.disk().transactions
+    }
+
+    fn disk(&self) -> MutexGuard<'_, Disk> {
+        // Contents change in steps that cannot panic halfway, so they are whole even after a panic elsewhere.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Store for MemoryStore {
+    fn load(&mut self) -> Result<Loaded, StoreError> {
+        let disk = self.disk();
+        Ok(Loaded {
+            snapshot: disk.contents.snapshot.as_deref().cloned(),
+            events: disk.contents.events.iter().map(|event| event.to_vec()).collect(),
+        })
+    }
+
+    fn commit_all(&mut self, batches: &[Batch]) -> Result<(), StoreError> {
+        let mut disk = self.disk();
+        disk.check()?;
+        // All checks come before the first change: that is what makes it a transaction.
+        let tail = batches.iter().try_fold(disk.contents.tail, Tail::after)?;
+        for batch in batches {
+            disk.contents.apply(batch);
+        }
+        disk.contents.tail = tail;
+        disk.transactions += 1;
+        Ok(())
+    }
+
+    fn save_snapshot(&mut self, sequence: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        let mut disk = self.disk();
+        disk.check()?;
+        let contents = &mut disk.contents;
+        let tail = contents.tail.after_snapshot(sequence)?;
+        let covered = usize::try_from(sequence - contents.tail.snapshot).expect("no more than there are events");
+        contents.events.drain(..covered);
+        contents.snapshot = Some(Arc::new(Snapshot { sequence, bytes: bytes.to_vec() }));
+        contents.tail = tail;
+        disk.transactions += 1;
+        Ok(())
+    }
+
+    fn maintain(&mut self) {}
+
+    fn reader(&self) -> Reader {
+        Reader::new(self.clone())
+    }
+}
+
+impl Disk {
+    fn check(&self) -> Result<(), StoreError> {
+        let path = || PathBuf::from("memory");
+        match self.fault {
+            None => Ok(()),
+            Some(Fault::DiskFull) => Err(StoreError::DiskFull { path: path(), free_bytes: 0 }),
+            Some(Fault::Io) => Err(StoreError::io("commit to", &path(), std::io::Error::other("a fault was ordered"))),
+        }
+    }
+}
+
+impl Contents {
+    fn apply(&mut self, batch: &Batch) {
+        self.events.extend(batch.events.iter().map(|event| Arc::from(event.as_slice())));
+        for change in &batch.changes {
+            self.change(change);
+        }
+    }
+
+    fn change(&mut self, change: &Change) {
+        match change {
+            Change::Ended(task) => {
+                self.ended.insert(TaskId { job: task.job, index: task.index }, Arc::new(task.clone()));
+            }
+            Change::Reopened(task) => {
+                self.ended.remove(task);
+            }
+            Change::Forgotten(job) => self.ended.retain(|task, _| task.job != *job),
+            Change::PutBlob(digest, bytes) => {
+                self.blobs.entry(*digest).or_insert_with(|| bytes.clone());
+            }
+            Change::DropBlob(digest) => {
+                self.blobs.remove(digest);
+            }
+        }
+    }
+
+    fn tasks_of(&self, job: JobId, indices: RangeInclusive<u32>) -> impl Iterator<Item = (&TaskId, &Arc<EndedTask>)> {
+        let (start, end) = indices.into_inner();
+        // A map panics on a backward range, which a query may well hold.
+        let range = (start <= end).then_some(TaskId { job, index: start }..=TaskId { job, index: end });
+        range.into_iter().flat_map(|range| self.ended.range(range))
+    }
+}
+
+impl Records for MemoryStore {
+    fn ended_of(&self, job: JobId, indices: RangeInclusive<u32>, limit: usize) -> Result<Vec<EndedTask>, StoreError> {
+        let disk = self.disk();
+        Ok(disk.contents.tasks_of(job, indices).take(limit).map(|(_, task)| task.as_ref().clone()).collect())
+    }
+
+    fn ended_one(&self, task: TaskId) -> Result<Option<EndedTask>, StoreError> {
+        Ok(self.disk().contents.ended.get(&task).map(|task| task.as_ref().clone()))
+    }
+
+    fn results_of(&self, jobs: &[JobId]) -> Result<Vec<(TaskId, Digest)>, StoreError> {
+        let disk = self.disk();
+        let tasks = jobs.iter().flat_map(|job| disk.contents.tasks_of(*job, 0..=u32::MAX));
+        Ok(tasks.filter_map(|(id, task)| Some((*id, task.result?))).collect())
+    }
+
+    fn blob(&self, digest: &Digest) -> Result<Option<Bytes>, StoreError> {
+        Ok(self.disk().contents.blobs.get(digest).cloned())
+    }
+
+    fn missing_blobs(&self, digests: &[Digest]) -> Result<Vec<Digest>, StoreError> {
+        let disk = self.disk();
+        Ok(digests.iter().copied().filter(|digest| !disk.contents.blobs.contains_key(digest)).collect())
+    }
+
+    fn blobs_after(&self, after: Option<Digest>, limit: usize) -> Result<Vec<Digest>, StoreError> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let disk = self.disk();
+        let start = after.map_or(Unbounded, Excluded);
+        Ok(disk.contents.blobs.range((start, Unbounded)).take(limit).map(|(digest, _)| *digest).collect())
+    }
+
+    fn free_bytes(&self) -> Result<u64, StoreError> {
+        Ok(if self.disk().fault == Some(Fault::DiskFull) { 0 } else { u64::MAX })
+    }
+}

@@ -1,0 +1,135 @@
+//! All that must be true before the first byte is written.
+
+use std::fs::{self, File, Permissions};
+use std::io;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags};
+
+use super::filesystem::{self, directory_of};
+use super::lock::Lock;
+use super::read::Pool;
+use super::rows::Trouble;
+use super::schema;
+use super::write::SqliteStore;
+use crate::StoreError;
+
+/// SQLite before this can lose committed pages when one connection checkpoints while another writes.
+const SAFE_SQLITE: (i32, &str) = (3_051_003, "3.51.3");
+
+/// Only a backup tool can be in the way; it gets this long before a commit fails.
+pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How a store is opened. The default is right for a local disk.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct OpenOptions {
+    allow_network_filesystem: bool,
+}
+
+impl OpenOptions {
+    /// The defaults.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Open even on NFS, SMB and the like, with a warning instead of [`StoreError::NetworkFilesystem`]. A store there can be
+    /// damaged by any loss of the connection.
+    #[must_use]
+    pub const fn allow_network_filesystem(mut self, allow: bool) -> Self {
+        self.allow_network_filesystem = allow;
+        self
+    }
+
+    /// Opens the database `path`, or makes it with mode 0600. Its directory must exist. Beside it lie `-wal`, `-shm` and `.lock`.
+    ///
+    /// # Errors
+    /// [`StoreError::InUse`] while another head has it; [`StoreError::Newer`], [`StoreError::NotAStore`],
+    /// [`StoreError::NetworkFilesystem`]; and when the disk or SQLite fails.
+    pub fn open(self, path: &Path) -> Result<SqliteStore, StoreError> {
+        check_sqlite(rusqlite::version_number(), rusqlite::version())?;
+        filesystem::check(path, self.allow_network_filesystem)?;
+        let lock = Lock::acquire(path)?;
+        create_private(path)?;
+        let failed = |error| Trouble::Sqlite(error).at("open", path);
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let mut connection = Connection::open_with_flags(path, flags).map_err(failed)?;
+        connection.busy_timeout(BUSY_TIMEOUT).map_err(failed)?;
+        schema::check(&connection, path)?;
+        configure(&connection).map_err(failed)?;
+        schema::prepare(&mut connection, path)?;
+        sync_directory(path)?;
+        SqliteStore::new(connection, Arc::new(Pool::new(path)), lock)
+    }
+}
+
+fn check_sqlite(number: i32, found: &'static str) -> Result<(), StoreError> {
+    let (oldest, required) = SAFE_SQLITE;
+    if number < oldest { Err(StoreError::UnsafeSqlite { found, required }) } else { Ok(()) }
+}
+
+/// Makes an empty file that only we may read; SQLite gives `-wal` and `-shm` the mode of the database.
+///
+/// A file that exists is not opened: closing it again would drop the locks that SQLite has on it for readers of this process.
+fn create_private(path: &Path) -> Result<(), StoreError> {
+    match fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            fs::set_permissions(path, Permissions::from_mode(0o600))
+                .map_err(|error| StoreError::io("restrict access to", path, error))
+        }
+        Err(error) => Err(StoreError::io("create", path, error)),
+    }
+}
+
+fn configure(connection: &Connection) -> rusqlite::Result<()> {
+    connection.pragma_update(None, "journal_mode", "wal")?;
+    // With WAL, FULL syncs the log once in every commit; NORMAL would lose acknowledged commits with the power.
+    connection.pragma_update(None, "synchronous", "full")?;
+    // Checkpoints are ours to time, after the acknowledgement.
+    connection.pragma_update(None, "wal_autocheckpoint", 0)?;
+    // A WAL that once grew gives its room back; below this it is kept, since writing over a file is cheaper than growing it.
+    connection.pragma_update(None, "journal_size_limit", 16 << 20)?;
+    connection.pragma_update(None, "cell_size_check", true)?;
+    connection.pragma_update(None, "trusted_schema", false)?;
+    // In KiB when negative. Writes go to the log's end and to recent history, which fit.
+    connection.pragma_update(None, "cache_size", -4096)?;
+    connection.set_prepared_statement_cache_capacity(32);
+    Ok(())
+}
+
+/// Makes the names of new files durable.
+fn sync_directory(path: &Path) -> Result<(), StoreError> {
+    let directory = directory_of(path);
+    File::open(directory)
+        .and_then(|directory| directory.sync_all())
+        .map_err(|error| StoreError::io("sync", directory, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sqlite_compiled_in_is_safe_and_an_older_one_is_refused() {
+        check_sqlite(rusqlite::version_number(), rusqlite::version()).expect("the bundled SQLite is recent");
+        check_sqlite(3_051_003, "3.51.3").expect("the first with the correction");
+        let error = check_sqlite(3_051_002, "3.51.2").expect_err("the last without it");
+        assert_eq!(error.to_string(), "SQLite 3.51.2 can lose committed data, at least 3.51.3 is needed");
+    }
+
+    #[test]
+    fn every_commit_is_synced() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let connection = Connection::open(directory.path().join("x.db")).expect("a new database");
+        configure(&connection).expect("all settings are known");
+        let number = |pragma| {
+            connection.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0)).expect("a number can be read")
+        };
+        let mode: String = connection.pragma_query_value(None, "journal_mode", |row| row.get(0)).expect("a mode");
+        assert_eq!((mode.as_str(), number("synchronous"), number("wal_autocheckpoint")), ("wal", 2, 0));
+    }
+}

@@ -1,0 +1,144 @@
+//! How values become columns and come back.
+//!
+//! SQLite's integers are signed: unsigned 64-bit values keep their bits, so that every value comes back as it was. Numbers that
+//! are compared in SQL (jobs, sequence numbers) count from 1 and never come near the sign.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use hostler_model::{Attempt, Digest, Ending, JobId, NodeName, TaskState, WallTime};
+use hostler_proto::link::Usage;
+use hostler_proto::record::EndedTask;
+use rusqlite::{CachedStatement, Connection, ErrorCode, Row, params};
+
+use super::filesystem::free_bytes;
+use crate::StoreError;
+
+/// Below this many free bytes, an I/O error of SQLite means a full disk: it does not always say so itself.
+const NO_ROOM_BYTES: u64 = 64 << 10;
+
+/// An error inside one operation, before it is known on which store.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    Sqlite(rusqlite::Error),
+    Damaged { what: String, why: String },
+}
+
+impl From<rusqlite::Error> for Trouble {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sqlite(error)
+    }
+}
+
+impl Trouble {
+    pub(super) fn damaged(what: impl Into<String>, why: impl Into<String>) -> Self {
+        Self::Damaged { what: what.into(), why: why.into() }
+    }
+
+    /// The error as the caller sees it.
+    pub(super) fn at(self, doing: &'static str, path: &Path) -> StoreError {
+        let error = match self {
+            Self::Sqlite(error) => error,
+            Self::Damaged { what, why } => return StoreError::damaged(path, what, why),
+        };
+        let free = || free_bytes(path).unwrap_or(0);
+        match error.sqlite_error_code() {
+            Some(ErrorCode::DiskFull) => StoreError::DiskFull { path: path.to_owned(), free_bytes: free() },
+            Some(ErrorCode::SystemIoFailure) if free() < NO_ROOM_BYTES => {
+                StoreError::DiskFull { path: path.to_owned(), free_bytes: free() }
+            }
+            Some(ErrorCode::DatabaseCorrupt) => StoreError::damaged(path, "the database", error.to_string()),
+            Some(ErrorCode::NotADatabase) => {
+                StoreError::NotAStore { path: path.to_owned(), why: "it is no SQLite database".to_owned() }
+            }
+            _ => StoreError::Sqlite { doing, path: path.to_owned(), source: Arc::new(error) },
+        }
+    }
+}
+
+/// Tells a row that was changed behind our back from the one that was written, also when it was moved to another number.
+pub(super) fn checksum(sequence: u64, bytes: &[u8]) -> i64 {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&sequence.to_le_bytes()).update(bytes);
+    let hash = *hasher.finalize().as_bytes();
+    i64::from_le_bytes(*hash.first_chunk().expect("a hash is longer than 8 bytes"))
+}
+
+pub(super) const INSERT_ENDED: &str = "INSERT OR REPLACE INTO ended_tasks
+    (job, idx, attempt, state, exit_code, message, node, started_at, ended_at, result, wall_ms, user_ms, system_ms, max_rss_bytes)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)";
+
+/// The columns that [`ended`] reads, in its order.
+macro_rules! select_ended {
+    ($rest:literal) => {
+        concat!(
+            "SELECT job, idx, attempt, state, exit_code, message, node, started_at, ended_at, result, ",
+            "wall_ms, user_ms, system_ms, max_rss_bytes FROM ended_tasks ",
+            $rest
+        )
+    };
+}
+pub(super) use select_ended;
+
+/// Runs [`INSERT_ENDED`] for `task`.
+pub(super) fn insert_ended(connection: &Connection, task: &EndedTask) -> rusqlite::Result<()> {
+    let mut statement: CachedStatement<'_> = connection.prepare_cached(INSERT_ENDED)?;
+    statement.execute(params![
+        task.job.0.cast_signed(),
+        task.index,
+        task.attempt.0,
+        task.ending.state.as_str(),
+        task.ending.exit_code,
+        task.message,
+        task.node.as_ref().map(NodeName::as_str),
+        task.started_at.map(|time| time.0),
+        task.ended_at.0,
+        task.result.as_ref().map(|digest| digest.0.as_slice()),
+        task.usage.wall_ms.cast_signed(),
+        task.usage.user_ms.cast_signed(),
+        task.usage.system_ms.cast_signed(),
+        task.usage.max_rss_bytes.cast_signed(),
+    ])?;
+    Ok(())
+}
+
+/// Reads a row of [`select_ended`].
+pub(super) fn ended(row: &Row<'_>) -> Result<EndedTask, Trouble> {
+    let job = JobId(unsigned(row, 0)?);
+    let index: u32 = row.get(1)?;
+    let damaged = |why: String| Trouble::damaged(format!("the history of task {job}_{index}"), why);
+    let state: String = row.get(3)?;
+    let state: TaskState = state.parse().map_err(|error| damaged(format!("{error}")))?;
+    let node: Option<String> = row.get(6)?;
+    let node = node.map(|name| name.parse::<NodeName>()).transpose().map_err(|error| damaged(format!("{error}")))?;
+    let result: Option<Vec<u8>> = row.get(9)?;
+    let result = result.map(|bytes| digest(&bytes)).transpose()?;
+    Ok(EndedTask {
+        job,
+        index,
+        attempt: Attempt(row.get(2)?),
+        ending: Ending { state, exit_code: row.get(4)? },
+        message: row.get(5)?,
+        node,
+        started_at: row.get::<_, Option<i64>>(7)?.map(WallTime),
+        ended_at: WallTime(row.get(8)?),
+        result,
+        usage: Usage {
+            wall_ms: unsigned(row, 10)?,
+            user_ms: unsigned(row, 11)?,
+            system_ms: unsigned(row, 12)?,
+            max_rss_bytes: unsigned(row, 13)?,
+        },
+    })
+}
+
+pub(super) fn digest(bytes: &[u8]) -> Result<Digest, Trouble> {
+    bytes
+        .try_into()
+        .map(Digest)
+        .map_err(|_| Trouble::damaged("a content hash", format!("it has {} bytes instead of 32", bytes.len())))
+}
+
+pub(super) fn unsigned(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
+    row.get::<_, i64>(column).map(i64::cast_unsigned)
+}

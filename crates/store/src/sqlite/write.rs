@@ -1,0 +1,214 @@
+//! The connection that writes.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
+
+use super::lock::Lock;
+use super::open::OpenOptions;
+use super::read::Pool;
+use super::rows::{Trouble, checksum, insert_ended, unsigned};
+use crate::store::Tail;
+use crate::{Batch, Change, Loaded, Reader, Snapshot, Store, StoreError};
+
+/// Pages in the log that are not yet in the database when a checkpoint is due: 8 MiB, so that a head that restarts reads little
+/// and the cost of a checkpoint is spread over thousands of commits.
+const CHECKPOINT_PAGES: i64 = 2048;
+
+/// Pages at which the log is far beyond its due, 256 MiB: a reader has held on to it for long.
+const HUGE_LOG_PAGES: i64 = 65_536;
+
+/// A store in one SQLite database.
+#[derive(Debug)]
+pub struct SqliteStore {
+    connection: Connection,
+    tail: Tail,
+    readers: Arc<Pool>,
+    /// Housekeeping has failed and said so; it says so once.
+    complained: bool,
+    /// After the connection, so that nobody else writes before it is closed.
+    _lock: Lock,
+}
+
+impl SqliteStore {
+    /// Opens or makes the database `path` with the default [`OpenOptions`].
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`].
+    pub fn open(path: &Path) -> Result<Self, StoreError> {
+        OpenOptions::new().open(path)
+    }
+
+    pub(super) fn new(connection: Connection, readers: Arc<Pool>, lock: Lock) -> Result<Self, StoreError> {
+        let tail = read_tail(&connection).map_err(|error| Trouble::Sqlite(error).at("read", readers.path()))?;
+        Ok(Self { connection, tail, readers, complained: false, _lock: lock })
+    }
+
+    /// Runs `work` in a transaction that ends durable or without effect.
+    fn transaction(&mut self, work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<()>) -> Result<(), StoreError> {
+        let Self { connection, readers, .. } = self;
+        let run = || {
+            // Immediate: a transaction that starts as a reader may find that it cannot become a writer.
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            work(&transaction)?;
+            transaction.commit()
+        };
+        run().map_err(|error| Trouble::Sqlite(error).at("commit to", readers.path()))
+    }
+
+    /// Moves the log into the database when enough has gathered.
+    fn checkpoint(&self) -> rusqlite::Result<LogSize> {
+        let size = self.checkpoint_pragma("PRAGMA wal_checkpoint(noop)")?;
+        if size.pages - size.checkpointed < CHECKPOINT_PAGES {
+            return Ok(size);
+        }
+        // Passive: takes what no reader needs, and waits for nobody.
+        self.checkpoint_pragma("PRAGMA wal_checkpoint(passive)")
+    }
+
+    fn checkpoint_pragma(&self, sql: &str) -> rusqlite::Result<LogSize> {
+        let mut statement = self.connection.prepare_cached(sql)?;
+        statement.query_row([], |row| Ok(LogSize { pages: row.get(1)?, checkpointed: row.get(2)? }))
+    }
+}
+
+/// The write-ahead log, in pages.
+struct LogSize {
+    pages: i64,
+    checkpointed: i64,
+}
+
+impl Store for SqliteStore {
+    fn load(&mut self) -> Result<Loaded, StoreError> {
+        let (tail, loaded) = load(&self.connection).map_err(|trouble| trouble.at("load", self.readers.path()))?;
+        self.tail = tail;
+        Ok(loaded)
+    }
+
+    fn commit_all(&mut self, batches: &[Batch]) -> Result<(), StoreError> {
+        let tail = batches.iter().try_fold(self.tail, Tail::after)?;
+        self.transaction(|transaction| batches.iter().try_for_each(|batch| write(transaction, batch)))?;
+        self.tail = tail;
+        Ok(())
+    }
+
+    fn save_snapshot(&mut self, sequence: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        let tail = self.tail.after_snapshot(sequence)?;
+        self.transaction(|transaction| {
+            transaction.prepare_cached("INSERT OR REPLACE INTO snapshot VALUES (1, ?1, ?2, ?3)")?.execute(params![
+                sequence.cast_signed(),
+                checksum(sequence, bytes),
+                bytes
+            ])?;
+            transaction.prepare_cached("DELETE FROM events WHERE sequence <= ?1")?.execute([sequence.cast_signed()])?;
+            Ok(())
+        })?;
+        self.tail = tail;
+        Ok(())
+    }
+
+    fn maintain(&mut self) {
+        let path = self.readers.path();
+        let complaint = match self.checkpoint() {
+            Ok(size) if size.pages > HUGE_LOG_PAGES => {
+                Some(format!("a reader keeps {} pages in the write-ahead log", size.pages))
+            }
+            Ok(_) => None,
+            // The log still has everything, so nothing is lost; the next commit tells the caller if the disk is full.
+            Err(error) => Some(format!("could not checkpoint: {error}")),
+        };
+        if let Some(why) = &complaint
+            && !self.complained
+        {
+            tracing::warn!(path = %path.display(), why, "the store's log grows");
+        }
+        self.complained = complaint.is_some();
+    }
+
+    fn reader(&self) -> Reader {
+        Reader::new(Arc::clone(&self.readers))
+    }
+}
+
+impl Drop for SqliteStore {
+    /// The last connection to close moves the log into the database; let that be the one that may write.
+    fn drop(&mut self) {
+        self.readers.close_idle();
+    }
+}
+
+fn read_tail(connection: &Connection) -> rusqlite::Result<Tail> {
+    let sql = "SELECT coalesce((SELECT sequence FROM snapshot), 0), coalesce((SELECT max(sequence) FROM events), 0)";
+    connection.query_row(sql, [], |row| {
+        let snapshot = unsigned(row, 0)?;
+        Ok(Tail { snapshot, last: snapshot.max(unsigned(row, 1)?) })
+    })
+}
+
+fn load(connection: &Connection) -> Result<(Tail, Loaded), Trouble> {
+    // One moment for all reads.
+    let transaction = connection.unchecked_transaction()?;
+    let mut loaded = Loaded { snapshot: load_snapshot(&transaction)?, events: Vec::new() };
+    let mut statement = transaction
+        .prepare_cached("SELECT sequence, checksum, bytes FROM events WHERE sequence >= ?1 ORDER BY sequence")?;
+    let mut rows = statement.query([loaded.first_sequence().cast_signed()])?;
+    while let Some(row) = rows.next()? {
+        let (expected, found) = (loaded.next_sequence(), unsigned(row, 0)?);
+        if found != expected {
+            return Err(Trouble::damaged(format!("event {expected}"), format!("it is missing, the next is {found}")));
+        }
+        let bytes: Vec<u8> = row.get(2)?;
+        check(&format!("event {found}"), found, row.get(1)?, &bytes)?;
+        loaded.events.push(bytes);
+    }
+    let tail = Tail { snapshot: loaded.first_sequence() - 1, last: loaded.next_sequence() - 1 };
+    Ok((tail, loaded))
+}
+
+fn load_snapshot(connection: &Connection) -> Result<Option<Snapshot>, Trouble> {
+    let row = connection
+        .query_row("SELECT sequence, checksum, bytes FROM snapshot", [], |row| {
+            Ok((unsigned(row, 0)?, row.get(1)?, row.get::<_, Vec<u8>>(2)?))
+        })
+        .optional()?;
+    let Some((sequence, expected, bytes)) = row else { return Ok(None) };
+    check(&format!("the snapshot of event {sequence}"), sequence, expected, &bytes)?;
+    Ok(Some(Snapshot { sequence, bytes }))
+}
+
+fn check(what: &str, sequence: u64, expected: i64, bytes: &[u8]) -> Result<(), Trouble> {
+    if checksum(sequence, bytes) == expected {
+        Ok(())
+    } else {
+        Err(Trouble::damaged(what, "its bytes do not match their checksum"))
+    }
+}
+
+fn write(transaction: &Transaction<'_>, batch: &Batch) -> rusqlite::Result<()> {
+    let mut insert =
+        transaction.prepare_cached("INSERT INTO events (sequence, checksum, bytes) VALUES (?1, ?2, ?3)")?;
+    for (sequence, event) in (batch.first_sequence..).zip(&batch.events) {
+        insert.execute(params![sequence.cast_signed(), checksum(sequence, event), event])?;
+    }
+    batch.changes.iter().try_for_each(|change| apply(transaction, change))
+}
+
+fn apply(transaction: &Transaction<'_>, change: &Change) -> rusqlite::Result<()> {
+    match change {
+        Change::Ended(task) => return insert_ended(transaction, task),
+        Change::Reopened(task) => transaction
+            .prepare_cached("DELETE FROM ended_tasks WHERE job = ?1 AND idx = ?2")?
+            .execute(params![task.job.0.cast_signed(), task.index])?,
+        Change::Forgotten(job) => {
+            transaction.prepare_cached("DELETE FROM ended_tasks WHERE job = ?1")?.execute([job.0.cast_signed()])?
+        }
+        Change::PutBlob(digest, bytes) => transaction
+            .prepare_cached("INSERT OR IGNORE INTO blobs (digest, bytes) VALUES (?1, ?2)")?
+            .execute(params![digest.0.as_slice(), bytes.as_ref()])?,
+        Change::DropBlob(digest) => {
+            transaction.prepare_cached("DELETE FROM blobs WHERE digest = ?1")?.execute([digest.0.as_slice()])?
+        }
+    };
+    Ok(())
+}

@@ -1,0 +1,436 @@
+//! One suite for every backend: what a store promises does not depend on where it keeps things.
+
+mod common;
+
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use common::{changes, digest_of, ended, ended_bare, event, events, put, task};
+use hostler_model::{Digest, JobId, TaskId};
+use hostler_store::{Batch, Change, Loaded, MemoryStore, Reader, Snapshot, SqliteStore, Store, StoreError};
+use proptest::prelude::*;
+
+/// A store that can be closed and found again.
+trait Backend {
+    type Store: Store;
+    fn open(&self) -> Self::Store;
+}
+
+struct Sqlite(tempfile::TempDir);
+
+impl Sqlite {
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("a temporary directory"))
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.path().join("store.db")
+    }
+}
+
+impl Backend for Sqlite {
+    type Store = SqliteStore;
+
+    fn open(&self) -> SqliteStore {
+        SqliteStore::open(&self.path()).expect("the store opens")
+    }
+}
+
+impl Backend for MemoryStore {
+    type Store = Self;
+
+    fn open(&self) -> Self {
+        self.clone()
+    }
+}
+
+/// Makes each function a test on each backend.
+macro_rules! suite {
+    ($($name:ident),* $(,)?) => {
+        mod sqlite {
+            $(#[test] fn $name() { super::$name(&super::Sqlite::new()); })*
+        }
+        mod memory {
+            $(#[test] fn $name() { super::$name(&super::MemoryStore::new()); })*
+        }
+    };
+}
+
+suite!(
+    an_empty_store_is_empty,
+    events_come_back_in_order,
+    events_out_of_sequence_are_refused_whole,
+    a_snapshot_replaces_the_events_before_it,
+    a_snapshot_of_what_is_not_stored_is_refused,
+    history_comes_back_as_it_was,
+    history_is_read_in_pages,
+    changes_apply_in_their_order,
+    blobs_come_and_go,
+);
+
+fn an_empty_store_is_empty(backend: &impl Backend) {
+    let mut store = backend.open();
+    let loaded = store.load().expect("it loads");
+    assert_eq!(loaded, Loaded::default());
+    assert_eq!((loaded.first_sequence(), loaded.next_sequence()), (1, 1));
+    store.save_snapshot(0, b"nothing yet").expect("a snapshot of no events");
+    assert_eq!(store.load().expect("it loads").next_sequence(), 1);
+}
+
+fn events_come_back_in_order(backend: &impl Backend) {
+    let mut store = backend.open();
+    store.commit(&events(1, 1)).expect("one event");
+    store.commit_all(&[events(2, 40), Batch::default(), events(41, 41)]).expect("several batches");
+    store.commit(&Batch::of_events(42, vec![Vec::new()])).expect("an empty event");
+    drop(store);
+
+    let mut expected: Vec<_> = (1..=41).map(event).collect();
+    expected.push(Vec::new());
+    let mut store = backend.open();
+    assert_eq!(store.load().expect("it loads"), Loaded { snapshot: None, events: expected });
+    store.commit(&events(43, 43)).expect("the next number");
+}
+
+fn events_out_of_sequence_are_refused_whole(backend: &impl Backend) {
+    let mut store = backend.open();
+    store.commit(&events(1, 5)).expect("the first events");
+    for first in [0, 1, 5, 7] {
+        let error = store.commit_all(&[changes([put(1)]), events(first, first)]).expect_err("a gap or a repetition");
+        assert!(matches!(error, StoreError::Sequence { expected: 6, found } if found == first), "{error}");
+    }
+    assert_eq!(store.reader().blob(&digest_of(&[1])).expect("it reads"), None, "nothing of a refused commit is kept");
+    store.commit(&events(6, 6)).expect("the store still works");
+    assert_eq!(store.load().expect("it loads").next_sequence(), 7);
+}
+
+fn a_snapshot_replaces_the_events_before_it(backend: &impl Backend) {
+    let mut store = backend.open();
+    store.commit(&events(1, 10)).expect("events");
+    store.commit(&changes([Change::Ended(ended(1, 0)), put(1)])).expect("changes");
+    let state = |loaded: &Loaded| -> Vec<u8> {
+        let snapshot = loaded.snapshot.iter().flat_map(|snapshot| snapshot.bytes.clone());
+        snapshot.chain(loaded.events.concat()).collect()
+    };
+    let before = state(&store.load().expect("it loads"));
+
+    for sequence in [4, 4, 9, 10] {
+        let covered: Vec<u8> = (1..=sequence).flat_map(event).collect();
+        store.save_snapshot(sequence, &covered).expect("a snapshot");
+        let loaded = store.load().expect("it loads");
+        assert_eq!(loaded.snapshot, Some(Snapshot { sequence, bytes: covered }));
+        assert_eq!(loaded.events.len() as u64, 10 - sequence, "covered events are gone");
+        assert_eq!(state(&loaded), before, "what is loaded means the same");
+    }
+    drop(store);
+
+    let mut store = backend.open();
+    store.commit(&events(11, 11)).expect("numbers go on after a snapshot of everything");
+    let loaded = store.load().expect("it loads");
+    assert_eq!((loaded.first_sequence(), loaded.events), (11, vec![event(11)]));
+    let reader = store.reader();
+    assert!(reader.ended_one(task(1, 0)).expect("it reads").is_some(), "history is no part of the log");
+    assert!(reader.blob(&digest_of(&[1])).expect("it reads").is_some());
+}
+
+fn a_snapshot_of_what_is_not_stored_is_refused(backend: &impl Backend) {
+    let mut store = backend.open();
+    store.commit(&events(1, 10)).expect("events");
+    store.save_snapshot(5, b"five").expect("a snapshot");
+    for sequence in [4, 11] {
+        let error = store.save_snapshot(sequence, b"wrong").expect_err("older than the snapshot, or not yet stored");
+        assert!(matches!(error, StoreError::Sequence { .. }), "{error}");
+    }
+    assert_eq!(store.load().expect("it loads").snapshot, Some(Snapshot { sequence: 5, bytes: b"five".to_vec() }));
+}
+
+fn history_comes_back_as_it_was(backend: &impl Backend) {
+    let rows = [ended(7, 0), ended_bare(7, 1), ended(7, u32::MAX), ended(8, 5)];
+    let mut store = backend.open();
+    store.commit(&changes(rows.clone().map(Change::Ended))).expect("history");
+    drop(store);
+
+    let store = backend.open();
+    let reader = store.reader();
+    for row in &rows {
+        assert_eq!(reader.ended_one(TaskId { job: row.job, index: row.index }).expect("it reads").as_ref(), Some(row));
+    }
+    assert_eq!(reader.ended_one(task(7, 2)).expect("it reads"), None);
+    assert_eq!(reader.ended_of(JobId(7), 0..=u32::MAX, usize::MAX).expect("it reads"), rows[..3]);
+    let results = reader.results_of(&[JobId(8), JobId(99), JobId(7)]).expect("it reads");
+    let expected = [&rows[3], &rows[0], &rows[2]]
+        .map(|row| (TaskId { job: row.job, index: row.index }, row.result.expect("these have one")));
+    assert_eq!(results, expected, "in the order of the jobs, without those that left none");
+}
+
+fn history_is_read_in_pages(backend: &impl Backend) {
+    let mut store = backend.open();
+    let rows: Vec<_> = (0..25).map(|index| ended(1, index * 2)).collect();
+    store.commit(&changes(rows.iter().cloned().map(Change::Ended).collect::<Vec<_>>())).expect("history");
+    let reader = store.reader();
+
+    let mut read = Vec::new();
+    let mut next = 0;
+    loop {
+        let page = reader.ended_of(JobId(1), next..=u32::MAX, 10).expect("it reads");
+        let Some(last) = page.last() else { break };
+        next = last.index + 1;
+        read.extend(page);
+    }
+    assert_eq!(read, rows);
+    let indices = |range, limit| -> Vec<u32> {
+        reader.ended_of(JobId(1), range, limit).expect("it reads").iter().map(|row| row.index).collect()
+    };
+    assert_eq!(indices(3..=8, 100), [4, 6, 8]);
+    assert_eq!(indices(0..=100, 0), [0; 0]);
+    #[expect(clippy::reversed_empty_ranges, reason = "a query may hold one")]
+    let backward = indices(8..=3, 100);
+    assert_eq!(backward, [0; 0]);
+}
+
+fn changes_apply_in_their_order(backend: &impl Backend) {
+    let mut store = backend.open();
+    let (first, again) = (ended(1, 0), ended_bare(1, 0));
+    let reopened = || Change::Reopened(task(1, 0));
+    let reader = store.reader();
+    let one = || reader.ended_one(task(1, 0)).expect("it reads");
+    run(&mut store, [Change::Ended(first.clone()), reopened(), Change::Ended(again.clone())]);
+    assert_eq!(one(), Some(again));
+    run(&mut store, [Change::Ended(first.clone())]);
+    assert_eq!(one(), Some(first.clone()), "one row a task");
+    run(&mut store, [reopened(), reopened()]);
+    assert_eq!(one(), None);
+    run(
+        &mut store,
+        [Change::Ended(first), Change::Ended(ended(1, 9)), Change::Ended(ended(2, 0)), Change::Forgotten(JobId(1))],
+    );
+    assert_eq!(reader.ended_of(JobId(1), 0..=u32::MAX, 10).expect("it reads"), []);
+    assert_eq!(reader.ended_of(JobId(2), 0..=u32::MAX, 10).expect("it reads"), [ended(2, 0)]);
+}
+
+fn blobs_come_and_go(backend: &impl Backend) {
+    let mut store = backend.open();
+    let mut digests: Vec<Digest> = (0..5).map(|number| digest_of(&[number])).collect();
+    run(&mut store, (0..5).map(put).collect::<Vec<_>>());
+    run(&mut store, [Change::PutBlob(digests[0], Bytes::from_static(b"other"))]);
+    drop(store);
+
+    let mut store = backend.open();
+    let reader = store.reader();
+    assert_eq!(reader.blob(&digests[0]).expect("it reads").as_deref(), Some(&*event(0)), "what is kept stays as it is");
+    run(&mut store, [Change::DropBlob(digests[1]), Change::DropBlob(digests[1])]);
+    let absent = digest_of(&[99]);
+    assert_eq!(reader.missing_blobs(&[absent, digests[0], digests[1]]).expect("it reads"), [absent, digests[1]]);
+
+    digests.remove(1);
+    digests.sort();
+    assert_eq!(reader.blobs_after(None, 2).expect("it reads"), digests[..2]);
+    assert_eq!(reader.blobs_after(Some(digests[1]), 100).expect("it reads"), digests[2..]);
+    assert!(reader.free_bytes().expect("it is known") > 0);
+}
+
+fn run(store: &mut impl Store, all: impl Into<Vec<Change>>) {
+    store.commit(&changes(all)).expect("the changes are stored");
+}
+
+/// A step in the life of a store.
+#[derive(Debug, Clone)]
+enum Step {
+    Commit { events: u8, changes: Vec<Change> },
+    WrongSequence,
+    Snapshot { back: u8 },
+    Reopen,
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let id = || (1u64..4, 0u32..4);
+    prop_oneof![
+        4 => id().prop_map(|(job, index)| Change::Ended(ended(job, index))),
+        1 => id().prop_map(|(job, index)| Change::Ended(ended_bare(job, index))),
+        2 => id().prop_map(|(job, index)| Change::Reopened(task(job, index))),
+        1 => (1u64..4).prop_map(|job| Change::Forgotten(JobId(job))),
+        3 => (0u64..6).prop_map(put),
+        1 => (0u64..6).prop_map(|number| Change::DropBlob(digest_of(&[number]))),
+    ]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (0u8..4, prop::collection::vec(change(), 0..6)).prop_map(|(events, changes)| Step::Commit { events, changes }),
+        1 => Just(Step::WrongSequence),
+        2 => (0u8..5).prop_map(|back| Step::Snapshot { back }),
+        1 => Just(Step::Reopen),
+    ]
+}
+
+/// Everything that can be read from a store.
+fn view(store: &mut impl Store) -> String {
+    let loaded = store.load().expect("it loads");
+    let reader: Reader = store.reader();
+    let jobs = [JobId(1), JobId(2), JobId(3)];
+    let history = jobs.map(|job| reader.ended_of(job, 0..=u32::MAX, 100).expect("it reads"));
+    let results = reader.results_of(&jobs).expect("it reads");
+    let blobs = reader.blobs_after(None, 100).expect("it reads");
+    format!("{loaded:?} {history:?} {results:?} {blobs:?}")
+}
+
+fn apply(store: &mut impl Store, step: &Step) -> bool {
+    let next = store.load().expect("it loads").next_sequence();
+    match step {
+        Step::Commit { events: count, changes } => {
+            let batch = Batch { changes: changes.clone(), ..events(next, next + u64::from(*count) - 1) };
+            store.commit(&batch).is_ok()
+        }
+        Step::WrongSequence => store.commit_all(&[changes([put(1)]), events(next + 1, next + 1)]).is_ok(),
+        Step::Snapshot { back } => store.save_snapshot(next.saturating_sub(u64::from(*back)), b"state").is_ok(),
+        Step::Reopen => true,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    /// The two backends cannot be told apart, whatever happens to them.
+    #[test]
+    fn backends_agree(steps in prop::collection::vec(step(), 1..25)) {
+        let backend = Sqlite::new();
+        let (mut disk, mut memory) = (Some(backend.open()), MemoryStore::new());
+        for step in &steps {
+            if matches!(step, Step::Reopen) {
+                drop(disk.take());
+                memory = memory.after_crash();
+            }
+            let disk = disk.get_or_insert_with(|| backend.open());
+            prop_assert_eq!(apply(disk, step), apply(&mut memory, step), "{:?}", step);
+            prop_assert_eq!(view(disk), view(&mut memory));
+        }
+    }
+}
+
+#[test]
+fn a_second_head_is_refused_and_told_who_holds_the_store() {
+    let backend = Sqlite::new();
+    let first = backend.open();
+    let error = SqliteStore::open(&backend.path()).expect_err("it is taken");
+    assert!(matches!(error, StoreError::InUse { pid: Some(pid), .. } if pid == std::process::id()), "{error}");
+    drop(first);
+    backend.open();
+}
+
+#[test]
+fn only_the_owner_may_read_the_files() {
+    use std::os::unix::fs::PermissionsExt;
+    let backend = Sqlite::new();
+    let mut store = backend.open();
+    store.commit(&events(1, 1)).expect("an event");
+    let files: Vec<_> =
+        std::fs::read_dir(backend.0.path()).expect("a directory").map(|file| file.expect("a file")).collect();
+    assert_eq!(files.len(), 4, "database, log, shared memory and lock: {files:?}");
+    for file in files {
+        let mode = file.metadata().expect("it is there").permissions().mode() & 0o777;
+        assert_eq!(mode, 0o600, "{}", file.path().display());
+    }
+}
+
+#[test]
+fn a_file_that_is_no_store_is_refused_and_left_alone() {
+    let backend = Sqlite::new();
+    for contents in [b"notes, and more notes: ".repeat(50), other_database(&backend.0.path().join("other.db"))] {
+        std::fs::write(backend.path(), &contents).expect("it can be written");
+        let error = SqliteStore::open(&backend.path()).expect_err("it is not a store");
+        assert!(matches!(error, StoreError::NotAStore { .. }), "{error}");
+        assert_eq!(std::fs::read(backend.path()).expect("it is there"), contents);
+    }
+}
+
+fn other_database(path: &Path) -> Vec<u8> {
+    let connection = rusqlite::Connection::open(path).expect("a new database");
+    connection.execute_batch("CREATE TABLE theirs (x)").expect("any table will do");
+    drop(connection);
+    std::fs::read(path).expect("it is there")
+}
+
+#[test]
+fn damage_is_found_and_named() {
+    let damages = [
+        ("UPDATE events SET bytes = x'00' WHERE sequence = 4", "event 4"),
+        ("UPDATE events SET checksum = checksum + 1 WHERE sequence = 5", "event 5"),
+        ("DELETE FROM events WHERE sequence = 6", "event 6"),
+        ("UPDATE snapshot SET bytes = x'00'", "the snapshot of event 3"),
+        ("UPDATE snapshot SET sequence = 2", "the snapshot of event 2"),
+    ];
+    for (damage, named) in damages {
+        let backend = Sqlite::new();
+        let mut store = backend.open();
+        store.commit(&events(1, 10)).expect("events");
+        store.save_snapshot(3, b"three").expect("a snapshot");
+        drop(store);
+        let connection = rusqlite::Connection::open(backend.path()).expect("it opens");
+        assert_eq!(connection.execute(damage, []).expect("the damage is done"), 1);
+        drop(connection);
+
+        let error = backend.open().load().expect_err(damage);
+        assert!(matches!(&error, StoreError::Damaged { what, .. } if what == named), "{damage}: {error}");
+    }
+}
+
+#[test]
+fn a_flipped_byte_in_the_file_is_found() {
+    let backend = Sqlite::new();
+    let mut store = backend.open();
+    store.commit(&events(1, 299)).expect("events");
+    drop(store);
+    let mut file = std::fs::read(backend.path()).expect("the log was moved into the database when it closed");
+    let needle = event(250);
+    let at = file.windows(needle.len()).position(|window| window == needle).expect("the event is in the file");
+    file[at + 100] ^= 1;
+    std::fs::write(backend.path(), file).expect("it can be written");
+
+    let error = backend.open().load().expect_err("one bit is wrong");
+    assert!(matches!(&error, StoreError::Damaged { what, .. } if what == "event 250"), "{error}");
+}
+
+#[test]
+fn the_log_is_moved_into_the_database_by_maintenance() {
+    let backend = Sqlite::new();
+    let mut store = backend.open();
+    let wal = backend.path().with_file_name("store.db-wal");
+    let mut largest = 0;
+    for number in 0..100 {
+        let bytes = Bytes::from(vec![number; 1 << 20]);
+        run(&mut store, [Change::PutBlob(digest_of(&[u64::from(number)]), bytes)]);
+        store.maintain();
+        largest = largest.max(wal.metadata().expect("the log is there").len());
+    }
+    assert!(largest < 32 << 20, "the log grew to {largest} bytes while 100 MiB went through it");
+}
+
+#[test]
+fn readers_work_side_by_side_and_outlive_the_store() {
+    let backend = Sqlite::new();
+    let mut store = backend.open();
+    let reader = store.reader();
+    std::thread::scope(|scope| {
+        for _ in 0..16 {
+            let reader = reader.clone();
+            scope.spawn(move || {
+                // A batch is seen whole or not at all: both rows of a pair or none.
+                let mut seen = 0;
+                while seen < 200 {
+                    let rows = reader.ended_of(JobId(1), 0..=u32::MAX, 1000).expect("it reads");
+                    assert_eq!(rows.len() % 2, 0);
+                    assert!(rows.len() >= seen);
+                    seen = rows.len();
+                }
+            });
+        }
+        for pair in 0..100 {
+            run(&mut store, [Change::Ended(ended(1, pair * 2)), Change::Ended(ended(1, pair * 2 + 1))]);
+            store.maintain();
+        }
+    });
+    drop(store);
+    assert_eq!(reader.ended_of(JobId(1), 0..=u32::MAX, 1000).expect("it still reads").len(), 200);
+    let mut store = backend.open();
+    run(&mut store, [put(1)]);
+    assert!(reader.blob(&digest_of(&[1])).expect("it reads the new head's store").is_some());
+}

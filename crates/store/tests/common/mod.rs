@@ -1,0 +1,66 @@
+//! What the tests share: rows and batches to store.
+#![allow(dead_code, reason = "each test program uses its own part")]
+
+use bytes::Bytes;
+use hostler_model::{Attempt, Digest, Ending, JobId, TaskId, TaskState, WallTime};
+use hostler_proto::link::Usage;
+use hostler_proto::record::EndedTask;
+use hostler_store::{Batch, Change};
+
+/// A task's row with every field set, different for each task.
+pub(crate) fn ended(job: u64, index: u32) -> EndedTask {
+    EndedTask {
+        job: JobId(job),
+        index,
+        attempt: Attempt(1 + index % 3),
+        ending: Ending { state: TaskState::Failed, exit_code: Some(-3) },
+        message: Some(format!("task {index} was unlucky")),
+        node: Some("node-1".parse().expect("a name")),
+        started_at: Some(WallTime(-5)),
+        ended_at: WallTime(1_790_000_000_000),
+        result: Some(digest_of(&[job, u64::from(index)])),
+        usage: Usage { wall_ms: 12, user_ms: 3, system_ms: u64::MAX, max_rss_bytes: 1 << 40 },
+    }
+}
+
+/// A task's row with every field that may be absent absent.
+pub(crate) fn ended_bare(job: u64, index: u32) -> EndedTask {
+    EndedTask {
+        attempt: Attempt(0),
+        ending: Ending { state: TaskState::Cancelled, exit_code: None },
+        message: None,
+        node: None,
+        started_at: None,
+        result: None,
+        usage: Usage::default(),
+        ..ended(job, index)
+    }
+}
+
+pub(crate) fn task(job: u64, index: u32) -> TaskId {
+    TaskId { job: JobId(job), index }
+}
+
+pub(crate) fn digest_of(numbers: &[u64]) -> Digest {
+    let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+    Digest(*blake3::hash(&bytes).as_bytes())
+}
+
+/// The event that the tests store under a number.
+pub(crate) fn event(sequence: u64) -> Vec<u8> {
+    format!("event {sequence} {}", "x".repeat(usize::try_from(sequence % 300).expect("small"))).into_bytes()
+}
+
+/// Events `first..=last`.
+pub(crate) fn events(first: u64, last: u64) -> Batch {
+    Batch::of_events(first, (first..=last).map(event).collect())
+}
+
+/// Only changes.
+pub(crate) fn changes(changes: impl Into<Vec<Change>>) -> Batch {
+    Batch::of_changes(changes.into())
+}
+
+pub(crate) fn put(number: u64) -> Change {
+    Change::PutBlob(digest_of(&[number]), Bytes::from(event(number)))
+}

@@ -1,0 +1,132 @@
+//! A head that is killed in the middle of its work: everything it acknowledged is there afterwards, in order and whole.
+
+mod common;
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::sync_channel;
+
+use common::{digest_of, ended, event, put, task};
+use hostler_store::{Batch, Change, Loaded, SqliteStore, Store, Writer};
+
+/// Set for the process that is going to be killed; holds the store's path.
+const STORE: &str = "HOSTLER_TEST_CRASH_STORE";
+
+const ROUNDS: u64 = 24;
+
+/// Commits in flight: enough that groups form, and that some are lost with the process.
+const IN_FLIGHT: usize = 6;
+
+#[test]
+fn what_was_acknowledged_survives_kill_9() {
+    if let Some(path) = std::env::var_os(STORE) {
+        commit_until_killed(Path::new(&path));
+    }
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("store.db");
+    let mut acknowledged = 0;
+    let mut beyond = 0;
+    for round in 0..ROUNDS {
+        let last = kill_after(&path, 1 + round * round % 97);
+        assert!(last > acknowledged, "round {round} got somewhere");
+        acknowledged = last;
+        let stored = check(&path, acknowledged);
+        beyond += stored - acknowledged;
+        acknowledged = stored;
+    }
+    assert!(
+        acknowledged > ROUNDS * 20,
+        "{acknowledged} events, {beyond} stored just before the kill took their answer"
+    );
+}
+
+/// Starts a committing process, kills it once it has acknowledged `count` events, and returns the last number acknowledged.
+fn kill_after(path: &Path, count: u64) -> u64 {
+    let mut child = Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", "what_was_acknowledged_survives_kill_9", "--nocapture"])
+        .env(STORE, path)
+        .stdout(Stdio::piped())
+        .spawn()
+        .map(KilledOnDrop)
+        .expect("the process starts");
+    let output = child.0.stdout.take().expect("it is piped");
+    let acknowledgements = BufReader::new(output)
+        .lines()
+        .filter_map(|line| line.expect("text").strip_prefix("acknowledged ")?.parse::<u64>().ok());
+    let mut last = 0;
+    for (number, sequence) in (1..).zip(acknowledgements) {
+        assert!(sequence > last, "acknowledged in order: {last}, then {sequence}");
+        last = sequence;
+        if number == count {
+            child.0.kill().expect("it runs");
+        }
+    }
+    assert!(!child.0.wait().expect("it ended").success(), "it was killed");
+    last
+}
+
+/// Reopens the store, compares everything with what must be in it and returns the last event stored.
+fn check(path: &Path, acknowledged: u64) -> u64 {
+    let mut store = SqliteStore::open(path).expect("a killed head's store opens");
+    let loaded = store.load().expect("and loads");
+    let last = loaded.next_sequence() - 1;
+    assert!(last >= acknowledged, "event {acknowledged} was acknowledged, {last} is the last stored");
+    assert!(last <= acknowledged + IN_FLIGHT as u64, "nothing is stored that was not asked for");
+    if let Some(snapshot) = &loaded.snapshot {
+        assert_eq!(snapshot.bytes, snapshot.sequence.to_le_bytes());
+    }
+    for (sequence, found) in (loaded.first_sequence()..).zip(&loaded.events) {
+        assert_eq!(found, &event(sequence), "event {sequence}");
+    }
+    let reader = store.reader();
+    for sequence in 1..=last {
+        // What rode in the same batch is there too, and what was in no batch is not.
+        let index = u32::try_from(sequence).expect("not that many");
+        assert_eq!(reader.ended_one(task(1, index)).expect("it reads"), Some(ended(1, index)), "history {sequence}");
+        assert!(reader.blob(&digest_of(&[sequence])).expect("it reads").is_some(), "blob {sequence}");
+    }
+    let index = u32::try_from(last + 1).expect("not that many");
+    assert_eq!(reader.ended_one(task(1, index)).expect("it reads"), None);
+    last
+}
+
+/// The process that is killed: one event after another, several in flight, a snapshot now and then.
+fn commit_until_killed(path: &Path) -> ! {
+    let mut store = SqliteStore::open(path).expect("the store opens");
+    let mut sequence = Loaded::next_sequence(&store.load().expect("it loads"));
+    let writer = Writer::start(store).expect("a thread");
+    let (slots, free) = sync_channel(IN_FLIGHT);
+    (0..IN_FLIGHT).for_each(|_| slots.send(()).expect("it listens"));
+    loop {
+        free.recv().expect("slots come back");
+        let batch = Batch {
+            first_sequence: sequence,
+            events: vec![event(sequence)],
+            changes: vec![Change::Ended(ended(1, u32::try_from(sequence).expect("not that many"))), put(sequence)],
+        };
+        let slots = slots.clone();
+        writer.commit(batch, move |outcome| {
+            outcome.expect("stored");
+            // One write past the test harness, so that the kill leaves no half line. Without a parent nobody would kill us.
+            let line = format!("acknowledged {sequence}\n");
+            std::io::stdout().lock().write_all(line.as_bytes()).unwrap_or_else(|_| std::process::exit(1));
+            slots.send(()).expect("it listens");
+        });
+        if sequence.is_multiple_of(50) {
+            writer.snapshot(sequence, sequence.to_le_bytes().to_vec(), |outcome| outcome.expect("stored"));
+        }
+        sequence += 1;
+    }
+}
+
+/// Leaves no process behind when an assertion fails.
+struct KilledOnDrop(Child);
+
+impl Drop for KilledOnDrop {
+    fn drop(&mut self) {
+        // Fails only if it has ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

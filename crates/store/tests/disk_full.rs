@@ -1,0 +1,105 @@
+//! A disk that is full: commits fail with a clear error, what was stored stays, and work goes on once there is room.
+//!
+//! Needs root, to mount a small filesystem. The mount is in a mount namespace of the test's own thread, so it is gone with it.
+
+mod common;
+
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::sync::mpsc::sync_channel;
+
+use common::{digest_of, event, events};
+use hostler_store::{Batch, Change, SqliteStore, Store, StoreError, Writer};
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+
+/// Mounts 8 MiB on `directory`, visible to this thread and those it starts.
+fn mount_small(directory: &Path) {
+    assert!(nix::unistd::geteuid().is_root(), "this test mounts a filesystem: run it as root");
+    unshare(CloneFlags::CLONE_NEWNS).expect("root may leave its mount namespace");
+    let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+    mount(None::<&str>, "/", None::<&str>, private, None::<&str>).expect("mounts stay in this namespace");
+    mount(Some("tmpfs"), directory, Some("tmpfs"), MsFlags::empty(), Some("size=8m")).expect("a small filesystem");
+}
+
+/// Writes a file until not a byte fits any more.
+fn fill(path: &Path) {
+    let mut file = File::create(path).expect("a file fits");
+    for piece in [1 << 16, 1] {
+        while file.write_all(&vec![0; piece]).is_ok() {}
+    }
+}
+
+fn blob(number: u64) -> Change {
+    Change::PutBlob(digest_of(&[number]), vec![0xA5; 100_000].into())
+}
+
+#[test]
+fn commits_fail_while_the_disk_is_full_and_go_on_when_it_is_not() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    mount_small(directory.path());
+    let path = directory.path().join("store.db");
+    let ballast = directory.path().join("ballast");
+    let mut store = SqliteStore::open(&path).expect("it opens");
+    store.commit(&events(1, 10)).expect("there is room");
+
+    fill(&ballast);
+    let mut failures = 0;
+    let mut next = 11;
+    // What the log has preallocated may still take a little.
+    for _ in 0..200 {
+        let batch = Batch { first_sequence: next, events: vec![event(next)], changes: vec![blob(next)] };
+        match store.commit(&batch) {
+            Ok(()) => next += 1,
+            Err(error) => {
+                assert!(matches!(&error, StoreError::DiskFull { free_bytes, .. } if *free_bytes < 200_000), "{error}");
+                failures += 1;
+            }
+        }
+        store.maintain();
+    }
+    assert!(failures > 190, "{failures} of 200 commits found no room");
+    let loaded = store.load().expect("what is stored can be read");
+    assert_eq!(loaded.next_sequence(), next, "nothing of a failed commit is there");
+    assert!(store.reader().blob(&digest_of(&[next])).expect("it reads").is_none());
+    assert!(store.reader().free_bytes().expect("it is known") < 200_000);
+
+    std::fs::remove_file(&ballast).expect("room again");
+    store.commit(&events(next, next + 4)).expect("the next commit succeeds, without a restart");
+    store.save_snapshot(next, b"state").expect("and so does a snapshot");
+    drop(store);
+    let loaded = SqliteStore::open(&path).expect("it opens").load().expect("it loads");
+    assert_eq!(loaded.events, (next + 1..=next + 4).map(event).collect::<Vec<_>>());
+}
+
+#[test]
+fn the_writer_goes_on_after_a_reload() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    mount_small(directory.path());
+    let ballast = directory.path().join("ballast");
+    let store = SqliteStore::open(&directory.path().join("store.db")).expect("it opens");
+    let reader = store.reader();
+    let writer = Writer::start(store).expect("a thread");
+    fill(&ballast);
+    let mut next = 1;
+    let error = loop {
+        assert!(next < 200, "the disk is full");
+        let batch = Batch { first_sequence: next, events: vec![event(next)], changes: vec![blob(next)] };
+        match writer.commit_and_wait(batch) {
+            Ok(()) => next += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(error.is_disk_full(), "{error}");
+    let behind = writer.commit_and_wait(events(next + 1, next + 1)).expect_err("nothing after it");
+    assert!(matches!(behind, StoreError::Stopped { .. }) && behind.is_disk_full(), "{behind}");
+
+    std::fs::remove_file(&ballast).expect("room again");
+    assert!(reader.free_bytes().expect("it is known") > 1 << 20);
+    let (sender, loaded) = sync_channel(1);
+    writer.reload(move |loaded| sender.send(loaded).expect("it waits"));
+    assert_eq!(loaded.recv().expect("an outcome").expect("it loads").next_sequence(), next);
+    writer.commit_and_wait(events(next, next)).expect("it goes on");
+    writer.shutdown();
+}

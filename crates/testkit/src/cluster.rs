@@ -1,0 +1,261 @@
+//! A home of its own, and the cluster in it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::{is_alive, kill, processes_with, wait_until};
+
+/// How many nodes and what each has.
+#[derive(Debug, Clone, Copy)]
+pub struct Size {
+    /// Nodes.
+    pub nodes: u32,
+    /// CPUs of each.
+    pub cpus: u32,
+    /// Memory of each, as `up` takes it.
+    pub memory: &'static str,
+}
+
+impl Default for Size {
+    fn default() -> Self {
+        Self { nodes: 2, cpus: 2, memory: "1G" }
+    }
+}
+
+/// A private home for the executable. Dropping it ends every process that was started with that home and removes the home.
+pub struct Cluster {
+    home: TempDir,
+    executable: PathBuf,
+}
+
+/// What a command came to.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// Its exit code; 128 plus the signal when it was killed.
+    pub code: i32,
+    /// What it wrote to standard output.
+    pub stdout: String,
+    /// What it wrote to standard error.
+    pub stderr: String,
+}
+
+impl Cluster {
+    /// A home without a running cluster.
+    ///
+    /// # Panics
+    /// When no temporary directory can be made.
+    #[must_use]
+    pub fn none(executable: &str) -> Self {
+        let home = tempfile::Builder::new().prefix("hostler-test-").tempdir().expect("a temporary directory");
+        Self { home, executable: executable.into() }
+    }
+
+    /// A running cluster.
+    ///
+    /// # Panics
+    /// When `hostler up` fails.
+    #[must_use]
+    pub fn up(executable: &str, size: Size) -> Self {
+        let cluster = Self::none(executable);
+        cluster.start(size);
+        cluster
+    }
+
+    /// Brings the cluster up, or up again.
+    ///
+    /// # Panics
+    /// When `hostler up` fails.
+    pub fn start(&self, size: Size) {
+        let (nodes, cpus) = (size.nodes.to_string(), size.cpus.to_string());
+        self.ok(&["up", "--nodes", &nodes, "--cpus", &cpus, "--memory", size.memory]);
+    }
+
+    /// The home directory, for files of the test.
+    #[must_use]
+    pub fn home(&self) -> &Path {
+        self.home.path()
+    }
+
+    /// A path below the home.
+    #[must_use]
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.home().join(name)
+    }
+
+    /// Writes a file below the home, with the directories above it.
+    ///
+    /// # Panics
+    /// When it cannot be written.
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().expect("a path below the home")).expect("directories can be made");
+        fs::write(&path, content).expect("a file can be written");
+        path
+    }
+
+    /// A command of the executable in this home, working in the home, to be run by the caller.
+    #[must_use]
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.executable);
+        command
+            .args(arguments)
+            .current_dir(self.home())
+            .env_clear()
+            .env("PATH", std::env::var("PATH").unwrap_or_default())
+            .env("HOME", self.home())
+            .env("XDG_STATE_HOME", self.path("state"))
+            .env("XDG_CONFIG_HOME", self.path("config"))
+            .env("XDG_CACHE_HOME", self.path("cache"))
+            .env("XDG_DATA_HOME", self.path("data"))
+            .env("XDG_RUNTIME_DIR", self.path("run"))
+            .env("LANG", "C.UTF-8")
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Runs a command of the executable to its end.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn run(&self, arguments: &[&str]) -> Outcome {
+        outcome(&self.command(arguments).output().expect("the executable can be started"))
+    }
+
+    /// Runs a command that must succeed; its standard output without the newline at the end.
+    ///
+    /// # Panics
+    /// When it fails, with what it said.
+    pub fn ok(&self, arguments: &[&str]) -> String {
+        let outcome = self.run(arguments);
+        assert_eq!(outcome.code, 0, "hostler {arguments:?} failed: {}{}", outcome.stderr, self.logs());
+        outcome.stdout.trim_end_matches('\n').to_owned()
+    }
+
+    /// Runs a command that must fail; what it said on standard error.
+    ///
+    /// # Panics
+    /// When it succeeds.
+    #[must_use]
+    pub fn fails(&self, arguments: &[&str]) -> String {
+        let outcome = self.run(arguments);
+        assert_ne!(outcome.code, 0, "hostler {arguments:?} should fail: {}", outcome.stdout);
+        outcome.stderr
+    }
+
+    /// Runs a command with `--json`; what it printed.
+    ///
+    /// # Panics
+    /// When it fails or prints no JSON.
+    #[must_use]
+    pub fn json(&self, arguments: &[&str]) -> Value {
+        let mut all = arguments.to_vec();
+        all.push("--json");
+        let text = self.ok(&all);
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("hostler {all:?} printed no JSON: {error}: {text}"))
+    }
+
+    /// The state of a job.
+    ///
+    /// # Panics
+    /// When there is no such job.
+    #[must_use]
+    pub fn state(&self, job: &str) -> String {
+        self.json(&["job", job])["state"].as_str().expect("a job has a state").to_owned()
+    }
+
+    /// Waits until a job is in a state.
+    ///
+    /// # Panics
+    /// When it is not within a minute.
+    pub fn wait_for_state(&self, job: &str, state: &str) {
+        wait_until(&format!("job {job} {state}"), 60, || (self.state(job) == state).then_some(()));
+    }
+
+    /// The head's process id.
+    ///
+    /// # Panics
+    /// When the head does not answer.
+    #[must_use]
+    pub fn head_pid(&self) -> u32 {
+        pid(&self.json(&["info"])["head"]["pid"])
+    }
+
+    /// The agents' process ids.
+    ///
+    /// # Panics
+    /// When the head does not answer.
+    #[must_use]
+    pub fn agent_pids(&self) -> Vec<u32> {
+        let nodes = self.json(&["nodes"]);
+        nodes.as_array().expect("a list of nodes").iter().map(|node| pid(&node["agent_pid"])).collect()
+    }
+
+    /// Kills a process of the cluster with SIGKILL and waits until it is gone.
+    ///
+    /// # Panics
+    /// When it does not go.
+    pub fn kill_9(&self, pid: u32) {
+        kill(pid, Signal::SIGKILL);
+        wait_until("a killed process is gone", 10, || (!is_alive(pid)).then_some(()));
+    }
+
+    /// The daemons' logs, for a failing test's message.
+    #[must_use]
+    pub fn logs(&self) -> String {
+        let mut text = String::new();
+        collect_logs(&self.path("state"), &mut text);
+        text
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            #[expect(clippy::print_stderr, reason = "a failing test shows what the daemons said")]
+            {
+                eprintln!("{}", self.logs());
+            }
+        }
+        let home = self.home().to_string_lossy().into_owned();
+        // Killing a shepherd hands its job to the next sweep, so look until nothing is left.
+        for _ in 0..100 {
+            let left = processes_with(&home);
+            if left.is_empty() {
+                return;
+            }
+            left.into_iter().for_each(|pid| kill(pid, Signal::SIGKILL));
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    }
+}
+
+fn pid(value: &Value) -> u32 {
+    u32::try_from(value.as_u64().expect("a process id")).expect("a process id")
+}
+
+fn outcome(output: &Output) -> Outcome {
+    use std::os::unix::process::ExitStatusExt;
+    let code = output.status.code().unwrap_or_else(|| 128 + output.status.signal().unwrap_or_default());
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    Outcome { code, stdout: text(&output.stdout), stderr: text(&output.stderr) }
+}
+
+/// Adds the last lines of every log below `directory`.
+fn collect_logs(directory: &Path, text: &mut String) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() && !path.ends_with("runs") {
+            collect_logs(&path, text);
+        } else if path.extension().is_some_and(|extension| extension == "log") {
+            let bytes = fs::read(&path).unwrap_or_default();
+            let tail = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(4000)..]).into_owned();
+            text.push_str(&format!("\n--- {}\n{tail}", path.display()));
+        }
+    }
+}

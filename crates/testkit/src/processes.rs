@@ -1,0 +1,40 @@
+//! Processes as the kernel lists them.
+
+use std::fs;
+
+use nix::sys::signal::{self, Signal};
+use nix::unistd::Pid;
+
+/// Whether a process with this pid exists and is no zombie.
+#[must_use]
+pub fn is_alive(pid: u32) -> bool {
+    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
+    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    !matches!(state, None | Some('Z' | 'X'))
+}
+
+/// Sends a signal to one process; one that has just ended is fine.
+///
+/// # Panics
+/// When the system refuses for another reason.
+pub fn kill(pid: u32, signal: Signal) {
+    let pid = Pid::from_raw(i32::try_from(pid).expect("a pid"));
+    match signal::kill(pid, signal) {
+        Ok(()) | Err(nix::errno::Errno::ESRCH) => {}
+        Err(error) => panic!("cannot send {signal} to {pid}: {error}"),
+    }
+}
+
+/// The pids of processes whose environment or command line holds `text`; zombies and the caller itself are left out.
+#[must_use]
+pub fn processes_with(text: &str) -> Vec<u32> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let holds = |pid: &u32| {
+        ["environ", "cmdline"].iter().any(|file| {
+            let bytes = fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+            bytes.windows(text.len()).any(|window| window == text.as_bytes())
+        })
+    };
+    pids.filter(|pid| *pid != std::process::id() && is_alive(*pid)).filter(holds).collect()
+}

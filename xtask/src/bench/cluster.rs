@@ -1,0 +1,174 @@
+//! An embedded cluster in a home of its own, driven as a user would: by the command line.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use tempfile::TempDir;
+
+use crate::workspace::shown;
+
+/// Four virtual nodes with two CPUs each: the size at which the peers were measured.
+const SIZE: [&str; 6] = ["--nodes", "4", "--cpus", "2", "--memory", "4000M"];
+
+/// A running cluster; it is brought down, and its files go, with this value.
+pub(crate) struct Cluster {
+    program: PathBuf,
+    home: TempDir,
+}
+
+/// A daemon of the cluster.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Daemon {
+    pub(crate) pid: u32,
+    pub(crate) role: Role,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    Head,
+    Agent,
+    /// Launchers, shepherds and whatever else was started beside the two.
+    Helper,
+}
+
+impl Cluster {
+    /// Starts one and returns when its nodes are ready.
+    pub(crate) fn up(program: &Path) -> Result<Self> {
+        // Short, for the sake of socket paths.
+        let home = tempfile::Builder::new().prefix("hb").rand_bytes(4).tempdir()?;
+        let runtime = home.path().join("run");
+        fs::create_dir(&runtime)?;
+        fs::set_permissions(&runtime, std::os::unix::fs::PermissionsExt::from_mode(0o700))?;
+        let cluster = Self { program: program.to_owned(), home };
+        cluster.output(cluster.command(&["up"]).args(SIZE))?;
+        Ok(cluster)
+    }
+
+    /// An empty project folder.
+    pub(crate) fn empty_project(&self) -> Result<PathBuf> {
+        let project = self.home.path().join("empty");
+        fs::create_dir_all(&project)?;
+        Ok(project)
+    }
+
+    /// `hostler WORDS…` in the home of this cluster.
+    pub(crate) fn command(&self, words: &[&str]) -> Command {
+        let home = self.home.path();
+        let mut command = Command::new(&self.program);
+        command.args(words).current_dir(home).env_clear().env("HOME", home);
+        for name in ["PATH", "TMPDIR", "SSL_CERT_FILE", "PIP_INDEX_URL", "UV_INDEX_URL", "UV_DEFAULT_INDEX"] {
+            if let Some(value) = std::env::var_os(name) {
+                command.env(name, value);
+            }
+        }
+        for (name, directory) in [("CONFIG", "config"), ("DATA", "data"), ("STATE", "state"), ("CACHE", "cache")] {
+            command.env(format!("XDG_{name}_HOME"), home.join(directory));
+        }
+        command.env("XDG_RUNTIME_DIR", home.join("run"));
+        command
+    }
+
+    /// What `command` prints on stdout, trimmed.
+    pub(crate) fn output(&self, command: &mut Command) -> Result<String> {
+        let shown = shown(command);
+        let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot start `{shown}`"))?;
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "`{shown}` failed ({}): {}", output.status, stderr.trim());
+        Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+    }
+
+    /// Submits one job of `true` with an empty folder and returns its id. `flags` come before the project.
+    pub(crate) fn submit(&self, project: &Path, flags: &[&str]) -> Result<String> {
+        self.output(self.command(&["submit"]).args(flags).arg(project).arg("true"))
+    }
+
+    /// Waits until the jobs have finished; more of them than one command line holds are waited for in turn.
+    pub(crate) fn wait(&self, ids: &[String]) -> Result<()> {
+        for ids in ids.chunks(5_000) {
+            self.output(self.command(&["wait"]).args(ids))?;
+        }
+        Ok(())
+    }
+
+    /// Cancels the jobs.
+    pub(crate) fn cancel(&self, ids: &[String]) -> Result<()> {
+        for ids in ids.chunks(5_000) {
+            self.output(self.command(&["cancel"]).args(ids))?;
+        }
+        Ok(())
+    }
+
+    /// The processes of this cluster that run our program, the clients of the moment apart.
+    pub(crate) fn daemons(&self) -> Result<Vec<Daemon>> {
+        let info: serde_json::Value = serde_json::from_str(&self.output(&mut self.command(&["info", "--json"]))?)?;
+        let head = info["head"]["pid"].as_u64().context("`info --json` names no head.pid")?;
+        let home = self.home.path().as_os_str().as_encoded_bytes();
+        let mut found = Vec::new();
+        for entry in fs::read_dir("/proc")? {
+            let Ok(pid) = entry?.file_name().to_string_lossy().parse::<u32>() else { continue };
+            let contains = |file: &str| {
+                let content = fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+                content.windows(home.len()).any(|window| window == home)
+            };
+            let ours = fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|program| program == self.program);
+            if ours && (contains("environ") || contains("cmdline")) {
+                found.push(Daemon { pid, role: role(pid, head) });
+            }
+        }
+        Ok(found)
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        // Jobs that wait go with the home; what matters is that no process stays behind, and no-ops end by themselves.
+        if let Err(error) = self.output(&mut self.command(&["down", "--keep"])) {
+            eprintln!("warning: the cluster in {} did not go down: {error:#}", self.home.path().display());
+        }
+    }
+}
+
+/// What process `pid` is, by its second word: `hostler head …`, `hostler agent …`.
+fn role(pid: u32, head: u64) -> Role {
+    let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    match words.split(|byte| *byte == 0).nth(1) {
+        _ if u64::from(pid) == head => Role::Head,
+        Some(b"agent") => Role::Agent,
+        _ => Role::Helper,
+    }
+}
+
+impl Daemon {
+    /// Resident memory in KiB, 0 if it has ended.
+    pub(crate) fn resident_kib(self) -> f64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0.0)
+    }
+
+    /// CPU time so far in clock ticks, 0 if it has ended.
+    pub(crate) fn cpu_ticks(self) -> f64 {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
+        // The name in parentheses may hold anything; user and system time are the 12th and 13th field after it.
+        let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
+        fields.split(' ').skip(11).take(2).filter_map(|field| field.parse::<f64>().ok()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_knows_its_own_memory_and_time() {
+        let this = Daemon { pid: std::process::id(), role: Role::Helper };
+        assert!(this.resident_kib() > 500.0);
+        let before = this.cpu_ticks();
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while this.cpu_ticks() <= before {
+            assert!(std::time::Instant::now() < deadline, "spinning costs CPU time");
+        }
+    }
+}

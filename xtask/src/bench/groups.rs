@@ -1,0 +1,36 @@
+//! What is measured. A group is one question; its rows answer it for the floor, the peers and Hostler.
+
+mod environment;
+mod idle;
+mod latency;
+mod pending;
+mod staging;
+mod submissions;
+mod throughput;
+
+use anyhow::Result;
+
+use super::Bench;
+use super::report::Row;
+
+/// One question and how to answer it.
+pub(super) struct Group {
+    pub(super) name: &'static str,
+    pub(super) about: &'static str,
+    pub(super) measure: fn(&Bench) -> Result<Vec<Row>>,
+}
+
+pub(super) const GROUPS: &[Group] = &[
+    Group { name: "latency", about: "one no-op on an idle cluster, submit to finished", measure: latency::measure },
+    Group { name: "throughput", about: "one array of no-ops, real processes", measure: throughput::measure },
+    Group { name: "submissions", about: "separate submissions, durable", measure: submissions::measure },
+    Group { name: "staging", about: "a folder of 2,000 files, again and again", measure: staging::measure },
+    Group { name: "environment", about: "a second start with the same requirements", measure: environment::measure },
+    Group { name: "idle", about: "what a cluster costs that does nothing", measure: idle::measure },
+    Group { name: "pending", about: "memory and queries with many jobs waiting", measure: pending::measure },
+];
+
+/// The names of all groups.
+pub(super) fn names() -> Vec<&'static str> {
+    GROUPS.iter().map(|group| group.name).collect()
+}

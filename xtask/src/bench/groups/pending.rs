@@ -1,0 +1,67 @@
+//! What many waiting jobs cost: the head's memory for each, and the time of a query.
+
+use std::path::Path;
+use std::sync::Mutex;
+
+use anyhow::{Context, Result};
+
+use crate::bench::Bench;
+use crate::bench::cluster::{Cluster, Role};
+use crate::bench::floors;
+use crate::bench::measure::{Contender, interleave, spread};
+use crate::bench::report::{Goal, Row, compare};
+
+const CLIENTS: usize = 16;
+const FLOOR: &str = "bash -c true";
+
+pub(super) fn measure(bench: &Bench) -> Result<Vec<Row>> {
+    let Some(cluster) = bench.cluster()? else { return Ok(Vec::new()) };
+    let project = cluster.empty_project()?;
+    let empty_kib = head_kib(&cluster)?;
+    let mut rows = Vec::new();
+    let mut waiting = 0;
+    for (size, bound_ms) in [(10_000, 30.0), (100_000, 50.0)] {
+        let count = bench.scaled(size);
+        let last = submit_held(&cluster, &project, count - waiting)?;
+        waiting = count;
+        rows.extend(queries(bench, &cluster, count, &last, bound_ms)?);
+        let each_kib = (head_kib(&cluster)? - empty_kib) / count as f64;
+        let row = Row::once(format!("memory of the head a job, {count} pending"), each_kib, "KiB");
+        rows.push(row.with_goal(Goal::AtMost(1.0)));
+    }
+    Ok(rows)
+}
+
+/// Submits `count` jobs that stay pending; the id of one of them.
+fn submit_held(cluster: &Cluster, project: &Path, count: usize) -> Result<String> {
+    let last = Mutex::new(None);
+    spread(count, CLIENTS, |_| {
+        let id = cluster.submit(project, &["--hold"])?;
+        *last.lock().expect("no holder panics") = Some(id);
+        Ok(())
+    })?;
+    last.into_inner().expect("no holder panics").context("at least one job is submitted")
+}
+
+/// The queries a user makes most, each from start to end of the client.
+fn queries(bench: &Bench, cluster: &Cluster, count: usize, id: &str, bound_ms: f64) -> Result<Vec<Row>> {
+    let list = format!("hostler jobs, {count} pending");
+    let contenders = vec![
+        Contender::timed(FLOOR, floors::bash),
+        Contender::timed(&list, || cluster.command(&["jobs"])),
+        Contender::timed(format!("hostler job ID, {count} pending"), || cluster.command(&["job", id])),
+        Contender::timed(format!("hostler info, {count} pending"), || cluster.command(&["info"])),
+    ];
+    let samples = interleave(bench.runs, contenders)?;
+    let mut rows = compare(&samples, "ms", "", &[]);
+    let first_page = samples.iter().find(|sample| sample.name == list).expect("it is a contender");
+    rows.push(Row::alone(first_page, "ms").with_goal(Goal::AtMost(bound_ms)));
+    Ok(rows)
+}
+
+fn head_kib(cluster: &Cluster) -> Result<f64> {
+    let daemons = cluster.daemons()?;
+    let head =
+        daemons.iter().find(|daemon| daemon.role == Role::Head).context("the head is not among its processes")?;
+    Ok(head.resident_kib())
+}

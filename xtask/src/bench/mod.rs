@@ -1,0 +1,124 @@
+//! `cargo xtask bench`: each figure beside its floor or its peer, as a ratio, measured in one run.
+//!
+//! Absolute times differ between machines and hours; ratios of interleaved runs differ much less. So every contender of
+//! a comparison takes its turn in each round, medians are compared, and a goal is a bound on a ratio wherever there is
+//! something to compare with. What limits a figure physically (starting a process, an fsync) is its *floor*; another
+//! program that does the same job is a *peer*. Peers are used as they are found: a program that is not on `PATH`, or
+//! whose servers are not running, is named as absent and left out.
+//!
+//! Everything of Hostler's happens in a temporary home, through its command line alone.
+
+mod cluster;
+mod floors;
+mod groups;
+mod measure;
+mod peers;
+mod report;
+mod ssh;
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+
+use self::cluster::Cluster;
+use self::peers::Peer;
+use self::report::Report;
+use crate::workspace::{cargo, run as run_command, target_directory};
+
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Groups to measure; all by default
+    #[arg(value_name = "GROUP", value_parser = clap::builder::PossibleValuesParser::new(groups::names()))]
+    groups: Vec<String>,
+
+    /// Rounds of each comparison, after one to warm up; those that take long run at most three
+    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+
+    /// Divide the number of jobs and files by this, to try the bench itself
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    divide: u32,
+
+    /// Measure floors and peers alone
+    #[arg(long)]
+    floors: bool,
+
+    /// The program to measure, instead of a release build of this checkout
+    #[arg(long, value_name = "FILE", conflicts_with = "floors")]
+    hostler: Option<PathBuf>,
+
+    /// Where the figures go as JSON [default: target/bench.json]
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// What the groups need to know.
+struct Bench {
+    /// Rounds of a comparison whose contenders take milliseconds.
+    runs: usize,
+    /// Numbers of jobs and files are divided by this.
+    divide: usize,
+    /// The program, unless only floors are measured.
+    hostler: Option<PathBuf>,
+    /// The batch systems that answer.
+    peers: Vec<Peer>,
+}
+
+impl Bench {
+    /// Rounds of a comparison whose contenders take seconds.
+    fn long_runs(&self) -> usize {
+        self.runs.min(3)
+    }
+
+    /// `count`, or less when the bench itself is tried out.
+    fn scaled(&self, count: usize) -> usize {
+        (count / self.divide).max(2)
+    }
+
+    /// A fresh cluster, unless only floors are measured.
+    fn cluster(&self) -> Result<Option<Cluster>> {
+        self.hostler.as_deref().map(Cluster::up).transpose()
+    }
+}
+
+/// Measures, prints each group as soon as it is known, and writes everything as JSON at the end.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let target = target_directory()?;
+    let mut report = Report::new(options.divide as usize);
+    let bench = Bench {
+        runs: options.runs as usize,
+        divide: options.divide as usize,
+        hostler: program(options, &target.join("release/hostler"))?,
+        peers: peers::present(),
+    };
+    for group in groups::GROUPS {
+        if options.groups.is_empty() || options.groups.iter().any(|name| name == group.name) {
+            println!("\n{}: {}", group.name, group.about);
+            let rows = (group.measure)(&bench).with_context(|| format!("cannot measure {}", group.name))?;
+            report.add(group.name, rows);
+        }
+    }
+    let path = options.json.clone().unwrap_or_else(|| target.join("bench.json"));
+    report.write(&path)?;
+    println!("\nwritten to {}", path.display());
+    Ok(())
+}
+
+/// The program to measure: the one that was named, or a release build.
+fn program(options: &Options, built: &std::path::Path) -> Result<Option<PathBuf>> {
+    if options.floors {
+        return Ok(None);
+    }
+    let program = match &options.hostler {
+        Some(named) => std::path::absolute(named)?,
+        None => {
+            run_command(cargo().args(["build", "--release", "--package", "hostler"]))?;
+            built.to_owned()
+        }
+    };
+    let works = Command::new(&program).arg("--version").output();
+    ensure!(works.is_ok_and(|output| output.status.success()), "{} --version does not work", program.display());
+    Ok(Some(program))
+}

@@ -1,0 +1,123 @@
+//! A private SSH server on loopback, with keys and configuration of its own, for as long as it is measured.
+
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use tempfile::TempDir;
+
+use super::measure::milliseconds;
+use crate::workspace::{find_program, run as run_command};
+
+/// Where `sshd` insists on a directory when it runs as root.
+const SEPARATION: &str = "/run/sshd";
+
+/// The server; it ends, and its files go, with this value.
+pub(crate) struct SshServer {
+    directory: TempDir,
+    child: Child,
+    made_separation: bool,
+}
+
+impl SshServer {
+    /// Starts one, or says what is missing.
+    pub(crate) fn start() -> Result<Self> {
+        let sshd = find_program("sshd").context("sshd is not installed")?;
+        let directory = tempfile::Builder::new().prefix("bench-ssh-").tempdir()?;
+        let port = free_port()?;
+        make_key(&directory.path().join("host"))?;
+        make_key(&directory.path().join("user"))?;
+        fs::write(directory.path().join("sshd_config"), server_config(directory.path(), port))?;
+        fs::write(directory.path().join("config"), client_config(directory.path(), port))?;
+        // SAFETY: geteuid has no preconditions.
+        let root = unsafe { libc::geteuid() } == 0;
+        let made_separation = root && !Path::new(SEPARATION).exists() && fs::create_dir(SEPARATION).is_ok();
+        let child = Command::new(sshd)
+            .arg("-D")
+            .arg("-f")
+            .arg(directory.path().join("sshd_config"))
+            .arg("-E")
+            .arg(directory.path().join("log"))
+            .stdin(Stdio::null())
+            .spawn()?;
+        let mut server = Self { directory, child, made_separation };
+        server.wait_until_it_answers()?;
+        Ok(server)
+    }
+
+    /// `ssh node COMMAND…` over a new connection.
+    pub(crate) fn command(&self, remote: &str) -> Command {
+        let mut command = Command::new("ssh");
+        command.arg("-F").arg(self.config()).arg("node").arg(remote);
+        command
+    }
+
+    /// `rsync` of a folder's content, deletions included.
+    pub(crate) fn rsync(&self, from: &Path, to: &Path) -> Command {
+        let mut command = Command::new("rsync");
+        command.args(["-a", "--delete", "-e"]).arg(format!("ssh -F {}", self.config().display()));
+        command.arg(format!("{}/", from.display())).arg(format!("node:{}/", to.display()));
+        command
+    }
+
+    fn config(&self) -> PathBuf {
+        self.directory.path().join("config")
+    }
+
+    fn wait_until_it_answers(&mut self) -> Result<()> {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while let Err(error) = milliseconds(&mut self.command("true")) {
+            let log = fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
+            if let Some(status) = self.child.try_wait()? {
+                bail!("sshd ended at once ({status}): {}", log.trim());
+            }
+            if Instant::now() > deadline {
+                return Err(error.context(format!("sshd does not answer: {}", log.trim())));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for SshServer {
+    fn drop(&mut self) {
+        // It is ours, and nothing is connected any more; if it is gone already there is nothing to end.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if self.made_separation {
+            let _ = fs::remove_dir(SEPARATION);
+        }
+    }
+}
+
+/// A port that was free a moment ago; somebody taking it meanwhile shows as a server that does not start.
+fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
+
+fn make_key(path: &Path) -> Result<()> {
+    run_command(Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(path))
+}
+
+fn server_config(directory: &Path, port: u16) -> String {
+    let directory = directory.display();
+    format!(
+        "ListenAddress 127.0.0.1\nPort {port}\nHostKey {directory}/host\nPidFile none\n\
+         AuthorizedKeysFile {directory}/user.pub\nStrictModes no\nPermitRootLogin prohibit-password\nUsePAM no\n\
+         PasswordAuthentication no\nKbdInteractiveAuthentication no\n\
+         # Start-up files of the shell are no part of what is measured: bash reads ~/.bashrc only where SHLVL is unset.\n\
+         SetEnv SHLVL=2\n"
+    )
+}
+
+fn client_config(directory: &Path, port: u16) -> String {
+    let directory = directory.display();
+    format!(
+        "Host node\n  HostName 127.0.0.1\n  Port {port}\n  IdentityFile {directory}/user\n  IdentitiesOnly yes\n  \
+         StrictHostKeyChecking no\n  UserKnownHostsFile {directory}/known_hosts\n  LogLevel ERROR\n  BatchMode yes\n"
+    )
+}

@@ -1,0 +1,152 @@
+//! `cargo xtask gen`: files that come from the code and are committed, so that a change to them is reviewed.
+//!
+//! The program itself writes them (`hostler gen DIRECTORY`, a hidden command); this chore only decides where they go
+//! and whether what is committed is still true.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+
+use crate::workspace::{cargo, root, run as run_command, target_directory};
+
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Change nothing; fail if what is committed differs from what the code says
+    #[arg(long)]
+    pub(crate) check: bool,
+}
+
+/// What the program writes, and its place in the checkout: a file, or a directory with nothing else in it.
+const PLACES: &[(&str, &str)] = &[
+    ("openapi.json", "docs/reference/openapi.json"),
+    ("cli.md", "docs/reference/cli.md"),
+    ("completions", "packaging/completions"),
+    ("man", "packaging/man"),
+];
+
+/// Files by their path in the checkout.
+type Files = BTreeMap<PathBuf, Vec<u8>>;
+
+/// Generates, then writes or compares.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let generated = generated()?;
+    let committed = committed()?;
+    if options.check {
+        return check(&generated, &committed);
+    }
+    for stale in committed.keys().filter(|path| !generated.contains_key(*path)) {
+        fs::remove_file(root().join(stale)).with_context(|| format!("cannot remove {}", stale.display()))?;
+    }
+    for (path, content) in generated.iter().filter(|(path, content)| committed.get(*path) != Some(content)) {
+        write(&root().join(path), content)?;
+        println!("wrote {}", path.display());
+    }
+    Ok(())
+}
+
+/// What the program says now.
+fn generated() -> Result<Files> {
+    run_command(cargo().args(["build", "--quiet", "--package", "hostler"]))?;
+    let scratch = tempfile::tempdir()?;
+    run_command(Command::new(target_directory()?.join("debug/hostler")).arg("gen").arg(scratch.path()))?;
+    let mut files = Files::new();
+    for (name, place) in PLACES {
+        let source = scratch.path().join(name);
+        ensure!(source.exists(), "`hostler gen` wrote no {name}");
+        collect(&source, Path::new(place), &mut files)?;
+    }
+    Ok(files)
+}
+
+/// What the checkout holds in the same places.
+fn committed() -> Result<Files> {
+    let mut files = Files::new();
+    for (_, place) in PLACES.iter().filter(|(_, place)| root().join(place).exists()) {
+        collect(&root().join(place), Path::new(place), &mut files)?;
+    }
+    Ok(files)
+}
+
+/// Enters `source`, a file or a directory, under the name `place`.
+fn collect(source: &Path, place: &Path, files: &mut Files) -> Result<()> {
+    if source.is_dir() {
+        for entry in fs::read_dir(source).with_context(|| format!("cannot list {}", source.display()))? {
+            let entry = entry?;
+            collect(&entry.path(), &place.join(entry.file_name()), files)?;
+        }
+    } else {
+        let content = fs::read(source).with_context(|| format!("cannot read {}", source.display()))?;
+        files.insert(place.to_owned(), content);
+    }
+    Ok(())
+}
+
+/// Writes `content`, and the directories on the way.
+fn write(path: &Path, content: &[u8]) -> Result<()> {
+    let directory = path.parent().expect("generated files lie in directories");
+    fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
+    fs::write(path, content).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Fails with every difference, if there is one.
+fn check(generated: &Files, committed: &Files) -> Result<()> {
+    let differences = differences(generated, committed);
+    if !differences.is_empty() {
+        bail!(
+            "generated files are out of date: `cargo xtask gen` writes them, review and commit the result\n  {}",
+            differences.join("\n  ")
+        );
+    }
+    println!("{} generated files are up to date", generated.len());
+    Ok(())
+}
+
+/// One line for each path that is not the same on both sides.
+fn differences(generated: &Files, committed: &Files) -> Vec<String> {
+    let paths = generated.keys().chain(committed.keys()).collect::<std::collections::BTreeSet<_>>();
+    paths
+        .into_iter()
+        .filter_map(|path| {
+            let what = match (generated.get(path), committed.get(path)) {
+                (Some(new), Some(old)) if new == old => return None,
+                (Some(new), Some(old)) => format!("differs from line {}", first_difference(new, old)),
+                (Some(_), None) => "is missing".to_owned(),
+                (None, _) => "is no longer generated".to_owned(),
+            };
+            Some(format!("{} {what}", path.display()))
+        })
+        .collect()
+}
+
+/// The number of the first line that is not the same, from 1.
+fn first_difference(new: &[u8], old: &[u8]) -> usize {
+    let same = new.iter().zip(old).take_while(|(a, b)| a == b);
+    same.filter(|(byte, _)| **byte == b'\n').count() + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(entries: &[(&str, &str)]) -> Files {
+        entries.iter().map(|(path, content)| (PathBuf::from(path), content.as_bytes().to_vec())).collect()
+    }
+
+    #[test]
+    fn every_kind_of_difference_is_named() {
+        let generated = files(&[("same", "a"), ("changed", "one\ntwo\n"), ("new", "")]);
+        let committed = files(&[("same", "a"), ("changed", "one\nTWO\n"), ("old", "")]);
+        let expected = ["changed differs from line 2", "new is missing", "old is no longer generated"];
+        assert_eq!(differences(&generated, &committed), expected);
+        assert!(differences(&generated, &generated).is_empty());
+    }
+
+    #[test]
+    fn a_file_that_only_grew_differs_where_the_growth_begins() {
+        assert_eq!(first_difference(b"one\ntwo\n", b"one\n"), 2);
+    }
+}

@@ -1,0 +1,42 @@
+//! The project's chores: `cargo xtask test`, `cargo xtask gen`, `cargo xtask bench`.
+//!
+//! A chore lands here when it needs logic; what is one command stays one command (see CONTRIBUTING.md). Nothing here is
+//! part of the product, and the product knows nothing of it.
+
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "chores are run by people and talk to them")]
+
+mod bench;
+mod generate;
+mod test;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// Project chores.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+enum Chore {
+    /// Check everything that continuous integration checks, and stop at the first failure
+    Test(test::Options),
+    /// Write the files that come from the code: OpenAPI, command reference, completions, man pages
+    Gen(generate::Options),
+    /// Measure, each figure beside its floor or peer
+    Bench(bench::Options),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Chore::parse() {
+        Chore::Test(options) => test::run(&options),
+        Chore::Gen(options) => generate::run(&options),
+        Chore::Bench(options) => bench::run(&options),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("\nerror: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! `cargo xtask test`: everything that must hold before a change lands, cheapest first.
+//!
+//! Continuous integration runs exactly this. A step that cannot run fails: nothing is skipped because a program is
+//! missing, except that `cargo nextest` is replaced by the slower `cargo test`.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+
+use crate::generate;
+use crate::workspace::{cargo, find_program, root, run as run_command, target_directory};
+
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Only formatting, lints, unit tests and house rules
+    #[arg(long)]
+    quick: bool,
+}
+
+/// One thing to check.
+struct Step {
+    name: &'static str,
+    check: fn() -> Result<()>,
+    /// Part of `--quick`.
+    quick: bool,
+}
+
+const STEPS: &[Step] = &[
+    Step { name: "formatting", check: formatting, quick: true },
+    Step { name: "lints", check: lints, quick: true },
+    Step { name: "unit tests and house rules", check: unit_tests, quick: true },
+    Step { name: "property, simulation and end-to-end tests", check: all_tests, quick: false },
+    Step { name: "examples in the documentation of the code", check: doc_tests, quick: false },
+    Step { name: "generated files", check: generated_files, quick: false },
+    Step { name: "example projects", check: example_projects, quick: false },
+];
+
+/// Runs the steps in order; the first failure ends it.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let steps: Vec<&Step> = STEPS.iter().filter(|step| step.quick || !options.quick).collect();
+    let begun = Instant::now();
+    let mut times = Vec::new();
+    for (index, step) in steps.iter().enumerate() {
+        println!("\n[{}/{}] {}", index + 1, steps.len(), step.name);
+        let started = Instant::now();
+        (step.check)().with_context(|| format!("{} failed after {}", step.name, seconds(started.elapsed())))?;
+        times.push((step.name, started.elapsed()));
+    }
+    println!();
+    for (name, time) in times {
+        println!("{:>9}  {name}", seconds(time));
+    }
+    println!("{:>9}  in all; everything holds", seconds(begun.elapsed()));
+    Ok(())
+}
+
+fn formatting() -> Result<()> {
+    run_command(cargo().args(["fmt", "--all", "--check"])).context("`cargo fmt --all` mends it")
+}
+
+fn lints() -> Result<()> {
+    run_command(cargo().args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))
+}
+
+fn unit_tests() -> Result<()> {
+    cargo_test(&["--workspace", "--lib", "--bins"])?;
+    cargo_test(&["--package", "xtask", "--tests"])
+}
+
+/// Tests that live in a `tests` directory; those with real daemons find the program in `HOSTLER_BIN`.
+fn all_tests() -> Result<()> {
+    run_command(cargo().args(["build", "--workspace", "--bins"]))?;
+    cargo_test(&["--workspace", "--exclude", "xtask", "--test", "*"])
+}
+
+fn doc_tests() -> Result<()> {
+    run_command(cargo().args(["test", "--quiet", "--workspace", "--doc"]))
+}
+
+fn generated_files() -> Result<()> {
+    generate::run(&generate::Options { check: true })
+}
+
+/// The examples compile, and the one that needs no environment runs. The others are run by the end-to-end tests.
+fn example_projects() -> Result<()> {
+    let examples = root().join("examples");
+    let scratch = tempfile::tempdir()?;
+    for project in projects(&examples)? {
+        run_command(python(scratch.path()).arg("-m").arg("py_compile").arg(project.join("main.py")))?;
+    }
+    run_command(python(scratch.path()).arg(examples.join("hello/main.py")))?;
+    ensure!(scratch.path().join("result.txt").is_file(), "examples/hello left no result.txt");
+    Ok(())
+}
+
+/// The directories under `examples` that hold a `main.py`.
+fn projects(examples: &Path) -> Result<Vec<std::path::PathBuf>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(examples).with_context(|| format!("cannot list {}", examples.display()))? {
+        let directory = entry?.path();
+        if directory.join("main.py").is_file() {
+            found.push(directory);
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Python in `directory`, with its bytecode kept out of the checkout.
+fn python(directory: &Path) -> Command {
+    let mut command = Command::new("python3");
+    command.current_dir(directory).env("PYTHONPYCACHEPREFIX", directory.join("bytecode"));
+    command
+}
+
+/// Runs the chosen tests with nextest, which gives each its own process and deadline, or with `cargo test`.
+fn cargo_test(selection: &[&str]) -> Result<()> {
+    let mut command = cargo();
+    match find_program("cargo-nextest") {
+        Some(_) => command.args(["nextest", "run", "--no-tests=pass"]),
+        None => command.args(["test", "--quiet"]),
+    };
+    run_command(command.args(selection).env("HOSTLER_BIN", target_directory()?.join("debug/hostler")))
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.1} s", time.as_secs_f64())
+}

@@ -1,0 +1,65 @@
+//! Where things are in this checkout, and how its chores call cargo.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// The root of the checkout that this chore is about, which need not be the one that compiled it: target directories are
+/// shared.
+pub(crate) fn root() -> &'static Path {
+    static ROOT: OnceLock<PathBuf> = OnceLock::new();
+    ROOT.get_or_init(|| {
+        let xtask = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+        Path::new(&xtask).parent().expect("xtask is a direct child of the root").to_owned()
+    })
+}
+
+/// The cargo that started this chore, to be run in the root of the checkout.
+pub(crate) fn cargo() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root());
+    command
+}
+
+/// Where cargo puts what it builds.
+pub(crate) fn target_directory() -> Result<PathBuf> {
+    let output = cargo()
+        .args(["metadata", "--format-version=1", "--no-deps", "--offline"])
+        .output()
+        .context("cannot run `cargo metadata`")?;
+    ensure!(output.status.success(), "`cargo metadata` failed:\n{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+    let directory = metadata["target_directory"].as_str().context("`cargo metadata` names no target directory")?;
+    Ok(directory.into())
+}
+
+/// Runs `command` to its end, with its output passed on.
+pub(crate) fn run(command: &mut Command) -> Result<()> {
+    let shown = shown(command);
+    let status = command.status().with_context(|| format!("cannot start `{shown}`"))?;
+    if !status.success() {
+        bail!("`{shown}` failed ({status})");
+    }
+    Ok(())
+}
+
+/// `command` as one would type it.
+pub(crate) fn shown(command: &Command) -> String {
+    let program = Path::new(command.get_program()).file_name().unwrap_or(command.get_program());
+    std::iter::once(program)
+        .chain(command.get_args())
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// The first file called `program` in the directories of `PATH` or, since servers hide there, in the `sbin` directories.
+pub(crate) fn find_program(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin", "/sbin"].map(PathBuf::from))
+        .map(|directory| directory.join(program))
+        .find(|candidate| candidate.is_file())
+}

@@ -1,0 +1,345 @@
+//! The rules of the house, as tests: what may depend on what, what may come in, and what every file owes its reader.
+//!
+//! Facts about dependencies come from `cargo metadata`, lists of what is welcome from `deny.toml`. A rule that hinders is
+//! changed here, in a commit that says why; it is never worked around.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use serde_json::Value;
+
+/// The crates without IO, clock, ambient randomness and async.
+const PURE: [&str; 4] = ["hostler-model", "hostler-proto", "hostler-sched", "hostler-core"];
+
+/// What would give a pure crate a runtime, a socket, a database or a die: all of their kind begin with one of these.
+const IMPURE: [&str; 26] = [
+    "tokio",
+    "async-std",
+    "smol",
+    "mio",
+    "polling",
+    "futures-executor",
+    "hyper",
+    "axum",
+    "tower",
+    "reqwest",
+    "h2",
+    "tungstenite",
+    "socket2",
+    "rustls",
+    "ring",
+    "openssl",
+    "native-tls",
+    "rusqlite",
+    "libsqlite3-sys",
+    "sled",
+    "nix",
+    "rustix",
+    "libc",
+    "getrandom",
+    "rand",
+    "fastrand",
+];
+
+/// The arrows of ARCHITECTURE.md: what each crate may use of the workspace. Tests may also use [`TEST_TOOLS`].
+const ARROWS: [(&str, &[&str]); 14] = [
+    ("hostler-model", &[]),
+    ("hostler-proto", &["model"]),
+    ("hostler-sched", &["model"]),
+    ("hostler-core", &["model", "proto", "sched"]),
+    ("hostler-snapshot", &["model", "proto"]),
+    ("hostler-shepherd", &[]),
+    ("hostler-store", &["model", "proto"]),
+    ("hostler-client", &["model", "proto", "snapshot"]),
+    ("hostler-head", &["model", "proto", "sched", "core", "snapshot", "store"]),
+    ("hostler-agent", &["model", "proto", "core", "client", "snapshot", "shepherd"]),
+    // A simulator that linked a daemon would test something else than what it simulates.
+    ("hostler-sim", &["model", "proto", "sched", "core"]),
+    ("hostler-testkit", &["model", "proto", "client"]),
+    // Everything but the store: the command line reaches state through the API alone.
+    ("hostler", &["model", "proto", "sched", "core", "snapshot", "shepherd", "client", "head", "agent", "sim"]),
+    ("xtask", &["model", "sched"]),
+];
+
+/// What the tests of any crate may use besides: how a user would reach it.
+const TEST_TOOLS: [&str; 2] = ["client", "testkit"];
+
+/// Longer than this, a file is more than one room.
+const MAX_LINES: usize = 700;
+
+#[test]
+fn pure_crates_stay_pure() {
+    for name in PURE {
+        let tree = dependency_tree(name);
+        assert!(!tree.is_empty(), "{name} is not in the workspace");
+        let found: Vec<_> = tree.iter().filter(|dependency| is_impure(dependency)).collect();
+        assert!(found.is_empty(), "{name} is pure and must not depend, however indirectly, on {found:?}");
+    }
+}
+
+#[test]
+fn pure_crates_share_their_bans() {
+    let bans = read("crates/core/clippy.toml");
+    for name in PURE.map(|name| name.trim_start_matches("hostler-")) {
+        assert_eq!(read(&format!("crates/{name}/clippy.toml")), bans, "crates/{name}/clippy.toml links to core's");
+    }
+}
+
+#[test]
+fn arrows_point_one_way() {
+    let allowed: BTreeMap<_, _> = ARROWS.into_iter().collect();
+    let members = workspace_members();
+    let names: BTreeSet<_> = members.iter().map(|package| text(package, "name")).collect();
+    for package in &members {
+        let name = text(package, "name");
+        let targets = allowed.get(name).unwrap_or_else(|| panic!("{name} is new: say in ARROWS what it may use"));
+        for dependency in array(package, "dependencies") {
+            let (used, kind) = (text(dependency, "name"), dependency["kind"].as_str());
+            let short = used.trim_start_matches("hostler-");
+            let serves_tests = kind == Some("dev") && TEST_TOOLS.contains(&short);
+            let fine = !names.contains(used) || targets.contains(&short) || serves_tests;
+            assert!(fine, "{name} must not depend on {used}: no such arrow in ARCHITECTURE.md");
+        }
+    }
+}
+
+#[test]
+fn licences_are_permissive() {
+    let deny = toml_file("deny.toml");
+    let allowed = strings(&deny["licenses"]["allow"]);
+    for package in array(metadata(), "packages") {
+        let name = text(package, "name");
+        let licence = package["license"].as_str().unwrap_or_else(|| panic!("{name} names no licence"));
+        assert!(is_permitted(licence, &allowed), "{name} is licensed {licence}, which deny.toml does not allow");
+    }
+}
+
+#[test]
+fn banned_crates_and_foreign_sources_stay_out() {
+    let deny = toml_file("deny.toml");
+    let banned = deny["bans"]["deny"].as_array().expect("deny.toml lists bans");
+    let banned: BTreeSet<_> = banned.iter().filter_map(|ban| ban["crate"].as_str()).collect();
+    let registries = strings(&deny["sources"]["allow-registry"]);
+    assert!(banned.len() >= 4, "deny.toml has lost bans: {banned:?}");
+    for package in array(metadata(), "packages") {
+        let name = text(package, "name");
+        assert!(!banned.contains(name), "{name} is banned by deny.toml");
+        let Some(source) = package["source"].as_str() else { continue };
+        let known = registries.iter().any(|registry| source == format!("registry+{registry}"));
+        assert!(known, "{name} comes from {source}, which deny.toml does not allow");
+    }
+}
+
+#[test]
+fn every_dependency_says_why_it_is_here() {
+    let manifest = read("Cargo.toml");
+    let (_, section) = manifest.split_once("[workspace.dependencies]").expect("the workspace names its dependencies");
+    let section = section.split("\n[").next().expect("split gives at least one part");
+    let silent: Vec<_> = section
+        .lines()
+        .filter(|line| line.contains('=') && !line.starts_with('#') && !line.contains("path = "))
+        .filter(|line| line.rsplit_once(" # ").is_none_or(|(_, why)| why.trim().is_empty()))
+        .collect();
+    assert!(silent.is_empty(), "in Cargo.toml, end the line with a comment that says why:\n{}", silent.join("\n"));
+}
+
+#[test]
+fn every_crate_introduces_itself_and_obeys_the_lints() {
+    for package in workspace_members() {
+        let name = text(package, "name");
+        let directory = Path::new(text(package, "manifest_path")).parent().expect("a manifest has a directory");
+        let readme = fs::read_to_string(directory.join("README.md")).unwrap_or_default();
+        let lines = readme.lines().count();
+        assert!((3..=12).contains(&lines), "{name} needs a README.md of about five lines, not {lines}");
+        let manifest: toml::Table =
+            toml::from_str(&read_path(&directory.join("Cargo.toml"))).expect("a manifest is TOML");
+        let inherits = manifest.get("lints").and_then(|lints| lints.get("workspace")?.as_bool());
+        assert_eq!(inherits, Some(true), "{name} must have `[lints] workspace = true`");
+    }
+}
+
+#[test]
+fn files_are_one_room_each_and_say_which() {
+    for path in files_of_the_project().iter().filter(|path| has_extension(path, "rs")) {
+        let content = read_path(path);
+        let lines = content.lines().count();
+        assert!(lines <= MAX_LINES, "{} has {lines} lines: split it where its purpose splits", path.display());
+        let code = content.lines().find(|line| !line.starts_with("#!"));
+        let introduced = code.is_some_and(|line| line.starts_with("//!"));
+        assert!(introduced, "{} does not begin with a `//!` line that says what it is for", path.display());
+    }
+}
+
+#[test]
+fn nothing_names_a_machine() {
+    let mut paths = vec![format!("{}/", root().display())];
+    // Only a person's home is telling: a container's may be any short word.
+    paths.extend(
+        std::env::var("HOME").ok().filter(|home| home == "/root" || home.starts_with("/home/")).map(|h| h + "/"),
+    );
+    for file in files_of_the_project() {
+        let content = String::from_utf8_lossy(&fs::read(&file).expect("listed files can be read")).into_owned();
+        for (number, line) in content.lines().enumerate() {
+            let named = paths.iter().find(|path| line.contains(path.as_str()));
+            assert!(named.is_none(), "{}:{} names a path of this machine", file.display(), number + 1);
+        }
+    }
+}
+
+#[test]
+fn links_lead_somewhere() {
+    for file in files_of_the_project().iter().filter(|path| has_extension(path, "md")) {
+        let directory = file.parent().expect("a file lies in a directory");
+        for target in relative_links(&read_path(file)) {
+            assert!(directory.join(&target).exists(), "{} links to {target}, which is not there", file.display());
+        }
+    }
+}
+
+#[test]
+fn licence_expressions_are_understood() {
+    let allowed = ["MIT", "Apache-2.0", "Unicode-3.0"].map(str::to_owned);
+    for fine in ["MIT", "MIT/Apache-2.0", "GPL-3.0 OR MIT", "(MIT OR Apache-2.0) AND Unicode-3.0", "Apache-2.0 / X"] {
+        assert!(is_permitted(fine, &allowed), "{fine}");
+    }
+    for foul in ["MPL-2.0", "MIT AND MPL-2.0", "Apache-2.0 WITH X", ""] {
+        assert!(!is_permitted(foul, &allowed), "{foul}");
+    }
+}
+
+#[test]
+fn only_relative_links_outside_code_count() {
+    let page =
+        "[a](b.md#part) ![c](d/e.png) [f](https://g) [h](#i) [j](mailto:k)\n```\n[x](no.md)\n```\n[l](<m n.md>)\n";
+    assert_eq!(relative_links(page), ["b.md", "d/e.png", "m n.md"]);
+}
+
+/// Whether every part of the SPDX expression offers a licence from `allowed`.
+///
+/// Stricter than the grammar where AND and OR are mixed without parentheses, never laxer.
+fn is_permitted(expression: &str, allowed: &[String]) -> bool {
+    let plain = expression.replace(['(', ')'], "").replace('/', " OR ");
+    plain.split(" AND ").all(|part| part.split(" OR ").any(|name| allowed.iter().any(|known| known == name.trim())))
+}
+
+/// The targets of Markdown links that are files, without their anchors; code blocks are left out.
+fn relative_links(page: &str) -> Vec<String> {
+    let prose = page.split("\n```").step_by(2);
+    let targets = prose.flat_map(|text| text.split("](").skip(1)).filter_map(|rest| match rest.strip_prefix('<') {
+        Some(quoted) => quoted.split('>').next(),
+        None => rest.split([')', ' ']).next(),
+    });
+    targets
+        .filter(|target| !target.contains("://") && !target.starts_with("mailto:"))
+        .filter_map(|target| target.split('#').next().filter(|path| !path.is_empty()))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Whether a dependency brings in what pure crates do without.
+fn is_impure(name: &str) -> bool {
+    IMPURE
+        .iter()
+        .any(|impure| name == *impure || name.strip_prefix(impure).is_some_and(|rest| rest.starts_with(['-', '_'])))
+}
+
+/// The names of everything that package `name` links, itself included; tools of its tests and build are not.
+fn dependency_tree(name: &str) -> BTreeSet<String> {
+    let names: BTreeMap<_, _> =
+        array(metadata(), "packages").iter().map(|package| (text(package, "id"), text(package, "name"))).collect();
+    let nodes: BTreeMap<_, _> =
+        array(&metadata()["resolve"], "nodes").iter().map(|node| (text(node, "id"), array(node, "deps"))).collect();
+    let mut open: Vec<_> = names.iter().filter(|(_, known)| **known == name).map(|(id, _)| *id).collect();
+    let mut seen = BTreeSet::new();
+    while let Some(id) = open.pop() {
+        if seen.insert(id) {
+            open.extend(
+                nodes[id].iter().filter(|dependency| is_linked(dependency)).map(|dependency| text(dependency, "pkg")),
+            );
+        }
+    }
+    seen.into_iter().map(|id| names[id].to_owned()).collect()
+}
+
+/// Whether a resolved dependency ends up in the program: `kind` is null for normal ones.
+fn is_linked(dependency: &Value) -> bool {
+    array(dependency, "dep_kinds").iter().any(|kind| kind["kind"].is_null())
+}
+
+/// The packages of this workspace.
+fn workspace_members() -> Vec<&'static Value> {
+    let members = strings_of(&metadata()["workspace_members"]);
+    array(metadata(), "packages").iter().filter(|package| members.contains(text(package, "id"))).collect()
+}
+
+/// `cargo metadata` for Linux, read once.
+fn metadata() -> &'static Value {
+    static METADATA: OnceLock<Value> = OnceLock::new();
+    METADATA.get_or_init(|| {
+        let output = Command::new(env!("CARGO"))
+            .args(["metadata", "--format-version=1", "--offline", "--filter-platform=x86_64-unknown-linux-gnu"])
+            .current_dir(root())
+            .output()
+            .expect("cargo runs these tests, so it can be started");
+        assert!(output.status.success(), "cargo metadata failed:\n{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).expect("cargo metadata prints JSON")
+    })
+}
+
+/// Every file that is, or could next be, committed. Links are left out: what they lead to is listed itself.
+fn files_of_the_project() -> Vec<PathBuf> {
+    let output = Command::new("git")
+        .args(["-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard"])
+        .current_dir(root())
+        .output()
+        .expect("git lists the files of the project");
+    assert!(output.status.success(), "git ls-files failed:\n{}", String::from_utf8_lossy(&output.stderr));
+    let names = String::from_utf8(output.stdout).expect("names of the project's files are UTF-8");
+    let files = names.split_terminator('\0').map(|name| root().join(name));
+    files.filter(|path| path.symlink_metadata().is_ok_and(|metadata| metadata.is_file())).collect()
+}
+
+/// The root of the checkout whose tests run, which need not be the one that compiled them: target directories are shared.
+fn root() -> &'static Path {
+    static ROOT: OnceLock<PathBuf> = OnceLock::new();
+    ROOT.get_or_init(|| {
+        let xtask = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo says whose tests it runs");
+        Path::new(&xtask).parent().expect("xtask is a direct child of the root").to_owned()
+    })
+}
+
+fn read(path: &str) -> String {
+    read_path(&root().join(path))
+}
+
+fn read_path(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()))
+}
+
+fn toml_file(path: &str) -> toml::Table {
+    toml::from_str(&read(path)).unwrap_or_else(|error| panic!("{path} is not TOML: {error}"))
+}
+
+fn has_extension(path: &Path, extension: &str) -> bool {
+    path.extension().is_some_and(|found| found == extension)
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value[key].as_str().unwrap_or_else(|| panic!("{key} is not a string"))
+}
+
+fn array<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value[key].as_array().unwrap_or_else(|| panic!("{key} is not a list"))
+}
+
+fn strings_of(list: &Value) -> BTreeSet<&str> {
+    list.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+fn strings(list: &toml::Value) -> Vec<String> {
+    let list = list.as_array().expect("a list in deny.toml");
+    list.iter().map(|item| item.as_str().expect("a list of strings in deny.toml").to_owned()).collect()
+}
