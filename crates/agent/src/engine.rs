@@ -17,6 +17,9 @@ use crate::environment;
 use crate::supervise::{IdleShepherds, Order};
 use crate::{collect, output, stage, supervise, terminal};
 
+/// Orders that a run may have waiting: one to end it, one to end it at once, and room.
+const ORDERS_LEN: usize = 8;
+
 /// What every room of the agent needs to know of the node.
 pub(crate) struct Node {
     pub(crate) name: NodeName,
@@ -39,8 +42,7 @@ pub(crate) struct Handle {
     state: Arc<Mutex<State>>,
 }
 
-/// Something for the loop. The queue is unbounded because every sender waits for its own run, and runs are bounded by what the
-/// node has.
+/// Something for the loop.
 enum Input {
     Event(Event),
     Connected(oneshot::Sender<(AgentHello, mpsc::UnboundedReceiver<AgentMessage>)>),
@@ -49,6 +51,10 @@ enum Input {
 impl Handle {
     /// A handle, and what [`Engine::run`] takes its inputs from.
     pub(crate) fn new() -> (Self, Inputs) {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "a run has a handful of events, and runs are bounded by the node"
+        )]
         let (inputs, receiver) = mpsc::unbounded_channel();
         (Self { inputs, state: Arc::default() }, Inputs(receiver))
     }
@@ -101,18 +107,18 @@ pub(crate) struct Engine {
 /// How a run that is being made ready or runs is ended.
 pub(crate) struct Control {
     cancel: Arc<AtomicBool>,
-    orders: mpsc::UnboundedSender<Order>,
+    orders: mpsc::Sender<Order>,
 }
 
 /// The other ends of a [`Control`].
 pub(crate) struct Controlled {
     pub(crate) cancel: Arc<AtomicBool>,
-    pub(crate) orders: mpsc::UnboundedReceiver<Order>,
+    pub(crate) orders: mpsc::Receiver<Order>,
 }
 
 /// Both ends.
 pub(crate) fn control() -> (Control, Controlled) {
-    let (orders, receiver) = mpsc::unbounded_channel();
+    let (orders, receiver) = mpsc::channel(ORDERS_LEN);
     let cancel = Arc::new(AtomicBool::new(false));
     (Control { cancel: Arc::clone(&cancel), orders }, Controlled { cancel, orders: receiver })
 }
@@ -137,6 +143,10 @@ impl Engine {
                     }
                 }
                 Input::Connected(reply) => {
+                    #[expect(
+                        clippy::disallowed_methods,
+                        reason = "a run has a handful of reports, and runs are bounded"
+                    )]
                     let (sender, receiver) = mpsc::unbounded_channel();
                     update(&mut self.handle.state(), Event::Connected);
                     self.link = Some(sender);
@@ -200,8 +210,8 @@ impl Engine {
     fn end(&mut self, run: RunId, grace_ms: u64) {
         let Some(control) = self.controls.get(&run) else { return };
         control.cancel.store(true, Ordering::Relaxed);
-        // Nobody listens when it is just ending by itself.
-        let _ = control.orders.send(Order::End { grace: std::time::Duration::from_millis(grace_ms) });
+        // Nobody listens when it is just ending by itself; and who has not read the first orders needs no more.
+        let _ = control.orders.try_send(Order::End { grace: std::time::Duration::from_millis(grace_ms) });
     }
 
     fn collect(&mut self, launch: Arc<RunLaunch>) {

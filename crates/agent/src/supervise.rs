@@ -112,7 +112,7 @@ pub(crate) async fn watch(
     handle: Handle,
     launch: Arc<RunLaunch>,
     mut shepherd: Shepherd,
-    mut orders: mpsc::UnboundedReceiver<Order>,
+    mut orders: mpsc::Receiver<Order>,
 ) {
     let run = launch.run;
     let record = match connection_of(&shepherd) {
@@ -140,7 +140,7 @@ pub(crate) async fn watch(
 async fn follow(
     shepherd: &mut Shepherd,
     connection: &Connection,
-    orders: &mut mpsc::UnboundedReceiver<Order>,
+    orders: &mut mpsc::Receiver<Order>,
 ) -> Option<Box<ExitRecord>> {
     loop {
         loop {

@@ -95,7 +95,8 @@ impl ClientError {
                 ConnectFailure::NotAllowed | ConnectFailure::NotTrusted => false,
             },
             Self::Interrupted { .. } => true,
-            Self::Refused { .. } | Self::NotAHead { .. } | Self::OtherVersion { .. } | Self::Local(_) => false,
+            Self::Refused { body, .. } => body.code == "stopping",
+            Self::NotAHead { .. } | Self::OtherVersion { .. } | Self::Local(_) => false,
         }
     }
 

@@ -3,8 +3,9 @@
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hostler_client::{Client, ClientError, ConnectFailure, Endpoint, Follow, LogEvent, Patience, download};
@@ -26,11 +27,14 @@ enum Answer {
 /// More requests than any test makes.
 const REQUESTS: usize = 100;
 
+/// What is left of a head's script.
+type Script = Mutex<std::vec::IntoIter<Answer>>;
+
 /// A head that follows a script: an answer for each request, on as many connections as it takes.
 struct Head {
     directory: TempDir,
     requests: Receiver<String>,
-    thread: Option<JoinHandle<usize>>,
+    connections: Arc<AtomicUsize>,
 }
 
 impl Head {
@@ -38,8 +42,16 @@ impl Head {
         let directory = tempfile::tempdir().expect("temporary directory");
         let (tell, requests) = sync_channel(REQUESTS);
         let listener = UnixListener::bind(socket(directory.path())).expect("a fresh directory");
-        let thread = Some(std::thread::spawn(move || follow_script(&listener, script, &tell)));
-        Self { directory, requests, thread }
+        let connections = Arc::new(AtomicUsize::new(0));
+        let (counter, script) = (Arc::clone(&connections), Arc::new(Mutex::new(script.into_iter())));
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                counter.fetch_add(1, Ordering::SeqCst);
+                let (script, tell) = (Arc::clone(&script), tell.clone());
+                std::thread::spawn(move || serve(stream.expect("listening"), &script, &tell));
+            }
+        });
+        Self { directory, requests, connections }
     }
 
     fn client(&self) -> Client {
@@ -50,40 +62,30 @@ impl Head {
     fn request(&self) -> String {
         self.requests.recv_timeout(Duration::from_secs(10)).expect("a request comes")
     }
-
-    /// Waits until the script is over; says how many connections it took.
-    fn connections(mut self) -> usize {
-        self.thread.take().expect("once").join().expect("no panic")
-    }
 }
 
 fn socket(directory: &Path) -> PathBuf {
     directory.join("head.sock")
 }
 
-fn follow_script(listener: &UnixListener, script: Vec<Answer>, tell: &SyncSender<String>) -> usize {
-    let mut script = script.into_iter().peekable();
-    let mut connections = 0;
-    while script.peek().is_some() {
-        let (mut stream, _) = listener.accept().expect("listening");
-        connections += 1;
-        while script.peek().is_some() {
-            let Some(request) = read_request(&mut stream) else { break };
-            tell.send(request).expect("the test lives");
-            match script.next().expect("peeked") {
-                Answer::Json(status, body) => {
-                    let length = body.len();
-                    write!(stream, "HTTP/1.1 {status} X\r\ncontent-length: {length}\r\n\r\n{body}")
-                        .expect("the client reads");
-                }
-                Answer::Raw(bytes) => {
-                    stream.write_all(&bytes).expect("the client reads");
-                    break;
-                }
+/// Serves one connection until the script says to close it, the script is over, or the client leaves.
+fn serve(mut stream: UnixStream, script: &Script, tell: &SyncSender<String>) {
+    while let Some(request) = read_request(&mut stream) {
+        tell.send(request).expect("the test lives");
+        let mut script = script.lock().expect("no panic");
+        match script.next() {
+            Some(Answer::Json(status, body)) => {
+                let length = body.len();
+                write!(stream, "HTTP/1.1 {status} X\r\ncontent-length: {length}\r\n\r\n{body}")
+                    .expect("the client reads");
             }
+            Some(Answer::Raw(bytes)) => return stream.write_all(&bytes).expect("the client reads"),
+            None => return,
+        }
+        if script.len() == 0 {
+            return;
         }
     }
-    connections
 }
 
 /// Head and body of a request, or `None` when the client has closed the connection.
@@ -152,7 +154,7 @@ async fn calls_share_one_connection() {
     for _ in 0..3 {
         assert!(client.nodes().await.expect("an empty list").is_empty());
     }
-    assert_eq!(head.connections(), 1);
+    assert_eq!(head.connections.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]
@@ -163,13 +165,15 @@ async fn a_head_that_dies_and_comes_back_is_a_pause() {
     let first = UnixListener::bind(&path).expect("a fresh directory");
     let client = Client::new(Endpoint::Unix(path.clone()));
     let life = std::thread::spawn(move || {
-        follow_script(&first, vec![Answer::Json(200, "[]"), Answer::Raw(Vec::new())], &tell);
+        let script = Mutex::new(vec![Answer::Json(200, "[]"), Answer::Raw(Vec::new())].into_iter());
+        serve(first.accept().expect("listening").0, &script, &tell);
         drop(first);
         // The socket of the dead head refuses connections until a new head takes its place.
         std::thread::sleep(Duration::from_millis(300));
         std::fs::remove_file(&path).expect("still there");
         let second = UnixListener::bind(&path).expect("removed");
-        follow_script(&second, vec![Answer::Json(200, "[]")], &tell);
+        let script = Mutex::new(vec![Answer::Json(200, "[]")].into_iter());
+        serve(second.accept().expect("listening").0, &script, &tell);
     });
     client.nodes().await.expect("the first head");
     client.nodes().await.expect("the second head");

@@ -182,9 +182,11 @@ fn a_job_goes_its_way() {
     head.hello("n1", 1, "boot", vec![]);
     let run = head.run_of(job);
     assert!(matches!(head.sent().as_slice(), [HeadMessage::Launch(launch)] if launch.runs[0].run == run));
-    for (status, state) in
-        [(RunStatus::Accepted, JobState::Starting), (RunStatus::Running, JobState::Running), (ended(0), JobState::Completed)]
-    {
+    for (status, state) in [
+        (RunStatus::Accepted, JobState::Starting),
+        (RunStatus::Running, JobState::Running),
+        (ended(0), JobState::Completed),
+    ] {
         head.report(1, run, status).expect("on the node's connection");
         assert_eq!(head.state_of(job), state);
     }

@@ -201,7 +201,9 @@ impl Library {
                 self.complete().insert(*manifest, Instant::now());
                 Ok(true)
             }
-            Err(LibraryError::Missing(_) | LibraryError::Incomplete { .. } | LibraryError::NotAManifest(_)) => Ok(false),
+            Err(LibraryError::Missing(_) | LibraryError::Incomplete { .. } | LibraryError::NotAManifest(_)) => {
+                Ok(false)
+            }
             Err(error) => Err(error),
         }
     }
@@ -216,7 +218,7 @@ impl Library {
         inline: &[(Digest, Vec<u8>)],
     ) -> Result<bool, LibraryError> {
         let Some(result) = result_among(manifest, inline) else { return self.is_complete(manifest) };
-        let others = not_among(result, inline);
+        let others = not_among(&result, inline);
         if !self.missing(&others)?.is_empty() {
             return Ok(false);
         }
@@ -294,7 +296,12 @@ impl Library {
         let dropped = self.drop_from_table(listed, &live);
         self.complete().retain(|_, seen| seen.elapsed() < BELIEVED);
         if freed.chunks > 0 || dropped > 0 {
-            tracing::info!(chunks = freed.chunks, bytes = freed.bytes, blobs = dropped, "removed what no job refers to");
+            tracing::info!(
+                chunks = freed.chunks,
+                bytes = freed.bytes,
+                blobs = dropped,
+                "removed what no job refers to"
+            );
         }
         Ok(())
     }
@@ -445,7 +452,7 @@ pub(crate) fn name_of(bytes: &[u8]) -> Digest {
 /// Whether a result is complete by what came along with it alone; `None` when the disk must be asked.
 pub(crate) fn is_complete_inline(manifest: &Digest, inline: &[(Digest, Vec<u8>)]) -> Option<bool> {
     let result = result_among(manifest, inline)?;
-    not_among(result, inline).is_empty().then_some(true)
+    not_among(&result, inline).is_empty().then_some(true)
 }
 
 fn result_among(manifest: &Digest, inline: &[(Digest, Vec<u8>)]) -> Option<Anything> {
@@ -454,7 +461,7 @@ fn result_among(manifest: &Digest, inline: &[(Digest, Vec<u8>)]) -> Option<Anyth
 }
 
 /// What a result names that did not come along.
-fn not_among(result: Anything, inline: &[(Digest, Vec<u8>)]) -> Vec<Digest> {
+fn not_among(result: &Anything, inline: &[(Digest, Vec<u8>)]) -> Vec<Digest> {
     let mut digests = result.digests();
     inline.iter().for_each(|(digest, _)| {
         digests.remove(digest);

@@ -62,6 +62,7 @@ struct Shared {
 }
 
 /// Something for the loop.
+#[expect(clippy::large_enum_variant, reason = "nearly all are commands; a box each would cost more than the room")]
 enum Input {
     Command { command: Command, blobs: Vec<(Digest, Vec<u8>)>, reply: Option<oneshot::Sender<Reply>> },
     Stop(oneshot::Sender<()>),
@@ -163,7 +164,7 @@ impl Engine {
 
     /// Enters the sending side of an agent's connection.
     pub(crate) fn register(&self, connection: ConnectionId) -> mpsc::UnboundedReceiver<HeadMessage> {
-        // Unbounded, since the loop must never wait for one agent; what it holds is bounded by what the node can run.
+        #[expect(clippy::disallowed_methods, reason = "the loop never waits for one agent; its runs bound what waits")]
         let (sender, receiver) = mpsc::unbounded_channel();
         self.shared.agents().insert(connection, sender);
         receiver

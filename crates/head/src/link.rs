@@ -304,11 +304,7 @@ mod tests {
 
     #[test]
     fn large_batches_are_cut_and_keep_their_order() {
-        let run = |index| RunId {
-            task: TaskId { job: JobId(1), index },
-            attempt: Attempt(1),
-            epoch: Epoch(1),
-        };
+        let run = |index| RunId { task: TaskId { job: JobId(1), index }, attempt: Attempt(1), epoch: Epoch(1) };
         let messages: Vec<HeadMessage> = (0..20_000).map(|index| HeadMessage::Forget { run: run(index) }).collect();
         let batches = cut(messages.clone().into_iter());
         assert!(batches.len() > 1);

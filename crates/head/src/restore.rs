@@ -37,8 +37,7 @@ pub(crate) fn restore(loaded: &Loaded) -> Result<(State, u64), RestoreError> {
     }
     .restored();
     for (sequence, event) in (loaded.first_sequence()..).zip(&loaded.events) {
-        let event: Stamped =
-            hostler_proto::decode(event).map_err(|source| RestoreError::Event { sequence, source })?;
+        let event: Stamped = hostler_proto::decode(event).map_err(|source| RestoreError::Event { sequence, source })?;
         update(&mut state, &event, &mut Changes::default());
     }
     Ok((state, loaded.next_sequence()))

@@ -324,8 +324,8 @@ fn server_config(authority: &CertificateDer<'static>, server: &Pair) -> anyhow::
         .build()?;
     // The authority goes along, so that a node that knows only its fingerprint can find it.
     let chain = vec![certificate_in(&server.certificate()?)?, authority.clone()];
-    let key = PrivateKeyDer::from_pem_file(&server.key)
-        .with_context(|| format!("{} holds no key", server.key.display()))?;
+    let key =
+        PrivateKeyDer::from_pem_file(&server.key).with_context(|| format!("{} holds no key", server.key.display()))?;
     let mut config = rustls::ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])?
         .with_client_cert_verifier(verifier)

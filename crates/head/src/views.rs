@@ -146,10 +146,8 @@ fn limits(job: &Job) -> Vec<LimitView> {
         enforcement: "advisory".to_owned(),
         why: Some(NOT_ENFORCED.to_owned()),
     };
-    let mut limits = vec![
-        advisory("cpus", u64::from(job.spec.request.cpus)),
-        advisory("memory", job.spec.request.memory_bytes),
-    ];
+    let mut limits =
+        vec![advisory("cpus", u64::from(job.spec.request.cpus)), advisory("memory", job.spec.request.memory_bytes)];
     limits.extend(job.spec.time_limit_ms.map(|value| LimitView {
         name: "time".to_owned(),
         value,
@@ -162,7 +160,9 @@ fn limits(job: &Job) -> Vec<LimitView> {
 /// What a job runs, as one would type it.
 fn command_line(work: &Work) -> String {
     let words: Vec<String> = match work {
-        Work::Project { entrypoint, args, .. } => std::iter::once(entrypoint).chain(args).map(|it| quoted(it)).collect(),
+        Work::Project { entrypoint, args, .. } => {
+            std::iter::once(entrypoint).chain(args).map(|it| quoted(it)).collect()
+        }
         Work::Command { argv, .. } => argv.iter().map(|word| quoted(word)).collect(),
     };
     words.join(" ")
@@ -205,17 +205,13 @@ pub(crate) fn why(state: &State, job: &Job, now: Now) -> Why {
     }
     if let Some(at) = expected {
         let from_now = format_duration(Duration::from_millis(at.ms_since(now.at)));
-        lines.push(format!("It should start within {from_now}, when what runs has reached its time limit at the latest."));
+        lines.push(format!(
+            "It should start within {from_now}, when what runs has reached its time limit at the latest."
+        ));
     } else if matches!(reason, Some(Reason::Resources { .. })) {
         lines.push("When is not known: what runs there has no time limit.".to_owned());
     }
-    Why {
-        id: job.id,
-        state: job.state(),
-        reason,
-        lines,
-        expected_start_at: expected.map(|at| wall_time(at, now)),
-    }
+    Why { id: job.id, state: job.state(), reason, lines, expected_start_at: expected.map(|at| wall_time(at, now)) }
 }
 
 /// A time of the cluster's clock as the wall clock will show it if nobody changes it.

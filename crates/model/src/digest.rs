@@ -56,23 +56,24 @@ impl Serialize for Digest {
 
 impl<'de> Deserialize<'de> for Digest {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        if deserializer.is_human_readable() {
-            let text = String::deserialize(deserializer)?;
-            text.parse().map_err(serde::de::Error::custom)
-        } else {
-            deserializer.deserialize_bytes(DigestBytes)
-        }
+        // Both forms describe themselves. The format's own word on whether it is for people does not reach the inside of a tagged
+        // enum, so it is not asked.
+        deserializer.deserialize_any(EitherForm)
     }
 }
 
-/// Reads the binary form.
-struct DigestBytes;
+/// Reads the text form and the binary form.
+struct EitherForm;
 
-impl serde::de::Visitor<'_> for DigestBytes {
+impl serde::de::Visitor<'_> for EitherForm {
     type Value = Digest;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a content hash of 32 bytes")
+        f.write_str("a content hash: 32 bytes, or 64 hexadecimal digits")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Digest, E> {
+        text.parse().map_err(E::custom)
     }
 
     fn visit_bytes<E: serde::de::Error>(self, bytes: &[u8]) -> Result<Digest, E> {

@@ -34,3 +34,18 @@ pub fn decode<'a, T: serde::Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Decod
 #[derive(Debug, thiserror::Error)]
 #[error("not a message of the expected kind: {0}")]
 pub struct DecodeError(#[source] rmp_serde::decode::Error);
+
+#[cfg(test)]
+mod tests {
+    use hostler_model::{Digest, Work};
+
+    use super::*;
+
+    #[test]
+    fn a_hash_inside_a_tagged_enum_survives_both_formats() {
+        let work = Work::Project { snapshot: Digest([7; 32]), entrypoint: "main.py".into(), args: vec![] };
+        assert_eq!(decode::<Work>(&encode(&work)).expect("binary"), work);
+        let text = serde_json::to_string(&work).expect("plain data");
+        assert_eq!(serde_json::from_str::<Work>(&text).expect("text"), work);
+    }
+}

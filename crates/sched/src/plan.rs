@@ -164,7 +164,7 @@ impl Pass<'_> {
 struct Free<'a> {
     pool: &'a Pool,
     index: Cow<'a, FitIndex>,
-    /// What is free on the nodes that this pass has used.
+    /// What is free on the nodes that this pass has used, except for the one used last.
     changed: BTreeMap<NodeIx, Request>,
     /// The node that was used last.
     open: Option<Open>,
@@ -200,7 +200,10 @@ impl<'a> Free<'a> {
 
     /// What is free on a node.
     fn on(&self, node: NodeIx) -> Request {
-        self.changed.get(&node).copied().unwrap_or_else(|| self.pool.expect(node).free)
+        match self.open {
+            Some(open) if open.node == node => open.free,
+            _ => self.changed.get(&node).copied().unwrap_or_else(|| self.pool.expect(node).free),
+        }
     }
 
     /// Whether every node that [`Self::best`] offers is full. May notice it one question late.
@@ -210,15 +213,16 @@ impl<'a> Free<'a> {
 
     /// Takes an amount that is free on the node.
     fn take(&mut self, node: NodeIx, held: &Request) {
-        let before = self.on(node);
-        let free = without(&before, held);
-        self.changed.insert(node, free);
         match &mut self.open {
-            _ if self.apart == Some(node) => {}
-            Some(open) if open.node == node => open.free = free,
+            Some(open) if open.node == node => open.free = without(&open.free, held),
+            _ if self.apart == Some(node) => {
+                let free = without(&self.on(node), held);
+                self.changed.insert(node, free);
+            }
             _ => {
                 self.close();
-                self.open = Some(Open { node, shown: before, free });
+                let shown = self.on(node);
+                self.open = Some(Open { node, shown, free: without(&shown, held) });
             }
         }
     }
@@ -235,6 +239,7 @@ impl<'a> Free<'a> {
     fn close(&mut self) {
         if let Some(Open { node, shown, free }) = self.open.take() {
             self.index.to_mut().replace(node, Some(shown), Some(free));
+            self.changed.insert(node, free);
         }
     }
 }

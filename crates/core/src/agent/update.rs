@@ -63,7 +63,8 @@ fn accept(state: &mut State, launch: &Launch, effects: &mut Vec<Effect>) {
 
 fn end(state: &mut State, run: RunId, cause: EndCause, grace_ms: u64, effects: &mut Vec<Effect>) {
     let Some(held) = state.runs.get_mut(&run) else { return };
-    held.ending = held.ending.or(Some(cause));
+    // The last cause stands: users may change their minds.
+    held.ending = Some(cause);
     match held.stage {
         Stage::Staging | Stage::Running => effects.push(Effect::End { run, grace_ms }),
         Stage::Collecting(_) | Stage::Over(_) => {}

@@ -227,10 +227,10 @@ fn decide_tick(state: &State, now: Now) -> Vec<Event> {
     let mut events = Vec::new();
     for node in state.nodes().filter(|node| !node.given_up) {
         let silence_ms = now.at.ms_since(node.last_heard);
-        if silence_ms > settings.lost_after_ms {
-            events.push(Event::NodeGivenUp { node: node.name.clone() });
-        } else if silence_ms > settings.suspect_after_ms && !node.silent {
+        if !node.silent && silence_ms > settings.suspect_after_ms {
             events.push(Event::Silent { node: node.name.clone() });
+        } else if node.silent && silence_ms > settings.lost_after_ms {
+            events.push(Event::NodeGivenUp { node: node.name.clone() });
         }
     }
     let is_due = |job: &&Arc<Job>| job.ended.is_some_and(|ended| now.at.ms_since(ended) > settings.retention_ms);

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use hostler_model::{Epoch, JobId, NodeName, NodeState, RunId, Timestamp};
+use hostler_model::{Dependency, Epoch, JobId, NodeName, NodeState, RunId, Timestamp};
 use hostler_proto::api::{Amount, LiveCounts, NodeCounts};
 use hostler_sched::{NodeIx, Pool, Reservation};
 use serde::{Deserialize, Serialize};
@@ -238,6 +238,27 @@ impl State {
             self.keys.remove(&job.key);
             self.live.remove(&id);
             self.queue.remove(&QueueKey::of(&job));
+            job.unmet.iter().for_each(|dependency| self.depends_no_more(id, dependency.job));
+        }
+    }
+
+    /// Leaves a job with these of its dependencies. The job must exist.
+    pub(super) fn set_unmet(&mut self, id: JobId, unmet: Vec<Dependency>) {
+        let settled = self.change_job(id, |job| std::mem::replace(&mut job.unmet, unmet));
+        for on in settled.into_iter().map(|dependency| dependency.job) {
+            // Two dependencies may be on the same job, and only one of them be settled.
+            if self.jobs[&id].unmet.iter().all(|open| open.job != on) {
+                self.depends_no_more(id, on);
+            }
+        }
+    }
+
+    fn depends_no_more(&mut self, id: JobId, on: JobId) {
+        if let Some(dependents) = self.dependents.get_mut(&on) {
+            dependents.remove(&id);
+            if dependents.is_empty() {
+                self.dependents.remove(&on);
+            }
         }
     }
 

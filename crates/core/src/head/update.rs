@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hostler_model::{
-    BootId, Condition, Dependency, Ending, IndexSet, JobId, JobSpec, JobState, NodeName, Resources, RunId,
+    BootId, Condition, Dependency, Ending, IndexSet, JobId, JobSpec, JobState, NodeName, Resources, RunId, Timestamp,
 };
 use hostler_proto::api::Notice;
 use hostler_proto::link::{EndCause, Fate, HeadMessage, Launch, Placement, Usage};
@@ -146,13 +146,13 @@ impl Step<'_> {
         });
     }
 
-    /// Tells the agents of a job's placed tasks to end them. The first cause stands.
+    /// Tells the agents of a job's placed tasks to end them. The last cause stands: users may change their minds.
     fn end_active(&mut self, id: JobId, index: Option<u32>, cause: EndCause) {
         let runs: Vec<RunId> = self
             .job(id)
             .active
             .values()
-            .filter(|active| active.ending.is_none() && index.is_none_or(|index| active.run.task.index == index))
+            .filter(|active| active.ending != Some(cause) && index.is_none_or(|index| active.run.task.index == index))
             .map(|active| active.run)
             .collect();
         for run in runs {
@@ -176,13 +176,12 @@ impl Step<'_> {
         for index in again {
             self.changes.records.push(Record::Reopened(job.task(index)));
             self.state.change_job(id, |job| {
-                let ran = job.ending_of(index).is_some_and(|ending| ending.exit_code.is_some());
                 job.reopen(index);
                 job.results.remove(index);
                 job.fetched.remove(index);
-                if ran {
-                    job.attempts.entry(index).or_insert(hostler_model::Attempt(1));
-                }
+                // Whether it was ever placed is not known any more, and a run that was lost may still go on somewhere: the next one
+                // must not have its name.
+                job.attempts.entry(index).or_insert(hostler_model::Attempt(1));
                 job.pending.insert(index);
                 (job.ended_at, job.ended) = (None, None);
             });
@@ -270,10 +269,10 @@ impl Step<'_> {
         let cancelled = active.ending == Some(EndCause::Cancelled);
         let job_requeues = self.job(id).spec.requeue || active.phase == Phase::Placed;
         let ending = match over.fate {
-            Fate::Ended(_) | Fate::Requeued if asked_again => None,
-            Fate::Requeued => None,
+            Fate::Ended(_) if asked_again => None,
             Fate::Ended(ending) => Some(ending),
-            Fate::Lost if cancelled => Some(Ending { state: JobState::Cancelled, exit_code: None }),
+            Fate::Requeued | Fate::Lost if cancelled => Some(Ending { state: JobState::Cancelled, exit_code: None }),
+            Fate::Requeued => None,
             Fate::Lost if job_requeues || asked_again => None,
             Fate::Lost => Some(Ending { state: JobState::NodeFail, exit_code: None }),
         };
@@ -403,8 +402,11 @@ impl Step<'_> {
     }
 
     fn mark_silent(&mut self, name: &NodeName) {
+        let noticed = Timestamp(self.now.at.0.saturating_sub(self.state.settings.suspect_after_ms));
         let node = self.state.nodes.get_mut(name).expect("decided for a known node");
         node.silent = true;
+        // A head that itself stood still noticed late: its agents get the time to come back that they would have had.
+        node.last_heard = node.last_heard.max(noticed);
         if let Some(link) = node.link.take() {
             self.state.connections.remove(&link.connection);
             self.changes.effects.push(Effect::Close { connection: link.connection });
@@ -460,29 +462,19 @@ impl Step<'_> {
         let mut broken = None;
         for dependency in &job.unmet {
             match standing(dependency, self.state.job(dependency.job)) {
-                Standing::Satisfied => self.depends_no_more(id, dependency.job),
+                Standing::Satisfied => {}
                 Standing::Open => unmet.push(*dependency),
                 Standing::Never => broken = Some(*dependency),
             }
         }
         if unmet.len() != job.unmet.len() {
-            self.state.change_job(id, |job| job.unmet = unmet);
+            self.state.set_unmet(id, unmet);
         }
         if let Some(dependency) = broken {
-            self.depends_no_more(id, dependency.job);
             let state = self.state.job(dependency.job).map_or("gone", |job| job.state().as_str());
             let message = format!("job {} is {state}, so {dependency} can never be satisfied", dependency.job);
             self.cancel_pending(id, None, Some(&message));
             self.job_changed(id);
-        }
-    }
-
-    fn depends_no_more(&mut self, id: JobId, on: JobId) {
-        if let Some(dependents) = self.state.dependents.get_mut(&on) {
-            dependents.remove(&id);
-            if dependents.is_empty() {
-                self.state.dependents.remove(&on);
-            }
         }
     }
 

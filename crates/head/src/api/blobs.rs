@@ -48,7 +48,7 @@ pub(crate) async fn upload(_: Anyone, State(head): State<Arc<Head>>, body: Body)
     let mut decoder = pack::Decoder::default();
     let (mut frames, mut size) = (Vec::new(), 0);
     loop {
-        while let Some(frame) = decoder.next_frame().map_err(not_a_pack)? {
+        while let Some(frame) = decoder.next_frame().map_err(|error| not_a_pack(&error))? {
             size += frame.wire.len();
             frames.push(frame);
             if size >= GATHER_BYTES {
@@ -67,11 +67,11 @@ pub(crate) async fn upload(_: Anyone, State(head): State<Arc<Head>>, body: Body)
         }
     }
     on_disk(&head, move |library| library.insert(&frames)).await?;
-    decoder.finish().map_err(not_a_pack)?;
+    decoder.finish().map_err(|error| not_a_pack(&error))?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-fn not_a_pack(error: pack::PackError) -> ApiError {
+fn not_a_pack(error: &pack::PackError) -> ApiError {
     ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_pack", format!("this is no pack of chunks: {error}"))
 }
 

@@ -67,9 +67,8 @@ impl From<EngineError> for ApiError {
             EngineError::NotStored(_) => Self::new(StatusCode::INSUFFICIENT_STORAGE, "not_stored", error.to_string())
                 .hint("nothing has happened; try again when the head's disk works")
                 .hint("running jobs go on"),
-            EngineError::Stopping => {
-                Self::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", error.to_string()).hint("try again when it is back")
-            }
+            EngineError::Stopping => Self::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", error.to_string())
+                .hint("try again when it is back"),
         }
     }
 }
@@ -118,7 +117,9 @@ impl From<LibraryError> for ApiError {
             LibraryError::Chunks(Chunks::Refused { source, .. }) => {
                 Self::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_chunk", format!("{message}: {source}"))
             }
-            LibraryError::Chunks(Chunks::Missing(_) | Chunks::Corrupt { .. } | Chunks::Io { .. }) => Self::internal(message),
+            LibraryError::Chunks(Chunks::Missing(_) | Chunks::Corrupt { .. } | Chunks::Io { .. }) => {
+                Self::internal(message)
+            }
             LibraryError::Table(error) => error.into(),
         }
     }

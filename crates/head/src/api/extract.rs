@@ -24,5 +24,7 @@ pub(crate) fn list<T: std::str::FromStr<Err = hostler_model::ParseError>>(
     text: Option<&str>,
 ) -> Result<Vec<T>, ApiError> {
     let parts = text.unwrap_or_default().split(',').filter(|part| !part.is_empty());
-    parts.map(|part| part.parse().map_err(|error: hostler_model::ParseError| ApiError::bad_request(error.to_string()))).collect()
+    parts
+        .map(|part| part.parse().map_err(|error: hostler_model::ParseError| ApiError::bad_request(error.to_string())))
+        .collect()
 }

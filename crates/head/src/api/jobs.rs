@@ -100,7 +100,8 @@ pub(crate) async fn list(
     let states: Vec<JobState> = parse_list(filter.state.as_deref())?;
     let limit = filter.limit.unwrap_or(PAGE).clamp(1, LONGEST_PAGE);
     let wanted = |job: &Job| {
-        filter.user.as_ref().is_none_or(|user| *user == job.user) && (states.is_empty() || states.contains(&job.state()))
+        filter.user.as_ref().is_none_or(|user| *user == job.user)
+            && (states.is_empty() || states.contains(&job.state()))
     };
     let (page, total) = choose(&head, &wanted, states.is_empty() && filter.user.is_none(), limit, filter.before);
     let next = if page.len() > limit { page.get(limit - 1).map(|job| job.id) } else { None };

@@ -63,15 +63,17 @@ pub(crate) async fn output(
         }
         match standing(&head, &user, task)? {
             Standing::Waiting(_) if follow => {
-                until(&head, id, Instant::now() + FOREVER, |job| !job.is_some_and(|job| job.pending.contains(index))).await;
+                until(&head, id, Instant::now() + FOREVER, |job| !job.is_some_and(|job| job.pending.contains(index)))
+                    .await;
             }
             Standing::Waiting(attempt) => return Ok(answer(attempt, Body::empty())),
             Standing::Ended => return from_result(&head, task, output, from).await,
-            Standing::Live(live) => match from_node(&head, &live, output, from, follow).await? {
-                Some(body) => return Ok(answer(live.run.attempt, body)),
-                // It has ended or moved while we asked.
-                None => {}
-            },
+            Standing::Live(live) => {
+                // Without a body it has ended or moved while we asked.
+                if let Some(body) = from_node(&head, &live, output, from, follow).await? {
+                    return Ok(answer(live.run.attempt, body));
+                }
+            }
         }
     }
 }
@@ -113,8 +115,7 @@ fn standing(head: &Head, user: &User, task: TaskId) -> Result<Standing, ApiError
 }
 
 fn answer(attempt: Attempt, body: Body) -> Response {
-    let headers =
-        [(ATTEMPT_HEADER, attempt.to_string()), (CONTENT_TYPE, "application/octet-stream".to_owned())];
+    let headers = [(ATTEMPT_HEADER, attempt.to_string()), (CONTENT_TYPE, "application/octet-stream".to_owned())];
     (headers, body).into_response()
 }
 
@@ -198,8 +199,12 @@ async fn unreachable(head: &Head, live: &Live, follow: bool) -> Result<Option<Bo
 }
 
 fn silent(node: &NodeName) -> ApiError {
-    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "node_unreachable", format!("node {node} does not answer at the moment"))
-        .hint("the job is not affected; its output is there when the node is back, or with its result")
+    ApiError::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "node_unreachable",
+        format!("node {node} does not answer at the moment"),
+    )
+    .hint("the job is not affected; its output is there when the node is back, or with its result")
 }
 
 /// The query of a terminal.
@@ -258,8 +263,12 @@ fn no_terminal(id: JobId) -> ApiError {
 }
 
 fn not_running(id: JobId, standing: &str) -> ApiError {
-    ApiError::new(StatusCode::CONFLICT, "not_running", format!("there is no terminal to attach to: the task is {standing}"))
-        .hint(format!("`hostler job {id}` shows where it stands"))
+    ApiError::new(
+        StatusCode::CONFLICT,
+        "not_running",
+        format!("there is no terminal to attach to: the task is {standing}"),
+    )
+    .hint(format!("`hostler job {id}` shows where it stands"))
 }
 
 /// Passes messages on, both ways, until either side has enough.

@@ -60,11 +60,7 @@ fn jobs(head: &Head, user: &User, named: &[JobId], unfetched: bool) -> Result<Ve
 }
 
 /// A job whose content this user may see.
-pub(crate) fn readable(
-    state: &hostler_core::head::State,
-    user: &User,
-    id: JobId,
-) -> Result<Arc<Job>, ApiError> {
+pub(crate) fn readable(state: &hostler_core::head::State, user: &User, id: JobId) -> Result<Arc<Job>, ApiError> {
     use hostler_core::head::Refusal;
     let job = state.job(id).ok_or(Refusal::NoSuchJob(id))?;
     match user.sees(job) {

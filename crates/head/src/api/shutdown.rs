@@ -85,8 +85,7 @@ async fn cancel_all(head: &Head, caller: &Caller) {
     let mut notices = head.engine.notices();
     let live: Vec<JobId> = head.engine.state().live_jobs().map(|job| job.id).collect();
     for job in live {
-        let command =
-            Command::Act { caller: caller.clone(), job, index: None, action: JobAction::Cancel };
+        let command = Command::Act { caller: caller.clone(), job, index: None, action: JobAction::Cancel };
         head.engine.post(command, Vec::new()).await;
     }
     // The cancellations are in the queue before this.

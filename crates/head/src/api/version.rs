@@ -14,7 +14,8 @@ use super::error::ApiError;
 pub(crate) async fn check(request: Request, next: Next) -> Response {
     let began = Instant::now();
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    let theirs = request.headers().get(VERSION_HEADER).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+    let theirs =
+        request.headers().get(VERSION_HEADER).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
     let mut response = match theirs {
         Some(theirs) if theirs != API_VERSION.to_string() => other_version(&theirs).into_response(),
         _ => next.run(request).await,
@@ -30,6 +31,8 @@ fn other_version(theirs: &str) -> ApiError {
         _ => "upgrade the client",
     };
     let message = format!("this client speaks version {theirs} of the API, this head speaks version {API_VERSION}");
-    ApiError::new(StatusCode::BAD_REQUEST, "api_version", message)
-        .hint(format!("{which}: both must come from the same release of hostler; this head is {}", env!("CARGO_PKG_VERSION")))
+    ApiError::new(StatusCode::BAD_REQUEST, "api_version", message).hint(format!(
+        "{which}: both must come from the same release of hostler; this head is {}",
+        env!("CARGO_PKG_VERSION")
+    ))
 }

@@ -92,7 +92,6 @@ fn peer(parts: &Parts) -> &Peer {
 }
 
 fn stranger(head: &Head) -> ApiError {
-    ApiError::new(StatusCode::FORBIDDEN, "unknown_caller", "this port is for agents with a certificate of the cluster").hint(
-        format!("users talk to the head through its socket {} on its machine", head.config.socket.display()),
-    )
+    ApiError::new(StatusCode::FORBIDDEN, "unknown_caller", "this port is for agents with a certificate of the cluster")
+        .hint(format!("users talk to the head through its socket {} on its machine", head.config.socket.display()))
 }

@@ -1,0 +1,203 @@
+//! An agent that does what the test tells it, over a real link.
+
+use futures_util::{SinkExt, StreamExt};
+use hostler_client::{Client, Endpoint, Stream, tls};
+use hostler_core::link::{Inbox, Outbox};
+use hostler_model::{BootId, CpuSet, Ending, JobState, NodeName, Resources, RunId};
+use hostler_proto::api::{BASE, JoinRequest};
+use hostler_proto::join::JoinCode;
+use hostler_proto::link::{
+    AgentHello, AgentMessage, Fate, Frame, HeadHello, HeadMessage, Launch, RunEnd, RunReport, RunResult, RunStatus,
+    Usage,
+};
+use hostler_proto::manifest::{Chunk, Content, Manifest, ResultManifest, VERSION};
+use rcgen::{CertificateParams, KeyPair};
+use rustls::pki_types::ServerName;
+use serde_bytes::ByteBuf;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+
+use crate::harness::{TestHead, soon};
+
+/// What a node needs to connect again: its certificate and key.
+#[derive(Clone)]
+pub(crate) struct Identity {
+    pub(crate) name: NodeName,
+    authority: String,
+    certificate: String,
+    key: String,
+}
+
+/// A linked agent.
+pub(crate) struct FakeAgent {
+    socket: WebSocketStream<Stream>,
+    outbox: Outbox,
+    inbox: Inbox,
+    received: std::collections::VecDeque<HeadMessage>,
+    pub(crate) client: Client,
+}
+
+impl Identity {
+    /// Joins as `name` with a code that the head's user asks for.
+    pub(crate) async fn join(head: &TestHead, name: &str) -> Self {
+        let name: NodeName = name.parse().expect("a valid name");
+        let code: JoinCode =
+            head.client().invite(&name).await.expect("the user may invite").code.parse().expect("a join code");
+        let key = KeyPair::generate().expect("a key can be made");
+        let csr = csr(&key);
+        let request = JoinRequest { secret: code.secret.clone(), node: name.clone(), csr };
+        let joined = pinned(&code).join(&request).await.expect("invited");
+        Self { name, authority: joined.authority, certificate: joined.certificate, key: key.serialize_pem() }
+    }
+
+    /// How to reach the head with this identity.
+    pub(crate) fn endpoint(&self, head: &TestHead) -> Endpoint {
+        let config = tls::mutual(&self.authority, &self.certificate, &self.key).expect("they belong together");
+        Endpoint::Tls { address: head.address().to_string(), server_name: localhost(), config }
+    }
+
+    /// The hello of an agent with four CPUs that holds `runs`.
+    pub(crate) fn hello(&self, runs: Vec<RunReport>) -> AgentHello {
+        AgentHello {
+            protocol_min: 1,
+            protocol_max: 1,
+            version: "test".to_owned(),
+            node: self.name.clone(),
+            boot: BootId("boot".to_owned()),
+            pid: 4242,
+            resources: Resources { cpus: CpuSet::first(4), memory_bytes: 1 << 30 },
+            runs,
+        }
+    }
+}
+
+/// A client that knows only what the code says.
+pub(crate) fn pinned(code: &JoinCode) -> Client {
+    Client::new(Endpoint::Tls {
+        address: code.address.clone(),
+        server_name: localhost(),
+        config: tls::pinned(code.authority),
+    })
+}
+
+/// A signing request for a key.
+pub(crate) fn csr(key: &KeyPair) -> String {
+    CertificateParams::default().serialize_request(key).and_then(|csr| csr.pem()).expect("a request can be made")
+}
+
+fn localhost() -> ServerName<'static> {
+    ServerName::try_from("127.0.0.1").expect("an address")
+}
+
+/// Opens the link and says hello.
+pub(crate) async fn introduce(
+    head: &TestHead,
+    identity: &Identity,
+    hello: &AgentHello,
+) -> (WebSocketStream<Stream>, HeadHello) {
+    let stream = identity.endpoint(head).connect().await.expect("the head listens");
+    let uri = format!("ws://hostler{BASE}/agent/link");
+    let (mut socket, _) = tokio_tungstenite::client_async(uri, stream).await.expect("the head upgrades");
+    socket.send(Message::binary(hostler_proto::encode(hello))).await.expect("the head reads");
+    let answer = soon("the head's hello", next_binary(&mut socket)).await.expect("the head answers");
+    (socket, hostler_proto::decode(&answer).expect("a hello"))
+}
+
+async fn next_binary(socket: &mut WebSocketStream<Stream>) -> Option<Vec<u8>> {
+    loop {
+        match socket.next().await? {
+            Ok(Message::Binary(bytes)) => return Some(bytes.to_vec()),
+            Ok(Message::Close(_)) | Err(_) => return None,
+            Ok(_) => {}
+        }
+    }
+}
+
+impl FakeAgent {
+    /// Joins and links a node with nothing on it.
+    pub(crate) async fn start(head: &TestHead, name: &str) -> Self {
+        let identity = Identity::join(head, name).await;
+        Self::link(head, &identity, Vec::new()).await
+    }
+
+    /// Links a node that holds `runs`.
+    pub(crate) async fn link(head: &TestHead, identity: &Identity, runs: Vec<RunReport>) -> Self {
+        let (socket, answer) = introduce(head, identity, &identity.hello(runs)).await;
+        assert!(matches!(answer, HeadHello::Welcome { protocol: 1, .. }), "{answer:?}");
+        Self {
+            socket,
+            outbox: Outbox::default(),
+            inbox: Inbox::default(),
+            received: Default::default(),
+            client: Client::new(identity.endpoint(head)),
+        }
+    }
+
+    /// What the head says next; `None` when it has closed the link.
+    pub(crate) async fn next(&mut self) -> Option<HeadMessage> {
+        while self.received.is_empty() {
+            let bytes = soon("a message of the head", next_binary(&mut self.socket)).await?;
+            let frame: Frame<HeadMessage> = hostler_proto::decode(&bytes).expect("a frame");
+            self.received.extend(self.inbox.accept(frame).expect("numbered in order"));
+        }
+        self.received.pop_front()
+    }
+
+    /// The next launch; other messages on the way are passed over.
+    pub(crate) async fn next_launch(&mut self) -> Launch {
+        loop {
+            match self.next().await.expect("the link is open") {
+                HeadMessage::Launch(launch) => return launch,
+                other => drop(other),
+            }
+        }
+    }
+
+    /// Says something to the head.
+    pub(crate) async fn say(&mut self, messages: Vec<AgentMessage>) {
+        let frame = self.outbox.frame(messages);
+        self.send_raw(hostler_proto::encode(&frame)).await;
+    }
+
+    /// Sends any bytes as a message.
+    pub(crate) async fn send_raw(&mut self, bytes: Vec<u8>) {
+        self.socket.send(Message::binary(bytes)).await.expect("the link is open");
+    }
+
+    /// Reports where a run stands.
+    pub(crate) async fn report(&mut self, run: RunId, status: RunStatus) {
+        self.say(vec![AgentMessage::Report(RunReport { run, status })]).await;
+    }
+}
+
+/// An ending with exit code 0 and `stdout` as its result, all inline.
+pub(crate) fn completed(run: RunId, stdout: &[u8]) -> RunStatus {
+    let (manifest, inline) = result(run, stdout);
+    RunStatus::Ended(RunEnd {
+        fate: Fate::Ended(Ending { state: JobState::Completed, exit_code: Some(0) }),
+        message: None,
+        result: Some(RunResult { manifest, inline }),
+        usage: Usage { wall_ms: 12, ..Usage::default() },
+    })
+}
+
+/// A result that holds nothing but standard output.
+pub(crate) fn result(run: RunId, stdout: &[u8]) -> (hostler_model::Digest, Vec<ByteBuf>) {
+    let digest_of = hostler_snapshot::chunk::digest_of;
+    let chunks = if stdout.is_empty() {
+        Vec::new()
+    } else {
+        vec![Chunk { digest: digest_of(stdout), len: u32::try_from(stdout.len()).expect("small") }]
+    };
+    let manifest = hostler_proto::encode(&ResultManifest {
+        version: VERSION,
+        run,
+        tree: Manifest { version: VERSION, entries: Vec::new() },
+        removed: Vec::new(),
+        stdout: Content { size: stdout.len() as u64, chunks },
+        stderr: Content::default(),
+        setup: Content::default(),
+        problems: Vec::new(),
+    });
+    (digest_of(&manifest), vec![ByteBuf::from(manifest), ByteBuf::from(stdout.to_vec())])
+}

@@ -1,0 +1,196 @@
+//! A head in a process of its own, in a temporary directory.
+//!
+//! The process is this test program again, told by its environment to be a head: so it can be killed like one.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use hostler_client::{Client, Endpoint, Patience};
+use hostler_head::Config;
+use hostler_model::{JobSpec, Request, Work};
+use hostler_proto::api::SubmitRequest;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// Where the process that is to be a head finds its directory.
+const DIRECTORY: &str = "HOSTLER_TEST_HEAD";
+
+/// Where it says why it could not start.
+const PROBLEM: &str = "problem";
+
+/// How long anything may take that takes milliseconds on an idle machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Not a test but the head of one, when the environment says so.
+#[test]
+fn head_process() {
+    let Some(directory) = std::env::var_os(DIRECTORY).map(PathBuf::from) else { return };
+    // Ends with the test, however that ends: nobody writes here, but the pipe closes.
+    std::thread::spawn(|| {
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        std::process::exit(3);
+    });
+    let config = Config {
+        socket: directory.join("head.sock"),
+        directory,
+        listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+        embedded: true,
+    };
+    let problem = config.directory.join(PROBLEM);
+    if let Err(error) = hostler_head::run(config) {
+        std::fs::write(problem, format!("{error:#}")).expect("the directory is ours");
+        std::process::exit(1);
+    }
+}
+
+/// A running head; killed when dropped.
+pub(crate) struct TestHead {
+    directory: tempfile::TempDir,
+    process: Option<Child>,
+}
+
+impl TestHead {
+    /// Starts a head on an empty directory.
+    pub(crate) async fn start() -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let mut head = Self { directory, process: None };
+        head.start_again().await;
+        head
+    }
+
+    /// Starts it on what it left, and waits until it is ready.
+    pub(crate) async fn start_again(&mut self) {
+        assert!(self.process.is_none(), "one head at a time");
+        let _ = std::fs::remove_file(self.path("head.json"));
+        self.process = Some(spawn(self.directory.path()));
+        self.wait_until_ready().await;
+    }
+
+    async fn wait_until_ready(&mut self) {
+        let announcement = self.path("head.json");
+        let process = self.process.as_mut().expect("just started");
+        wait_for("the head to be ready", || {
+            let ended = process.try_wait().expect("it is ours");
+            assert!(ended.is_none(), "the head ended at once; see the file {PROBLEM}");
+            announcement.exists()
+        })
+        .await;
+    }
+
+    /// Ends it as a power failure would, as far as a process can tell.
+    pub(crate) fn kill(&mut self) {
+        let mut process = self.process.take().expect("it runs");
+        process.kill().expect("it is ours");
+        process.wait().expect("it is ours");
+    }
+
+    /// Ends it as the system would; says whether it ended properly.
+    pub(crate) async fn terminate(&mut self) -> bool {
+        let process = self.process.as_ref().expect("it runs");
+        kill(Pid::from_raw(i32::try_from(process.id()).expect("pids are small")), Signal::SIGTERM).expect("it is ours");
+        self.wait_until_ended().await
+    }
+
+    /// Waits until it has ended; says whether it ended properly.
+    pub(crate) async fn wait_until_ended(&mut self) -> bool {
+        let mut process = self.process.take().expect("it runs");
+        let mut status = None;
+        wait_for("the head to end", || {
+            status = process.try_wait().expect("it is ours");
+            status.is_some()
+        })
+        .await;
+        status.expect("just seen").success()
+    }
+
+    /// A second head on the same directory: why it could not start.
+    pub(crate) async fn start_rival(&self) -> String {
+        let mut rival = spawn(self.directory.path());
+        let mut status = None;
+        wait_for("the rival to give up", || {
+            status = rival.try_wait().expect("it is ours");
+            status.is_some()
+        })
+        .await;
+        assert!(status.is_some_and(|status| !status.success()));
+        std::fs::read_to_string(self.path(PROBLEM)).expect("it said why")
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.path("head.sock")
+    }
+
+    /// Where it listens for agents.
+    pub(crate) fn address(&self) -> SocketAddr {
+        let text = std::fs::read(self.path("head.json")).expect("the head has announced itself");
+        let announced: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
+        announced["address"].as_str().and_then(|text| text.parse().ok()).expect("an address")
+    }
+
+    /// A client on its socket that reports every failure.
+    pub(crate) fn client(&self) -> Client {
+        Client::new(Endpoint::Unix(self.socket())).with_patience(Patience::NONE)
+    }
+}
+
+impl Drop for TestHead {
+    fn drop(&mut self) {
+        if self.process.is_some() {
+            self.kill();
+        }
+    }
+}
+
+fn spawn(directory: &Path) -> Child {
+    Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", "harness::head_process", "--nocapture", "--test-threads=1"])
+        .env(DIRECTORY, directory)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("this program can be started again")
+}
+
+/// Waits for a condition, with a deadline.
+pub(crate) async fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !condition() {
+        assert!(began.elapsed() < PATIENCE, "waited too long for {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Waits for something to come, with a deadline.
+pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("waited too long for {what}"))
+}
+
+/// A job that takes one CPU.
+pub(crate) fn spec(name: &str) -> JobSpec {
+    JobSpec {
+        name: name.to_owned(),
+        work: Work::Command { argv: vec!["true".to_owned()], directory: "/".to_owned() },
+        request: Request { cpus: 1, memory_bytes: 1 << 20 },
+        time_limit_ms: None,
+        array: None,
+        after: Vec::new(),
+        priority: 0,
+        hold: false,
+        requeue: false,
+        environment: Default::default(),
+        pty: None,
+        grace_ms: None,
+        umask: None,
+    }
+}
+
+/// A submission of [`spec`].
+pub(crate) fn request(key: &str) -> SubmitRequest {
+    SubmitRequest { key: key.to_owned(), spec: spec("test") }
+}

@@ -1,0 +1,181 @@
+//! Submitting, listing, and what survives.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use hostler_client::{Client, ClientError, JobFilter, LiveJobs};
+use hostler_model::{JobId, JobState};
+use hostler_proto::api::{JobAction, Notice, SubmitRequest};
+
+use crate::harness::{TestHead, request, soon, spec};
+
+/// The code of a refusal.
+#[track_caller]
+pub(crate) fn code<T: std::fmt::Debug>(outcome: Result<T, ClientError>) -> String {
+    match outcome {
+        Err(ClientError::Refused { body, .. }) => {
+            assert!(!body.message.is_empty());
+            body.code
+        }
+        other => panic!("expected a refusal, found {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn the_same_key_is_the_same_job_even_after_a_crash() {
+    let mut head = TestHead::start().await;
+    let first = head.client().submit(&request("a")).await.expect("accepted");
+    assert_eq!((first.id, first.duplicate), (JobId(1), false));
+    let again = head.client().submit(&request("a")).await.expect("accepted");
+    assert_eq!((again.id, again.duplicate), (JobId(1), true));
+    head.kill();
+    head.start_again().await;
+    let again = head.client().submit(&request("a")).await.expect("accepted");
+    assert_eq!((again.id, again.duplicate), (JobId(1), true));
+    let other = head.client().submit(&request("b")).await.expect("accepted");
+    assert_eq!((other.id, other.duplicate), (JobId(2), false));
+    assert_eq!(head.client().info().await.expect("it answers").head.epoch, 2);
+}
+
+#[tokio::test]
+async fn a_hundred_at_once_are_a_hundred_jobs_and_all_survive_a_kill() {
+    let mut head = TestHead::start().await;
+    let submissions = (0..100).map(|i| {
+        let client = head.client();
+        tokio::spawn(async move { client.submit(&request(&format!("key {i}"))).await.expect("accepted").id })
+    });
+    let mut ids = BTreeSet::new();
+    for submission in submissions.collect::<Vec<_>>() {
+        ids.insert(submission.await.expect("no panic"));
+    }
+    assert_eq!(ids.len(), 100);
+    head.kill();
+    head.start_again().await;
+    let page = head.client().jobs(&JobFilter { limit: Some(1000), ..JobFilter::default() }).await.expect("it answers");
+    assert_eq!(page.jobs.iter().map(|job| job.id).collect::<BTreeSet<_>>(), ids);
+    assert_eq!(page.total, 100);
+}
+
+#[tokio::test]
+async fn lists_are_paged_newest_first_and_filtered() {
+    let head = TestHead::start().await;
+    let client = head.client();
+    for i in 0..25 {
+        let hold = i % 5 == 0;
+        let submission = SubmitRequest { key: format!("{i}"), spec: hostler_model::JobSpec { hold, ..spec("x") } };
+        client.submit(&submission).await.expect("accepted");
+    }
+    let mut seen = Vec::new();
+    let mut before = None;
+    loop {
+        let filter = JobFilter { limit: Some(10), before, ..JobFilter::default() };
+        let page = client.jobs(&filter).await.expect("it answers");
+        assert_eq!(page.total, 25);
+        seen.extend(page.jobs.iter().map(|job| job.id.0));
+        before = page.next;
+        if before.is_none() {
+            break;
+        }
+    }
+    assert_eq!(seen, (1..=25).rev().collect::<Vec<_>>());
+    let ended = JobFilter { states: vec![JobState::Completed], ..JobFilter::default() };
+    assert_eq!(client.jobs(&ended).await.expect("it answers").total, 0);
+    let others = JobFilter { user: Some("nobody else".to_owned()), ..JobFilter::default() };
+    assert_eq!(client.jobs(&others).await.expect("it answers").total, 0);
+    let held = client.job(JobId(1), 0).await.expect("it is there");
+    assert_eq!(held.summary.reason.as_deref(), Some("held until released"));
+}
+
+#[tokio::test]
+async fn without_nodes_everything_may_fit_and_waiting_has_a_reason() {
+    let head = TestHead::start().await;
+    let mut large = request("large");
+    large.spec.request.cpus = 60_000;
+    let id = head.client().submit(&large).await.expect("no node is known that says otherwise").id;
+    let why = head.client().why(id).await.expect("it is there");
+    assert_eq!(why.state, JobState::Pending);
+    assert!(why.reason.is_some() && !why.lines.is_empty(), "{why:?}");
+}
+
+#[tokio::test]
+async fn nonsense_is_refused_in_words() {
+    let head = TestHead::start().await;
+    let client = head.client();
+    let mut bad = request("a");
+    bad.spec.request.cpus = 0;
+    assert_eq!(code(client.submit(&bad).await), "bad_spec");
+    let mut after_nothing = request("b");
+    after_nothing.spec.after = vec!["afterok:99".parse().expect("a dependency")];
+    assert_eq!(code(client.submit(&after_nothing).await), "no_such_dependency");
+    assert_eq!(code(client.submit(&request("")).await), "bad_request");
+    assert_eq!(code(client.job(JobId(7), 0).await), "no_such_job");
+    assert_eq!(code(client.why(JobId(7)).await), "no_such_job");
+    assert_eq!(code(client.act(JobId(7), None, JobAction::Cancel).await), "no_such_job");
+    let project = hostler_model::Work::Project {
+        snapshot: hostler_model::Digest([7; 32]),
+        entrypoint: "main.py".to_owned(),
+        args: Vec::new(),
+    };
+    let missing = SubmitRequest { key: "c".to_owned(), spec: hostler_model::JobSpec { work: project, ..spec("x") } };
+    assert_eq!(code(client.submit(&missing).await), "snapshot_missing");
+    assert_eq!(code(client.commit_snapshot(&hostler_model::Digest([7; 32])).await), "chunks_missing");
+}
+
+#[tokio::test]
+async fn hold_release_cancel_and_whoever_waits_is_told() {
+    let head = TestHead::start().await;
+    let client = head.client();
+    let mut events = client.events().await.expect("it answers");
+    let id = client.submit(&request("a")).await.expect("accepted").id;
+    let notice = soon("a notice", events.next()).await.expect("the stream is open");
+    assert_eq!(notice, Some(Notice::Job { id, state: JobState::Pending }));
+    client.act(id, None, JobAction::Hold).await.expect("it waits");
+    assert_eq!(client.why(id).await.expect("it is there").reason, Some(hostler_model::Reason::Held));
+    client.act(id, None, JobAction::Release).await.expect("it is held");
+    assert_eq!(code(client.act(id, None, JobAction::Release).await), "wrong_state");
+    let waiting = head.client();
+    let waiter = tokio::spawn(async move { waiting.job_when_ended(id, 0, Duration::from_secs(20)).await });
+    // A wait that is not over keeps the connection of the first client free for this.
+    let cancelled = client.act(id, None, JobAction::Cancel).await.expect("it waits");
+    assert_eq!(cancelled.state, JobState::Cancelled);
+    let ended = soon("the waiter", waiter).await.expect("no panic").expect("it answers");
+    assert_eq!(ended.summary.state, JobState::Cancelled);
+    let short = client.submit(&request("b")).await.expect("accepted").id;
+    let unended = client.job_when_ended(short, 0, Duration::from_millis(50)).await.expect("it answers");
+    assert_eq!(unended.summary.state, JobState::Pending);
+}
+
+#[tokio::test]
+async fn shutting_down_respects_live_jobs() {
+    let mut head = TestHead::start().await;
+    let client: Client = head.client();
+    client.submit(&request("a")).await.expect("accepted");
+    assert_eq!(code(client.shutdown(LiveJobs::Refuse).await), "jobs_live");
+    client.submit(&request("b")).await.expect("a refused shutdown closes nothing");
+    client.shutdown(LiveJobs::Keep).await.expect("kept");
+    assert!(head.wait_until_ended().await);
+    assert!(!head.socket().exists() && !head.path("head.json").exists());
+    head.start_again().await;
+    assert_eq!(head.client().info().await.expect("it answers").tasks.pending, 2);
+    head.client().shutdown(LiveJobs::Cancel).await.expect("cancelled");
+    assert!(head.wait_until_ended().await);
+    head.start_again().await;
+    let page = head.client().jobs(&JobFilter::default()).await.expect("it answers");
+    assert!(page.jobs.iter().all(|job| job.state == JobState::Cancelled), "{page:?}");
+    assert!(head.terminate().await, "SIGTERM stops it properly");
+}
+
+#[tokio::test]
+async fn a_second_head_keeps_away() {
+    let head = TestHead::start().await;
+    let why = head.start_rival().await;
+    assert!(why.contains("in use by process"), "{why}");
+    head.client().submit(&request("a")).await.expect("the first one goes on");
+}
+
+#[tokio::test]
+async fn the_description_is_served() {
+    let head = TestHead::start().await;
+    let served = head.client().openapi().await.expect("it answers");
+    assert_eq!(served, hostler_head::openapi().as_bytes());
+}

@@ -1,0 +1,8 @@
+//! A real head in a process of its own, over its real doors: users on the Unix socket, agents over TLS, strangers on both.
+
+mod agent;
+mod harness;
+mod hostile;
+mod jobs;
+mod nodes;
+mod output;

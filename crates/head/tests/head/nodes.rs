@@ -1,0 +1,209 @@
+//! Agents: joining, running jobs, going away and coming back.
+
+use std::time::Duration;
+
+use hostler_client::LiveJobs;
+use hostler_model::{JobState, NodeState, RunId};
+use hostler_proto::link::{AgentMessage, Frame, HeadHello, HeadMessage, RunReport, RunStatus};
+
+use crate::agent::{FakeAgent, Identity, completed, introduce, result};
+use crate::harness::{TestHead, request, soon};
+use crate::jobs::code;
+
+#[tokio::test]
+async fn a_job_runs_to_completion_with_an_inline_result() {
+    let head = TestHead::start().await;
+    let mut agent = FakeAgent::start(&head, "n1").await;
+    let client = head.client();
+    let nodes = client.nodes().await.expect("it answers");
+    assert_eq!((nodes[0].state, nodes[0].cpus, nodes[0].agent_pid), (NodeState::Up, 4, 4242));
+
+    let id = client.submit(&request("a")).await.expect("accepted").id;
+    let launch = agent.next_launch().await;
+    assert_eq!((launch.job, launch.runs.len()), (id, 1));
+    let run = launch.runs[0].run;
+    agent.report(run, RunStatus::Accepted).await;
+    agent.report(run, RunStatus::Running).await;
+    agent.report(run, completed(run, b"hello\n")).await;
+    assert_eq!(agent.next().await, Some(HeadMessage::Forget { run }));
+
+    let ended = client.job_when_ended(id, 10, Duration::from_secs(20)).await.expect("it answers");
+    assert_eq!((ended.summary.state, ended.summary.exit_code), (JobState::Completed, Some(0)));
+    assert_eq!(ended.summary.nodes, ["n1".parse().expect("a valid name")]);
+    assert_eq!(ended.tasks_shown[0].usage.map(|usage| usage.wall_ms), Some(12));
+    let results = client.results(true, &[]).await.expect("it answers").results;
+    assert_eq!(results.len(), 1);
+    let manifest = results[0].manifest;
+    assert_eq!(manifest, result(run, b"hello\n").0);
+    assert!(client.missing_blobs(vec![manifest]).await.expect("it answers").is_empty());
+    assert!(!client.fetch_pack(vec![manifest]).await.expect("it is there").is_empty());
+    let fetched = hostler_proto::api::Fetched { indices: hostler_model::IndexSet::one(0) };
+    client.fetched(id, &fetched).await.expect("it is ours");
+    assert!(client.results(true, &[]).await.expect("it answers").results.is_empty());
+    assert_eq!(client.results(false, &[id]).await.expect("it answers").results.len(), 1);
+}
+
+#[tokio::test]
+async fn what_fits_nowhere_is_refused_once_a_node_is_known() {
+    let head = TestHead::start().await;
+    let _agent = FakeAgent::start(&head, "n1").await;
+    let mut large = request("large");
+    large.spec.request.cpus = 5;
+    assert_eq!(code(head.client().submit(&large).await), "never_fits");
+}
+
+#[tokio::test]
+async fn a_full_node_is_named_with_what_it_lacks() {
+    let head = TestHead::start().await;
+    let mut agent = FakeAgent::start(&head, "n1").await;
+    let client = head.client();
+    let mut large = request("a");
+    large.spec.request.cpus = 3;
+    large.spec.time_limit_ms = Some(600_000);
+    client.submit(&large).await.expect("accepted");
+    agent.next_launch().await;
+    large.key = "b".to_owned();
+    let waiting = client.submit(&large).await.expect("accepted").id;
+    let why = client.why(waiting).await.expect("it is there");
+    let text = why.lines.join("\n");
+    assert!(text.contains("Node n1 has 1 of 4 CPUs free") && text.contains("lacks 2 CPUs"), "{text}");
+    assert!(text.contains("It runs job 1 (test, of "), "{text}");
+    assert!(why.expected_start_at.is_some() && text.contains("should start within"), "{why:?}");
+}
+
+#[tokio::test]
+async fn stale_messages_change_nothing() {
+    let head = TestHead::start().await;
+    let mut agent = FakeAgent::start(&head, "n1").await;
+    let client = head.client();
+    let id = client.submit(&request("a")).await.expect("accepted").id;
+    let run = agent.next_launch().await.runs[0].run;
+    let stale = RunId { attempt: hostler_model::Attempt(run.attempt.0 + 1), ..run };
+    let other_epoch = RunId { epoch: hostler_model::Epoch(run.epoch.0 + 1), ..run };
+    agent.report(stale, completed(stale, b"wrong")).await;
+    agent.report(other_epoch, completed(other_epoch, b"wrong")).await;
+    agent.report(run, RunStatus::Running).await;
+    agent.report(run, completed(run, b"right")).await;
+    agent.report(run, completed(run, b"twice")).await;
+    let ended = client.job_when_ended(id, 10, Duration::from_secs(20)).await.expect("it answers");
+    assert_eq!(ended.tasks_shown[0].result, Some(result(run, b"right").0));
+}
+
+#[tokio::test]
+async fn a_result_that_is_not_here_is_asked_for_again() {
+    let head = TestHead::start().await;
+    let mut agent = FakeAgent::start(&head, "n1").await;
+    let client = head.client();
+    let id = client.submit(&request("a")).await.expect("accepted").id;
+    let run = agent.next_launch().await.runs[0].run;
+    let RunStatus::Ended(mut end) = completed(run, b"hello") else { panic!("an ending") };
+    let whole = end.clone();
+    end.result.as_mut().expect("it has a result").inline.pop();
+    agent.report(run, RunStatus::Ended(end)).await;
+    assert_eq!(agent.next().await, Some(HeadMessage::Resend { run }));
+    let live = client.job(id, 10).await.expect("it is there");
+    assert!(!live.summary.state.is_ended(), "a result is visible only complete");
+    agent.report(run, RunStatus::Ended(whole)).await;
+    let ended = client.job_when_ended(id, 10, Duration::from_secs(20)).await.expect("it answers");
+    assert_eq!(ended.summary.state, JobState::Completed);
+}
+
+#[tokio::test]
+async fn a_head_that_is_killed_in_the_middle_loses_nothing() {
+    let mut head = TestHead::start().await;
+    let identity = Identity::join(&head, "n1").await;
+    let mut agent = FakeAgent::link(&head, &identity, Vec::new()).await;
+    let id = head.client().submit(&request("a")).await.expect("accepted").id;
+    let run = agent.next_launch().await.runs[0].run;
+    agent.report(run, RunStatus::Running).await;
+    soon("the report to be noted", async {
+        while head.client().job(id, 0).await.expect("it is there").summary.state != JobState::Running {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    head.kill();
+    assert_eq!(agent.next().await, None);
+    head.start_again().await;
+
+    // The job goes on: its run is not started again, and its end is taken when the agent is back.
+    let report = RunReport { run, status: completed(run, b"done") };
+    let mut agent = FakeAgent::link(&head, &identity, vec![report]).await;
+    assert_eq!(agent.next().await, Some(HeadMessage::Forget { run }));
+    let ended = head.client().job_when_ended(id, 10, Duration::from_secs(20)).await.expect("it answers");
+    assert_eq!((ended.summary.state, ended.summary.attempt.0), (JobState::Completed, 1));
+    assert_eq!(ended.tasks_shown[0].result, Some(result(run, b"done").0));
+}
+
+#[tokio::test]
+async fn what_never_arrived_is_launched_again_and_what_is_unknown_is_forgotten() {
+    let mut head = TestHead::start().await;
+    let identity = Identity::join(&head, "n1").await;
+    let mut agent = FakeAgent::link(&head, &identity, Vec::new()).await;
+    head.client().submit(&request("a")).await.expect("accepted");
+    let run = agent.next_launch().await.runs[0].run;
+    head.kill();
+    head.start_again().await;
+    let unknown = RunId { attempt: hostler_model::Attempt(9), ..run };
+    let report = RunReport { run: unknown, status: RunStatus::Running };
+    let mut agent = FakeAgent::link(&head, &identity, vec![report]).await;
+    assert_eq!(agent.next().await, Some(HeadMessage::Forget { run: unknown }));
+    assert_eq!(agent.next_launch().await.runs[0].run, run);
+}
+
+#[tokio::test]
+async fn a_newer_connection_of_a_node_replaces_the_older() {
+    let head = TestHead::start().await;
+    let identity = Identity::join(&head, "n1").await;
+    let mut older = FakeAgent::link(&head, &identity, Vec::new()).await;
+    let _newer = FakeAgent::link(&head, &identity, Vec::new()).await;
+    assert_eq!(older.next().await, None);
+    assert_eq!(head.client().info().await.expect("it answers").nodes.up, 1);
+}
+
+#[tokio::test]
+async fn agents_that_break_the_protocol_are_refused_or_cut_off() {
+    let head = TestHead::start().await;
+    let identity = Identity::join(&head, "n1").await;
+    let mut future = identity.hello(Vec::new());
+    (future.protocol_min, future.protocol_max) = (7, 9);
+    let (_, answer) = introduce(&head, &identity, &future).await;
+    assert!(matches!(&answer, HeadHello::Refused { message } if message.contains("7 to 9")), "{answer:?}");
+    let mut other = identity.hello(Vec::new());
+    other.node = "n2".parse().expect("a valid name");
+    let (_, answer) = introduce(&head, &identity, &other).await;
+    assert!(matches!(&answer, HeadHello::Refused { message } if message.contains("certificate")), "{answer:?}");
+
+    let mut gap = FakeAgent::link(&head, &identity, Vec::new()).await;
+    let frame = Frame { sequence: 5, messages: vec![AgentMessage::Heartbeat] };
+    gap.send_raw(hostler_proto::encode(&frame)).await;
+    assert_eq!(gap.next().await, None);
+    let mut garbage = FakeAgent::link(&head, &identity, Vec::new()).await;
+    garbage.send_raw(vec![0xc1; 100]).await;
+    assert_eq!(garbage.next().await, None);
+}
+
+#[tokio::test]
+async fn shutting_down_an_embedded_cluster_tells_its_agents() {
+    let mut head = TestHead::start().await;
+    let mut agent = FakeAgent::start(&head, "n1").await;
+    head.client().shutdown(LiveJobs::Refuse).await.expect("nothing is live");
+    assert_eq!(agent.next().await, Some(HeadMessage::Shutdown));
+    assert_eq!(agent.next().await, None);
+    assert!(head.wait_until_ended().await);
+}
+
+#[tokio::test]
+async fn cancelling_everything_waits_for_the_agents() {
+    let mut head = TestHead::start().await;
+    let mut agent = FakeAgent::start(&head, "n1").await;
+    let client = head.client();
+    client.submit(&request("a")).await.expect("accepted");
+    let run = agent.next_launch().await.runs[0].run;
+    agent.report(run, RunStatus::Running).await;
+    let shutdown = tokio::spawn(async move { client.shutdown(LiveJobs::Cancel).await });
+    assert!(matches!(agent.next().await, Some(HeadMessage::End { .. })));
+    agent.report(run, completed(run, b"last words")).await;
+    soon("the shutdown", shutdown).await.expect("no panic").expect("it stops");
+    assert!(head.wait_until_ended().await);
+}

@@ -1,0 +1,20 @@
+//! Replays a trace in the Standard Workload Format under both policies and prints the figures.
+//!
+//! `cargo run --release -p hostler-sim --example replay -- TRACE.swf`
+
+#![expect(clippy::print_stdout, reason = "an example prints what it found")]
+
+use std::error::Error;
+
+use hostler_sched::Policy;
+use hostler_sim::{ReplayOptions, Trace, replay};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let path = std::env::args_os().nth(1).ok_or("name a trace")?;
+    let trace = Trace::parse(&std::fs::read(path)?)?;
+    for policy in [Policy::Fcfs, Policy::Easy] {
+        let replay = replay(&trace, &ReplayOptions { policy, nodes: Vec::new() })?;
+        println!("{policy}\n{}\n", replay.metrics);
+    }
+    Ok(())
+}

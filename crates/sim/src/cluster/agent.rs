@@ -1,0 +1,366 @@
+//! The agent's shell: carries out what its state machine asks for, and begins again on what an earlier agent left. Mirrors the
+//! daemon's engine, supervision and recovery.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use hostler_core::agent::{Effect, Event, Exit, Found, RunLaunch, State, Why, update};
+use hostler_model::{Digest, RunId};
+use hostler_proto::link::{AgentMessage, RunResult, RunStatus, Usage};
+
+use super::Rule;
+use super::agent_link::AgentLink;
+use super::disk::{Blob, content};
+use super::node::{Directory, NodeStep};
+use super::world::{MS, SECOND, World};
+
+/// How long a report of a passing stage waits for a later one.
+const REPORT_DELAY: u64 = 5 * MS;
+
+/// The first and the longest pause between two attempts to upload.
+const UPLOAD_PAUSE: u64 = 300 * MS;
+
+/// A running agent.
+pub(super) struct Agent {
+    pub(super) life: u64,
+    pub(super) state: State,
+    pub(super) link: Option<AgentLink>,
+    /// Before the next attempt to connect, and when the last one was.
+    pub(super) pause_us: u64,
+    pub(super) dialled_us: u64,
+    controls: BTreeMap<RunId, Control>,
+}
+
+/// How a run that is being made ready or runs is ended.
+#[derive(Debug, Clone, Copy, Default)]
+struct Control {
+    cancel: bool,
+    grace_ms: Option<u64>,
+    is_watched: bool,
+}
+
+/// What happens in an agent.
+pub(super) enum AgentStep {
+    Dial,
+    HelloTimeout { connection: u64 },
+    Heartbeat { connection: u64 },
+    Flush { connection: u64 },
+    Staged { launch: Arc<RunLaunch> },
+    NotStarted { run: RunId, why: &'static str },
+    Launched { run: RunId },
+    Terminate { run: RunId, grace_ms: u64 },
+    Exited { run: RunId },
+    Captured { run: RunId },
+    Upload { run: RunId },
+    Uploaded { run: RunId },
+    Remove { run: RunId },
+}
+
+impl World {
+    /// Starts an agent, unless one runs.
+    pub(super) fn start_agent(&mut self, node: usize) {
+        let machine = &mut self.nodes[node];
+        if machine.agent.is_some() {
+            return;
+        }
+        machine.agent_lives += 1;
+        let life = machine.agent_lives;
+        machine.agent = Some(Agent {
+            life,
+            state: State::default(),
+            link: None,
+            pause_us: 0,
+            dialled_us: 0,
+            controls: BTreeMap::new(),
+        });
+        self.note(format_args!("agent {life} starts on n{node}"));
+        self.recover(node);
+        let delay = self.rng.below(20 * MS);
+        self.agent_later(node, delay, AgentStep::Dial);
+    }
+
+    /// The agent is killed; its node and the shepherds go on.
+    pub(super) fn crash_agent(&mut self, node: usize) {
+        if self.nodes[node].frozen.is_some() || self.nodes[node].agent.take().is_none() {
+            return;
+        }
+        self.note(format_args!("the agent of n{node} is killed"));
+        self.agent_vanishes(node);
+        let pause = self.rng.skewed(SECOND);
+        self.node_later(node, pause, NodeStep::StartAgent);
+    }
+
+    /// Takes up every run found on the disk.
+    fn recover(&mut self, node: usize) {
+        let runs: Vec<RunId> = self.nodes[node].directories.keys().copied().collect();
+        for run in runs {
+            let launch = hostler_proto::decode::<RunLaunch>(&self.nodes[node].directories[&run].launch);
+            let Ok(launch) = launch.map(Arc::new) else {
+                return self.books.wrong(format!("the launch of {run} on n{node} cannot be read"));
+            };
+            let found = self.look(node, &launch);
+            self.note(format_args!("n{node} finds {run}: {found:?}"));
+            if found == Found::Shepherd {
+                let control = Control { is_watched: true, ..Control::default() };
+                self.agent(node).controls.insert(run, control);
+            }
+            self.agent_event(node, Event::Recovered { launch, found });
+        }
+    }
+
+    /// How far a run had come.
+    fn look(&mut self, node: usize, launch: &Arc<RunLaunch>) -> Found {
+        let run = launch.run;
+        let (forgets_boots, now_us) = (self.breaks(Rule::NothingTwiceAfterBoot), self.now_us);
+        let starts_again = self.breaks(Rule::AdoptShepherds);
+        let machine = &mut self.nodes[node];
+        let is_alive = machine.shepherds.contains_key(&run);
+        let boot = machine.boot();
+        let directory = machine.directories.get_mut(&run).expect("it was found");
+        if let Some(end) = &directory.end {
+            return Found::Over(hostler_proto::decode(end).expect("written whole or not at all"));
+        }
+        if let Some(exit) = &directory.exit {
+            return Found::Exit(exit.clone());
+        }
+        match directory.claim {
+            Some(then) if then != boot => lost("its node was restarted while it ran"),
+            Some(_) if is_alive && starts_again => {
+                *directory = Directory::new(launch, boot, now_us);
+                Found::Launch
+            }
+            Some(_) if is_alive => Found::Shepherd,
+            Some(_) => lost("its node lost the process that looked after it"),
+            // Whether it began in an earlier boot, an unsynced disk cannot tell.
+            None if directory.boot != boot && !forgets_boots => {
+                lost("its node was restarted before it could have started")
+            }
+            None => {
+                *directory = Directory::new(launch, boot, now_us);
+                Found::Launch
+            }
+        }
+    }
+
+    pub(super) fn agent(&mut self, node: usize) -> &mut Agent {
+        self.nodes[node].agent.as_mut().expect("steps are for a running agent")
+    }
+
+    pub(super) fn agent_later(&mut self, node: usize, in_us: u64, step: AgentStep) {
+        let life = self.agent(node).life;
+        self.node_later(node, in_us, NodeStep::Agent { life, step });
+    }
+
+    pub(super) fn agent_step(&mut self, node: usize, life: u64, step: AgentStep) {
+        if self.nodes[node].agent.as_ref().is_none_or(|agent| agent.life != life) {
+            return;
+        }
+        match step {
+            AgentStep::Dial => self.dial_head(node),
+            AgentStep::HelloTimeout { connection } => self.hello_timeout(node, connection),
+            AgentStep::Heartbeat { connection } => self.heartbeat(node, connection),
+            AgentStep::Flush { connection } => self.flush_agent(node, connection),
+            AgentStep::Staged { launch } => self.staged(node, &launch),
+            AgentStep::NotStarted { run, why } => {
+                let exit = Exit { why: Why::NotStarted, message: Some(why.to_owned()), usage: Usage::default() };
+                self.agent_event(node, Event::Exited { run, exit });
+            }
+            AgentStep::Launched { run } => self.launched(node, run),
+            AgentStep::Terminate { run, grace_ms } => self.terminate(node, run, grace_ms, Why::Asked),
+            AgentStep::Exited { run } => self.exited(node, run),
+            AgentStep::Captured { run } => self.captured(node, run),
+            AgentStep::Upload { run } => self.upload(node, run),
+            AgentStep::Uploaded { run } => self.uploaded(node, run),
+            AgentStep::Remove { run } => {
+                self.nodes[node].directories.remove(&run);
+            }
+        }
+    }
+
+    /// Something happened: the state machine says what follows.
+    pub(super) fn agent_event(&mut self, node: usize, event: Event) {
+        let effects = update(&mut self.agent(node).state, event);
+        for effect in effects {
+            self.agent_performs(node, effect);
+        }
+    }
+
+    fn agent_performs(&mut self, node: usize, effect: Effect) {
+        match effect {
+            Effect::Start(launch) => self.stage(node, launch),
+            Effect::End { run, grace_ms } => self.end(node, run, grace_ms),
+            Effect::Collect { launch } => {
+                self.agent(node).controls.remove(&launch.run);
+                let delay = self.rng.skewed(10 * MS);
+                self.agent_later(node, delay, AgentStep::Captured { run: launch.run });
+            }
+            Effect::StoreEnd { run, end } => {
+                let now_us = self.now_us;
+                let machine = &mut self.nodes[node];
+                let is_full = machine.is_full;
+                if let Some(directory) = machine.directories.get_mut(&run)
+                    && directory.exit.is_none()
+                    && !is_full
+                {
+                    directory.store_end(hostler_proto::encode(&end), now_us);
+                }
+            }
+            Effect::Remove { run } => {
+                self.agent(node).controls.remove(&run);
+                let delay = self.rng.skewed(MS);
+                self.agent_later(node, delay, AgentStep::Remove { run });
+            }
+            Effect::Send(message) => self.agent_says(node, message),
+            Effect::Stream(_) | Effect::Stop => {}
+        }
+    }
+
+    /// Adds to what waits to be sent; a report replaces an earlier one of the same run.
+    fn agent_says(&mut self, node: usize, message: AgentMessage) {
+        let passes = matches!(&message, AgentMessage::Report(report) if !matches!(report.status, RunStatus::Ended(_)));
+        let Some(link) = &mut self.agent(node).link else { return };
+        let connection = link.connection;
+        link.add(message);
+        self.agent_later(node, if passes { REPORT_DELAY } else { 0 }, AgentStep::Flush { connection });
+    }
+
+    fn stage(&mut self, node: usize, launch: Arc<RunLaunch>) {
+        let run = launch.run;
+        let now_us = self.now_us;
+        self.agent(node).controls.insert(run, Control::default());
+        let machine = &mut self.nodes[node];
+        if machine.is_full {
+            return self.not_started(node, run, "its node has no room for a directory");
+        }
+        let directory = Directory::new(&launch, machine.boot(), now_us);
+        machine.directories.insert(run, directory);
+        let takes = if self.rng.chance(700) { self.rng.below(2 * MS) } else { self.rng.skewed(SECOND) };
+        self.agent_later(node, takes, AgentStep::Staged { launch });
+    }
+
+    fn staged(&mut self, node: usize, launch: &Arc<RunLaunch>) {
+        let run = launch.run;
+        let fails = self.rng.chance(30);
+        let Some(control) = self.agent(node).controls.get(&run).copied() else { return };
+        if control.cancel {
+            return self.not_started(node, run, "ended before it had started");
+        }
+        if fails || !self.launch_shepherd(node, launch) {
+            return self.not_started(node, run, "its node cannot start it");
+        }
+        let delay = self.rng.below(MS);
+        self.agent_later(node, delay, AgentStep::Launched { run });
+    }
+
+    /// The shepherd has answered; from now on it is watched.
+    fn launched(&mut self, node: usize, run: RunId) {
+        self.agent_event(node, Event::Started { run });
+        if let Some(control) = self.agent(node).controls.get_mut(&run) {
+            control.is_watched = true;
+            if let Some(grace_ms) = control.grace_ms {
+                self.agent_later(node, 0, AgentStep::Terminate { run, grace_ms });
+            }
+        }
+        if !self.nodes[node].shepherds.contains_key(&run) {
+            self.agent_hears_of_exit(node, run);
+        }
+    }
+
+    /// Tells the loop, behind what is being carried out now.
+    fn not_started(&mut self, node: usize, run: RunId, why: &'static str) {
+        self.agent_later(node, 0, AgentStep::NotStarted { run, why });
+    }
+
+    fn end(&mut self, node: usize, run: RunId, grace_ms: u64) {
+        let delay = self.rng.below(MS);
+        if self.breaks(Rule::EndsAreObeyed) {
+            return;
+        }
+        let Some(control) = self.agent(node).controls.get_mut(&run) else { return };
+        control.cancel = true;
+        control.grace_ms = Some(control.grace_ms.map_or(grace_ms, |earlier| earlier.min(grace_ms)));
+        if control.is_watched {
+            self.agent_later(node, delay, AgentStep::Terminate { run, grace_ms });
+        }
+    }
+
+    /// The connection of a watched shepherd ends, with a word or without.
+    pub(super) fn agent_hears_of_exit(&mut self, node: usize, run: RunId) {
+        let delay = self.rng.skewed(MS);
+        let Some(agent) = &self.nodes[node].agent else { return };
+        if agent.controls.get(&run).is_some_and(|control| control.is_watched) {
+            self.agent_later(node, delay, AgentStep::Exited { run });
+        }
+    }
+
+    /// The disk and the kernel say what became of a run.
+    fn exited(&mut self, node: usize, run: RunId) {
+        let machine = &self.nodes[node];
+        let Some(directory) = machine.directories.get(&run) else { return };
+        let exit = match &directory.exit {
+            Some(exit) => exit.clone(),
+            None if machine.shepherds.contains_key(&run) => return,
+            None => lost_exit("its node lost the process that looked after it"),
+        };
+        self.agent_event(node, Event::Exited { run, exit });
+    }
+
+    /// A result has been captured: small, it travels with the report; large, it is brought to the head first.
+    fn captured(&mut self, node: usize, run: RunId) {
+        if !self.is_calm && self.rng.chance(15) {
+            let result = Err("its folder is gone".to_owned());
+            return self.agent_event(node, Event::Collected { run, result });
+        }
+        if content::is_large(run) {
+            return self.upload(node, run);
+        }
+        let blobs = content::left_by(run);
+        let manifest = content::name_of(&blobs[0]);
+        let result = RunResult { manifest, inline: blobs.into_iter().map(Into::into).collect() };
+        self.agent_event(node, Event::Collected { run, result: Ok((result, None)) });
+    }
+
+    /// Brings what the head lacks.
+    fn upload(&mut self, node: usize, run: RunId) {
+        let now_us = self.now_us;
+        let can = self.is_reachable(node) && self.head.frozen.is_none() && !self.head.disk.is_full;
+        if !can {
+            let pause = self.rng.below(UPLOAD_PAUSE) + MS;
+            return self.agent_later(node, pause, AgentStep::Upload { run });
+        }
+        let blobs = content::left_by(run);
+        let names: Vec<Digest> = blobs.iter().map(|blob| content::name_of(blob)).collect();
+        let missing = self.head.disk.missing(&names, now_us);
+        for (name, bytes) in names.into_iter().zip(blobs).filter(|(name, _)| missing.contains(name)) {
+            // A transfer that is cut leaves what has come.
+            if self.rng.chance(50) {
+                let pause = self.rng.below(UPLOAD_PAUSE);
+                return self.agent_later(node, pause, AgentStep::Upload { run });
+            }
+            self.head.disk.blobs.insert(name, Blob { bytes, is_synced: false, touched_us: now_us });
+        }
+        let takes = self.rng.skewed(10 * MS);
+        self.agent_later(node, takes, AgentStep::Uploaded { run });
+    }
+
+    /// The head makes what was brought durable, if it is all there.
+    fn uploaded(&mut self, node: usize, run: RunId) {
+        let now_us = self.now_us;
+        let manifest = content::name_of(&content::left_by(run)[0]);
+        let can = self.is_reachable(node) && self.head.frozen.is_none();
+        if !can || !self.head.disk.is_complete(&manifest, &[], now_us) {
+            let pause = self.rng.below(UPLOAD_PAUSE);
+            return self.agent_later(node, pause, AgentStep::Upload { run });
+        }
+        let result = RunResult { manifest, inline: Vec::new() };
+        self.agent_event(node, Event::Collected { run, result: Ok((result, None)) });
+    }
+}
+
+fn lost(why: &str) -> Found {
+    Found::Exit(lost_exit(why))
+}
+
+fn lost_exit(why: &str) -> Exit {
+    Exit { why: Why::Lost, message: Some(why.to_owned()), usage: Usage::default() }
+}

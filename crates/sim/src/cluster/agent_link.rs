@@ -1,0 +1,169 @@
+//! The agent's side of the link: dials, introduces the node, carries messages both ways, and dials again. Mirrors the daemon's.
+
+use std::collections::BTreeMap;
+
+use hostler_core::agent::Event;
+use hostler_core::link::{Inbox, Outbox};
+use hostler_model::RunId;
+use hostler_proto::link::{AgentHello, AgentMessage, Frame};
+
+use super::Rule;
+use super::agent::{Agent, AgentStep};
+use super::network::{End, HelloPacket, Packet};
+use super::world::{MS, SECOND, World};
+
+/// How long the head may take to answer a hello.
+const HELLO_TIMEOUT: u64 = 10 * SECOND;
+
+/// The first and the longest pause between two attempts to connect.
+const PAUSES: (u64, u64) = (100 * MS, 5 * SECOND);
+
+/// A connection, as the agent sees it.
+pub(super) struct AgentLink {
+    pub(super) connection: u64,
+    heartbeat: Option<u64>,
+    outbox: Outbox,
+    inbox: Inbox,
+    waiting: Vec<AgentMessage>,
+    reports: BTreeMap<RunId, usize>,
+}
+
+impl AgentLink {
+    /// Adds to what waits; a report takes the place of an earlier one of the same run.
+    pub(super) fn add(&mut self, message: AgentMessage) {
+        let AgentMessage::Report(report) = &message else { return self.waiting.push(message) };
+        match self.reports.get(&report.run) {
+            Some(&at) => self.waiting[at] = message,
+            None => {
+                self.reports.insert(report.run, self.waiting.len());
+                self.waiting.push(message);
+            }
+        }
+    }
+}
+
+impl Agent {
+    /// Whether the head has welcomed it.
+    pub(super) fn is_linked(&self) -> bool {
+        self.link.as_ref().is_some_and(|link| link.heartbeat.is_some())
+    }
+}
+
+impl World {
+    /// Connects and introduces the node.
+    pub(super) fn dial_head(&mut self, node: usize) {
+        if self.agent(node).link.is_some() {
+            return;
+        }
+        self.agent(node).dialled_us = self.now_us;
+        let Some(connection) = self.dial(node) else { return self.dial_again(node) };
+        self.agent_event(node, Event::Connected);
+        let machine = &mut self.nodes[node];
+        let (boot, resources, name) = (machine.boot_id(), machine.resources.clone(), machine.name.clone());
+        let agent = self.agent(node);
+        agent.link = Some(AgentLink {
+            connection,
+            heartbeat: None,
+            outbox: Outbox::default(),
+            inbox: Inbox::default(),
+            waiting: Vec::new(),
+            reports: BTreeMap::new(),
+        });
+        let hello = AgentHello {
+            protocol_min: 1,
+            protocol_max: 1,
+            version: "simulated".to_owned(),
+            node: name,
+            boot,
+            pid: agent.life as u32,
+            resources,
+            runs: agent.state.reports(),
+        };
+        let held: Vec<String> = hello.runs.iter().map(|report| report.run.to_string()).collect();
+        self.note(format_args!("n{node} says hello on connection {connection}, holding [{}]", held.join(", ")));
+        self.transmit(connection, End::Head, Packet::Hello(Box::new(HelloPacket(hello))));
+        self.agent_later(node, HELLO_TIMEOUT, AgentStep::HelloTimeout { connection });
+    }
+
+    pub(super) fn hello_timeout(&mut self, node: usize, connection: u64) {
+        let is_waiting = |link: &AgentLink| link.connection == connection && link.heartbeat.is_none();
+        if self.agent(node).link.as_ref().is_some_and(is_waiting) {
+            self.unlink(node, "the head says nothing");
+        }
+    }
+
+    /// Something came from the head.
+    pub(super) fn agent_receives(&mut self, node: usize, connection: u64, packet: Packet) {
+        let ignores_gaps = self.breaks(Rule::GapsEndConnections);
+        let Some(agent) = self.nodes[node].agent.as_mut() else { return };
+        let Some(link) = agent.link.as_mut().filter(|link| link.connection == connection) else { return };
+        match packet {
+            Packet::Welcome { heartbeat_ms } => {
+                link.heartbeat = Some(heartbeat_ms * MS);
+                self.heartbeat(node, connection);
+            }
+            Packet::FromHead(frame) if ignores_gaps => self.agent_takes(node, frame),
+            Packet::FromHead(frame) => match link.inbox.accept(frame) {
+                Ok(messages) => self.agent_takes(node, Frame { sequence: 0, messages }),
+                Err(gap) => self.unlink(node, &gap.to_string()),
+            },
+            Packet::Hello(_) | Packet::FromAgent(_) => {}
+        }
+    }
+
+    fn agent_takes(&mut self, node: usize, frame: Frame<hostler_proto::link::HeadMessage>) {
+        for message in frame.messages {
+            self.agent_event(node, Event::Received(message));
+        }
+    }
+
+    pub(super) fn heartbeat(&mut self, node: usize, connection: u64) {
+        let Some(link) = self.agent(node).link.as_mut().filter(|link| link.connection == connection) else { return };
+        let Some(heartbeat) = link.heartbeat else { return };
+        link.add(AgentMessage::Heartbeat);
+        self.flush_agent(node, connection);
+        self.agent_later(node, heartbeat, AgentStep::Heartbeat { connection });
+    }
+
+    /// Sends what waits.
+    pub(super) fn flush_agent(&mut self, node: usize, connection: u64) {
+        let Some(link) = self.agent(node).link.as_mut().filter(|link| link.connection == connection) else { return };
+        // Nothing goes out before the welcome has come; what waits follows it.
+        if link.heartbeat.is_none() || link.waiting.is_empty() {
+            return;
+        }
+        link.reports.clear();
+        let messages = std::mem::take(&mut link.waiting);
+        let frame = link.outbox.frame(messages);
+        self.transmit(connection, End::Head, Packet::FromAgent(frame));
+    }
+
+    /// The agent finds its connection broken.
+    pub(super) fn agent_finds_broken(&mut self, node: usize, connection: u64) {
+        let Some(agent) = &self.nodes[node].agent else { return };
+        if agent.link.as_ref().is_some_and(|link| link.connection == connection) {
+            self.unlink(node, "it is broken");
+        }
+    }
+
+    /// Gives the connection up and dials again in a while.
+    fn unlink(&mut self, node: usize, why: &str) {
+        let Some(link) = self.agent(node).link.take() else { return };
+        self.note(format_args!("n{node} ends connection {}: {why}", link.connection));
+        self.close_end(link.connection, End::Agent);
+        self.agent_event(node, Event::Disconnected);
+        self.dial_again(node);
+    }
+
+    fn dial_again(&mut self, node: usize) {
+        let now_us = self.now_us;
+        let agent = self.agent(node);
+        if now_us - agent.dialled_us > PAUSES.1 || agent.pause_us == 0 {
+            agent.pause_us = PAUSES.0;
+        }
+        let pause = agent.pause_us;
+        agent.pause_us = (pause * 2).min(PAUSES.1);
+        let jittered = self.rng.range(pause / 2, pause);
+        self.agent_later(node, jittered, AgentStep::Dial);
+    }
+}

@@ -1,0 +1,536 @@
+//! The checkers: independent accounts of what became durable, what users were told and what really ran.
+//!
+//! Nothing here asks the head what it thinks, except to compare. An account is changed only by an event that is on the disk, by a
+//! word to a user, or by a process that starts or ends.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use hostler_core::agent::Why;
+use hostler_core::head::{Changes, Event, Record, Settings, Start, State, SubmissionKey, explain, update};
+use hostler_model::{
+    Condition, CpuSet, Dependency, Digest, IndexSet, JobId, JobSpec, JobState, NodeName, Resources, RunId, TaskId, Timestamp,
+};
+use hostler_proto::link::Fate;
+use hostler_proto::record::EndedTask;
+
+use super::disk::{Disk, Logged, empty_state};
+
+/// The accounts.
+pub(super) struct Books {
+    /// The first thing found wrong.
+    wrong: Option<String>,
+    nodes: BTreeMap<NodeName, Resources>,
+    names: Vec<NodeName>,
+    jobs: BTreeMap<JobId, JobAccount>,
+    keys: BTreeMap<SubmissionKey, JobId>,
+    acknowledged: BTreeMap<SubmissionKey, JobId>,
+    /// Every run that was ever placed.
+    placed: BTreeSet<RunId>,
+    processes: BTreeMap<RunId, Process>,
+    retention_ms: u64,
+    /// What the durable events alone come to, never interrupted.
+    fold: State,
+    events: u64,
+}
+
+struct JobAccount {
+    spec: Arc<JobSpec>,
+    tasks: BTreeMap<u32, TaskAccount>,
+    is_held: bool,
+    is_forgotten: bool,
+    /// A user has asked to run it again.
+    was_requeued: bool,
+    ended_at: Option<Timestamp>,
+    /// What has been true of it at some time.
+    has_started: bool,
+    has_ended: bool,
+    has_completed: bool,
+    has_ended_otherwise: bool,
+}
+
+#[derive(Debug, Clone)]
+struct TaskAccount {
+    at: Standing,
+    /// The user cancelled it, and has not asked for it since.
+    is_cancelled: bool,
+    /// The user asked to run it again while it was placed.
+    is_asked_again: bool,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Standing {
+    Waiting,
+    Placed { run: RunId, node: NodeName, resources: Resources, has_run: bool },
+    Ended { state: JobState, result: Option<Digest> },
+}
+
+/// A run's process, on its node.
+struct Process {
+    node: usize,
+    cpus: CpuSet,
+    is_alive: bool,
+    /// How its record says that it ended.
+    exit: Option<Why>,
+}
+
+impl Books {
+    pub(super) fn new(nodes: Vec<(NodeName, Resources)>, settings: &Settings) -> Self {
+        Self {
+            wrong: None,
+            names: nodes.iter().map(|(name, _)| name.clone()).collect(),
+            nodes: nodes.into_iter().collect(),
+            jobs: BTreeMap::new(),
+            keys: BTreeMap::new(),
+            acknowledged: BTreeMap::new(),
+            placed: BTreeSet::new(),
+            processes: BTreeMap::new(),
+            retention_ms: settings.retention_ms,
+            fold: empty_state(settings),
+            events: 0,
+        }
+    }
+
+    /// Something is wrong; the first finding stands.
+    pub(super) fn wrong(&mut self, what: String) {
+        self.wrong.get_or_insert(what);
+    }
+
+    pub(super) fn take_wrong(&mut self) -> Option<String> {
+        self.wrong.take()
+    }
+
+    fn expect(&mut self, holds: bool, otherwise: impl FnOnce() -> String) {
+        if !holds {
+            self.wrong(otherwise());
+        }
+    }
+
+    pub(super) fn jobs(&self) -> u64 {
+        self.jobs.len() as u64
+    }
+
+    pub(super) fn processes(&self) -> u64 {
+        self.processes.len() as u64
+    }
+
+    pub(super) fn events(&self) -> u64 {
+        self.events
+    }
+}
+
+/// What became durable.
+impl Books {
+    /// An event is on the disk, with its records.
+    pub(super) fn see(&mut self, logged: &Logged, disk: &Disk) {
+        self.events += 1;
+        let Logged { stamped, records, .. } = logged;
+        update(&mut self.fold, stamped, &mut Changes::default());
+        match &stamped.event {
+            Event::Submitted { job, key, spec, .. } => self.see_submission(*job, *key, spec),
+            Event::Cancelled { job, index } => self.see_cancel(*job, *index),
+            Event::Held { job } => self.account(*job).is_held = true,
+            Event::Released { job } => self.account(*job).is_held = false,
+            Event::Requeued { job, index } => self.see_requeue(*job, *index),
+            Event::Placed { starts } => starts.iter().for_each(|start| self.see_placement(start)),
+            Event::Running { run } | Event::Completing { run } => self.see_running(*run),
+            Event::Ended { run, fate, .. } => self.see_end(*run, *fate, records),
+            Event::NodeGivenUp { node } => self.see_node_given_up(node, records),
+            Event::Forgotten { jobs } => jobs.iter().for_each(|job| self.see_forgotten(*job, stamped.now.at)),
+            Event::EpochStarted { .. } | Event::Accepted { .. } | Event::NodeSeen { .. } | Event::Fetched { .. } => {}
+            Event::Connected { .. } | Event::Disconnected { .. } | Event::Heard { .. } | Event::Silent { .. } => {
+                self.wrong("an event was stored that ends with the process".to_owned());
+            }
+        }
+        for record in records {
+            self.see_record(record, disk);
+        }
+        self.note_progress(stamped.now.at);
+    }
+
+    fn account(&mut self, job: JobId) -> &mut JobAccount {
+        self.jobs.get_mut(&job).expect("events are about jobs that were submitted")
+    }
+
+    fn task(&mut self, task: TaskId) -> &mut TaskAccount {
+        self.account(task.job).tasks.get_mut(&task.index).expect("events are about tasks that there are")
+    }
+
+    fn see_submission(&mut self, job: JobId, key: SubmissionKey, spec: &Arc<JobSpec>) {
+        let earlier = self.keys.insert(key, job);
+        let is_known = earlier.is_some_and(|earlier| !self.jobs[&earlier].is_forgotten);
+        self.expect(!is_known, || format!("I1: the submission of job {job} made job {earlier:?} before"));
+        self.expect(!self.jobs.contains_key(&job), || format!("I1: job id {job} is used twice"));
+        let indices = spec.array.as_ref().map_or_else(|| IndexSet::one(0), |array| array.indices.clone());
+        let task = TaskAccount { at: Standing::Waiting, is_cancelled: false, is_asked_again: false };
+        let account = JobAccount {
+            spec: Arc::clone(spec),
+            tasks: indices.iter().map(|index| (index, task.clone())).collect(),
+            is_held: spec.hold,
+            is_forgotten: false,
+            was_requeued: false,
+            ended_at: None,
+            has_started: false,
+            has_ended: false,
+            has_completed: false,
+            has_ended_otherwise: false,
+        };
+        self.jobs.insert(job, account);
+    }
+
+    fn see_cancel(&mut self, job: JobId, index: Option<u32>) {
+        for (_, task) in self.account(job).tasks.iter_mut().filter(|(at, _)| index.is_none_or(|index| index == **at)) {
+            match task.at {
+                Standing::Waiting => task.at = Standing::Ended { state: JobState::Cancelled, result: None },
+                Standing::Placed { .. } => {
+                    task.is_cancelled = true;
+                    task.is_asked_again = false;
+                }
+                Standing::Ended { .. } => {}
+            }
+        }
+    }
+
+    fn see_requeue(&mut self, job: JobId, index: Option<u32>) {
+        self.account(job).was_requeued = true;
+        for (_, task) in self.account(job).tasks.iter_mut().filter(|(at, _)| index.is_none_or(|index| index == **at)) {
+            task.is_cancelled = false;
+            task.is_asked_again = matches!(task.at, Standing::Placed { .. });
+        }
+    }
+
+    fn see_placement(&mut self, start: &Start) {
+        let Start { run, node, resources } = start;
+        let job = &self.jobs[&run.task.job];
+        let task = job.tasks[&run.task.index].clone();
+        let request = job.spec.request;
+        let (is_held, is_ready) = (job.is_held, job.spec.after.iter().all(|on| self.is_met(on, job.was_requeued)));
+        let active = job.tasks.values().filter(|task| matches!(task.at, Standing::Placed { .. })).count() as u32;
+        let is_within_limit = job.spec.array.as_ref().and_then(|array| array.limit).is_none_or(|limit| active < limit);
+        let is_new = self.placed.insert(*run);
+        self.expect(is_new, || format!("I3: {run} is placed a second time"));
+        self.expect(task.at == Standing::Waiting, || format!("I3: {run} is placed while its task is {:?}", task.at));
+        self.expect(!task.is_cancelled, || format!("{run} is placed after its job was cancelled"));
+        self.expect(!is_held, || format!("{run} is placed while its job is held"));
+        self.expect(is_ready, || format!("{run} is placed before what it depends on"));
+        self.expect(is_within_limit, || format!("{run} is placed beyond the limit of its array"));
+        let asked = (request.cpus, request.memory_bytes);
+        let given = (resources.cpus.len(), resources.memory_bytes);
+        self.expect(asked == given, || format!("I4: {run} gets {given:?} where it asked for {asked:?}"));
+        let (cpus, memory) = self.held_on(node);
+        let has = &self.nodes[node];
+        let mut free = has.cpus.clone();
+        free.remove_all(&cpus);
+        let fits = free.is_superset(&resources.cpus) && memory + resources.memory_bytes <= has.memory_bytes;
+        self.expect(fits, || format!("I4: {run} does not fit on {node}, where {cpus} and {memory} bytes are held"));
+        self.task(run.task).at =
+            Standing::Placed { run: *run, node: node.clone(), resources: resources.clone(), has_run: false };
+    }
+
+    /// What is held on a node.
+    fn held_on(&self, on: &NodeName) -> (CpuSet, u64) {
+        let mut held = (CpuSet::default(), 0);
+        for task in self.jobs.values().flat_map(|job| job.tasks.values()) {
+            if let Standing::Placed { node, resources, .. } = &task.at
+                && node == on
+            {
+                held.0.add_all(&resources.cpus);
+                held.1 += resources.memory_bytes;
+            }
+        }
+        held
+    }
+
+    /// Whether a dependency was satisfied at some time. One that broke cancels the job; who then asks to run it all the same, may.
+    fn is_met(&self, dependency: &Dependency, was_requeued: bool) -> bool {
+        let on = &self.jobs[&dependency.job];
+        match dependency.condition {
+            Condition::After => on.has_started || on.has_ended,
+            Condition::AfterAny => on.has_ended,
+            Condition::AfterOk => on.has_completed || was_requeued && on.has_ended,
+            Condition::AfterNotOk => on.has_ended_otherwise || was_requeued && on.has_ended,
+        }
+    }
+
+    fn see_running(&mut self, reported: RunId) {
+        let standing = &mut self.task(reported.task).at;
+        if let Standing::Placed { run, has_run, .. } = standing
+            && *run == reported
+        {
+            *has_run = true;
+            return;
+        }
+        let what = format!("I3: {reported} is reported while its task is {standing:?}");
+        self.wrong(what);
+    }
+
+    fn see_end(&mut self, over: RunId, fate: Fate, records: &[Record]) {
+        let task = self.task(over.task).clone();
+        let Standing::Placed { run, .. } = &task.at else {
+            return self.wrong(format!("I3: an end of {over} is accepted while its task is {:?}", task.at));
+        };
+        self.expect(*run == over, || format!("I3: an end of {over} is accepted while {run} is the present run"));
+        let process = self.processes.get(&over);
+        let is_alive = process.is_some_and(|process| process.is_alive);
+        let exit = process.and_then(|process| process.exit);
+        self.expect(!is_alive || fate == Fate::Lost, || format!("I6: {over} counts as ended, and its process runs"));
+        if let Fate::Ended(ending) = fate
+            && ending.state == JobState::Completed
+        {
+            self.expect(exit == Some(Why::Exited(0)), || format!("I3: {over} is completed, its process was {exit:?}"));
+        }
+        self.settle_run(over, fate, records);
+    }
+
+    /// A run is over: its task has a record, or waits again for a reason.
+    fn settle_run(&mut self, run: RunId, fate: Fate, records: &[Record]) {
+        let job = &self.jobs[&run.task.job];
+        let task = job.tasks[&run.task.index].clone();
+        let requeue = job.spec.requeue;
+        let is_of_run = |row: &EndedTask| (row.job, row.index) == (run.task.job, run.task.index);
+        let row = records.iter().find_map(|record| match record {
+            Record::Ended(row) if is_of_run(row) => Some(row),
+            Record::Ended(_) | Record::Reopened(_) | Record::Forgotten(_) => None,
+        });
+        if let Some(row) = row {
+            self.expect(row.attempt == run.attempt, || format!("I3: the row of {run} is of attempt {}", row.attempt));
+            self.expect(!task.is_asked_again, || format!("{run} was asked to run again and ended for good"));
+            let is_node_fail = row.ending.state == JobState::NodeFail;
+            self.expect(!is_node_fail || !requeue, || format!("{run} was lost and should have been run again"));
+            return;
+        }
+        let was_not_running = matches!(&task.at, Standing::Placed { has_run: false, .. });
+        let is_reasonable = match fate {
+            Fate::Ended(_) => task.is_asked_again,
+            Fate::Requeued => !task.is_cancelled,
+            Fate::Lost => !task.is_cancelled && (task.is_asked_again || requeue || was_not_running),
+        };
+        self.expect(is_reasonable, || format!("{run} ended {fate:?} and waits again for no reason: {task:?}"));
+        let account = self.task(run.task);
+        account.at = Standing::Waiting;
+        account.is_asked_again = false;
+    }
+
+    fn see_node_given_up(&mut self, given_up: &NodeName, records: &[Record]) {
+        let placed = self.jobs.values().flat_map(|job| job.tasks.values()).filter_map(|task| match &task.at {
+            Standing::Placed { run, node, .. } if node == given_up => Some(*run),
+            Standing::Placed { .. } | Standing::Waiting | Standing::Ended { .. } => None,
+        });
+        let runs: Vec<RunId> = placed.collect();
+        runs.into_iter().for_each(|run| self.settle_run(run, Fate::Lost, records));
+    }
+
+    fn see_forgotten(&mut self, job: JobId, at: Timestamp) {
+        let retention_ms = self.retention_ms;
+        let account = self.account(job);
+        let is_due = account.ended_at.is_some_and(|ended| at.ms_since(ended) > retention_ms);
+        account.is_forgotten = true;
+        self.expect(is_due, || format!("job {job} is forgotten before its time"));
+    }
+
+    fn see_record(&mut self, record: &Record, disk: &Disk) {
+        match record {
+            Record::Ended(row) if row.attempt.0 == 0 => {
+                // A dependency that broke: one row stands for all tasks that waited.
+                for task in self.account(row.job).tasks.values_mut().filter(|task| task.at == Standing::Waiting) {
+                    task.at = Standing::Ended { state: JobState::Cancelled, result: None };
+                }
+            }
+            Record::Ended(row) => {
+                let task = TaskId { job: row.job, index: row.index };
+                if let Some(result) = row.result {
+                    self.expect(disk.holds_result(&result), || format!("I5: task {task} ended without all its result"));
+                }
+                let account = self.task(task);
+                let was = std::mem::replace(
+                    &mut account.at,
+                    Standing::Ended { state: row.ending.state, result: row.result },
+                );
+                let was_placed = matches!(was, Standing::Placed { .. });
+                self.expect(was_placed, || format!("I3: task {task} ends while it is {was:?}"));
+            }
+            Record::Reopened(task) => {
+                let account = self.task(*task);
+                let was = std::mem::replace(&mut account.at, Standing::Waiting);
+                let had_ended = matches!(was, Standing::Ended { .. });
+                self.expect(had_ended, || format!("task {task} is opened again while it is {was:?}"));
+            }
+            Record::Forgotten(_) => {}
+        }
+    }
+
+    /// Remembers what has become true of jobs.
+    fn note_progress(&mut self, now: Timestamp) {
+        for account in self.jobs.values_mut().filter(|account| !account.is_forgotten) {
+            let all = |is: fn(&Standing) -> bool| account.tasks.values().all(|task| is(&task.at));
+            let ended = all(|at| matches!(at, Standing::Ended { .. }));
+            let started =
+                all(|at| matches!(at, Standing::Ended { .. } | Standing::Placed { has_run: true, .. }));
+            let completed = all(|at| matches!(at, Standing::Ended { state: JobState::Completed, .. }));
+            account.has_started |= started;
+            account.has_ended |= ended;
+            account.has_completed |= completed;
+            account.has_ended_otherwise |= ended && !completed;
+            account.ended_at = if ended { account.ended_at.or(Some(now)) } else { None };
+        }
+    }
+}
+
+/// What users were told.
+impl Books {
+    /// A user was told that a submission was accepted.
+    pub(super) fn acknowledge(&mut self, key: SubmissionKey, job: JobId, spec: &Arc<JobSpec>) {
+        let earlier = self.acknowledged.insert(key, job).filter(|earlier| *earlier != job);
+        self.expect(earlier.is_none(), || format!("I1: one submission is acknowledged as {earlier:?} and {job}"));
+        let is_other = self.jobs.get(&job).is_some_and(|account| account.spec != *spec);
+        self.expect(!is_other, || format!("I1: job {job} is not what was submitted"));
+    }
+
+    /// A user was told that there is no such job.
+    pub(super) fn check_gone(&mut self, job: JobId) {
+        let is_forgotten = self.jobs.get(&job).is_some_and(|account| account.is_forgotten);
+        self.expect(is_forgotten, || format!("I1: job {job} was acknowledged, and now there is no such job"));
+    }
+}
+
+/// What really ran.
+impl Books {
+    /// A process starts on a node.
+    pub(super) fn process_starts(&mut self, node: usize, run: RunId, resources: &Resources) {
+        self.expect(self.placed.contains(&run), || format!("{run} starts before its placement is durable"));
+        self.expect(!self.processes.contains_key(&run), || format!("I3: {run} is started a second time"));
+        let name = self.names[node].clone();
+        let others = self.processes.iter().filter(|(_, other)| other.node == node && other.is_alive);
+        let overlapping: Vec<RunId> = others
+            .filter(|(_, other)| resources.cpus.iter().any(|cpu| other.cpus.contains(cpu)))
+            .map(|(other, _)| *other)
+            .collect();
+        for other in overlapping {
+            let is_given_up = !self.is_placed(other) || !self.is_placed(run);
+            self.expect(is_given_up, || format!("I4: {run} and {other} run on the same CPUs of {name}"));
+        }
+        let process = Process { node, cpus: resources.cpus.clone(), is_alive: true, exit: None };
+        self.processes.insert(run, process);
+    }
+
+    /// A process is gone, with or without a word about how it ended.
+    pub(super) fn process_ends(&mut self, node: usize, run: RunId, exit: Option<Why>) {
+        let process = self.processes.get_mut(&run).expect("it has started");
+        debug_assert_eq!(process.node, node, "processes do not move");
+        process.is_alive = false;
+        process.exit = exit;
+    }
+
+    fn is_placed(&self, run: RunId) -> bool {
+        let task = self.jobs.get(&run.task.job).and_then(|job| job.tasks.get(&run.task.index));
+        task.is_some_and(|task| matches!(&task.at, Standing::Placed { run: present, .. } if *present == run))
+    }
+}
+
+/// What differs between a state that was loaded and what the log says.
+fn difference(loaded: &State, fold: &State) -> String {
+    let other_job = loaded.jobs().zip(fold.jobs()).find(|(a, b)| hostler_proto::encode(a) != hostler_proto::encode(b));
+    if let Some((loaded, fold)) = other_job {
+        return format!("{loaded:?} instead of {fold:?}");
+    }
+    let other_node = loaded.nodes().zip(fold.nodes()).find(|(a, b)| hostler_proto::encode(a) != hostler_proto::encode(b));
+    match other_node {
+        Some((loaded, fold)) => format!("{loaded:?} instead of {fold:?}"),
+        None => format!("{} jobs instead of {}", loaded.job_count(), fold.job_count()),
+    }
+}
+
+/// Comparisons with what the head thinks.
+impl Books {
+    /// A head has loaded its state.
+    pub(super) fn check_loaded(&mut self, state: &State, last_sequence: u64) {
+        let events = self.events;
+        self.expect(last_sequence == events, || format!("{last_sequence} events are stored of {events}"));
+        let (mut loaded, mut fold) = (state.clone(), self.fold.clone());
+        // A snapshot may know of a moment after the last event in it.
+        let latest = loaded.last_event_at.max(fold.last_event_at);
+        (loaded.last_event_at, fold.last_event_at) = (latest, latest);
+        let is_same = hostler_proto::encode(&loaded) == hostler_proto::encode(&fold);
+        self.expect(is_same, || format!("the state that was loaded is not what the log says: {}", difference(&loaded, &fold)));
+        let order = |state: &State| state.queue().map(|job| job.id).collect::<Vec<_>>();
+        self.expect(order(&loaded) == order(&fold), || "the queue that was loaded is in another order".to_owned());
+        self.check_settled(state);
+    }
+
+    /// Nothing is on its way to the disk: all accounts must agree with the state.
+    pub(super) fn check_settled(&mut self, state: &State) {
+        let acknowledged: Vec<(SubmissionKey, JobId)> = self.acknowledged.iter().map(|(key, job)| (*key, *job)).collect();
+        for (key, job) in acknowledged {
+            let is_forgotten = self.jobs.get(&job).is_some_and(|account| account.is_forgotten);
+            let is_there = state.job(job).is_some() && state.job_of_key(key) == Some(job);
+            self.expect(is_forgotten || is_there, || format!("I1: job {job} was acknowledged and is gone"));
+        }
+        let mut differences = Vec::new();
+        for (id, account) in self.jobs.iter().filter(|(_, account)| !account.is_forgotten) {
+            let Some(job) = state.job(*id) else {
+                differences.push(format!("job {id} is gone"));
+                continue;
+            };
+            for (index, task) in &account.tasks {
+                let agrees = match &task.at {
+                    Standing::Waiting => job.pending.contains(*index),
+                    Standing::Placed { run, node, resources, .. } => job.active.get(index).is_some_and(|active| {
+                        active.run == *run && active.node == *node && active.resources == *resources
+                    }),
+                    Standing::Ended { state, result } => {
+                        job.ending_of(*index).is_some_and(|ending| ending.state == *state)
+                            && job.results.contains(*index) == result.is_some()
+                    }
+                };
+                if !agrees {
+                    differences.push(format!("task {id}_{index} should be {:?}, but the job is {job:?}", task.at));
+                }
+            }
+        }
+        for node in state.nodes() {
+            let (cpus, memory_bytes) = self.held_on(&node.name);
+            let mut free = node.resources.cpus.clone();
+            free.remove_all(&cpus);
+            if free != node.free_cpus() || node.resources.memory_bytes - memory_bytes != node.free_memory_bytes() {
+                differences.push(format!("{} should have {free} free, not {}", node.name, node.free_cpus()));
+            }
+        }
+        if let Some(first) = differences.into_iter().next() {
+            self.wrong(format!("the accounts disagree: {first}"));
+        }
+        self.check_live(state);
+    }
+
+    /// What must hold of a state at any time.
+    pub(super) fn check_live(&mut self, state: &State) {
+        for job in state.jobs() {
+            let ended: u64 = job.endings.values().map(IndexSet::len).sum();
+            let adds_up = job.pending.len() + job.active.len() as u64 + ended == job.len();
+            self.expect(adds_up, || format!("I10: the tasks of job {} do not add up: {job:?}", job.id));
+            let has_reason = job.pending.is_empty() || explain(state, job).is_some();
+            self.expect(has_reason, || format!("I10: job {} waits for no reason", job.id));
+        }
+        for node in state.nodes() {
+            let mut free = node.resources.cpus.clone();
+            for (run, held) in &node.runs {
+                let is_free = free.is_superset(&held.cpus);
+                free.remove_all(&held.cpus);
+                self.expect(is_free, || format!("I4: {run} shares CPUs of {}", node.name));
+                self.expect(state.active(*run).is_some(), || format!("{run} holds {} for nobody", node.name));
+            }
+        }
+    }
+
+    /// The results of every task that is kept must be on the disk.
+    pub(super) fn check_kept_results(&mut self, disk: &Disk) {
+        let kept = self.jobs.iter().filter(|(_, account)| !account.is_forgotten);
+        let tasks = kept.flat_map(|(id, account)| account.tasks.iter().map(move |(index, task)| (*id, *index, task)));
+        let lost = tasks.filter_map(|(id, index, task)| match &task.at {
+            Standing::Ended { result: Some(result), .. } if !disk.holds_result(result) => Some(format!("{id}_{index}")),
+            Standing::Ended { .. } | Standing::Placed { .. } | Standing::Waiting => None,
+        });
+        if let Some(task) = lost.into_iter().next() {
+            self.wrong(format!("I5: the result of task {task} is gone"));
+        }
+    }
+}

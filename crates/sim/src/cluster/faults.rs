@@ -1,0 +1,183 @@
+//! What breaks, and when: planned from the seed before the world begins.
+//!
+//! Every seed prefers some kinds of faults, so that some worlds see many head crashes and no lost frame and others the reverse;
+//! rare combinations come up that way which an even mixture would hardly show.
+
+use super::head::HeadStep;
+use super::world::{Happening, MS, SECOND, World};
+
+/// Something breaks, or is mended.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Fault {
+    CrashHead,
+    StartHead,
+    FreezeHead,
+    ThawHead,
+    FillHead,
+    EmptyHead,
+    JumpClock,
+    Sweep,
+    CrashAgent { node: usize },
+    KillShepherd { node: usize },
+    LosePower { node: usize },
+    PowerOn { node: usize },
+    FreezeNode { node: usize },
+    ThawNode { node: usize },
+    FillNode { node: usize },
+    EmptyNode { node: usize },
+    CutConnection { node: usize },
+    CutOff { node: usize },
+    Rejoin { node: usize },
+    /// Nothing breaks from now on, and all that is broken is mended.
+    Calm,
+}
+
+/// What may break on its own, and how often that is planned in a world that prefers it.
+const KINDS: u64 = 12;
+
+impl World {
+    /// Plans every fault; says when the last is over.
+    pub(super) fn plan_faults(&mut self) -> u64 {
+        let calm = self.rng.range(8 * SECOND, 45 * SECOND);
+        self.network.trouble = if self.rng.chance(600) { self.rng.below(40) } else { 0 };
+        let preferred: Vec<u64> = (0..KINDS).filter(|_| self.rng.chance(400)).collect();
+        if !preferred.is_empty() {
+            for _ in 0..self.rng.below(16) {
+                let kind = *self.rng.pick(&preferred);
+                let at = self.rng.below(calm);
+                self.plan_fault(kind, at);
+            }
+        }
+        for _ in 0..6 {
+            let at = self.rng.below(calm);
+            self.later(at, Happening::Fault(Fault::Sweep));
+        }
+        self.later(calm, Happening::Fault(Fault::Calm));
+        calm
+    }
+
+    /// Plans one fault and its end.
+    fn plan_fault(&mut self, kind: u64, at: u64) {
+        let node = self.rng.below(self.nodes.len() as u64) as usize;
+        let short = self.rng.skewed(SECOND);
+        let long = self.rng.below(40 * SECOND);
+        let (fault, mended) = match kind {
+            0 => (Fault::CrashHead, Some((Fault::StartHead, short))),
+            1 => {
+                // Twice: the second time during or right after recovery.
+                let again = at + short + self.rng.below(30 * MS);
+                self.later(again, Happening::Fault(Fault::CrashHead));
+                let started = again + self.rng.below(SECOND);
+                self.later(started, Happening::Fault(Fault::StartHead));
+                (Fault::CrashHead, Some((Fault::StartHead, short)))
+            }
+            2 => (Fault::FreezeHead, Some((Fault::ThawHead, if self.rng.chance(700) { short } else { long }))),
+            3 => (Fault::FillHead, Some((Fault::EmptyHead, short))),
+            4 => (Fault::JumpClock, None),
+            5 => (Fault::CrashAgent { node }, None),
+            6 => (Fault::KillShepherd { node }, None),
+            7 => (Fault::LosePower { node }, Some((Fault::PowerOn { node }, if self.rng.chance(600) { short } else { long }))),
+            8 => (Fault::FreezeNode { node }, Some((Fault::ThawNode { node }, if self.rng.chance(400) { short } else { long }))),
+            9 => (Fault::CutConnection { node }, None),
+            10 => (Fault::CutOff { node }, Some((Fault::Rejoin { node }, if self.rng.chance(400) { short } else { long }))),
+            _ => (Fault::FillNode { node }, Some((Fault::EmptyNode { node }, short))),
+        };
+        self.later(at, Happening::Fault(fault));
+        if let Some((mended, after)) = mended {
+            self.later(at + after, Happening::Fault(mended));
+        }
+    }
+
+
+    pub(super) fn break_or_mend(&mut self, fault: Fault) {
+        if self.is_calm {
+            return;
+        }
+        match fault {
+            Fault::CrashHead => self.crash_head(),
+            Fault::StartHead => {
+                if self.head.process.is_none() {
+                    self.start_head();
+                }
+            }
+            Fault::FreezeHead => {
+                if self.head.process.is_some() {
+                    self.note(format_args!("the head freezes"));
+                    self.head.frozen.get_or_insert_default();
+                }
+            }
+            Fault::ThawHead => self.thaw_head(),
+            Fault::FillHead => self.fill_head(true),
+            Fault::EmptyHead => self.fill_head(false),
+            Fault::JumpClock => {
+                self.head.wall_offset_ms = self.rng.below(48 * 3_600_000) as i64 - 24 * 3_600_000;
+                let offset_ms = self.head.wall_offset_ms;
+                self.note(format_args!("the head's wall clock is {offset_ms} ms off from now on"));
+            }
+            Fault::Sweep => self.head_later(0, HeadStep::Sweep),
+            Fault::CrashAgent { node } => self.crash_agent(node),
+            Fault::KillShepherd { node } => self.kill_shepherd(node),
+            Fault::LosePower { node } => {
+                if self.nodes[node].is_powered {
+                    self.lose_power(node);
+                }
+            }
+            Fault::PowerOn { node } => self.power_on(node),
+            Fault::FreezeNode { node } => {
+                if self.nodes[node].is_powered {
+                    self.note(format_args!("n{node} freezes"));
+                    self.nodes[node].frozen.get_or_insert_default();
+                }
+            }
+            Fault::ThawNode { node } => self.thaw_node(node),
+            Fault::FillNode { node } => self.nodes[node].is_full = true,
+            Fault::EmptyNode { node } => self.nodes[node].is_full = false,
+            Fault::CutConnection { node } => self.sever(node, 3 * SECOND),
+            Fault::CutOff { node } => {
+                self.note(format_args!("n{node} is cut off"));
+                self.network.is_cut_off[node] = true;
+                self.sever(node, 15 * SECOND);
+            }
+            Fault::Rejoin { node } => self.network.is_cut_off[node] = false,
+            Fault::Calm => self.mend_all(),
+        }
+    }
+
+    fn fill_head(&mut self, is_full: bool) {
+        self.note(format_args!("the head's disk is full: {is_full}"));
+        self.head.disk.is_full = is_full;
+    }
+
+    /// What has waited happens now, in its order.
+    fn thaw_head(&mut self) {
+        if let Some(waiting) = self.head.frozen.take() {
+            self.note(format_args!("the head goes on"));
+            waiting.into_iter().for_each(|happening| self.later(0, happening));
+        }
+    }
+
+    fn thaw_node(&mut self, node: usize) {
+        if let Some(waiting) = self.nodes[node].frozen.take() {
+            self.note(format_args!("n{node} goes on"));
+            waiting.into_iter().for_each(|happening| self.later(0, happening));
+        }
+    }
+
+    fn mend_all(&mut self) {
+        self.note(format_args!("nothing fails from now on"));
+        self.network.trouble = 0;
+        self.fill_head(false);
+        self.thaw_head();
+        if self.head.process.is_none() {
+            self.start_head();
+        }
+        for node in 0..self.nodes.len() {
+            self.network.is_cut_off[node] = false;
+            self.nodes[node].is_full = false;
+            self.thaw_node(node);
+            self.power_on(node);
+        }
+        self.is_calm = true;
+        self.calm_users();
+    }
+}

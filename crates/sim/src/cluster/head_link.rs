@@ -1,0 +1,238 @@
+//! The head's side of the agent link. Mirrors the daemon's: a hello becomes a command whose answer opens the link, reports become
+//! commands in order, and a result that is not all here is asked for again.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use hostler_core::head::{Command, ConnectionId};
+use hostler_core::link::{Inbox, Outbox};
+use hostler_model::{Digest, RunId};
+use hostler_proto::link::{AgentMessage, Frame, HeadMessage, RunReport, RunStatus};
+
+use super::Rule;
+use super::disk::content;
+use super::head::{Answer, HeadStep, Input, ReplyTo};
+use super::network::{End, HelloPacket, Packet};
+use super::world::{MS, World};
+
+/// One connection, as the head sees it.
+pub(super) struct Link {
+    /// The connection below it.
+    pub(super) network: u64,
+    is_open: bool,
+    /// Results to ask for again once it is open.
+    incomplete: Vec<RunId>,
+    pub(super) outgoing: Vec<HeadMessage>,
+    outbox: Outbox,
+    inbox: Inbox,
+    /// Frames and messages that wait for their turn.
+    frames: VecDeque<Frame<AgentMessage>>,
+    messages: VecDeque<AgentMessage>,
+    /// The first message waits for a look at the disk.
+    is_checking: bool,
+}
+
+/// What travels inside a report: blobs by name.
+type Inline = Vec<(Digest, Vec<u8>)>;
+
+impl World {
+    /// Something came from an agent.
+    pub(super) fn head_receives(&mut self, network: u64, packet: Packet) {
+        let Some(process) = self.head.process.as_mut() else { return };
+        if let Packet::Hello(hello) = packet {
+            process.connections += 1;
+            let connection = ConnectionId(process.connections);
+            let link = Link {
+                network,
+                is_open: false,
+                incomplete: Vec::new(),
+                outgoing: Vec::new(),
+                outbox: Outbox::default(),
+                inbox: Inbox::default(),
+                frames: VecDeque::new(),
+                messages: VecDeque::new(),
+                is_checking: false,
+            };
+            process.links.insert(connection, link);
+            let delay = self.rng.below(2 * MS);
+            return self.head_later(delay, HeadStep::Greet { connection, hello });
+        }
+        let Some((&connection, link)) = process.links.iter_mut().find(|(_, link)| link.network == network) else {
+            return;
+        };
+        if let Packet::FromAgent(frame) = packet {
+            link.frames.push_back(frame);
+            self.read_link(connection);
+        }
+    }
+
+    /// Tells the loop about an agent.
+    pub(super) fn greet(&mut self, connection: ConnectionId, hello: HelloPacket) {
+        let HelloPacket(mut hello) = hello;
+        let (mut complete, mut incomplete, mut blobs) = (BTreeSet::new(), Vec::new(), Vec::new());
+        for report in &mut hello.runs {
+            let Some((manifest, inline)) = take_result(report) else { continue };
+            if self.is_complete(&manifest, &inline) {
+                complete.insert(report.run);
+                blobs.extend(inline);
+            } else {
+                incomplete.push(report.run);
+            }
+        }
+        let process = self.head.process.as_mut().expect("steps are for a running head");
+        let Some(link) = process.links.get_mut(&connection) else { return };
+        link.incomplete = incomplete;
+        let command = Command::Hello { connection, hello, complete };
+        self.input(Input { command, blobs, reply: Some(ReplyTo::Hello(connection)) });
+    }
+
+    /// The loop has taken note of an agent, or cannot.
+    pub(super) fn welcome(&mut self, connection: ConnectionId, answer: &Answer) {
+        let heartbeat_ms = self.settings.heartbeat_ms;
+        let Some(process) = self.head.process.as_mut() else { return };
+        let Some(link) = process.links.get_mut(&connection) else { return };
+        if !matches!(answer, Answer::Done(_)) {
+            return self.close_link(connection, "the hello cannot be noted");
+        }
+        link.is_open = true;
+        let network = link.network;
+        let again = std::mem::take(&mut link.incomplete);
+        link.outgoing.extend(again.into_iter().map(|run| HeadMessage::Resend { run }));
+        self.transmit(network, End::Agent, Packet::Welcome { heartbeat_ms });
+        self.flush_link(connection);
+        self.read_link(connection);
+    }
+
+    /// Takes what has come on an open link, up to the first message that needs a look at the disk.
+    fn read_link(&mut self, connection: ConnectionId) {
+        let ignores_gaps = self.breaks(Rule::GapsEndConnections);
+        loop {
+            let process = self.head.process.as_mut().expect("it is reading");
+            let Some(link) = process.links.get_mut(&connection) else { return };
+            if !link.is_open || link.is_checking {
+                return;
+            }
+            if let Some(message) = link.messages.pop_front() {
+                self.take_message(connection, message);
+                continue;
+            }
+            let Some(frame) = link.frames.pop_front() else { return };
+            if ignores_gaps {
+                link.messages.extend(frame.messages);
+                continue;
+            }
+            match link.inbox.accept(frame) {
+                Ok(messages) => link.messages.extend(messages),
+                Err(gap) => return self.close_link(connection, &gap.to_string()),
+            }
+        }
+    }
+
+    fn take_message(&mut self, connection: ConnectionId, message: AgentMessage) {
+        if let AgentMessage::Report(report) = &message
+            && let RunStatus::Ended(end) = &report.status
+            && let Some(result) = &end.result
+            && result.inline.is_empty()
+        {
+            let delay = self.rng.below(3 * MS);
+            let process = self.head.process.as_mut().expect("it is reading");
+            let link = process.links.get_mut(&connection).expect("it is reading");
+            link.is_checking = true;
+            link.messages.push_front(message);
+            return self.head_later(delay, HeadStep::Checked { connection });
+        }
+        self.take_report(connection, message);
+    }
+
+    /// The disk has been looked at for the first message of a link.
+    pub(super) fn checked(&mut self, connection: ConnectionId) {
+        let process = self.head.process.as_mut().expect("steps are for a running head");
+        let Some(link) = process.links.get_mut(&connection) else { return };
+        link.is_checking = false;
+        if let Some(message) = link.messages.pop_front() {
+            self.take_report(connection, message);
+        }
+        self.read_link(connection);
+    }
+
+    fn take_report(&mut self, connection: ConnectionId, message: AgentMessage) {
+        let AgentMessage::Report(mut report) = message else {
+            return self.post(connection, message, Vec::new());
+        };
+        if self.breaks(Rule::ReportsNameTheirRun) {
+            self.mistake_run(&mut report);
+        }
+        let Some((manifest, inline)) = take_result(&mut report) else {
+            return self.post(connection, AgentMessage::Report(report), Vec::new());
+        };
+        if self.is_complete(&manifest, &inline) {
+            return self.post(connection, AgentMessage::Report(report), inline);
+        }
+        self.note(format_args!("the result of {} is not complete here", report.run));
+        let process = self.head.process.as_mut().expect("it is reading");
+        if let Some(link) = process.links.get_mut(&connection) {
+            link.outgoing.push(HeadMessage::Resend { run: report.run });
+        }
+        self.flush_link(connection);
+        self.post(connection, AgentMessage::Heartbeat, Vec::new());
+    }
+
+    /// Takes a report for one of the task's present run.
+    fn mistake_run(&self, report: &mut RunReport) {
+        let process = self.head.process.as_ref().expect("it is reading");
+        let task = report.run.task;
+        let active = process.state.job(task.job).and_then(|job| job.active.get(&task.index));
+        report.run = active.map_or(report.run, |active| active.run);
+    }
+
+    fn post(&mut self, connection: ConnectionId, message: AgentMessage, blobs: Inline) {
+        let command = Command::Message { connection, message, result_is_complete: true };
+        self.input(Input { command, blobs, reply: None });
+    }
+
+    fn is_complete(&mut self, manifest: &Digest, inline: &Inline) -> bool {
+        self.breaks(Rule::CompleteResults) || self.head.disk.is_complete(manifest, inline, self.now_us)
+    }
+
+    /// Sends what waits on an open link, cut into frames.
+    pub(super) fn flush_link(&mut self, connection: ConnectionId) {
+        let most = self.rng.range(1, 6) as usize;
+        let process = self.head.process.as_mut().expect("it sends");
+        let Some(link) = process.links.get_mut(&connection).filter(|link| link.is_open) else { return };
+        let messages = std::mem::take(&mut link.outgoing);
+        let frames: Vec<Frame<HeadMessage>> =
+            messages.chunks(most).map(|messages| link.outbox.frame(messages.to_vec())).collect();
+        let network = link.network;
+        for frame in frames {
+            self.transmit(network, End::Agent, Packet::FromHead(frame));
+        }
+    }
+
+    /// Ends a link; the loop hears of it behind what the link has said.
+    pub(super) fn close_link(&mut self, connection: ConnectionId, why: &str) {
+        let process = self.head.process.as_mut().expect("it closes");
+        let Some(link) = process.links.remove(&connection) else { return };
+        self.note(format_args!("the head ends connection {}: {why}", link.network));
+        self.close_end(link.network, End::Head);
+        self.input(Input { command: Command::ConnectionEnded { connection }, blobs: Vec::new(), reply: None });
+    }
+
+    /// The head finds a connection broken.
+    pub(super) fn head_finds_broken(&mut self, network: u64) {
+        let Some(process) = self.head.process.as_ref() else { return };
+        let found = process.links.iter().find(|(_, link)| link.network == network).map(|(connection, _)| *connection);
+        if let Some(connection) = found {
+            self.close_link(connection, "it is broken");
+        }
+    }
+}
+
+/// Takes the blobs out of the report of an ending that has a result.
+fn take_result(report: &mut RunReport) -> Option<(Digest, Inline)> {
+    let RunStatus::Ended(end) = &mut report.status else { return None };
+    let result = end.result.as_mut()?;
+    let blobs = std::mem::take(&mut result.inline).into_iter().map(|blob| {
+        let blob = blob.into_vec();
+        (content::name_of(&blob), blob)
+    });
+    Some((result.manifest, blobs.collect()))
+}

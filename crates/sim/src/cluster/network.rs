@@ -1,0 +1,244 @@
+//! Connections between agents and the head: packets with latency, and everything that goes wrong with them.
+//!
+//! What a connection delivers comes in order, late, twice, not at all, or after its other end has long been given up. A transport
+//! that loses something breaks in the end; here this takes up to some seconds, in which a gap may be noticed first.
+
+use std::collections::BTreeMap;
+
+use hostler_proto::link::{AgentHello, AgentMessage, Frame, HeadMessage};
+
+use super::world::{Happening, MS, SECOND, World};
+
+/// Which end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    Head,
+    Agent,
+}
+
+/// What travels.
+#[derive(Debug, Clone)]
+pub(super) enum Packet {
+    Hello(Box<HelloPacket>),
+    Welcome { heartbeat_ms: u64 },
+    FromAgent(Frame<AgentMessage>),
+    FromHead(Frame<HeadMessage>),
+}
+
+/// An agent's introduction.
+#[derive(Debug, Clone)]
+pub(super) struct HelloPacket(pub(super) AgentHello);
+
+/// Every connection that may still matter.
+pub(super) struct Network {
+    connections: BTreeMap<u64, Connection>,
+    dialled: u64,
+    /// Which nodes cannot reach the head.
+    pub(super) is_cut_off: Vec<bool>,
+    /// How many frames in a thousand suffer.
+    pub(super) trouble: u64,
+}
+
+struct Connection {
+    node: usize,
+    head_life: u64,
+    head_is_open: bool,
+    agent_is_open: bool,
+    is_severed: bool,
+    /// When the last packet arrives at either end.
+    last_at_head_us: u64,
+    last_at_agent_us: u64,
+}
+
+impl Network {
+    pub(super) fn new(nodes: usize) -> Self {
+        Self { connections: BTreeMap::new(), dialled: 0, is_cut_off: vec![false; nodes], trouble: 0 }
+    }
+}
+
+impl World {
+    /// Whether a node can reach a running head now.
+    pub(super) fn is_reachable(&self, node: usize) -> bool {
+        self.head.process.is_some() && !self.network.is_cut_off[node]
+    }
+
+    /// Dials the head; `None` when it does not answer.
+    pub(super) fn dial(&mut self, node: usize) -> Option<u64> {
+        if !self.is_reachable(node) {
+            return None;
+        }
+        self.network.dialled += 1;
+        let connection = Connection {
+            node,
+            head_life: self.head.lives,
+            head_is_open: true,
+            agent_is_open: true,
+            is_severed: false,
+            last_at_head_us: 0,
+            last_at_agent_us: 0,
+        };
+        self.network.connections.insert(self.network.dialled, connection);
+        Some(self.network.dialled)
+    }
+
+    /// Sends a packet to the other end.
+    pub(super) fn transmit(&mut self, id: u64, to: End, packet: Packet) {
+        let is_frame = matches!(packet, Packet::FromAgent(_) | Packet::FromHead(_));
+        let latency = self.rng.skewed(MS) + 20;
+        let suffers = is_frame && self.rng.chance(self.network.trouble);
+        let kind = if suffers { self.rng.below(4) } else { 4 };
+        let now_us = self.now_us;
+        let Some(connection) = self.network.connections.get_mut(&id) else { return };
+        if connection.is_severed {
+            return;
+        }
+        let last = match to {
+            End::Head => &mut connection.last_at_head_us,
+            End::Agent => &mut connection.last_at_agent_us,
+        };
+        let arrives = (now_us + latency).max(*last);
+        let delay = arrives - now_us;
+        match kind {
+            0 => {
+                self.note(format_args!("connection {id} loses a frame to the {to:?}"));
+                return self.break_in_the_end(id);
+            }
+            1 => {
+                self.note(format_args!("connection {id} delays a frame to the {to:?}"));
+                let late = delay + self.rng.below(500 * MS);
+                self.later(late, Happening::Arrival { connection: id, at: to, packet });
+                return self.break_in_the_end(id);
+            }
+            2 | 3 => {
+                self.note(format_args!("connection {id} doubles a frame to the {to:?}"));
+                let again = delay + self.rng.below(500 * MS);
+                self.later(again, Happening::Arrival { connection: id, at: to, packet: packet.clone() });
+            }
+            _ => {}
+        }
+        if let Some(connection) = self.network.connections.get_mut(&id) {
+            match to {
+                End::Head => connection.last_at_head_us = arrives,
+                End::Agent => connection.last_at_agent_us = arrives,
+            }
+        }
+        self.later(delay, Happening::Arrival { connection: id, at: to, packet });
+    }
+
+    /// A transport that has lost something will notice.
+    fn break_in_the_end(&mut self, id: u64) {
+        for at in [End::Head, End::Agent] {
+            let delay = self.rng.below(8 * SECOND);
+            self.later(delay, Happening::Broken { connection: id, at });
+        }
+    }
+
+    /// A packet comes out, if anybody is there to take it.
+    pub(super) fn arrive(&mut self, id: u64, at: End, packet: Packet) {
+        let is_lost = self.rng.chance(700);
+        let Some(connection) = self.network.connections.get(&id) else { return };
+        if connection.is_severed && is_lost {
+            return;
+        }
+        let node = connection.node;
+        match at {
+            End::Head => {
+                if let Some(waiting) = &mut self.head.frozen {
+                    waiting.push(Happening::Arrival { connection: id, at, packet });
+                } else if connection.head_is_open && connection.head_life == self.head.lives {
+                    self.head_receives(id, packet);
+                }
+            }
+            End::Agent => {
+                if let Some(waiting) = &mut self.nodes[node].frozen {
+                    waiting.push(Happening::Arrival { connection: id, at, packet });
+                } else if connection.agent_is_open {
+                    self.agent_receives(node, id, packet);
+                }
+            }
+        }
+    }
+
+    /// One end closes the connection; the other finds out unless the way is cut.
+    pub(super) fn close_end(&mut self, id: u64, at: End) {
+        let delay = self.rng.skewed(MS) + 20;
+        let Some(connection) = self.network.connections.get_mut(&id) else { return };
+        let other = match at {
+            End::Head => {
+                connection.head_is_open = false;
+                End::Agent
+            }
+            End::Agent => {
+                connection.agent_is_open = false;
+                End::Head
+            }
+        };
+        // The last words come before the end.
+        let last = connection.last_at_head_us.max(connection.last_at_agent_us);
+        let delay = delay.max(last.saturating_sub(self.now_us));
+        if !connection.is_severed {
+            self.later(delay, Happening::Broken { connection: id, at: other });
+        } else if !connection.head_is_open && !connection.agent_is_open {
+            self.network.connections.remove(&id);
+        }
+    }
+
+    /// One end finds its connection broken.
+    pub(super) fn find_broken(&mut self, id: u64, at: End) {
+        let Some(connection) = self.network.connections.get_mut(&id) else { return };
+        let node = connection.node;
+        let life = connection.head_life;
+        match at {
+            End::Head if connection.head_is_open => {
+                if let Some(waiting) = &mut self.head.frozen {
+                    return waiting.push(Happening::Broken { connection: id, at });
+                }
+                if life == self.head.lives {
+                    self.head_finds_broken(id);
+                }
+                // A hello that comes after this is not listened to.
+                self.close_end(id, End::Head);
+            }
+            End::Agent if connection.agent_is_open => {
+                if let Some(waiting) = &mut self.nodes[node].frozen {
+                    return waiting.push(Happening::Broken { connection: id, at });
+                }
+                self.agent_finds_broken(node, id);
+            }
+            End::Head | End::Agent => {}
+        }
+    }
+
+    /// The head's machine closes every connection whose process is gone.
+    pub(super) fn head_vanishes(&mut self) {
+        let open = self.network.connections.iter().filter(|(_, connection)| connection.head_is_open);
+        let open: Vec<u64> = open.map(|(id, _)| *id).collect();
+        open.into_iter().for_each(|id| self.close_end(id, End::Head));
+    }
+
+    /// The same for a node whose agent is gone.
+    pub(super) fn agent_vanishes(&mut self, node: usize) {
+        let of_node = |connection: &Connection| connection.node == node && connection.agent_is_open;
+        let open = self.network.connections.iter().filter(|(_, connection)| of_node(connection));
+        let open: Vec<u64> = open.map(|(id, _)| *id).collect();
+        open.into_iter().for_each(|id| self.close_end(id, End::Agent));
+    }
+
+    /// Breaks every connection of a node. The ends find out by themselves, at the latest after `within_us`.
+    pub(super) fn sever(&mut self, node: usize, within_us: u64) {
+        let mut severed = Vec::new();
+        for (&id, connection) in &mut self.network.connections {
+            if connection.node == node && !connection.is_severed {
+                connection.is_severed = true;
+                severed.push(id);
+            }
+        }
+        for id in severed {
+            self.note(format_args!("connection {id} of n{node} is cut"));
+            for at in [End::Head, End::Agent] {
+                let delay = self.rng.below(within_us);
+                self.later(delay, Happening::Broken { connection: id, at });
+            }
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! A node: its machine, what is on its disk, and the shepherds with their processes, which outlive the agent.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use hostler_core::agent::{Exit, RunLaunch, Why};
+use hostler_model::{BootId, CpuSet, NodeName, Resources, RunId};
+use hostler_proto::link::Usage;
+
+use super::agent::Agent;
+use super::rng::Rng;
+use super::world::{Happening, MS, SECOND, World};
+
+/// What was written this recently may be lost with the power, unless it was synced.
+const UNSYNCED: u64 = 5 * SECOND;
+
+/// A machine.
+pub(super) struct Node {
+    pub(super) name: NodeName,
+    pub(super) resources: Resources,
+    /// How often it was started.
+    boots: u64,
+    pub(super) is_powered: bool,
+    /// Everything on it stands still, and this waits for it.
+    pub(super) frozen: Option<Vec<Happening>>,
+    /// Nothing can be written to its disk.
+    pub(super) is_full: bool,
+    pub(super) directories: BTreeMap<RunId, Directory>,
+    pub(super) shepherds: BTreeMap<RunId, Shepherd>,
+    pub(super) agent: Option<Agent>,
+    pub(super) agent_lives: u64,
+}
+
+/// What is known of a run on the disk of its node.
+#[derive(Debug)]
+pub(super) struct Directory {
+    pub(super) launch: Vec<u8>,
+    created_us: u64,
+    /// The boot in which it was created.
+    pub(super) boot: u64,
+    /// In which boot a shepherd has taken the run, if one has.
+    pub(super) claim: Option<u64>,
+    claimed_us: u64,
+    /// Synced, so it is there or not.
+    pub(super) exit: Option<Exit>,
+    pub(super) end: Option<Vec<u8>>,
+    ended_us: u64,
+}
+
+/// The process that looks after a run, and the run's own process.
+#[derive(Debug)]
+pub(super) struct Shepherd {
+    started_us: u64,
+    ends_us: u64,
+    exit: Why,
+    /// Counts changes of plan: only the latest is carried out.
+    plan: u64,
+    /// It takes no notice of TERM.
+    ignores_term: bool,
+}
+
+/// What happens on a node.
+pub(super) enum NodeStep {
+    StartAgent,
+    /// The process ends, unless plans have changed.
+    ProcessEnds { boot: u64, run: RunId, plan: u64 },
+    /// Time is up.
+    TimeLimit { boot: u64, run: RunId, grace_ms: u64 },
+    /// Something for the agent, in the life in which it was begun.
+    Agent { life: u64, step: super::agent::AgentStep },
+}
+
+impl Node {
+    pub(super) fn new(number: usize, rng: &mut Rng) -> Self {
+        let cpus: CpuSet = match rng.below(4) {
+            // Ids need not begin with zero, nor be neighbours.
+            0 => [1, 2, 5, 7].into_iter().collect(),
+            wanted => CpuSet::first(wanted as u32 * 2),
+        };
+        Self {
+            name: format!("n{number}").parse().expect("a valid name"),
+            resources: Resources { memory_bytes: rng.range(2, 9) << 30, cpus },
+            boots: 1,
+            is_powered: true,
+            frozen: None,
+            is_full: false,
+            directories: BTreeMap::new(),
+            shepherds: BTreeMap::new(),
+            agent: None,
+            agent_lives: 0,
+        }
+    }
+
+    /// The machine's present boot, as it says it.
+    pub(super) fn boot_id(&self) -> BootId {
+        BootId(format!("boot {} of {}", self.boots, self.name))
+    }
+
+    pub(super) fn boot(&self) -> u64 {
+        self.boots
+    }
+
+    /// What is still going on here.
+    pub(super) fn unrest(&self) -> Option<String> {
+        let name = &self.name;
+        if let Some(run) = self.shepherds.keys().next() {
+            return Some(format!("{run} still runs on {name}"));
+        }
+        let Some(agent) = &self.agent else { return Some(format!("the agent of {name} is down")) };
+        if let Some((run, held)) = agent.state.runs().next() {
+            return Some(format!("the agent of {name} still holds {run}, {:?}", held.stage));
+        }
+        if let Some(run) = self.directories.keys().next() {
+            return Some(format!("{name} still has the directory of {run}"));
+        }
+        (!agent.is_linked()).then(|| format!("the agent of {name} is not linked"))
+    }
+}
+
+impl Directory {
+    pub(super) fn new(launch: &RunLaunch, boot: u64, now_us: u64) -> Self {
+        Self {
+            launch: hostler_proto::encode(launch),
+            created_us: now_us,
+            boot,
+            claim: None,
+            claimed_us: 0,
+            exit: None,
+            end: None,
+            ended_us: 0,
+        }
+    }
+
+    pub(super) fn store_end(&mut self, end: Vec<u8>, now_us: u64) {
+        self.end = Some(end);
+        self.ended_us = now_us;
+    }
+}
+
+impl World {
+    pub(super) fn node_later(&mut self, node: usize, in_us: u64, step: NodeStep) {
+        self.later(in_us, Happening::Node { node, step });
+    }
+
+    pub(super) fn node_step(&mut self, node: usize, step: NodeStep) {
+        if let Some(waiting) = &mut self.nodes[node].frozen {
+            return waiting.push(Happening::Node { node, step });
+        }
+        if !self.nodes[node].is_powered {
+            return;
+        }
+        match step {
+            NodeStep::StartAgent => self.start_agent(node),
+            NodeStep::ProcessEnds { boot, run, plan } => self.process_ends(node, boot, run, plan),
+            NodeStep::TimeLimit { boot, run, grace_ms } => {
+                if boot == self.nodes[node].boots && self.nodes[node].shepherds.contains_key(&run) {
+                    self.terminate(node, run, grace_ms, Why::TimeLimit);
+                }
+            }
+            NodeStep::Agent { life, step } => self.agent_step(node, life, step),
+        }
+    }
+
+    /// A shepherd takes a run and starts its process; says whether it could.
+    pub(super) fn launch_shepherd(&mut self, node: usize, launch: &Arc<RunLaunch>) -> bool {
+        let now_us = self.now_us;
+        let run = launch.run;
+        let (boot, is_full) = (self.nodes[node].boots, self.nodes[node].is_full);
+        let Some(directory) = self.nodes[node].directories.get_mut(&run) else { return false };
+        if directory.claim.is_some() || is_full {
+            return false;
+        }
+        directory.claim = Some(boot);
+        directory.claimed_us = now_us;
+        self.start_process(node, launch);
+        true
+    }
+
+    /// Starts a run's process, for better or worse.
+    pub(super) fn start_process(&mut self, node: usize, launch: &Arc<RunLaunch>) {
+        let run = launch.run;
+        let boot = self.nodes[node].boots;
+        let lasts = if self.rng.chance(250) { self.rng.below(20 * MS) } else { self.rng.skewed(2 * SECOND) };
+        let code = if self.rng.chance(250) { self.rng.range(1, 100) as i32 } else { 0 };
+        let shepherd = Shepherd {
+            started_us: self.now_us,
+            ends_us: self.now_us + lasts,
+            exit: Why::Exited(code),
+            plan: 0,
+            ignores_term: self.rng.chance(200),
+        };
+        self.note(format_args!("{run} starts on n{node} for {} ms", lasts / MS));
+        self.books.process_starts(node, run, &launch.resources);
+        self.nodes[node].shepherds.insert(run, shepherd);
+        self.node_later(node, lasts, NodeStep::ProcessEnds { boot, run, plan: 0 });
+        if let Some(limit_ms) = launch.spec.time_limit_ms {
+            let grace_ms = launch.spec.grace_ms.unwrap_or(10_000);
+            self.node_later(node, limit_ms * MS, NodeStep::TimeLimit { boot, run, grace_ms });
+        }
+    }
+
+    /// TERM now, KILL after the grace.
+    pub(super) fn terminate(&mut self, node: usize, run: RunId, grace_ms: u64, why: fn(i32) -> Why) {
+        let now_us = self.now_us;
+        let reaction = self.rng.below(300 * MS);
+        let boot = self.nodes[node].boots;
+        let Some(shepherd) = self.nodes[node].shepherds.get_mut(&run) else { return };
+        let grace = grace_ms * MS;
+        let obeys = !shepherd.ignores_term && reaction < grace;
+        let ends_us = now_us + if obeys { reaction } else { grace };
+        if ends_us >= shepherd.ends_us {
+            return;
+        }
+        if matches!(shepherd.exit, Why::Exited(_)) {
+            shepherd.exit = why(if obeys { 143 } else { 137 });
+        }
+        shepherd.ends_us = ends_us;
+        shepherd.plan += 1;
+        let plan = shepherd.plan;
+        self.node_later(node, ends_us - now_us, NodeStep::ProcessEnds { boot, run, plan });
+    }
+
+    fn process_ends(&mut self, node: usize, boot: u64, run: RunId, plan: u64) {
+        let dies = !self.is_calm && self.rng.chance(10);
+        let now_us = self.now_us;
+        let machine = &mut self.nodes[node];
+        if boot != machine.boots || machine.shepherds.get(&run).is_none_or(|shepherd| shepherd.plan != plan) {
+            return;
+        }
+        let shepherd = machine.shepherds.remove(&run).expect("just seen");
+        let usage = Usage { wall_ms: (now_us - shepherd.started_us) / MS, ..Usage::default() };
+        let exit = Exit { why: shepherd.exit, message: None, usage };
+        if !dies && let Some(directory) = machine.directories.get_mut(&run) {
+            directory.exit = Some(exit);
+        }
+        self.note(format_args!("{run} ends on n{node}: {:?}, record written {}", shepherd.exit, !dies));
+        self.books.process_ends(node, run, (!dies).then_some(shepherd.exit));
+        self.agent_hears_of_exit(node, run);
+    }
+
+    /// A shepherd is killed, and its process with it.
+    pub(super) fn kill_shepherd(&mut self, node: usize) {
+        let running: Vec<RunId> = self.nodes[node].shepherds.keys().copied().collect();
+        if running.is_empty() {
+            return;
+        }
+        let run = *self.rng.pick(&running);
+        self.nodes[node].shepherds.remove(&run);
+        self.note(format_args!("the shepherd of {run} on n{node} is killed"));
+        self.books.process_ends(node, run, None);
+        self.agent_hears_of_exit(node, run);
+    }
+
+    /// The machine loses its power, and with it everything that was not synced.
+    pub(super) fn lose_power(&mut self, node: usize) {
+        self.note(format_args!("n{node} loses power"));
+        let now_us = self.now_us;
+        let machine = &mut self.nodes[node];
+        machine.is_powered = false;
+        machine.frozen = None;
+        machine.boots += 1;
+        machine.agent = None;
+        let runs: Vec<RunId> = std::mem::take(&mut machine.shepherds).into_keys().collect();
+        for (run, mut directory) in std::mem::take(&mut machine.directories) {
+            let is_lost = |rng: &mut Rng, written_us: u64| now_us - written_us < UNSYNCED && rng.chance(400);
+            // A synced exit record has carried its directory with it.
+            if directory.exit.is_none() && is_lost(&mut self.rng, directory.created_us) {
+                continue;
+            }
+            if directory.exit.is_none() && is_lost(&mut self.rng, directory.claimed_us) {
+                directory.claim = None;
+            }
+            if is_lost(&mut self.rng, directory.ended_us) {
+                directory.end = None;
+            }
+            machine.directories.insert(run, directory);
+        }
+        runs.into_iter().for_each(|run| self.books.process_ends(node, run, None));
+        self.sever(node, 20 * SECOND);
+    }
+
+    /// The machine starts again.
+    pub(super) fn power_on(&mut self, node: usize) {
+        if !self.nodes[node].is_powered {
+            self.nodes[node].is_powered = true;
+            self.node_later(node, 0, NodeStep::StartAgent);
+        }
+    }
+}

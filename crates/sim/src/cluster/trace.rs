@@ -1,0 +1,52 @@
+//! What happened, as lines: the last of them for a person, a hash over all for comparing two runs.
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use super::rng::mix;
+
+/// Lines kept for a person.
+const KEPT: usize = 60;
+
+/// The story of a run.
+#[derive(Debug, Default)]
+pub(super) struct Trace {
+    last: VecDeque<String>,
+    hash: u64,
+    lines: u64,
+    /// Every line kept, for whoever wants the whole story.
+    keep_all: bool,
+}
+
+impl Trace {
+    pub(super) fn new(keep_all: bool) -> Self {
+        Self { keep_all, ..Self::default() }
+    }
+
+    /// Adds a line.
+    pub(super) fn add(&mut self, now_us: u64, what: fmt::Arguments<'_>) {
+        let line = format!("{:>7}.{:03} {what}", now_us / 1000, now_us % 1000);
+        for bytes in line.as_bytes().chunks(8) {
+            let mut word = [0; 8];
+            word[..bytes.len()].copy_from_slice(bytes);
+            self.hash = mix(self.hash ^ u64::from_le_bytes(word)).wrapping_add(1);
+        }
+        self.lines += 1;
+        if self.last.len() >= KEPT && !self.keep_all {
+            self.last.pop_front();
+        }
+        self.last.push_back(line);
+    }
+
+    pub(super) fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    pub(super) fn lines(&self) -> u64 {
+        self.lines
+    }
+
+    pub(super) fn into_lines(self) -> Vec<String> {
+        self.last.into()
+    }
+}

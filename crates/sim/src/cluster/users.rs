@@ -1,0 +1,248 @@
+//! The users: they submit, change their minds, and ask again until they are answered.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use hostler_core::head::{Caller, Command, Refusal, SubmissionKey};
+use hostler_model::{Condition, Dependency, IndexSet, JobId, JobSpec, Request, Work};
+use hostler_proto::api::JobAction;
+
+use super::head::{Answer, HeadStep, Input, ReplyTo};
+use super::world::{Happening, MS, SECOND, World};
+
+/// How long an answer is waited for.
+const ANSWER_TIMEOUT: u64 = 3 * SECOND;
+
+/// What the users have done and wait for.
+#[derive(Default)]
+pub(super) struct Users {
+    submissions: BTreeMap<SubmissionKey, Submission>,
+    requests: BTreeMap<u64, Asked>,
+    made: u64,
+}
+
+struct Submission {
+    spec: Arc<JobSpec>,
+    job: Option<JobId>,
+}
+
+/// Something asked of the head, until it is answered.
+struct Asked {
+    command: Command,
+}
+
+/// What happens with the users.
+pub(super) enum UserStep {
+    /// Somebody makes a job and submits it.
+    Submit,
+    /// A request is sent, for the first time or again.
+    Ask { request: u64 },
+    /// It reaches the head's machine.
+    Reach { request: u64 },
+    /// Its answer comes back.
+    Answered { request: u64, answer: Answer },
+    /// Somebody wants something done to a job.
+    Act { job: JobId },
+    /// Held jobs are released, for the last time.
+    ReleaseAll,
+}
+
+impl Users {
+    /// Who still waits for what.
+    pub(super) fn unanswered(&self) -> Option<String> {
+        let request = self.requests.values().next()?;
+        Some(format!("nobody has answered {:?}", request.command))
+    }
+}
+
+impl World {
+    pub(super) fn plan_users(&mut self, calm: u64) {
+        for _ in 0..self.rng.range(5, 16) {
+            let at = self.rng.below(calm);
+            self.user_later(at, UserStep::Submit);
+        }
+    }
+
+    /// Nobody changes their mind any more.
+    pub(super) fn calm_users(&mut self) {
+        self.user_later(0, UserStep::ReleaseAll);
+    }
+
+    fn user_later(&mut self, in_us: u64, step: UserStep) {
+        self.later(in_us, Happening::User(step));
+    }
+
+    pub(super) fn user_step(&mut self, step: UserStep) {
+        match step {
+            UserStep::Submit => self.submit(),
+            UserStep::Ask { request } => self.ask(request),
+            UserStep::Reach { request } => self.reach(request),
+            UserStep::Answered { request, answer } => self.answered(request, answer),
+            UserStep::Act { job } => self.act(job),
+            UserStep::ReleaseAll => self.release_all(),
+        }
+    }
+
+    fn submit(&mut self) {
+        let key = SubmissionKey(u128::from(self.rng.below(u64::MAX)));
+        let spec = Arc::new(self.make_spec());
+        self.users.submissions.insert(key, Submission { spec: Arc::clone(&spec), job: None });
+        self.request(Command::Submit { caller: ada(), key, spec, snapshot_is_complete: true });
+    }
+
+    /// A job that fits at least one of the nodes.
+    fn make_spec(&mut self) -> JobSpec {
+        let node = self.rng.below(self.nodes.len() as u64) as usize;
+        let resources = &self.nodes[node].resources;
+        let (cpus, memory) = (u64::from(resources.cpus.len()), resources.memory_bytes >> 28);
+        let request = Request {
+            cpus: self.rng.range(1, cpus + 1) as u32,
+            memory_bytes: self.rng.range(1, memory + 1) << 28,
+        };
+        let array = self.rng.chance(250).then(|| {
+            let (last, limit) = (self.rng.range(1, 7), self.rng.range(1, 4));
+            let text = if self.rng.chance(500) { format!("0-{last}") } else { format!("0-{last}%{limit}") };
+            text.parse().expect("a valid array")
+        });
+        JobSpec {
+            name: "simulated".to_owned(),
+            work: Work::Command { argv: vec!["work".to_owned()], directory: "/".to_owned() },
+            request,
+            time_limit_ms: self.rng.chance(400).then(|| self.rng.range(100, 6_000)),
+            array,
+            after: self.make_dependencies(),
+            priority: self.rng.below(3) as i32,
+            hold: self.rng.chance(80),
+            requeue: self.rng.chance(400),
+            environment: Default::default(),
+            pty: None,
+            grace_ms: self.rng.chance(300).then(|| self.rng.below(2_000)),
+            umask: None,
+        }
+    }
+
+    fn make_dependencies(&mut self) -> Vec<Dependency> {
+        let known: Vec<JobId> = self.users.submissions.values().filter_map(|submission| submission.job).collect();
+        if known.is_empty() || !self.rng.chance(350) {
+            return Vec::new();
+        }
+        let kinds = [Condition::After, Condition::AfterAny, Condition::AfterOk, Condition::AfterNotOk];
+        let count = self.rng.range(1, 4);
+        (0..count).map(|_| Dependency { condition: *self.rng.pick(&kinds), job: *self.rng.pick(&known) }).collect()
+    }
+
+    /// Somebody changes their mind about a job.
+    fn act(&mut self, job: JobId) {
+        if self.is_calm {
+            return;
+        }
+        let index = self.rng.chance(250).then(|| self.rng.below(4) as u32);
+        let act = |action| Command::Act { caller: ada(), job, index, action };
+        let command = match self.rng.below(6) {
+            0 => act(JobAction::Cancel),
+            1 => act(JobAction::Hold),
+            2 => act(JobAction::Release),
+            3 | 4 => act(JobAction::Requeue),
+            _ => Command::Fetched { caller: ada(), job, indices: IndexSet::one(0) },
+        };
+        self.request(command);
+        self.plan_act(job);
+    }
+
+    /// Perhaps somebody will change their mind about a job, and again.
+    fn plan_act(&mut self, job: JobId) {
+        if self.rng.chance(450) {
+            let at = if self.rng.chance(300) { self.rng.below(20 * MS) } else { self.rng.below(8 * SECOND) };
+            self.user_later(at, UserStep::Act { job });
+        }
+    }
+
+    fn release_all(&mut self) {
+        let process = self.head.process.as_ref();
+        let held = process.into_iter().flat_map(|process| process.state.live_jobs()).filter(|job| job.held);
+        let held: Vec<JobId> = held.map(|job| job.id).collect();
+        for job in held {
+            self.request(Command::Act { caller: ada(), job, index: None, action: JobAction::Release });
+        }
+        self.user_later(5 * SECOND, UserStep::ReleaseAll);
+    }
+
+    fn request(&mut self, command: Command) {
+        self.users.made += 1;
+        let request = self.users.made;
+        self.note(format_args!("request {request}: {}", brief(&command)));
+        self.users.requests.insert(request, Asked { command });
+        self.ask(request);
+    }
+
+    /// Sends a request, and again later unless it has been answered by then.
+    fn ask(&mut self, request: u64) {
+        if !self.users.requests.contains_key(&request) {
+            return;
+        }
+        let copies = if self.is_calm || self.rng.chance(900) { 1 } else { self.rng.below(3) };
+        for _ in 0..copies {
+            let latency = self.rng.skewed(2 * MS);
+            self.user_later(latency, UserStep::Reach { request });
+        }
+        self.user_later(ANSWER_TIMEOUT, UserStep::Ask { request });
+    }
+
+    fn reach(&mut self, request: u64) {
+        let Some(asked) = self.users.requests.get(&request) else { return };
+        if self.head.process.is_none() {
+            return;
+        }
+        let input = Input { command: asked.command.clone(), blobs: Vec::new(), reply: Some(ReplyTo::User(request)) };
+        self.head_later(0, HeadStep::Command(Box::new(input)));
+    }
+
+    /// The head answers; the answer may be lost on its way.
+    pub(super) fn answer_user(&mut self, request: u64, answer: Answer) {
+        if !self.is_calm && self.rng.chance(100) {
+            return;
+        }
+        let latency = self.rng.skewed(2 * MS);
+        self.user_later(latency, UserStep::Answered { request, answer });
+    }
+
+    fn answered(&mut self, request: u64, answer: Answer) {
+        let Some(asked) = self.users.requests.get(&request) else { return };
+        let command = asked.command.clone();
+        match (&command, answer) {
+            // Asked again after the timeout.
+            (_, Answer::NotStored) => return,
+            // The node it needs has not been seen yet.
+            (Command::Submit { .. }, Answer::Refused(Refusal::NeverFits(_))) => return,
+            (Command::Submit { key, .. }, Answer::Done(Some(job))) => self.acknowledged(*key, job),
+            (Command::Submit { .. }, answer) => {
+                self.books.wrong(format!("a submission was answered with {answer:?}"));
+            }
+            (_, Answer::Refused(Refusal::NoSuchJob(job))) => self.books.check_gone(job),
+            (_, Answer::Done(_) | Answer::Refused(_)) => {}
+        }
+        self.users.requests.remove(&request);
+    }
+
+    fn acknowledged(&mut self, key: SubmissionKey, job: JobId) {
+        self.note(format_args!("job {job} is acknowledged"));
+        let submission = self.users.submissions.get_mut(&key).expect("it was made here");
+        submission.job = Some(job);
+        let spec = Arc::clone(&submission.spec);
+        self.books.acknowledge(key, job, &spec);
+        self.plan_act(job);
+    }
+}
+
+fn ada() -> Caller {
+    Caller { user: "ada".to_owned(), operator: false }
+}
+
+/// A request in a few words.
+fn brief(command: &Command) -> String {
+    match command {
+        Command::Submit { .. } => "submit a job".to_owned(),
+        Command::Act { job, index, action, .. } => format!("{action:?} job {job} {index:?}"),
+        other => format!("{other:?}"),
+    }
+}

@@ -1,0 +1,199 @@
+//! The world: its clock, its queue of what happens next, and who lives in it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use hostler_core::head::Settings;
+
+use super::books::Books;
+use super::faults::Fault;
+use super::head::{Head, HeadStep};
+use super::network::{End, Network, Packet};
+use super::node::{Node, NodeStep};
+use super::rng::Rng;
+use super::trace::Trace;
+use super::users::{UserStep, Users};
+use super::{Failure, Options, Report, Rule};
+
+/// A millisecond and a second on the virtual clock, which counts microseconds.
+pub(super) const MS: u64 = 1_000;
+pub(super) const SECOND: u64 = 1_000 * MS;
+
+/// How often the world is looked over.
+const LOOK: u64 = SECOND;
+
+/// How long everything may take to come to rest after the last fault.
+const PATIENCE: u64 = 1_800 * SECOND;
+
+/// Something that happens at a moment.
+pub(super) enum Happening {
+    /// In one life of the head.
+    Head { life: u64, step: HeadStep },
+    /// On a node.
+    Node { node: usize, step: NodeStep },
+    /// Something comes out of a connection.
+    Arrival { connection: u64, at: End, packet: Packet },
+    /// An end of a connection finds out that it is broken.
+    Broken { connection: u64, at: End },
+    /// For the users.
+    User(UserStep),
+    /// Something breaks or is mended.
+    Fault(Fault),
+    /// The world is looked over.
+    Look,
+}
+
+/// Everything there is.
+pub(super) struct World {
+    pub(super) now_us: u64,
+    pub(super) rng: Rng,
+    pub(super) trace: Trace,
+    pub(super) books: Books,
+    pub(super) settings: Settings,
+    pub(super) head: Head,
+    pub(super) nodes: Vec<Node>,
+    pub(super) network: Network,
+    pub(super) users: Users,
+    /// Faults have stopped and everything was mended.
+    pub(super) is_calm: bool,
+    break_rule: Option<Rule>,
+    queue: BTreeMap<(u64, u64), Happening>,
+    queued: u64,
+}
+
+impl World {
+    pub(super) fn new(seed: u64, options: &Options) -> Self {
+        let mut rng = Rng::new(seed);
+        let settings = settings(&mut rng);
+        let nodes: Vec<Node> = (0..rng.range(2, 5)).map(|number| Node::new(number as usize, &mut rng)).collect();
+        let mut world = Self {
+            now_us: 0,
+            trace: Trace::new(options.whole_trace),
+            books: Books::new(nodes.iter().map(|node| (node.name.clone(), node.resources.clone())).collect(), &settings),
+            settings,
+            head: Head::default(),
+            network: Network::new(nodes.len()),
+            nodes,
+            users: Users::default(),
+            is_calm: false,
+            break_rule: options.break_rule,
+            queue: BTreeMap::new(),
+            queued: 0,
+            rng,
+        };
+        world.start_head();
+        for node in 0..world.nodes.len() {
+            let delay = world.rng.below(500 * MS);
+            world.later(delay, Happening::Node { node, step: NodeStep::StartAgent });
+        }
+        let calm = world.plan_faults();
+        world.plan_users(calm);
+        world.later(LOOK, Happening::Look);
+        world
+    }
+
+    /// Lives until all is at rest.
+    pub(super) fn live(&mut self) -> Result<(), String> {
+        let mut calm_since = None;
+        while let Some(((now_us, _), happening)) = self.queue.pop_first() {
+            self.now_us = now_us;
+            let is_look = matches!(happening, Happening::Look);
+            self.happen(happening);
+            if let Some(what) = self.books.take_wrong() {
+                return Err(what);
+            }
+            if !(is_look && self.is_calm) {
+                continue;
+            }
+            let Some(unrest) = self.unrest() else { return self.last_look() };
+            if now_us > *calm_since.get_or_insert(now_us) + PATIENCE {
+                return Err(format!("nothing fails any more, and yet {unrest}"));
+            }
+        }
+        Err("nothing will ever happen again".to_owned())
+    }
+
+    fn happen(&mut self, happening: Happening) {
+        match happening {
+            Happening::Head { life, step } => self.head_step(life, step),
+            Happening::Node { node, step } => self.node_step(node, step),
+            Happening::Arrival { connection, at, packet } => self.arrive(connection, at, packet),
+            Happening::Broken { connection, at } => self.find_broken(connection, at),
+            Happening::User(step) => self.user_step(step),
+            Happening::Fault(fault) => self.break_or_mend(fault),
+            Happening::Look => self.look_over(),
+        }
+    }
+
+    /// Lets something happen in a while.
+    pub(super) fn later(&mut self, in_us: u64, happening: Happening) {
+        self.queued += 1;
+        self.queue.insert((self.now_us + in_us, self.queued), happening);
+    }
+
+    pub(super) fn breaks(&self, rule: Rule) -> bool {
+        self.break_rule == Some(rule)
+    }
+
+    pub(super) fn note(&mut self, what: fmt::Arguments<'_>) {
+        self.trace.add(self.now_us, what);
+    }
+
+    fn look_over(&mut self) {
+        self.later(LOOK, Happening::Look);
+        if let Some(process) = &self.head.process {
+            self.books.check_live(&process.state);
+        }
+    }
+
+    /// What is not at rest yet, if anything.
+    fn unrest(&self) -> Option<String> {
+        if let Some(unanswered) = self.users.unanswered() {
+            return Some(unanswered);
+        }
+        let Some(process) = &self.head.process else { return Some("the head is down".to_owned()) };
+        if let Some(job) = process.state.live_jobs().next() {
+            return Some(format!("job {} has not ended: {job:?}", job.id));
+        }
+        self.nodes.iter().find_map(Node::unrest).or_else(|| process.unrest())
+    }
+
+    /// Everything has ended: do all accounts agree?
+    fn last_look(&mut self) -> Result<(), String> {
+        self.note(format_args!("all is at rest"));
+        let process = self.head.process.as_ref().expect("at rest, so it runs");
+        self.books.check_settled(&process.state);
+        self.books.check_kept_results(&self.head.disk);
+        self.books.take_wrong().map_or(Ok(()), Err)
+    }
+
+    pub(super) fn report(self, seed: u64) -> Report {
+        Report {
+            seed,
+            trace_hash: self.trace.hash(),
+            trace_lines: self.trace.lines(),
+            virtual_ms: self.now_us / MS,
+            head_starts: self.head.lives,
+            agent_starts: self.nodes.iter().map(|node| node.agent_lives).sum(),
+            jobs: self.books.jobs(),
+            processes: self.books.processes(),
+            events: self.books.events(),
+        }
+    }
+
+    pub(super) fn failure(self, seed: u64, what: String) -> Failure {
+        Failure { seed, what, virtual_ms: self.now_us / MS, trace: self.trace.into_lines() }
+    }
+}
+
+/// Settings that make a short life eventful.
+fn settings(rng: &mut Rng) -> Settings {
+    Settings {
+        heartbeat_ms: 2_000,
+        suspect_after_ms: 6_000,
+        lost_after_ms: rng.range(12_000, 30_000),
+        grace_ms: rng.range(100, 3_000),
+        retention_ms: if rng.chance(300) { rng.range(40_000, 120_000) } else { 14 * 24 * 3_600_000 },
+        ..Settings::default()
+    }
+}
