@@ -28,6 +28,8 @@ pub(crate) struct Node {
     pub(crate) head: Client,
     pub(crate) launcher: Launcher,
     pub(crate) cgroups: Option<cgroup::Tree>,
+    /// What the names of this agent's cgroup leaves begin with: no other agent's on this machine do.
+    pub(crate) leaf_prefix: String,
     pub(crate) chunks: ChunkStore,
     pub(crate) chunk_cap_bytes: u64,
     pub(crate) environments: environment::Cache,

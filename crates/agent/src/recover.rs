@@ -35,9 +35,8 @@ pub(crate) fn recover(node: &Arc<Node>, handle: &Handle) -> anyhow::Result<HashM
 /// Removes what belongs to no run that goes on: stray processes and environments held by nobody.
 fn clean_up(node: &Node, going_on: &HashSet<RunId>) {
     if let Some(tree) = &node.cgroups {
-        let prefix = format!("{}-", node.name);
-        let live = going_on.iter().map(|run| format!("{prefix}{run}")).collect();
-        match tree.sweep(&prefix, &live) {
+        let live = going_on.iter().map(|run| format!("{}{run}", node.leaf_prefix)).collect();
+        match tree.sweep(&node.leaf_prefix, &live) {
             Ok(sweep) => tracing::debug!(?sweep, "swept what earlier runs left"),
             Err(error) => tracing::warn!(%error, "cannot look for processes that earlier runs left"),
         }

@@ -126,7 +126,7 @@ fn build(
         terminal: spec.pty.map(|size| WindowSize { rows: size.rows, columns: size.columns }),
         umask: spec.umask.unwrap_or(0o022),
         cpus: Some(launch.resources.cpus.iter().collect()),
-        leaf: node.cgroups.as_ref().and_then(|tree| tree.leaf(&leaf_name(node, launch)).ok()),
+        leaf: node.cgroups.as_ref().and_then(|tree| tree.leaf(&format!("{}{}", node.leaf_prefix, launch.run)).ok()),
         linger: (spec.array.is_some() && spec.pty.is_none()).then_some(LINGER),
         ..Options::default()
     };
@@ -137,9 +137,4 @@ fn build(
         cwd,
         options,
     }
-}
-
-/// The name of a run's cgroup leaf: several virtual nodes share one machine.
-fn leaf_name(node: &Node, launch: &RunLaunch) -> String {
-    format!("{}-{}", node.name, launch.run)
 }

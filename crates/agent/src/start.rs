@@ -72,6 +72,7 @@ async fn serve(config: Config, launcher: Launcher) -> anyhow::Result<()> {
         resources: Resources { cpus: config.cpus, memory_bytes: config.memory_bytes },
         launcher,
         cgroups,
+        leaf_prefix: leaf_prefix(&directory)?,
         chunks: ChunkStore::open(&directory.join("chunks"))?,
         chunk_cap_bytes: CACHE_BYTES,
         environments: environment::Cache::open(&directory.join("environments"), CACHE_BYTES)?,
@@ -103,6 +104,13 @@ fn lock(directory: &Path) -> anyhow::Result<Flock<File>> {
         Ok(lock) => Ok(lock),
         Err(_) => bail!("another agent is running in {}", directory.display()),
     }
+}
+
+/// Several clusters may share a machine, and their nodes' names may be alike; their directories are not.
+fn leaf_prefix(directory: &Path) -> anyhow::Result<String> {
+    let directory = directory.canonicalize().with_context(|| format!("cannot find {}", directory.display()))?;
+    let hash = blake3::hash(directory.as_os_str().as_encoded_bytes()).to_hex();
+    Ok(format!("{}-", &hash[..16]))
 }
 
 fn boot_id() -> anyhow::Result<String> {

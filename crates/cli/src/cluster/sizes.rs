@@ -30,10 +30,17 @@ impl Machine {
         let cpus =
             (0..Affinity::count()).filter(|&id| affinity.is_set(id).unwrap_or(false)).map(|id| id as u32).collect();
         let text = std::fs::read_to_string("/proc/meminfo").during(|| "cannot read /proc/meminfo".to_owned())?;
-        let available = meminfo(&text, "MemAvailable:")
-            .ok_or_else(|| Failure::new("/proc/meminfo says nothing of MemAvailable"))?;
-        Ok(Self { cpus, memory_bytes: cgroup_limit().map_or(available, |limit| limit.min(available)) })
+        let unknown = || Failure::new("/proc/meminfo does not say how much memory there is");
+        let available = meminfo(&text, "MemAvailable:").ok_or_else(unknown)?;
+        let total = meminfo(&text, "MemTotal:").ok_or_else(unknown)?;
+        let usable = usable(available, total);
+        Ok(Self { cpus, memory_bytes: cgroup_limit().map_or(usable, |limit| limit / 5 * 4).min(usable) })
     }
+}
+
+/// Four fifths of what is free now; at least half of all, since what is busy now need not be busy when jobs run.
+fn usable(available: u64, total: u64) -> u64 {
+    (available / 5 * 4).max(total / 2)
 }
 
 /// A line of `/proc/meminfo`, in bytes.
@@ -77,12 +84,12 @@ impl Sizes {
         *self == Self::default()
     }
 
-    /// Deals the machine out: CPU ids in turn, four fifths of the memory in equal parts.
+    /// Deals the machine out: CPU ids in turn, memory in equal parts.
     pub(crate) fn deal(&self, machine: &Machine) -> Vec<NodeRecord> {
         let nodes = self.nodes.unwrap_or(DEFAULT_NODES).max(1);
         let available = machine.cpus.len() as u32;
         let cpus = self.cpus.unwrap_or(available / nodes).max(1);
-        let share = machine.memory_bytes / 5 * 4 / u64::from(nodes);
+        let share = machine.memory_bytes / u64::from(nodes);
         let memory_bytes = self.memory_bytes.unwrap_or_else(|| (share / MEMORY_STEP * MEMORY_STEP).max(MEMORY_STEP));
         (0..nodes)
             .map(|node| NodeRecord {
@@ -124,12 +131,12 @@ mod tests {
 
     #[test]
     fn four_nodes_share_the_machine() {
-        let eight = dealt(Sizes::default(), &[0, 1, 2, 3, 4, 5, 6, 7], 10 << 30);
+        let eight = dealt(Sizes::default(), &[0, 1, 2, 3, 4, 5, 6, 7], 8 << 30);
         assert_eq!(
             eight,
             [row("n1", "0-1", 2048), row("n2", "2-3", 2048), row("n3", "4-5", 2048), row("n4", "6-7", 2048)]
         );
-        let two = dealt(Sizes::default(), &[4, 6], 1000 << 20);
+        let two = dealt(Sizes::default(), &[4, 6], 800 << 20);
         assert_eq!(two, [row("n1", "4", 192), row("n2", "6", 192), row("n3", "4", 192), row("n4", "6", 192)]);
     }
 
@@ -145,6 +152,7 @@ mod tests {
     fn this_machine_has_something() {
         let machine = Machine::detect().expect("Linux");
         assert!(!machine.cpus.is_empty() && machine.memory_bytes > 1 << 20);
+        assert_eq!((usable(10, 12), usable(1, 12)), (8, 6));
         assert_eq!(meminfo("MemTotal: 5 kB\nMemAvailable:   3 kB\n", "MemAvailable:"), Some(3072));
         assert_eq!(limit_file("0::/user/x").as_deref(), Some("/sys/fs/cgroup/user/x/memory.max"));
         assert_eq!(limit_file("4:memory:/x").as_deref(), Some("/sys/fs/cgroup/memory/x/memory.limit_in_bytes"));

@@ -238,6 +238,7 @@ impl<'a> Starter<'a> {
             let ours: Vec<NodeView> = nodes.into_iter().filter(is_ours).collect();
             let up = ours.iter().filter(|node| node.state == NodeState::Up).count();
             if up == self.record.nodes.len() {
+                self.remove_invitations();
                 return Ok(ours);
             }
             if up > told {
@@ -255,6 +256,13 @@ impl<'a> Starter<'a> {
                 return Err(self.too_slow(&format!("node {name}"), &name));
             }
             sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    /// Codes that were used are worth nothing to anyone, and need not lie about.
+    fn remove_invitations(&self) {
+        for node in &self.record.nodes {
+            std::fs::remove_file(self.places.join_file(&node.name)).ok();
         }
     }
 

@@ -1,6 +1,6 @@
 //! Taking an embedded cluster down: the head stops by request, then every process that was started is seen to be gone.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hostler_client::{Client, ClientError, Endpoint, LiveJobs, Patience};
 use hostler_proto::api::LiveCounts;
@@ -11,7 +11,10 @@ use super::{Places, Record};
 use crate::exit;
 use crate::failure::{During, Failure};
 
-/// How long a process may take to end by itself, and again after TERM.
+/// How long processes may take to end after the head has agreed to stop: it says farewell to its clients first.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// How long processes may take to end after TERM.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What was stopped.
@@ -35,10 +38,8 @@ pub(crate) async fn take_down(places: &Places, jobs: LiveJobs) -> Result<Stopped
         return Err(Failure::new("jobs cannot be cancelled: the head does not run")
             .hint("`hostler up` starts it again, with every job it had"));
     }
-    for process in &alive {
-        let is_head = record.head.as_ref() == Some(process);
-        end(process, if head_was_dead && !is_head { Duration::ZERO } else { PATIENCE })?;
-    }
+    // The head tells agents to stop; where there was none, or one that an agent had lost, they are told by signal.
+    end(&alive, if head_was_dead { Duration::ZERO } else { FAREWELL })?;
     record.head = None;
     record.nodes.iter_mut().for_each(|node| node.agent = None);
     if !alive.is_empty() {
@@ -85,19 +86,32 @@ fn refusal(tasks: &LiveCounts) -> Failure {
         .exiting(exit::REFUSED)
 }
 
-/// Waits `patience` for a process to end, then sends TERM, then KILL.
-fn end(process: &ProcessId, patience: Duration) -> Result<(), Failure> {
-    let failed = || format!("cannot end process {}", process.pid);
-    if process.wait_gone(patience).during(failed)? {
-        return Ok(());
-    }
+/// Waits `patience` for processes to end by themselves, then sends TERM, then KILL.
+fn end(processes: &[ProcessId], patience: Duration) -> Result<(), Failure> {
+    let mut left = still_there(processes, patience)?;
     for signal in [Signal::SIGTERM, Signal::SIGKILL] {
-        process.signal(signal).during(failed)?;
-        if process.wait_gone(PATIENCE).during(failed)? {
-            return Ok(());
+        for process in &left {
+            process.signal(signal).during(|| format!("cannot end process {}", process.pid))?;
+        }
+        left = still_there(&left, PATIENCE)?;
+    }
+    match left.first() {
+        None => Ok(()),
+        Some(process) => Err(Failure::new(format!("process {} does not end, not even when killed", process.pid))),
+    }
+}
+
+/// Those that have not ended within `patience`.
+fn still_there(processes: &[ProcessId], patience: Duration) -> Result<Vec<ProcessId>, Failure> {
+    let deadline = Instant::now() + patience;
+    let mut left = Vec::new();
+    for process in processes {
+        let time = deadline.saturating_duration_since(Instant::now());
+        if !process.wait_gone(time).during(|| format!("cannot wait for process {}", process.pid))? {
+            left.push(process.clone());
         }
     }
-    Err(Failure::new(format!("process {} does not end, not even when killed", process.pid)))
+    Ok(left)
 }
 
 #[cfg(test)]

@@ -182,7 +182,8 @@ fn explain(context: &Context, job: &JobDetail) {
     let message = job.tasks_shown.iter().find_map(|task| task.message.as_deref());
     let by_itself = matches!(summary.state, JobState::Completed | JobState::Failed) && summary.exit_code.is_some();
     match (by_itself, message) {
-        (true, _) => {}
+        (true, None) => {}
+        (true, Some(message)) => context.output.say(message),
         (false, Some(message)) => context.output.say(&format!("job {id} is {}: {message}", summary.state)),
         (false, None) => context.output.say(&format!("job {id} is {}", summary.state)),
     }

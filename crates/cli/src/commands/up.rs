@@ -25,7 +25,7 @@ pub(crate) struct Up {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     cpus: Option<u32>,
 
-    /// Memory for each node; by default four fifths of what is free are divided
+    /// Memory for each node; by default four fifths of what is free, at least half of all, are divided
     #[arg(long, value_name = "SIZE")]
     memory: Option<Memory>,
 }

@@ -443,8 +443,8 @@ fn difference(loaded: &State, fold: &State) -> String {
 /// Comparisons with what the head thinks.
 impl Books {
     /// A head has loaded its state.
-    pub(super) fn check_loaded(&mut self, state: &State, last_sequence: u64) {
-        let events = self.events;
+    pub(super) fn check_loaded(&mut self, state: &State, disk: &Disk) {
+        let (events, last_sequence) = (self.events, disk.last_sequence());
         self.expect(last_sequence == events, || format!("{last_sequence} events are stored of {events}"));
         let (mut loaded, mut fold) = (state.clone(), self.fold.clone());
         // A snapshot may know of a moment after the last event in it.
@@ -454,11 +454,11 @@ impl Books {
         self.expect(is_same, || format!("the state that was loaded is not what the log says: {}", difference(&loaded, &fold)));
         let order = |state: &State| state.queue().map(|job| job.id).collect::<Vec<_>>();
         self.expect(order(&loaded) == order(&fold), || "the queue that was loaded is in another order".to_owned());
-        self.check_settled(state);
+        self.check_settled(state, disk);
     }
 
-    /// Nothing is on its way to the disk: all accounts must agree with the state.
-    pub(super) fn check_settled(&mut self, state: &State) {
+    /// Nothing is on its way to the disk: all accounts must agree with the state and with what is stored beside it.
+    pub(super) fn check_settled(&mut self, state: &State, disk: &Disk) {
         let acknowledged: Vec<(SubmissionKey, JobId)> = self.acknowledged.iter().map(|(key, job)| (*key, *job)).collect();
         for (key, job) in acknowledged {
             let is_forgotten = self.jobs.get(&job).is_some_and(|account| account.is_forgotten);
@@ -499,6 +499,23 @@ impl Books {
             self.wrong(format!("the accounts disagree: {first}"));
         }
         self.check_live(state);
+        self.check_rows(disk);
+        self.check_kept_results(disk);
+    }
+
+    /// Every row of the history is about a task that has ended so.
+    fn check_rows(&mut self, disk: &Disk) {
+        for (task, row) in &disk.records {
+            let account = self.jobs.get(&task.job).filter(|account| !account.is_forgotten);
+            let standing = account.and_then(|account| account.tasks.get(&task.index)).map(|task| &task.at);
+            let agrees = match standing {
+                Some(Standing::Ended { state, result }) => (*state, *result) == (row.ending.state, row.result),
+                Some(Standing::Waiting | Standing::Placed { .. }) | None => false,
+            };
+            if !agrees {
+                return self.wrong(format!("the history has {row:?}, but the task is {standing:?}"));
+            }
+        }
     }
 
     /// What must hold of a state at any time.
@@ -522,7 +539,7 @@ impl Books {
     }
 
     /// The results of every task that is kept must be on the disk.
-    pub(super) fn check_kept_results(&mut self, disk: &Disk) {
+    fn check_kept_results(&mut self, disk: &Disk) {
         let kept = self.jobs.iter().filter(|(_, account)| !account.is_forgotten);
         let tasks = kept.flat_map(|(id, account)| account.tasks.iter().map(move |(index, task)| (*id, *index, task)));
         let lost = tasks.filter_map(|(id, index, task)| match &task.at {

@@ -72,7 +72,7 @@ impl World {
                 (Fault::CrashHead, Some((Fault::StartHead, short)))
             }
             2 => (Fault::FreezeHead, Some((Fault::ThawHead, if self.rng.chance(700) { short } else { long }))),
-            3 => (Fault::FillHead, Some((Fault::EmptyHead, short))),
+            3 => (Fault::FillHead, Some((Fault::EmptyHead, if self.rng.chance(500) { short } else { short / 10 }))),
             4 => (Fault::JumpClock, None),
             5 => (Fault::CrashAgent { node }, None),
             6 => (Fault::KillShepherd { node }, None),

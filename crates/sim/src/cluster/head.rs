@@ -124,7 +124,7 @@ impl World {
             Ok(state) => state,
             Err(error) => return self.books.wrong(format!("what is stored cannot be loaded: {error}")),
         };
-        self.books.check_loaded(&state, self.head.disk.last_sequence());
+        self.books.check_loaded(&state, &self.head.disk);
         let mut process = Process {
             life,
             origin: state.last_event_at,
@@ -292,7 +292,7 @@ impl World {
     /// Schedules, then hands the round to the writer.
     fn finish(&mut self, mut batch: Batch) {
         let (now_us, offset) = (self.now_us, self.head.wall_offset_ms);
-        let snapshot = self.rng.chance(15);
+        let snapshot = self.rng.chance(25);
         let process = self.process();
         while process.state.needs_pass() {
             let now = process.now(now_us, offset);
@@ -318,7 +318,7 @@ impl World {
 
     /// Copies the state, which takes another thread a while to encode.
     fn take_snapshot(&mut self) {
-        let delay = self.rng.skewed(20 * MS);
+        let delay = if self.rng.chance(250) { self.rng.below(6 * SECOND) } else { self.rng.below(20 * MS) };
         let process = self.process();
         let bytes = hostler_proto::encode(&process.state);
         let step = HeadStep::Encoded { sequence: process.next_sequence - 1, bytes, loads: process.loads };
@@ -429,7 +429,7 @@ impl World {
             Ok(state) => state,
             Err(error) => return self.books.wrong(format!("what is stored cannot be loaded: {error}")),
         };
-        self.books.check_loaded(&state, self.head.disk.last_sequence());
+        self.books.check_loaded(&state, &self.head.disk);
         let mut process = self.head.process.take().expect("it runs");
         process.is_reloading = false;
         process.loads += 1;

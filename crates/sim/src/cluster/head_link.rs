@@ -70,6 +70,9 @@ impl World {
         let HelloPacket(mut hello) = hello;
         let (mut complete, mut incomplete, mut blobs) = (BTreeSet::new(), Vec::new(), Vec::new());
         for report in &mut hello.runs {
+            if self.breaks(Rule::ReportsNameTheirRun) {
+                self.mistake_run(report);
+            }
             let Some((manifest, inline)) = take_result(report) else { continue };
             if self.is_complete(&manifest, &inline) {
                 complete.insert(report.run);

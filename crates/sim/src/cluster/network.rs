@@ -25,6 +25,26 @@ pub(super) enum Packet {
     FromHead(Frame<HeadMessage>),
 }
 
+impl Packet {
+    /// What comes out after it was put in bytes.
+    fn through_bytes(self) -> Self {
+        const READABLE: &str = "what was sent can be read";
+        match self {
+            Self::Hello(hello) => {
+                let bytes = hostler_proto::encode(&hello.0);
+                Self::Hello(Box::new(HelloPacket(hostler_proto::decode(&bytes).expect(READABLE))))
+            }
+            Self::FromAgent(frame) => {
+                Self::FromAgent(hostler_proto::decode(&hostler_proto::encode(&frame)).expect(READABLE))
+            }
+            Self::FromHead(frame) => {
+                Self::FromHead(hostler_proto::decode(&hostler_proto::encode(&frame)).expect(READABLE))
+            }
+            Self::Welcome { .. } => self,
+        }
+    }
+}
+
 /// An agent's introduction.
 #[derive(Debug, Clone)]
 pub(super) struct HelloPacket(pub(super) AgentHello);
@@ -88,6 +108,8 @@ impl World {
         let suffers = is_frame && self.rng.chance(self.network.trouble);
         let kind = if suffers { self.rng.below(4) } else { 4 };
         let now_us = self.now_us;
+        // Not each, since that is most of the work.
+        let packet = if self.rng.chance(250) { packet.through_bytes() } else { packet };
         let Some(connection) = self.network.connections.get_mut(&id) else { return };
         if connection.is_severed {
             return;

@@ -14,6 +14,9 @@ use super::world::{Happening, MS, SECOND, World};
 /// What was written this recently may be lost with the power, unless it was synced.
 const UNSYNCED: u64 = 5 * SECOND;
 
+/// How long a process runs that does not mean to end.
+const FOREVER: u64 = 24 * 3600 * SECOND;
+
 /// A machine.
 pub(super) struct Node {
     pub(super) name: NodeName,
@@ -100,6 +103,11 @@ impl Node {
         self.boots
     }
 
+    /// Whether a run's process means to go on forever.
+    pub(super) fn runs_forever(&self, run: RunId) -> bool {
+        self.shepherds.get(&run).is_some_and(|shepherd| shepherd.ends_us >= shepherd.started_us + FOREVER)
+    }
+
     /// What is still going on here.
     pub(super) fn unrest(&self) -> Option<String> {
         let name = &self.name;
@@ -180,7 +188,11 @@ impl World {
     pub(super) fn start_process(&mut self, node: usize, launch: &Arc<RunLaunch>) {
         let run = launch.run;
         let boot = self.nodes[node].boots;
-        let lasts = if self.rng.chance(250) { self.rng.below(20 * MS) } else { self.rng.skewed(2 * SECOND) };
+        let lasts = match self.rng.below(20) {
+            0 => FOREVER,
+            1..6 => self.rng.below(20 * MS),
+            _ => self.rng.skewed(2 * SECOND),
+        };
         let code = if self.rng.chance(250) { self.rng.range(1, 100) as i32 } else { 0 };
         let shepherd = Shepherd {
             started_us: self.now_us,

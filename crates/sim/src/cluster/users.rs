@@ -43,8 +43,8 @@ pub(super) enum UserStep {
     Answered { request: u64, answer: Answer },
     /// Somebody wants something done to a job.
     Act { job: JobId },
-    /// Held jobs are released, for the last time.
-    ReleaseAll,
+    /// Held jobs are released, and those cancelled that would go on forever.
+    TidyUp,
 }
 
 impl Users {
@@ -65,7 +65,7 @@ impl World {
 
     /// Nobody changes their mind any more.
     pub(super) fn calm_users(&mut self) {
-        self.user_later(0, UserStep::ReleaseAll);
+        self.user_later(0, UserStep::TidyUp);
     }
 
     fn user_later(&mut self, in_us: u64, step: UserStep) {
@@ -79,7 +79,7 @@ impl World {
             UserStep::Reach { request } => self.reach(request),
             UserStep::Answered { request, answer } => self.answered(request, answer),
             UserStep::Act { job } => self.act(job),
-            UserStep::ReleaseAll => self.release_all(),
+            UserStep::TidyUp => self.tidy_up(),
         }
     }
 
@@ -157,14 +157,19 @@ impl World {
         }
     }
 
-    fn release_all(&mut self) {
-        let process = self.head.process.as_ref();
-        let held = process.into_iter().flat_map(|process| process.state.live_jobs()).filter(|job| job.held);
-        let held: Vec<JobId> = held.map(|job| job.id).collect();
-        for job in held {
-            self.request(Command::Act { caller: ada(), job, index: None, action: JobAction::Release });
+    fn tidy_up(&mut self) {
+        let act = |job, index, action| Command::Act { caller: ada(), job, index, action };
+        let mut wanted = Vec::new();
+        for job in self.head.process.iter().flat_map(|process| process.state.live_jobs()) {
+            if job.held {
+                wanted.push(act(job.id, None, JobAction::Release));
+            }
+            let forever = |run| self.nodes.iter().any(|node| node.runs_forever(run));
+            let endless = job.active.values().filter(|active| active.ending.is_none() && forever(active.run));
+            wanted.extend(endless.map(|active| act(job.id, Some(active.run.task.index), JobAction::Cancel)));
         }
-        self.user_later(5 * SECOND, UserStep::ReleaseAll);
+        wanted.into_iter().for_each(|command| self.request(command));
+        self.user_later(5 * SECOND, UserStep::TidyUp);
     }
 
     fn request(&mut self, command: Command) {

@@ -162,8 +162,7 @@ impl World {
     fn last_look(&mut self) -> Result<(), String> {
         self.note(format_args!("all is at rest"));
         let process = self.head.process.as_ref().expect("at rest, so it runs");
-        self.books.check_settled(&process.state);
-        self.books.check_kept_results(&self.head.disk);
+        self.books.check_settled(&process.state, &self.head.disk);
         self.books.take_wrong().map_or(Ok(()), Err)
     }
 
