@@ -278,7 +278,7 @@ async fn start_run(node: Arc<Node>, handle: Handle, launch: Arc<RunLaunch>, cont
     let run = launch.run;
     let directory = node.runs.of(run);
     let prepared = stage::prepare(&node, &launch, &directory, &controlled.cancel).await;
-    let orders = match prepared {
+    let mut orders = match prepared {
         Ok(orders) if !controlled.cancel.load(Ordering::Relaxed) => orders,
         Ok(_) => {
             return handle.happened(Event::Exited { run, exit: not_started("ended before it had started".into()) });
@@ -287,10 +287,10 @@ async fn start_run(node: Arc<Node>, handle: Handle, launch: Arc<RunLaunch>, cont
             return handle.happened(Event::Exited { run, exit: not_started(format!("{error:#}")) });
         }
     };
-    match supervise::launch(&node, &launch, &orders).await {
+    match supervise::launch(&node, &launch, &mut orders).await {
         Ok(shepherd) => {
             handle.happened(Event::Started { run });
-            supervise::watch(node, handle, launch, shepherd, controlled.orders).await;
+            supervise::watch(node, handle, launch, (shepherd, orders.options.leaf), controlled.orders).await;
         }
         Err(error) => {
             let message = format!("node {} cannot start it: {error:#}", node.name);

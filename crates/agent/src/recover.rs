@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hostler_core::agent::{Event, Exit, Found, RunLaunch, Why};
 use hostler_model::RunId;
 use hostler_proto::link::Usage;
-use hostler_shepherd::{Adopted, LostReason, Shepherd, adopt};
+use hostler_shepherd::{Adopted, LostReason, RunningRecord, Shepherd, adopt};
 
 use crate::directory::RunDirectory;
 use crate::engine::{Control, Handle, Node, control};
@@ -16,6 +16,7 @@ use crate::supervise;
 pub(crate) fn recover(node: &Arc<Node>, handle: &Handle) -> anyhow::Result<HashMap<RunId, Control>> {
     let mut controls = HashMap::new();
     let mut going_on = HashSet::new();
+    let mut leaves = HashSet::new();
     for (launch, directory) in node.runs.found()? {
         let run = launch.run;
         let (found, shepherd) = look(node, &launch, &directory);
@@ -23,20 +24,22 @@ pub(crate) fn recover(node: &Arc<Node>, handle: &Handle) -> anyhow::Result<HashM
         handle.happened(Event::Recovered { launch: Arc::clone(&launch), found });
         if let Some(shepherd) = shepherd {
             going_on.insert(run);
+            leaves.extend(leaf_of(&directory));
             let (control, controlled) = control();
             controls.insert(run, control);
+            // Which leaf it sits beside is known only to itself, so it will not be kept for another task.
+            let shepherd = (shepherd, None);
             tokio::spawn(supervise::watch(Arc::clone(node), handle.clone(), launch, shepherd, controlled.orders));
         }
     }
-    clean_up(node, &going_on);
+    clean_up(node, &going_on, &leaves);
     Ok(controls)
 }
 
 /// Removes what belongs to no run that goes on: stray processes and environments held by nobody.
-fn clean_up(node: &Node, going_on: &HashSet<RunId>) {
+fn clean_up(node: &Node, going_on: &HashSet<RunId>, leaves: &HashSet<String>) {
     if let Some(tree) = &node.cgroups {
-        let live = going_on.iter().map(|run| format!("{}{run}", node.leaf_prefix)).collect();
-        match tree.sweep(&node.leaf_prefix, &live) {
+        match tree.sweep(&node.leaf_prefix, leaves) {
             Ok(sweep) => tracing::debug!(?sweep, "swept what earlier runs left"),
             Err(error) => tracing::warn!(%error, "cannot look for processes that earlier runs left"),
         }
@@ -63,6 +66,12 @@ fn look(node: &Node, launch: &Arc<RunLaunch>, directory: &RunDirectory) -> (Foun
         Ok(Adopted::Lost(lost)) => (lost_because(lost_sentence(node, lost.reason)), None),
         Err(error) => (lost_because(format!("node {} cannot tell what became of it: {error}", node.name)), None),
     }
+}
+
+/// The name of the leaf that a run's processes are in: that of the run, or of an earlier task of the same shepherd.
+fn leaf_of(directory: &RunDirectory) -> Option<String> {
+    let record = RunningRecord::read(directory.path()).ok()??;
+    Some(record.leaf?.file_name()?.to_string_lossy().into_owned())
 }
 
 /// Why a run is lost, for the person whose job it is.

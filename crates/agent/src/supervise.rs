@@ -9,6 +9,7 @@ use anyhow::Context;
 use hostler_core::agent::{Event, Exit, RunLaunch, Why};
 use hostler_model::{JobId, RunId};
 use hostler_proto::link::Usage;
+use hostler_shepherd::cgroup::LeafSpec;
 use hostler_shepherd::{
     Adopted, Cause, Event as ShepherdEvent, ExitRecord, Launch, LaunchError, Shepherd, Status, adopt,
 };
@@ -36,24 +37,32 @@ pub(crate) enum Order {
 /// Shepherds that have finished a task and wait for the next one of the same array, newest last.
 #[derive(Default)]
 pub(crate) struct IdleShepherds {
-    waiting: Mutex<Vec<(JobId, Shepherd)>>,
+    waiting: Mutex<Vec<Idle>>,
+}
+
+/// One shepherd between two tasks.
+struct Idle {
+    job: JobId,
+    shepherd: Shepherd,
+    /// The cgroup leaf it sits beside: its next task gets the same one, which costs nothing.
+    leaf: Option<LeafSpec>,
 }
 
 impl IdleShepherds {
     /// One that has worked for this job.
-    fn take(&self, job: JobId) -> Option<Shepherd> {
+    fn take(&self, job: JobId) -> Option<Idle> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = waiting.iter().rposition(|(of, _)| *of == job)?;
-        Some(waiting.remove(at).1)
+        let at = waiting.iter().rposition(|idle| idle.job == job)?;
+        Some(waiting.remove(at))
     }
 
-    fn put(&self, job: JobId, shepherd: Shepherd) {
+    fn put(&self, idle: Idle) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         if waiting.len() >= MAX_IDLE {
             // The oldest has most likely left already. A dropped connection ends it.
             waiting.remove(0);
         }
-        waiting.push((job, shepherd));
+        waiting.push(idle);
     }
 }
 
@@ -61,21 +70,25 @@ impl IdleShepherds {
 ///
 /// # Errors
 /// When no shepherd took it; nothing runs then.
-pub(crate) async fn launch(node: &Node, launch: &RunLaunch, orders: &Launch) -> anyhow::Result<Shepherd> {
+pub(crate) async fn launch(node: &Node, launch: &RunLaunch, orders: &mut Launch) -> anyhow::Result<Shepherd> {
     if orders.options.linger.is_some()
-        && let Some(mut shepherd) = node.idle.take(launch.run.task.job)
-        && shepherd.launch_next(orders).is_ok()
+        && let Some(Idle { mut shepherd, leaf, .. }) = node.idle.take(launch.run.task.job)
     {
-        match tokio::time::timeout(NEXT_BOUND, answer(&mut shepherd)).await {
-            Ok(Some(ShepherdEvent::Started(_))) => return Ok(shepherd),
-            // It had stopped waiting, unless it took the run and died: adoption tells.
-            Ok(_) | Err(_) => {
-                if let Some(shepherd) = taken(&orders.directory)? {
-                    return Ok(shepherd);
+        let own_leaf = std::mem::replace(&mut orders.options.leaf, leaf);
+        let is_sent = shepherd.launch_next(orders).is_ok();
+        if is_sent {
+            match tokio::time::timeout(NEXT_BOUND, answer(&mut shepherd)).await {
+                Ok(Some(ShepherdEvent::Started(_))) => return Ok(shepherd),
+                // It had stopped waiting, unless it took the run and died: adoption tells.
+                Ok(_) | Err(_) => {
+                    if let Some(shepherd) = taken(&orders.directory)? {
+                        return Ok(shepherd);
+                    }
+                    node.runs.of(launch.run).create(launch)?;
                 }
-                node.runs.of(launch.run).create(launch)?;
             }
         }
+        orders.options.leaf = own_leaf;
     }
     match node.launcher.launch(orders) {
         Ok(shepherd) => Ok(shepherd),
@@ -111,7 +124,7 @@ pub(crate) async fn watch(
     node: Arc<Node>,
     handle: Handle,
     launch: Arc<RunLaunch>,
-    mut shepherd: Shepherd,
+    (mut shepherd, leaf): (Shepherd, Option<LeafSpec>),
     mut orders: mpsc::Receiver<Order>,
 ) {
     let run = launch.run;
@@ -125,8 +138,9 @@ pub(crate) async fn watch(
     let exit = match record {
         Some(record) => {
             let exit = exit_of(&record);
-            if launch.spec.array.is_some() {
-                node.idle.put(run.task.job, shepherd);
+            // One that was adopted did not say which leaf it sits beside.
+            if launch.spec.array.is_some() && leaf.is_some() == node.cgroups.is_some() {
+                node.idle.put(Idle { job: run.task.job, shepherd, leaf });
             }
             exit
         }

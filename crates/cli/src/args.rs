@@ -69,6 +69,7 @@ enum Command {
     Nodes(nodes::Nodes),
     Head(daemons::Head),
     Agent(daemons::Agent),
+    Sim(sim::Sim),
     Completions(completions::Completions),
     Gen(generate::Generate),
 }
@@ -114,6 +115,7 @@ impl Command {
             Self::Nodes(command) => command.run(context),
             Self::Head(command) => command.run(),
             Self::Agent(command) => command.run(),
+            Self::Sim(command) => command.run(context),
             Self::Completions(command) => command.run(context),
             Self::Gen(command) => command.run(context),
         }

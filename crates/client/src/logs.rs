@@ -117,6 +117,11 @@ impl<'a> Follow<'a> {
                 }
                 Ok(Step::Again) => {}
                 Ok(Step::End) => return Ok(None),
+                // A head that is stopping says so in mid-stream; the next one goes on.
+                Err(error) if error.code() == Some("refusing") => {
+                    self.stream = None;
+                    sleep(BETWEEN_ATTEMPTS).await;
+                }
                 Err(error) => {
                     self.stream = None;
                     self.client.away(&mut self.tries, error).await?;

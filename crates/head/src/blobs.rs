@@ -6,6 +6,9 @@
 //! Nothing is reference-counted. A collection marks what the jobs and results that are known refer to and removes the rest, except
 //! what was asked for or brought within the last hour: somebody may be about to refer to it. Everything here blocks on the disk.
 
+mod collect;
+mod pins;
+
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,15 +18,15 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::{Stream, stream};
-use hostler_model::{Digest, JobId, Work, format_bytes};
+use hostler_model::{Digest, format_bytes};
 use hostler_proto::manifest::{Chunk, Content, EntryKind, Manifest, ResultManifest};
 use hostler_snapshot::check::{self, ManifestError};
 use hostler_snapshot::pack::Frame;
 use hostler_snapshot::{ChunkStore, chunk, wire};
-use hostler_store::{Batch, Change, Reader, StoreError, Writer};
+use hostler_store::{Reader, StoreError, Writer};
 use nix::sys::statvfs::statvfs;
 
-use crate::engine::Engine;
+use self::pins::Pins;
 
 /// What nobody has asked for within this time may be collected.
 const YOUNG: Duration = Duration::from_secs(3600);
@@ -31,14 +34,12 @@ const YOUNG: Duration = Duration::from_secs(3600);
 /// How long a completeness that was seen is believed without looking: far below [`YOUNG`], so that looking keeps chunks young.
 const BELIEVED: Duration = Duration::from_secs(600);
 
-/// How long blobs that are on their way into the table are left alone at least.
-const GENERATION: Duration = Duration::from_secs(15);
+/// How many completenesses are remembered: a busy head sees thousands of results a minute, and looking again costs little.
+const REMEMBERED: usize = 4_096;
 
-/// What must stay free beside one part in a hundred of the disk: room to bring what runs to its end.
-const RESERVE_BYTES: u64 = 64 << 20;
-
-/// Blobs of the table looked at in one go by a collection.
-const PAGE_LEN: usize = 1_000;
+/// What must stay free for bringing what runs to its end: this, or on a small disk this part of it.
+const RESERVE_BYTES: u64 = 512 << 20;
+const RESERVE_PART: u64 = 20;
 
 /// Everything the head keeps of folders and results.
 pub(crate) struct Library {
@@ -182,7 +183,7 @@ impl Library {
         check::check(anything.tree())?;
         self.check_complete(manifest, &anything)?;
         self.chunks.sync()?;
-        self.complete().insert(*manifest, Instant::now());
+        self.remember(*manifest);
         Ok(())
     }
 
@@ -198,7 +199,7 @@ impl Library {
         match seen {
             Ok(()) => {
                 self.chunks.sync()?;
-                self.complete().insert(*manifest, Instant::now());
+                self.remember(*manifest);
                 Ok(true)
             }
             Err(LibraryError::Missing(_) | LibraryError::Incomplete { .. } | LibraryError::NotAManifest(_)) => {
@@ -265,7 +266,7 @@ impl Library {
         // A disk that does not say how full it is will say so when it is written to.
         let stat = statvfs(&self.directory).ok()?;
         let free = stat.blocks_available() * stat.fragment_size();
-        let reserve = RESERVE_BYTES + stat.blocks() * stat.fragment_size() / 100;
+        let reserve = RESERVE_BYTES.min(stat.blocks() * stat.fragment_size() / RESERVE_PART);
         (free < reserve).then(|| {
             format!(
                 "the head's disk is nearly full: {} is free in {}, and {} is kept free for what runs",
@@ -276,102 +277,18 @@ impl Library {
         })
     }
 
-    /// Removes what no job and no result refers to, unless nothing has changed since the last time. `settled` waits until everything
-    /// that was handed to the engine before is stored.
-    ///
-    /// # Errors
-    /// When the disk fails; what was removed by then was not needed.
-    pub(crate) fn collect(&self, engine: &Engine, settled: impl FnOnce() -> bool) -> Result<(), LibraryError> {
-        if !self.changed.swap(false, Ordering::AcqRel) {
-            return Ok(());
-        }
-        // Listed first: every blob in the list was stored together with the event that refers to it, which the marking then sees.
-        let listed = self.list_table()?;
-        if !settled() {
-            self.changed.store(true, Ordering::Release);
-            return Ok(());
-        }
-        let live = self.mark(engine)?;
-        let freed = self.chunks.sweep(&live, YOUNG)?;
-        let dropped = self.drop_from_table(listed, &live);
-        self.complete().retain(|_, seen| seen.elapsed() < BELIEVED);
-        if freed.chunks > 0 || dropped > 0 {
-            tracing::info!(
-                chunks = freed.chunks,
-                bytes = freed.bytes,
-                blobs = dropped,
-                "removed what no job refers to"
-            );
-        }
-        Ok(())
-    }
-
     /// Says that a collection is worth while.
     pub(crate) fn note_change(&self) {
         self.changed.store(true, Ordering::Release);
     }
 
-    fn list_table(&self) -> Result<Vec<Digest>, LibraryError> {
-        let mut all: Vec<Digest> = Vec::new();
-        loop {
-            let page = self.table.blobs_after(all.last().copied(), PAGE_LEN)?;
-            if page.is_empty() {
-                return Ok(all);
-            }
-            all.extend(page);
+    /// Remembers that a manifest is complete.
+    fn remember(&self, manifest: Digest) {
+        let mut complete = self.complete();
+        if complete.len() >= REMEMBERED {
+            complete.clear();
         }
-    }
-
-    /// Everything that a job or a result refers to.
-    fn mark(&self, engine: &Engine) -> Result<HashSet<Digest>, LibraryError> {
-        let (mut manifests, jobs): (HashSet<Digest>, Vec<JobId>) = {
-            let state = engine.state();
-            let snapshots = state.jobs().filter_map(|job| match &job.spec.work {
-                Work::Project { snapshot, .. } => Some(*snapshot),
-                Work::Command { .. } => None,
-            });
-            let with_results = state.jobs().filter(|job| !job.results.is_empty()).map(|job| job.id);
-            (snapshots.collect(), with_results.collect())
-        };
-        for some in jobs.chunks(PAGE_LEN) {
-            manifests.extend(self.table.results_of(some)?.into_iter().map(|(_, manifest)| manifest));
-        }
-        manifests.extend(self.complete().keys());
-        let mut live = HashSet::new();
-        for manifest in manifests {
-            match self.anything(&manifest) {
-                Ok(anything) => live.extend(anything.digests()),
-                // Damaged or long lost: it has nothing left to protect, and collecting must go on.
-                Err(LibraryError::Missing(_) | LibraryError::NotAManifest(_)) => {}
-                Err(LibraryError::Chunks(hostler_snapshot::StoreError::Corrupt { digest, source })) => {
-                    tracing::error!(%digest, "a manifest was damaged on disk: {source}");
-                }
-                Err(error) => return Err(error),
-            }
-            live.insert(manifest);
-        }
-        Ok(live)
-    }
-
-    /// Lets the writer drop those of `listed` that are neither live nor wanted; says how many.
-    fn drop_from_table(&self, listed: Vec<Digest>, live: &HashSet<Digest>) -> usize {
-        let mut pins = self.pins();
-        pins.asked.retain(|_, since| since.elapsed() < YOUNG);
-        let unneeded: Vec<Change> = listed
-            .into_iter()
-            .filter(|digest| !live.contains(digest) && !pins.contains(digest))
-            .map(Change::DropBlob)
-            .collect();
-        let count = unneeded.len();
-        if count > 0 {
-            // Handed over under the lock: whoever brings one of them from now on stores it behind this.
-            self.writer.commit(Batch::of_changes(unneeded), |outcome| {
-                if let Err(error) = outcome {
-                    tracing::warn!(%error, "cannot drop blobs that nothing refers to");
-                }
-            });
-        }
-        count
+        complete.insert(manifest, Instant::now());
     }
 
     fn complete(&self) -> MutexGuard<'_, HashMap<Digest, Instant>> {
@@ -380,44 +297,6 @@ impl Library {
 
     fn pins(&self) -> MutexGuard<'_, Pins> {
         self.pins.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Blobs of the table that a collection leaves alone though nothing refers to them: the table knows no times.
-#[derive(Default)]
-struct Pins {
-    /// Somebody was told that they are here, and when.
-    asked: HashMap<Digest, Instant>,
-    /// They are on their way into the table. Two generations, since a busy head sees thousands a second: each lasts
-    /// [`GENERATION`], many times what a commit takes.
-    arriving: [HashSet<Digest>; 2],
-    /// When the younger generation began.
-    began: Option<Instant>,
-}
-
-impl Pins {
-    fn ask(&mut self, digests: &[Digest]) {
-        let now = Instant::now();
-        self.asked.extend(digests.iter().map(|digest| (*digest, now)));
-    }
-
-    fn forget(&mut self, digests: &[Digest]) {
-        digests.iter().for_each(|digest| {
-            self.asked.remove(digest);
-        });
-    }
-
-    fn bring(&mut self, digests: impl Iterator<Item = Digest>) {
-        if self.began.is_none_or(|began| began.elapsed() > GENERATION) {
-            let [younger, older] = &mut self.arriving;
-            *older = std::mem::take(younger);
-            self.began = Some(Instant::now());
-        }
-        self.arriving[0].extend(digests);
-    }
-
-    fn contains(&self, digest: &Digest) -> bool {
-        self.asked.contains_key(digest) || self.arriving.iter().any(|generation| generation.contains(digest))
     }
 }
 
@@ -508,7 +387,7 @@ fn chunks_from(content: &Content, from: u64) -> (Vec<Chunk>, usize) {
 mod tests {
     use hostler_proto::manifest::{Entry, VERSION};
     use hostler_snapshot::pack;
-    use hostler_store::{MemoryStore, Store};
+    use hostler_store::{Batch, Change, MemoryStore, Store};
 
     use super::*;
 

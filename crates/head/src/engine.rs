@@ -329,7 +329,12 @@ impl Loop {
                 };
                 Ok(Done { submitted })
             }
-            Err(refusal) => Err(EngineError::Refused(refusal)),
+            Err(refusal) => {
+                if reply.is_none() {
+                    tracing::debug!(%refusal, "ignored");
+                }
+                Err(EngineError::Refused(refusal))
+            }
         };
         if let Some(reply) = reply {
             round.replies.push((reply, outcome));

@@ -13,6 +13,7 @@ use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,9 +22,9 @@ use axum::Router;
 use hostler_model::NodeName;
 use hyper::Request;
 use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
 use nix::unistd::{Uid, User};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
@@ -80,12 +81,17 @@ pub(crate) struct Doors {
 }
 
 impl Doors {
-    /// Opens the port and the socket.
+    /// Opens the port and the socket. Where any port will do, `usual_port` is taken if it is free.
     ///
     /// # Errors
     /// When the address is taken, or another head answers on the socket.
-    pub(crate) async fn open(socket: &Path, listen: SocketAddr, embedded: bool) -> anyhow::Result<Self> {
-        let port = TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
+    pub(crate) async fn open(
+        socket: &Path,
+        listen: SocketAddr,
+        usual_port: Option<u16>,
+        embedded: bool,
+    ) -> anyhow::Result<Self> {
+        let port = bind_port(listen, usual_port).await.with_context(|| format!("cannot listen on {listen}"))?;
         // An embedded cluster is its owner's; on a shared head everybody may come and is told apart by the kernel.
         let mode = if embedded { 0o600 } else { 0o666 };
         Ok(Self { socket: bind_socket(socket, mode).await?, port })
@@ -104,6 +110,15 @@ impl Doors {
         head.tasks.spawn(serve_socket(self.socket, Arc::clone(head), routes.clone()));
         head.tasks.spawn(serve_port(self.port, Arc::clone(head), routes.clone()));
     }
+}
+
+async fn bind_port(listen: SocketAddr, usual_port: Option<u16>) -> io::Result<TcpListener> {
+    if let Some(port) = usual_port.filter(|_| listen.port() == 0)
+        && let Ok(listener) = TcpListener::bind(SocketAddr::new(listen.ip(), port)).await
+    {
+        return Ok(listener);
+    }
+    TcpListener::bind(listen).await
 }
 
 /// Binds the Unix socket in place of one that a dead head left. The new one appears under its name with its mode already set.
@@ -145,11 +160,14 @@ async fn serve_socket(listener: UnixListener, head: Arc<Head>, routes: Router) {
             accepted = listener.accept() => accepted,
             () = head.stop.cancelled() => return,
         };
-        match accepted.and_then(|(stream, _)| Ok((local_peer(&stream)?, stream))) {
-            Ok((peer, stream)) => {
+        match accepted {
+            Ok((stream, _)) => {
                 let (head, routes) = (Arc::clone(&head), routes.clone());
                 head.clone().tasks.spawn(async move {
-                    serve_connection(&head, &routes, stream, peer).await;
+                    match local_peer(&stream).await {
+                        Ok(peer) => serve_connection(&head, &routes, stream, peer, Http::One).await,
+                        Err(error) => tracing::warn!(%error, "cannot find out who is at the socket"),
+                    }
                 });
             }
             Err(error) => pause_after("socket", &error).await,
@@ -158,9 +176,11 @@ async fn serve_socket(listener: UnixListener, head: Arc<Head>, routes: Router) {
 }
 
 /// The user at the other end, by the kernel's word.
-fn local_peer(stream: &UnixStream) -> io::Result<Peer> {
+async fn local_peer(stream: &UnixStream) -> io::Result<Peer> {
     let uid = stream.peer_cred()?.uid();
-    let name = User::from_uid(Uid::from_raw(uid)).ok().flatten().map(|user| user.name);
+    // Where names come from a directory server, this may take a while.
+    let name = tokio::task::spawn_blocking(move || User::from_uid(Uid::from_raw(uid)).ok().flatten());
+    let name = name.await.map_err(io::Error::other)?.map(|user| user.name);
     Ok(Peer::Local { uid, user: name.unwrap_or_else(|| uid.to_string()) })
 }
 
@@ -222,17 +242,19 @@ async fn serve_stranger(
         outcome = timeout(HANDSHAKE_TIMEOUT, handshake) => outcome.context("no TLS handshake in time")??,
         () = head.stop.cancelled() => return Ok(()),
     };
-    let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+    let session = stream.get_ref().1;
+    let http = if session.alpn_protocol() == Some(b"h2") { Http::Two } else { Http::One };
+    let certificate = session.peer_certificates().and_then(|chain| chain.first());
     match certificate.map(node_of) {
         None => {
-            let service = serve_connection(head, routes, stream, Peer::Unknown);
+            let service = serve_connection(head, routes, stream, Peer::Unknown, http);
             timeout(STRANGER_TIME, service).await.context("stayed too long without a certificate")?;
             drop(permit);
         }
         Some(None) => bail!("its certificate names no node"),
         Some(Some(node)) => {
             drop(permit);
-            serve_connection(head, routes, stream, Peer::Node(node)).await;
+            serve_connection(head, routes, stream, Peer::Node(node), http).await;
         }
     }
     Ok(())
@@ -268,8 +290,16 @@ async fn turn_away(mut stream: TcpStream, first: u8) {
     }
 }
 
+/// The version of HTTP that is spoken on a connection. It is agreed on in the TLS handshake, else it is the first: to look for it in
+/// the first bytes would mean to wait for those, and nothing limits how long.
+#[derive(Debug, Clone, Copy)]
+enum Http {
+    One,
+    Two,
+}
+
 /// Serves requests until the connection ends or the head stops.
-async fn serve_connection<S>(head: &Arc<Head>, routes: &Router, stream: S, peer: Peer)
+async fn serve_connection<S>(head: &Arc<Head>, routes: &Router, stream: S, peer: Peer, http: Http)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
@@ -280,14 +310,27 @@ where
         let answer = routes.call(request);
         async move { Ok::<_, Infallible>(answer.await.unwrap_or_else(|never| match never {})) }
     });
-    let builder = http();
-    let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
-    let mut connection = std::pin::pin!(connection);
-    let outcome = tokio::select! {
-        outcome = connection.as_mut() => outcome,
-        () = head.stop.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+    let stream = TokioIo::new(stream);
+    let outcome = match http {
+        Http::One => {
+            let mut connection = pin!(http1().serve_connection(stream, service).with_upgrades());
+            tokio::select! {
+                outcome = connection.as_mut() => outcome,
+                () = head.stop.cancelled() => {
+                    connection.as_mut().graceful_shutdown();
+                    connection.await
+                }
+            }
+        }
+        Http::Two => {
+            let mut connection = pin!(http2().serve_connection(stream, service));
+            tokio::select! {
+                outcome = connection.as_mut() => outcome,
+                () = head.stop.cancelled() => {
+                    connection.as_mut().graceful_shutdown();
+                    connection.await
+                }
+            }
         }
     };
     if let Err(error) = outcome {
@@ -295,12 +338,17 @@ where
     }
 }
 
-/// How HTTP is spoken. Without timers hyper panics as soon as a peer makes it use one.
-fn http() -> Builder<TokioExecutor> {
-    let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE_TIMEOUT);
+/// Without a timer hyper panics as soon as a peer makes it use one.
+fn http1() -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(HANDSHAKE_TIMEOUT);
     builder
-        .http2()
+}
+
+/// The same.
+fn http2() -> http2::Builder<TokioExecutor> {
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
         .timer(TokioTimer::new())
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)

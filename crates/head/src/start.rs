@@ -15,6 +15,7 @@ use anyhow::Context;
 use hostler_core::head::{Changes, Now, update};
 use hostler_model::WallTime;
 use hostler_store::{Batch, SqliteStore, Store, Writer};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
@@ -47,7 +48,7 @@ pub struct Config {
     pub directory: PathBuf,
     /// Its socket for local users; the directory is made if need be.
     pub socket: PathBuf,
-    /// Where it listens for agents; port 0 takes any that is free.
+    /// Where it listens for agents; port 0 takes the one it had the last time, or else any that is free.
     pub listen: SocketAddr,
     /// Whether it is part of an embedded cluster, which belongs to one user and stops as a whole.
     pub embedded: bool,
@@ -58,6 +59,7 @@ pub struct Config {
 /// # Errors
 /// When it cannot start: another head runs, the state cannot be read, an address is taken.
 pub fn run(config: Config) -> anyhow::Result<()> {
+    allow_many_files();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKER_THREADS)
         .max_blocking_threads(BLOCKING_THREADS)
@@ -69,6 +71,15 @@ pub fn run(config: Config) -> anyhow::Result<()> {
     // Readers that block on a disk that stands still must not keep the process.
     runtime.shutdown_timeout(FAREWELL);
     outcome
+}
+
+/// Every follower, agent and upload holds a connection, and the usual limit of 1024 is soon reached in a classroom.
+fn allow_many_files() {
+    let raised = getrlimit(Resource::RLIMIT_NOFILE)
+        .and_then(|(soft, hard)| if soft < hard { setrlimit(Resource::RLIMIT_NOFILE, hard, hard) } else { Ok(()) });
+    if let Err(error) = raised {
+        tracing::warn!(%error, "cannot raise the limit of open files");
+    }
 }
 
 async fn serve(config: Config) -> anyhow::Result<()> {
@@ -104,8 +115,9 @@ async fn start(config: Config) -> anyhow::Result<Arc<Head>> {
     let writer = Writer::start(store)?;
     let library = Library::open(&config.directory.join("chunks"), history.clone(), writer.clone())?;
     let trust = Trust::open(&config.directory.join("trust"), config.listen)?;
-    let doors = Doors::open(&config.socket, config.listen, config.embedded).await?;
+    let doors = Doors::open(&config.socket, config.listen, usual_port(&config.directory), config.embedded).await?;
     let bound = doors.address()?;
+    replace_file(&port_file(&config.directory), bound.port().to_string().as_bytes(), 0o600)?;
     let engine = Engine::start(state, sequence + 1, writer);
     let head = Arc::new(Head::new(config, engine, history, Arc::new(library), trust, bound));
     doors.serve(&head, &api::routes(&head));
@@ -128,6 +140,17 @@ async fn stop(head: &Head) {
         let _ = fs::remove_file(file);
     }
     tracing::info!("head stopped");
+}
+
+/// Where the head remembers its port, so that agents that know only an address find it again after a restart.
+fn port_file(directory: &Path) -> PathBuf {
+    directory.join("port")
+}
+
+/// The port that the last head on this directory had.
+fn usual_port(directory: &Path) -> Option<u16> {
+    // Without the file, or with nonsense in it, any port will do.
+    fs::read_to_string(port_file(directory)).ok()?.trim().parse().ok()
 }
 
 /// What `head.json` says.

@@ -13,6 +13,7 @@ use axum::extract::ws::WebSocket;
 use futures_util::Stream;
 use hostler_model::NodeName;
 use tokio::sync::oneshot;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use crate::trust::random_name;
 
@@ -97,13 +98,15 @@ pub(crate) struct Upload {
     body: BodyDataStream,
     /// Told when all of it was read; dropped when the reader goes away before that.
     complete: Option<oneshot::Sender<()>>,
+    stop: Pin<Box<WaitForCancellationFutureOwned>>,
 }
 
 impl Upload {
-    /// Wraps a body. The receiver says whether all of it was read.
-    pub(crate) fn new(body: Body) -> (Self, oneshot::Receiver<()>) {
+    /// Wraps a body, which breaks off when the head stops. The receiver says whether all of it was read.
+    pub(crate) fn new(body: Body, stop: &CancellationToken) -> (Self, oneshot::Receiver<()>) {
         let (complete, outcome) = oneshot::channel();
-        (Self { body: body.into_data_stream(), complete: Some(complete) }, outcome)
+        let stop = Box::pin(stop.clone().cancelled_owned());
+        (Self { body: body.into_data_stream(), complete: Some(complete), stop }, outcome)
     }
 }
 
@@ -111,6 +114,10 @@ impl Stream for Upload {
     type Item = Result<Bytes, axum::Error>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.stop.as_mut().poll(context).is_ready() {
+            // Not an end: the reader must not take what it has for all there is.
+            return Poll::Ready(Some(Err(axum::Error::new("the head is stopping"))));
+        }
         let next = Pin::new(&mut self.body).poll_next(context);
         if matches!(next, Poll::Ready(None))
             && let Some(complete) = self.complete.take()

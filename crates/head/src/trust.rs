@@ -429,6 +429,18 @@ mod tests {
     }
 
     #[test]
+    fn an_invitation_ends() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let trust = Trust::open(directory.path(), LISTEN).expect("an authority is made");
+        let code = trust.invite(&node("a"), "127.0.0.1:1".to_owned());
+        let long_ago = Instant::now().checked_sub(INVITATION_TTL).expect("the clock can tell");
+        trust.invitations().values_mut().for_each(|invited| invited.at = long_ago);
+        assert_eq!(trust.join(&code.secret, &node("a"), &csr()), Err(JoinError::NotInvited));
+        trust.invite(&node("b"), "127.0.0.1:1".to_owned());
+        assert_eq!(trust.invitations().len(), 1, "the next one makes room");
+    }
+
+    #[test]
     fn the_heads_own_certificate_names_no_node() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         Trust::open(directory.path(), LISTEN).expect("an authority is made");

@@ -4,7 +4,7 @@
 //! something, the terminal printed. All files are named relative to the current directory, which is the run's.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -175,7 +175,11 @@ impl Keeper {
             child: None,
             leaf: view.options.leaf.as_ref().map(|leaf| leaf.path.clone()),
         };
-        ClaimFile::create(record).map_err(|error| format!("cannot take the run in `{directory}`: {}", describe(&error)))
+        let claim = ClaimFile::create(record)
+            .map_err(|error| format!("cannot take the run in `{directory}`: {}", describe(&error)))?;
+        // Without room the record waits for it at the end, so this may fail.
+        let _ = reserve_record();
+        Ok(claim)
     }
 
     /// Makes the leaf that was asked for, or says why there is none.
@@ -451,16 +455,31 @@ fn open_log(name: &str) -> io::Result<File> {
     OpenOptions::new().append(true).create(true).custom_flags(libc::O_NOFOLLOW).open(name)
 }
 
+/// The record until it is complete.
+const UNFINISHED_RECORD: &str = "exit.json.tmp";
+
+/// Room for the record, in bytes: far more than one takes.
+const RECORD_ROOM: libc::off_t = 4096;
+
+/// Sets room aside for the record before the job can fill the disk.
+fn reserve_record() -> io::Result<()> {
+    let file = exclusive().open(UNFINISHED_RECORD)?;
+    nix::fcntl::posix_fallocate(&file, 0, RECORD_ROOM)?;
+    Ok(())
+}
+
 /// Puts the record in its place at once: a reader sees all of it or nothing.
 fn write_record(record: &[u8], durable: bool) -> io::Result<()> {
-    const TEMPORARY: &str = "exit.json.tmp";
+    // Not truncated first: that would give the room away.
     let mut options = OpenOptions::new();
-    let mut file = options.write(true).create(true).truncate(true).custom_flags(libc::O_NOFOLLOW).open(TEMPORARY)?;
-    file.write_all(record)?;
+    options.write(true).create(true).truncate(false).custom_flags(libc::O_NOFOLLOW);
+    let file = options.open(UNFINISHED_RECORD)?;
+    file.write_all_at(record, 0)?;
+    file.set_len(record.len() as u64)?;
     if durable {
         file.sync_all()?;
     }
-    fs::rename(TEMPORARY, EXIT_RECORD)?;
+    fs::rename(UNFINISHED_RECORD, EXIT_RECORD)?;
     if durable {
         File::open(".")?.sync_all()?;
     }

@@ -210,6 +210,21 @@ pub struct RunningRecord {
     pub child: Option<u32>,
 }
 
+impl RunningRecord {
+    /// Reads the record in the run's directory; `None` when no shepherd took the run, or is just taking it.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn read(directory: &Path) -> io::Result<Option<RunningRecord>> {
+        match Claim::read(directory) {
+            Ok(Some(Claim::Shepherd(record))) => Ok(Some(record)),
+            Ok(Some(Claim::Void) | None) => Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
 /// What `shepherd.json` says. The file is created exclusively, so whoever creates it first decides.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "claim", rename_all = "snake_case")]

@@ -8,6 +8,7 @@
 //!
 //! No daemon is linked here and no real time passes: a day of a cluster takes a moment, and comes out the same every time.
 
+pub mod cluster;
 mod metrics;
 mod replay;
 mod swf;

@@ -23,6 +23,7 @@ use crate::failure::{During, Failure, Outcome};
 use crate::fetching::{self, Arrived, Destination};
 use crate::interrupts::{Interrupts, exit_code};
 use crate::output::table::{Align, Table};
+use crate::output::views;
 use crate::submission;
 
 /// The example, part of the executable so that the demonstration works from anywhere.
@@ -210,7 +211,7 @@ async fn show_setup(context: &Context, client: &Client, task: TaskId) -> Result<
             if byte != b'\n' && byte != b'\r' {
                 line.push(byte);
             } else if let Some(text) = headline(&std::mem::take(&mut line)) {
-                context.output.say(&format!("   environment: {text}"));
+                context.output.say(&format!("   environment of task {}: {text}", task.index));
             }
         }
     }
@@ -219,11 +220,19 @@ async fn show_setup(context: &Context, client: &Client, task: TaskId) -> Result<
 
 /// The line if it says more than which package is being fetched.
 fn headline(line: &[u8]) -> Option<String> {
-    const DETAILS: [&str; 6] =
-        ["Collecting", "Downloading", "Using cached", "Requirement already", "Looking in", "Obtaining"];
+    const DETAILS: [&str; 7] = [
+        "Collecting",
+        "Downloading",
+        "Installing collected",
+        "Looking in",
+        "Obtaining",
+        "Requirement already",
+        "Using cached",
+    ];
     let text = String::from_utf8_lossy(line);
     let is_detail = text.starts_with([' ', '+', '-']) || DETAILS.iter().any(|word| text.starts_with(word));
-    (!is_detail && !text.trim().is_empty()).then(|| text.chars().take(100).collect())
+    let own_words = text.strip_prefix("hostler: ").unwrap_or(&text);
+    (!is_detail && !text.trim().is_empty()).then(|| views::shortened(own_words, 90))
 }
 
 /// The metrics of every task that has some, best first.
@@ -320,6 +329,7 @@ TASK  ACCURACY  TRAINED  MODEL  PARAMETERS
         {
             assert_eq!(headline(detail.as_bytes()), None, "{detail}");
         }
+        assert_eq!(headline(b"hostler: environment ready").as_deref(), Some("environment ready"));
         assert_eq!(headline(b"Installed 12 packages in 40ms").as_deref(), Some("Installed 12 packages in 40ms"));
     }
 

@@ -14,7 +14,7 @@ use crate::output::{self, views};
 #[derive(Debug, Args)]
 pub(crate) struct Jobs {
     /// Also list jobs that have ended
-    #[arg(short, long, conflicts_with = "state")]
+    #[arg(short, long)]
     all: bool,
 
     /// Only jobs in these states, such as running,failed
@@ -53,8 +53,8 @@ impl Jobs {
 
     fn filter(&self) -> JobFilter {
         let states = match (self.all, self.state.is_empty()) {
-            (true, _) => Vec::new(),
-            (false, false) => self.state.clone(),
+            (_, false) => self.state.clone(),
+            (true, true) => Vec::new(),
             (false, true) => JobState::ALL.into_iter().filter(|state| !state.is_ended()).collect(),
         };
         JobFilter { states, user: self.user.clone(), limit: None, before: None }

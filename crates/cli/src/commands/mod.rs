@@ -14,6 +14,7 @@ pub(crate) mod jobs;
 pub(crate) mod logs;
 pub(crate) mod nodes;
 pub(crate) mod run;
+pub(crate) mod sim;
 pub(crate) mod submit;
 pub(crate) mod target;
 pub(crate) mod up;

@@ -19,6 +19,7 @@ use crate::exit;
 use crate::failure::{During, Failure, Outcome};
 use crate::flags::JobFlags;
 use crate::interrupts::{Interrupts, exit_code};
+use crate::output::views;
 use crate::submission::submit_command;
 
 /// Output is streamed only from commands that take longer than this: for shorter ones one look at the end is faster.
@@ -175,17 +176,15 @@ async fn ended(client: &Client, id: JobId) -> Result<JobDetail, Failure> {
     }
 }
 
-/// Says what the command's own words do not: how it ended, unless it ended by itself.
+/// Says what the command's own words do not: how it ended if not by itself, and what the node has to say about it.
 fn explain(context: &Context, job: &JobDetail) {
     let summary = &job.summary;
-    let id = summary.id;
     let message = job.tasks_shown.iter().find_map(|task| task.message.as_deref());
     let by_itself = matches!(summary.state, JobState::Completed | JobState::Failed) && summary.exit_code.is_some();
-    match (by_itself, message) {
-        (true, None) => {}
-        (true, Some(message)) => context.output.say(message),
-        (false, Some(message)) => context.output.say(&format!("job {id} is {}: {message}", summary.state)),
-        (false, None) => context.output.say(&format!("job {id} is {}", summary.state)),
+    match message {
+        Some(message) => context.output.say(&format!("job {} {}: {message}", summary.id, views::ending(summary))),
+        None if by_itself => {}
+        None => context.output.say(&format!("job {} {}", summary.id, views::ending(summary))),
     }
 }
 

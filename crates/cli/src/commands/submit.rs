@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::fetch::fetch_jobs;
 use super::logs::follow_job;
-use super::wait::wait_for;
+use super::wait::{exit_code, wait_for};
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::Outcome;
@@ -64,17 +64,24 @@ impl Submit {
         let work = submission::project_work(capture.digest, &self.entrypoint, &self.args);
         let spec = self.flags.spec(work, &submission::project_name(&self.project), Environment::new())?;
         block_on(async {
-            let submitted = submission::submit_project(context, &client, &capture, spec).await?;
-            announce(context, submitted.id);
-            if self.follow {
-                follow_job(context, &client, submitted.id).await?;
+            let id = submission::submit_project(context, &client, &capture, spec).await?.id;
+            let waits = fetches || self.wait;
+            if !(waits && context.output.is_json()) {
+                announce(context, id);
             }
-            if !fetches && !self.wait {
+            if self.follow && !context.output.is_json() {
+                follow_job(context, &client, id).await?;
+            }
+            if !waits {
                 return Ok(exit::OK);
             }
-            let code = wait_for(context, &client, &[submitted.id]).await?;
+            let ended = wait_for(context, &client, &[id]).await?;
+            if context.output.is_json() {
+                context.output.json(&ended[0]);
+            }
+            let code = exit_code(&ended);
             match destination {
-                Some(destination) => Ok(code.max(fetch_jobs(context, &client, &[submitted.id], &destination).await?)),
+                Some(destination) => Ok(code.max(fetch_jobs(context, &client, &[id], &destination).await?)),
                 None => Ok(code),
             }
         })

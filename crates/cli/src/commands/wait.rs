@@ -13,6 +13,7 @@ use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::{Failure, Outcome};
 use crate::fetching::destination;
+use crate::output::views;
 
 /// How long one question to the head may stay open.
 const ONE_QUESTION: Duration = Duration::from_secs(30);
@@ -39,7 +40,11 @@ impl Wait {
         let destination = fetches.then(|| destination(self.to.as_deref(), false)).transpose()?;
         let client = context.watching_client()?;
         block_on(async {
-            let code = wait_for(context, &client, &self.ids).await?;
+            let summaries = wait_for(context, &client, &self.ids).await?;
+            if context.output.is_json() {
+                context.output.json(&summaries);
+            }
+            let code = exit_code(&summaries);
             match destination {
                 Some(destination) => Ok(code.max(fetch_jobs(context, &client, &self.ids, &destination).await?)),
                 None => Ok(code),
@@ -48,8 +53,8 @@ impl Wait {
     }
 }
 
-/// Waits for all of `ids`, says how those ended that did not complete, and gives the exit code of `wait`.
-pub(crate) async fn wait_for(context: &Context, client: &Client, ids: &[JobId]) -> Outcome {
+/// Waits for all of `ids` and says how those ended that did not complete.
+pub(crate) async fn wait_for(context: &Context, client: &Client, ids: &[JobId]) -> Result<Vec<JobSummary>, Failure> {
     let mut summaries = Vec::new();
     for &id in ids {
         summaries.push(ended(client, id).await?);
@@ -57,11 +62,13 @@ pub(crate) async fn wait_for(context: &Context, client: &Client, ids: &[JobId]) 
     for summary in summaries.iter().filter(|summary| summary.state != JobState::Completed) {
         context.output.say(&verdict(summary));
     }
-    if context.output.is_json() {
-        context.output.json(&summaries);
-    }
+    Ok(summaries)
+}
+
+/// Whether all of them completed.
+pub(crate) fn exit_code(summaries: &[JobSummary]) -> u8 {
     let all_completed = summaries.iter().all(|summary| summary.state == JobState::Completed);
-    Ok(if all_completed { exit::OK } else { exit::FAILED })
+    if all_completed { exit::OK } else { exit::FAILED }
 }
 
 /// The job, once it has ended.
@@ -76,15 +83,7 @@ pub(crate) async fn ended(client: &Client, id: JobId) -> Result<JobSummary, Fail
 
 /// `job 12 failed with exit code 1`, with where to look.
 fn verdict(job: &JobSummary) -> String {
-    let how = match (job.state, job.exit_code) {
-        (JobState::Failed, Some(code)) => format!("failed with exit code {code}"),
-        (JobState::Failed, None) => "failed".to_owned(),
-        (JobState::Cancelled, _) => "was cancelled".to_owned(),
-        (JobState::Timeout, _) => "ran out of time".to_owned(),
-        (JobState::OutOfMemory, _) => "ran out of memory".to_owned(),
-        (JobState::NodeFail, _) => "was lost with its node".to_owned(),
-        (state, _) => format!("ended as {state}"),
-    };
+    let how = views::ending(job);
     let tasks = match (&job.array, job.tasks.failed) {
         (Some(_), failed) => format!(" ({failed} of {} tasks did not complete)", job.tasks.total),
         (None, _) => String::new(),

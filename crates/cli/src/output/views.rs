@@ -97,7 +97,8 @@ fn nodes(nodes: &[NodeName]) -> String {
     }
 }
 
-fn shortened(text: &str, limit: usize) -> String {
+/// At most `limit` characters, with a mark if something is left out.
+pub(crate) fn shortened(text: &str, limit: usize) -> String {
     match text.char_indices().nth(limit) {
         Some(_) => text.chars().take(limit - 1).chain(['…']).collect(),
         None => text.to_owned(),
@@ -159,6 +160,23 @@ fn standing(job: &JobSummary) -> String {
         write!(text, ", attempt {}", job.attempt).expect("strings can always be written to");
     }
     text
+}
+
+/// How a job ended, as the rest of a sentence about it.
+pub(crate) fn ending(job: &JobSummary) -> String {
+    match (job.state, job.exit_code) {
+        (JobState::Completed, _) => "completed".to_owned(),
+        (JobState::Failed, Some(code)) => format!("failed with exit code {code}"),
+        (JobState::Failed, None) => "failed".to_owned(),
+        (JobState::Cancelled, _) => "was cancelled".to_owned(),
+        (JobState::Timeout, _) => "ran out of time".to_owned(),
+        (JobState::OutOfMemory, _) => "ran out of memory".to_owned(),
+        (JobState::NodeFail, _) => "was lost with its node".to_owned(),
+        (JobState::Preempted, _) => "made room for another job".to_owned(),
+        (state @ (JobState::Pending | JobState::Starting | JobState::Running | JobState::Completing), _) => {
+            format!("is {state}")
+        }
+    }
 }
 
 fn counts(job: &JobSummary) -> String {

@@ -17,7 +17,7 @@ const COUNT_AHEAD: usize = 10_000;
 pub fn schedule(state: &mut State, now: Now) -> Option<Event> {
     state.needs_pass = false;
     let plan = {
-        let queue = state.queue().map(|job| waiting(job));
+        let queue = state.queue().map(|job| waiting(state, job));
         plan(&state.pool, queue, || running(state), state.settings.policy, now.at)
     };
     state.reservation = plan.blocked;
@@ -54,7 +54,7 @@ pub fn explain(state: &State, job: &Job) -> Option<Reason> {
         return Some(Reason::ArrayLimit { limit });
     }
     let ahead = state.ahead_of(job, COUNT_AHEAD);
-    Some(hostler_sched::explain(&state.pool, &waiting(job), ahead, state.reservation.as_ref()))
+    Some(hostler_sched::explain(&state.pool, &waiting(state, job), ahead, state.reservation.as_ref()))
 }
 
 impl State {
@@ -74,21 +74,24 @@ impl State {
     }
 }
 
-fn waiting(job: &Job) -> Waiting {
-    Waiting { job: job.id, request: job.spec.request, tasks: job.startable(), time_limit_ms: job.spec.time_limit_ms }
+fn waiting(state: &State, job: &Job) -> Waiting {
+    Waiting { job: job.id, request: job.spec.request, tasks: job.startable(), time_limit_ms: longest_ms(state, job) }
 }
 
-/// What runs and when it will have ended at the latest.
+/// What holds resources and when it will have let go of them at the latest.
 fn running(state: &State) -> Vec<Running> {
     let of_job = |job: &Job, active: &Active| Running {
         node: state.nodes[&active.node].ix,
         request: job.spec.request,
-        ends_at: job
-            .spec
-            .time_limit_ms
-            .map_or(Timestamp::NEVER, |limit| active.since.plus_ms(limit).plus_ms(job.spec.grace_ms.unwrap_or(0))),
+        ends_at: longest_ms(state, job).map_or(Timestamp::NEVER, |longest| active.since.plus_ms(longest)),
     };
     state.live_jobs().flat_map(|job| job.active.values().map(move |active| of_job(job, active))).collect()
+}
+
+/// How long a task of the job can take: its time limit, and the grace after it.
+fn longest_ms(state: &State, job: &Job) -> Option<u64> {
+    let grace_ms = job.spec.grace_ms.unwrap_or(state.settings.grace_ms);
+    job.spec.time_limit_ms.map(|limit| limit.saturating_add(grace_ms))
 }
 
 /// Hands out task indices and CPU ids within one pass.

@@ -1,6 +1,7 @@
 //! Blobs and snapshots: chunks in, chunks out, and when a folder is complete.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
 use axum::body::{Body, Bytes};
@@ -13,6 +14,7 @@ use hostler_model::Digest;
 use hostler_proto::api::DigestList;
 use hostler_snapshot::pack;
 use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
 use super::error::ApiError;
 use super::extract::{Json as JsonBody, Path};
@@ -20,11 +22,14 @@ use super::who::Anyone;
 use crate::blobs::{Library, LibraryError};
 use crate::head::Head;
 
-/// Uploads at once; the others wait. Each may hold one chunk that is not complete yet.
-static UPLOADS: Semaphore = Semaphore::const_new(4);
+/// Uploads at once; the others wait. Each may hold what it gathers and one chunk that is not complete yet.
+static UPLOADS: Semaphore = Semaphore::const_new(16);
 
 /// Chunks gathered before they are written, in bytes: enough to keep a disk busy.
-const GATHER_BYTES: usize = 4 << 20;
+const GATHER_BYTES: usize = 2 << 20;
+
+/// How long the next piece of an upload may take: others may be waiting for its place.
+const PIECE_TIME: Duration = Duration::from_secs(30);
 
 const BINARY: &str = "application/octet-stream";
 
@@ -39,36 +44,44 @@ pub(crate) async fn missing(
 }
 
 /// `POST /blobs`: a pack. Chunks that came whole are kept even when the rest never comes.
-pub(crate) async fn upload(_: Anyone, State(head): State<Arc<Head>>, body: Body) -> Result<StatusCode, ApiError> {
+pub(crate) async fn upload(who: Anyone, State(head): State<Arc<Head>>, body: Body) -> Result<StatusCode, ApiError> {
     let _turn = UPLOADS.acquire().await.expect("never closed");
-    if let Some(why) = head.library.too_full() {
-        return Err(ApiError::disk_full(why));
-    }
     let mut body = body.into_data_stream();
     let mut decoder = pack::Decoder::default();
     let (mut frames, mut size) = (Vec::new(), 0);
-    loop {
+    let outcome = loop {
         while let Some(frame) = decoder.next_frame().map_err(|error| not_a_pack(&error))? {
             size += frame.wire.len();
             frames.push(frame);
             if size >= GATHER_BYTES {
-                let gathered = std::mem::take(&mut frames);
+                keep(&head, who, std::mem::take(&mut frames)).await?;
                 size = 0;
-                on_disk(&head, move |library| library.insert(&gathered)).await?;
             }
         }
-        match body.next().await {
-            Some(Ok(bytes)) => decoder.feed(&bytes),
-            Some(Err(error)) => {
-                on_disk(&head, move |library| library.insert(&frames)).await?;
-                return Err(ApiError::bad_request(format!("the body broke off: {error}")));
-            }
-            None => break,
+        match timeout(PIECE_TIME, body.next()).await {
+            Ok(Some(Ok(bytes))) => decoder.feed(&bytes),
+            Ok(Some(Err(error))) => break Err(ApiError::bad_request(format!("the body broke off: {error}"))),
+            Ok(None) => break decoder.finish().map_err(|error| not_a_pack(&error)),
+            Err(_) => break Err(stalled()),
         }
+    };
+    keep(&head, who, frames).await?;
+    outcome.map(|()| StatusCode::NO_CONTENT)
+}
+
+/// Keeps chunks, unless the disk is nearly full. What is kept free then is for the results of what runs, so agents may use it.
+async fn keep(head: &Arc<Head>, who: Anyone, frames: Vec<pack::Frame>) -> Result<(), ApiError> {
+    if who == Anyone::User
+        && let Some(why) = head.library.too_full()
+    {
+        return Err(ApiError::disk_full(why));
     }
-    on_disk(&head, move |library| library.insert(&frames)).await?;
-    decoder.finish().map_err(|error| not_a_pack(&error))?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(on_disk(head, move |library| library.insert(&frames)).await?)
+}
+
+fn stalled() -> ApiError {
+    let message = format!("nothing came for {} seconds", PIECE_TIME.as_secs());
+    ApiError::new(StatusCode::REQUEST_TIMEOUT, "stalled", message).hint("what had arrived is kept; send the rest again")
 }
 
 fn not_a_pack(error: &pack::PackError) -> ApiError {

@@ -27,6 +27,10 @@ use crate::views;
 const PAGE: usize = 100;
 const LONGEST_PAGE: usize = 1_000;
 
+/// Jobs looked at while nothing may change: to say why a job waits means to count those before it, and a long page must not hold up
+/// the loop.
+const AT_ONCE: usize = 50;
+
 /// Ended tasks of a job that are shown when the client does not say, and at most.
 const TASKS: usize = 100;
 const MOST_TASKS: usize = 100_000;
@@ -41,7 +45,7 @@ const MAX_KEY_LEN: usize = 256;
 pub(crate) async fn submit(
     user: User,
     State(head): State<Arc<Head>>,
-    Body(SubmitRequest { key, spec }): Body<SubmitRequest>,
+    Body(SubmitRequest { key, mut spec }): Body<SubmitRequest>,
 ) -> Result<Json<Submitted>, ApiError> {
     if key.is_empty() || key.len() > MAX_KEY_LEN {
         return Err(ApiError::bad_request("a submission key has 1 to 256 bytes"));
@@ -56,10 +60,18 @@ pub(crate) async fn submit(
         Work::Project { snapshot, .. } if is_new => is_complete(&head, *snapshot).await?,
         Work::Project { .. } | Work::Command { .. } => true,
     };
+    shrink(&mut spec.work);
     let command = Command::Submit { caller: user.0, key, spec: Arc::new(spec), snapshot_is_complete };
     let done = head.engine.command(command).await?;
     let (id, duplicate) = done.submitted.ok_or_else(|| ApiError::internal("a submission without a job"))?;
     Ok(Json(Submitted { id, duplicate }))
+}
+
+/// Gives back what a list of words read from JSON has to spare: with a hundred thousand jobs waiting it is megabytes.
+fn shrink(work: &mut Work) {
+    match work {
+        Work::Project { args: words, .. } | Work::Command { argv: words, .. } => words.shrink_to_fit(),
+    }
 }
 
 /// Keys are the clients' own; two users may come upon the same.
@@ -107,8 +119,11 @@ pub(crate) async fn list(
     let next = if page.len() > limit { page.get(limit - 1).map(|job| job.id) } else { None };
     let page: Vec<Arc<Job>> = page.into_iter().take(limit).collect();
     let rows = rows_of_single(&head, &page).await?;
-    let state = head.engine.state();
-    let jobs = page.iter().map(|job| views::summary(&state, job, rows.get(&job.id))).collect();
+    let mut jobs = Vec::with_capacity(page.len());
+    for some in page.chunks(AT_ONCE) {
+        let state = head.engine.state();
+        jobs.extend(some.iter().map(|job| views::summary(&state, job, rows.get(&job.id))));
+    }
     Ok(Json(JobPage { jobs, total, next }))
 }
 

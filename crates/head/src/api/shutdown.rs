@@ -48,10 +48,20 @@ pub(crate) async fn shutdown(
     Body(Shutdown { jobs }): Body<Shutdown>,
 ) -> Result<StatusCode, ApiError> {
     user.must_operate("stop the head")?;
-    // From here on nothing new is accepted, so that what is counted stays counted.
-    head.closing.store(true, Ordering::Release);
+    if head.closing.swap(true, Ordering::AcqRel) {
+        // Somebody else is at it. A refusal opens the head again, so this may have to be said once more.
+        return Err(ApiError::refusing("the head is being stopped already"));
+    }
+    // In a task of its own: a client that goes away in the middle must not leave the head closed but not stopping.
+    let closing = tokio::spawn(close(head, user.0, jobs));
+    closing.await.map_err(ApiError::internal)?.map(|()| StatusCode::NO_CONTENT)
+}
+
+async fn close(head: Arc<Head>, caller: Caller, jobs: LiveJobs) -> Result<(), ApiError> {
     match jobs {
         LiveJobs::Refuse => {
+            // Submissions that were let in before are in the queue before this; nothing is counted while they are on their way.
+            let _ = head.engine.settled().await;
             let live = head.engine.state().live_jobs().count();
             if live > 0 {
                 head.closing.store(false, Ordering::Release);
@@ -59,9 +69,9 @@ pub(crate) async fn shutdown(
             }
         }
         LiveJobs::Keep => {}
-        LiveJobs::Cancel => cancel_all(&head, &user.0).await,
+        LiveJobs::Cancel => cancel_all(&head, &caller).await,
     }
-    tracing::info!(user = user.0.user, "shutdown asked for");
+    tracing::info!(user = caller.user, "shutdown asked for");
     if head.config.embedded {
         // The nodes of an embedded cluster are part of it; those of a real one wait for their head to come back.
         let state = head.engine.state();
@@ -70,7 +80,7 @@ pub(crate) async fn shutdown(
         }
     }
     head.stop.cancel();
-    Ok(StatusCode::NO_CONTENT)
+    Ok(())
 }
 
 fn jobs_live(live: usize) -> ApiError {

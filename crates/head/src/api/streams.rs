@@ -22,7 +22,7 @@ pub(crate) async fn upload(
     Path(id): Path<String>,
     body: Body,
 ) -> Result<StatusCode, ApiError> {
-    let (upload, complete) = Upload::new(body);
+    let (upload, complete) = Upload::new(body, &head.stop);
     head.streams.outputs.deliver(&id, &node, upload).map_err(|_| nobody_waits())?;
     tokio::select! {
         outcome = complete => outcome.map(|()| StatusCode::NO_CONTENT).map_err(|_| nobody_waits()),

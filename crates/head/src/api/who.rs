@@ -36,7 +36,11 @@ impl User {
 pub(crate) struct Agent(pub(crate) NodeName);
 
 /// A user or an agent.
-pub(crate) struct Anyone;
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Anyone {
+    User,
+    Agent,
+}
 
 impl FromRequestParts<Arc<Head>> for User {
     type Rejection = ApiError;
@@ -81,7 +85,8 @@ impl FromRequestParts<Arc<Head>> for Anyone {
 
     async fn from_request_parts(parts: &mut Parts, head: &Arc<Head>) -> Result<Self, ApiError> {
         match peer(parts) {
-            Peer::Local { .. } | Peer::Node(_) => Ok(Self),
+            Peer::Local { .. } => Ok(Self::User),
+            Peer::Node(_) => Ok(Self::Agent),
             Peer::Unknown => Err(stranger(head)),
         }
     }

@@ -164,6 +164,13 @@ impl FakeAgent {
         self.socket.send(Message::binary(bytes)).await.expect("the link is open");
     }
 
+    /// Reports where a run stands, on a link that may be closed already.
+    pub(crate) async fn try_report(&mut self, run: RunId, status: RunStatus) {
+        let frame = self.outbox.frame(vec![AgentMessage::Report(RunReport { run, status })]);
+        // Closed or not, nobody must listen.
+        let _ = self.socket.send(Message::binary(hostler_proto::encode(&frame))).await;
+    }
+
     /// Reports where a run stands.
     pub(crate) async fn report(&mut self, run: RunId, status: RunStatus) {
         self.say(vec![AgentMessage::Report(RunReport { run, status })]).await;

@@ -54,7 +54,11 @@ pub(crate) struct TestHead {
 impl TestHead {
     /// Starts a head on an empty directory.
     pub(crate) async fn start() -> Self {
-        let directory = tempfile::tempdir().expect("a temporary directory");
+        Self::start_in(tempfile::tempdir().expect("a temporary directory")).await
+    }
+
+    /// Starts a head in `directory`.
+    pub(crate) async fn start_in(directory: tempfile::TempDir) -> Self {
         let mut head = Self { directory, process: None };
         head.start_again().await;
         head

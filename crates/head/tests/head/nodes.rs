@@ -162,13 +162,33 @@ async fn a_newer_connection_of_a_node_replaces_the_older() {
 }
 
 #[tokio::test]
+async fn what_comes_over_a_connection_that_was_replaced_changes_nothing() {
+    let head = TestHead::start().await;
+    let identity = Identity::join(&head, "n1").await;
+    let mut older = FakeAgent::link(&head, &identity, Vec::new()).await;
+    let client = head.client();
+    let id = client.submit(&request("a")).await.expect("accepted").id;
+    let run = older.next_launch().await.runs[0].run;
+    let report = RunReport { run, status: RunStatus::Running };
+    let mut newer = FakeAgent::link(&head, &identity, vec![report]).await;
+    older.try_report(run, completed(run, b"from the past")).await;
+    assert_eq!(older.next().await, None);
+    let job = client.job(id, 1).await.expect("it is there");
+    assert_eq!(job.summary.state, JobState::Running);
+    newer.report(run, completed(run, b"from now")).await;
+    let ended = client.job_when_ended(id, 1, Duration::from_secs(20)).await.expect("it answers");
+    assert_eq!(ended.tasks_shown[0].result, Some(result(run, b"from now").0));
+}
+
+#[tokio::test]
 async fn agents_that_break_the_protocol_are_refused_or_cut_off() {
     let head = TestHead::start().await;
     let identity = Identity::join(&head, "n1").await;
     let mut future = identity.hello(Vec::new());
     (future.protocol_min, future.protocol_max) = (7, 9);
     let (_, answer) = introduce(&head, &identity, &future).await;
-    assert!(matches!(&answer, HeadHello::Refused { message } if message.contains("7 to 9")), "{answer:?}");
+    let names_both = |message: &str| message.contains("7 to 9") && message.contains("1 to 1");
+    assert!(matches!(&answer, HeadHello::Refused { message } if names_both(message)), "{answer:?}");
     let mut other = identity.hello(Vec::new());
     other.node = "n2".parse().expect("a valid name");
     let (_, answer) = introduce(&head, &identity, &other).await;

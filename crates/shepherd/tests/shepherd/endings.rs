@@ -185,11 +185,23 @@ fn other_processes_are_left_alone() {
 }
 
 #[test]
-fn a_full_disk_delays_the_record_but_does_not_lose_it() {
+fn a_job_that_fills_the_disk_has_its_record_all_the_same() {
     let dir = directory();
     let disk = SmallDisk::mount(dir.path());
     // The job fills the disk with its own output and is none the wiser.
     let mut shepherd = start_run(&script(dir.path(), "head -c 1000000 /dev/zero; exit 6"));
+    let record = finish(&mut shepherd, dir.path());
+    assert_eq!(record.status, Status::Exited { code: 6 });
+    drop(disk);
+}
+
+#[test]
+fn a_record_without_room_waits_for_it() {
+    let dir = directory();
+    let disk = SmallDisk::mount(dir.path());
+    // Somebody removes what was set aside.
+    let text = format!("rm '{}/exit.json.tmp'; head -c 1000000 /dev/zero; exit 6", dir.path().display());
+    let mut shepherd = start_run(&script(dir.path(), &text));
     eventually("the shepherd waits for room", || shepherd.status().expect("there").phase == Phase::Recording);
     fs::write(dir.path().join("stdout"), "").expect("truncates");
     let record = finish(&mut shepherd, dir.path());

@@ -136,8 +136,11 @@ impl Disk {
             logged.records.iter().for_each(|record| self.keep(record));
         }
         for (name, bytes) in &batch.blobs {
-            let blob =
-                self.blobs.entry(*name).or_insert_with(|| Blob { bytes: bytes.clone(), is_synced: true, touched_us: 0 });
+            let blob = self.blobs.entry(*name).or_insert_with(|| Blob {
+                bytes: bytes.clone(),
+                is_synced: true,
+                touched_us: 0,
+            });
             blob.is_synced = true;
             blob.touched_us = now_us;
         }

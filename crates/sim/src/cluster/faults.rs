@@ -3,13 +3,16 @@
 //! Every seed prefers some kinds of faults, so that some worlds see many head crashes and no lost frame and others the reverse;
 //! rare combinations come up that way which an even mixture would hardly show.
 
-use super::head::HeadStep;
-use super::world::{Happening, MS, SECOND, World};
+use super::head::{Doom, HeadStep};
+use super::node::Doomed;
+use super::world::{Happening, SECOND, World};
 
 /// Something breaks, or is mended.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Fault {
-    CrashHead,
+    CrashHead {
+        again: bool,
+    },
     StartHead,
     FreezeHead,
     ThawHead,
@@ -17,17 +20,39 @@ pub(super) enum Fault {
     EmptyHead,
     JumpClock,
     Sweep,
-    CrashAgent { node: usize },
-    KillShepherd { node: usize },
-    LosePower { node: usize },
-    PowerOn { node: usize },
-    FreezeNode { node: usize },
-    ThawNode { node: usize },
-    FillNode { node: usize },
-    EmptyNode { node: usize },
-    CutConnection { node: usize },
-    CutOff { node: usize },
-    Rejoin { node: usize },
+    CrashAgent {
+        node: usize,
+    },
+    KillShepherd {
+        node: usize,
+    },
+    LosePower {
+        node: usize,
+    },
+    PowerOn {
+        node: usize,
+    },
+    FreezeNode {
+        node: usize,
+    },
+    ThawNode {
+        node: usize,
+    },
+    FillNode {
+        node: usize,
+    },
+    EmptyNode {
+        node: usize,
+    },
+    CutConnection {
+        node: usize,
+    },
+    CutOff {
+        node: usize,
+    },
+    Rejoin {
+        node: usize,
+    },
     /// Nothing breaks from now on, and all that is broken is mended.
     Calm,
 }
@@ -39,7 +64,7 @@ impl World {
     /// Plans every fault; says when the last is over.
     pub(super) fn plan_faults(&mut self) -> u64 {
         let calm = self.rng.range(8 * SECOND, 45 * SECOND);
-        self.network.trouble = if self.rng.chance(600) { self.rng.below(40) } else { 0 };
+        self.network.trouble = if self.rng.chance(600) { self.rng.below(80) } else { 0 };
         let preferred: Vec<u64> = (0..KINDS).filter(|_| self.rng.chance(400)).collect();
         if !preferred.is_empty() {
             for _ in 0..self.rng.below(16) {
@@ -48,7 +73,7 @@ impl World {
                 self.plan_fault(kind, at);
             }
         }
-        for _ in 0..6 {
+        for _ in 0..12 {
             let at = self.rng.below(calm);
             self.later(at, Happening::Fault(Fault::Sweep));
         }
@@ -62,24 +87,23 @@ impl World {
         let short = self.rng.skewed(SECOND);
         let long = self.rng.below(40 * SECOND);
         let (fault, mended) = match kind {
-            0 => (Fault::CrashHead, Some((Fault::StartHead, short))),
-            1 => {
-                // Twice: the second time during or right after recovery.
-                let again = at + short + self.rng.below(30 * MS);
-                self.later(again, Happening::Fault(Fault::CrashHead));
-                let started = again + self.rng.below(SECOND);
-                self.later(started, Happening::Fault(Fault::StartHead));
-                (Fault::CrashHead, Some((Fault::StartHead, short)))
-            }
+            // The second time during recovery, or right after.
+            0 | 1 => (Fault::CrashHead { again: kind == 1 }, None),
             2 => (Fault::FreezeHead, Some((Fault::ThawHead, if self.rng.chance(700) { short } else { long }))),
             3 => (Fault::FillHead, Some((Fault::EmptyHead, if self.rng.chance(500) { short } else { short / 10 }))),
             4 => (Fault::JumpClock, None),
             5 => (Fault::CrashAgent { node }, None),
             6 => (Fault::KillShepherd { node }, None),
-            7 => (Fault::LosePower { node }, Some((Fault::PowerOn { node }, if self.rng.chance(600) { short } else { long }))),
-            8 => (Fault::FreezeNode { node }, Some((Fault::ThawNode { node }, if self.rng.chance(400) { short } else { long }))),
+            7 => (Fault::LosePower { node }, None),
+            8 => (
+                Fault::FreezeNode { node },
+                Some((Fault::ThawNode { node }, if self.rng.chance(400) { short } else { long })),
+            ),
             9 => (Fault::CutConnection { node }, None),
-            10 => (Fault::CutOff { node }, Some((Fault::Rejoin { node }, if self.rng.chance(400) { short } else { long }))),
+            10 => (
+                Fault::CutOff { node },
+                Some((Fault::Rejoin { node }, if self.rng.chance(400) { short } else { long })),
+            ),
             _ => (Fault::FillNode { node }, Some((Fault::EmptyNode { node }, short))),
         };
         self.later(at, Happening::Fault(fault));
@@ -88,13 +112,15 @@ impl World {
         }
     }
 
-
     pub(super) fn break_or_mend(&mut self, fault: Fault) {
         if self.is_calm {
             return;
         }
         match fault {
-            Fault::CrashHead => self.crash_head(),
+            Fault::CrashHead { again } => {
+                let then = again.then(|| self.rng.below(25));
+                self.head.doom = Some(Doom { steps: self.rng.below(40), then });
+            }
             Fault::StartHead => {
                 if self.head.process.is_none() {
                     self.start_head();
@@ -115,13 +141,9 @@ impl World {
                 self.note(format_args!("the head's wall clock is {offset_ms} ms off from now on"));
             }
             Fault::Sweep => self.head_later(0, HeadStep::Sweep),
-            Fault::CrashAgent { node } => self.crash_agent(node),
+            Fault::CrashAgent { node } => self.nodes[node].doom = Some((self.rng.below(30), Doomed::Agent)),
             Fault::KillShepherd { node } => self.kill_shepherd(node),
-            Fault::LosePower { node } => {
-                if self.nodes[node].is_powered {
-                    self.lose_power(node);
-                }
-            }
+            Fault::LosePower { node } => self.nodes[node].doom = Some((self.rng.below(30), Doomed::Machine)),
             Fault::PowerOn { node } => self.power_on(node),
             Fault::FreezeNode { node } => {
                 if self.nodes[node].is_powered {
@@ -166,6 +188,7 @@ impl World {
     fn mend_all(&mut self) {
         self.note(format_args!("nothing fails from now on"));
         self.network.trouble = 0;
+        self.head.doom = None;
         self.fill_head(false);
         self.thaw_head();
         if self.head.process.is_none() {
@@ -174,6 +197,7 @@ impl World {
         for node in 0..self.nodes.len() {
             self.network.is_cut_off[node] = false;
             self.nodes[node].is_full = false;
+            self.nodes[node].doom = None;
             self.thaw_node(node);
             self.power_on(node);
         }

@@ -9,6 +9,7 @@ use hostler_model::{Digest, JobId, Timestamp, WallTime};
 
 use super::Rule;
 use super::disk::{Batch, Disk, Logged, Order, Work, Writer};
+use super::faults::Fault;
 use super::head_link::Link;
 use super::network::HelloPacket;
 use super::world::{Happening, MS, SECOND, World};
@@ -20,7 +21,7 @@ const TICK: u64 = 500 * MS;
 const RECOVERY_PAUSE: u64 = SECOND;
 
 /// Blobs that were touched this recently are left alone by a sweep.
-const YOUNG: u64 = 4 * SECOND;
+const YOUNG: u64 = 500 * MS;
 
 /// The head's machine.
 #[derive(Default)]
@@ -35,6 +36,15 @@ pub(super) struct Head {
     pub(super) wall_offset_ms: i64,
     /// The process stands still, and this waits for it.
     pub(super) frozen: Option<Vec<Happening>>,
+    /// It is killed after so many more steps, and its successor so many steps after its start.
+    pub(super) doom: Option<Doom>,
+}
+
+/// When a head is killed, counted in its steps, so that any two of them may be torn apart.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Doom {
+    pub(super) steps: u64,
+    pub(super) then: Option<u64>,
 }
 
 /// A running head.
@@ -120,11 +130,7 @@ impl World {
     pub(super) fn start_head(&mut self) {
         self.head.lives += 1;
         let life = self.head.lives;
-        let state = match self.head.disk.load(&self.settings) {
-            Ok(state) => state,
-            Err(error) => return self.books.wrong(format!("what is stored cannot be loaded: {error}")),
-        };
-        self.books.check_loaded(&state, &self.head.disk);
+        let Some(state) = self.load() else { return };
         let mut process = Process {
             life,
             origin: state.last_event_at,
@@ -149,8 +155,23 @@ impl World {
         }
         self.note(format_args!("head {life} starts in epoch {}", process.state.epoch.0));
         self.head.process = Some(process);
-        let first_tick = self.rng.below(TICK);
+        let (first_tick, first_sweep) = (self.rng.below(TICK), self.rng.skewed(200 * MS));
         self.head_later(first_tick, HeadStep::Tick);
+        self.head_later(first_sweep, HeadStep::Sweep);
+    }
+
+    /// Loads what is stored, as the books see to it.
+    fn load(&mut self) -> Option<State> {
+        match self.head.disk.load(&self.settings) {
+            Ok(state) => {
+                self.books.check_loaded(&state, &self.head.disk);
+                Some(state)
+            }
+            Err(error) => {
+                self.books.wrong(format!("what is stored cannot be loaded: {error}"));
+                None
+            }
+        }
     }
 
     /// Stores and applies the event with which an epoch begins; says whether the disk took it.
@@ -202,7 +223,7 @@ impl World {
         if matches!(step, HeadStep::Start) && self.head.process.is_none() {
             return self.start_head();
         }
-        if self.head.process.is_none() {
+        if self.head.process.is_none() || self.meets_doom() {
             return;
         }
         match step {
@@ -219,6 +240,21 @@ impl World {
             HeadStep::Checked { connection } => self.checked(connection),
             HeadStep::Sweep => self.sweep(),
         }
+    }
+
+    /// Counts a step of a head that is to be killed; says whether this was the last.
+    fn meets_doom(&mut self) -> bool {
+        let Some(doom) = &mut self.head.doom else { return false };
+        if doom.steps > 0 {
+            doom.steps -= 1;
+            return false;
+        }
+        let then = doom.then;
+        self.crash_head();
+        self.head.doom = then.map(|steps| Doom { steps, then: None });
+        let down = self.rng.skewed(SECOND);
+        self.later(down, Happening::Fault(Fault::StartHead));
+        true
     }
 
     fn process(&mut self) -> &mut Process {
@@ -292,7 +328,7 @@ impl World {
     /// Schedules, then hands the round to the writer.
     fn finish(&mut self, mut batch: Batch) {
         let (now_us, offset) = (self.now_us, self.head.wall_offset_ms);
-        let snapshot = self.rng.chance(25);
+        let snapshot = self.rng.chance(50);
         let process = self.process();
         while process.state.needs_pass() {
             let now = process.now(now_us, offset);
@@ -318,7 +354,7 @@ impl World {
 
     /// Copies the state, which takes another thread a while to encode.
     fn take_snapshot(&mut self) {
-        let delay = if self.rng.chance(250) { self.rng.below(6 * SECOND) } else { self.rng.below(20 * MS) };
+        let delay = if self.rng.chance(400) { self.rng.below(6 * SECOND) } else { self.rng.below(20 * MS) };
         let process = self.process();
         let bytes = hostler_proto::encode(&process.state);
         let step = HeadStep::Encoded { sequence: process.next_sequence - 1, bytes, loads: process.loads };
@@ -409,6 +445,7 @@ impl World {
         }
         if self.head.disk.save_snapshot(sequence, bytes) {
             self.note(format_args!("a snapshot replaces the log up to event {sequence}"));
+            self.load();
         }
     }
 
@@ -425,11 +462,7 @@ impl World {
 
     /// Throws the state away and goes on with what the disk has.
     fn reload(&mut self) {
-        let state = match self.head.disk.load(&self.settings) {
-            Ok(state) => state,
-            Err(error) => return self.books.wrong(format!("what is stored cannot be loaded: {error}")),
-        };
-        self.books.check_loaded(&state, &self.head.disk);
+        let Some(state) = self.load() else { return };
         let mut process = self.head.process.take().expect("it runs");
         process.is_reloading = false;
         process.loads += 1;
@@ -521,8 +554,10 @@ fn brief(event: &Event) -> String {
             spec.requeue
         ),
         Event::Placed { starts } => {
-            let starts: Vec<String> =
-                starts.iter().map(|start| format!("{} on {} {}", start.run, start.node, start.resources.cpus)).collect();
+            let starts: Vec<String> = starts
+                .iter()
+                .map(|start| format!("{} on {} {}", start.run, start.node, start.resources.cpus))
+                .collect();
             format!("placed {}", starts.join(", "))
         }
         Event::Ended { run, fate, result, .. } => format!("{run} ended {fate:?}, result {}", result.is_some()),

@@ -78,6 +78,7 @@ impl World {
                 complete.insert(report.run);
                 blobs.extend(inline);
             } else {
+                self.note(format_args!("the result of {} in a hello is not complete here", report.run));
                 incomplete.push(report.run);
             }
         }

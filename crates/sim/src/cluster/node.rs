@@ -8,6 +8,7 @@ use hostler_model::{BootId, CpuSet, NodeName, Resources, RunId};
 use hostler_proto::link::Usage;
 
 use super::agent::Agent;
+use super::faults::Fault;
 use super::rng::Rng;
 use super::world::{Happening, MS, SECOND, World};
 
@@ -32,6 +33,17 @@ pub(super) struct Node {
     pub(super) shepherds: BTreeMap<RunId, Shepherd>,
     pub(super) agent: Option<Agent>,
     pub(super) agent_lives: u64,
+    /// What goes after so many more steps on the node.
+    pub(super) doom: Option<(u64, Doomed)>,
+}
+
+/// What is to go.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Doomed {
+    /// The agent alone.
+    Agent,
+    /// The power, and all with it.
+    Machine,
 }
 
 /// What is known of a run on the disk of its node.
@@ -66,11 +78,22 @@ pub(super) struct Shepherd {
 pub(super) enum NodeStep {
     StartAgent,
     /// The process ends, unless plans have changed.
-    ProcessEnds { boot: u64, run: RunId, plan: u64 },
+    ProcessEnds {
+        boot: u64,
+        run: RunId,
+        plan: u64,
+    },
     /// Time is up.
-    TimeLimit { boot: u64, run: RunId, grace_ms: u64 },
+    TimeLimit {
+        boot: u64,
+        run: RunId,
+        grace_ms: u64,
+    },
     /// Something for the agent, in the life in which it was begun.
-    Agent { life: u64, step: super::agent::AgentStep },
+    Agent {
+        life: u64,
+        step: super::agent::AgentStep,
+    },
 }
 
 impl Node {
@@ -91,6 +114,7 @@ impl Node {
             shepherds: BTreeMap::new(),
             agent: None,
             agent_lives: 0,
+            doom: None,
         }
     }
 
@@ -154,7 +178,7 @@ impl World {
         if let Some(waiting) = &mut self.nodes[node].frozen {
             return waiting.push(Happening::Node { node, step });
         }
-        if !self.nodes[node].is_powered {
+        if !self.nodes[node].is_powered || self.node_meets_doom(node) {
             return;
         }
         match step {
@@ -167,6 +191,27 @@ impl World {
             }
             NodeStep::Agent { life, step } => self.agent_step(node, life, step),
         }
+    }
+
+    /// Counts a step of a node where something is to go; says whether this was the last.
+    fn node_meets_doom(&mut self, node: usize) -> bool {
+        let Some((steps, doomed)) = &mut self.nodes[node].doom else { return false };
+        if *steps > 0 {
+            *steps -= 1;
+            return false;
+        }
+        let doomed = *doomed;
+        self.nodes[node].doom = None;
+        match doomed {
+            Doomed::Agent => self.crash_agent(node),
+            Doomed::Machine => {
+                self.lose_power(node);
+                let down = if self.rng.chance(600) { self.rng.skewed(SECOND) } else { self.rng.below(40 * SECOND) };
+                self.later(down, Happening::Fault(Fault::PowerOn { node }));
+            }
+        }
+        // The shepherds do not notice that an agent is gone.
+        matches!(doomed, Doomed::Machine)
     }
 
     /// A shepherd takes a run and starts its process; says whether it could.

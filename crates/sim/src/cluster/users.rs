@@ -95,10 +95,8 @@ impl World {
         let node = self.rng.below(self.nodes.len() as u64) as usize;
         let resources = &self.nodes[node].resources;
         let (cpus, memory) = (u64::from(resources.cpus.len()), resources.memory_bytes >> 28);
-        let request = Request {
-            cpus: self.rng.range(1, cpus + 1) as u32,
-            memory_bytes: self.rng.range(1, memory + 1) << 28,
-        };
+        let request =
+            Request { cpus: self.rng.range(1, cpus + 1) as u32, memory_bytes: self.rng.range(1, memory + 1) << 28 };
         let array = self.rng.chance(250).then(|| {
             let (last, limit) = (self.rng.range(1, 7), self.rng.range(1, 4));
             let text = if self.rng.chance(500) { format!("0-{last}") } else { format!("0-{last}%{limit}") };

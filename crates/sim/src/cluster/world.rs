@@ -69,7 +69,10 @@ impl World {
         let mut world = Self {
             now_us: 0,
             trace: Trace::new(options.whole_trace),
-            books: Books::new(nodes.iter().map(|node| (node.name.clone(), node.resources.clone())).collect(), &settings),
+            books: Books::new(
+                nodes.iter().map(|node| (node.name.clone(), node.resources.clone())).collect(),
+                &settings,
+            ),
             settings,
             head: Head::default(),
             network: Network::new(nodes.len()),
@@ -188,9 +191,9 @@ impl World {
 /// Settings that make a short life eventful.
 fn settings(rng: &mut Rng) -> Settings {
     Settings {
-        heartbeat_ms: 2_000,
-        suspect_after_ms: 6_000,
-        lost_after_ms: rng.range(12_000, 30_000),
+        heartbeat_ms: 1_500,
+        suspect_after_ms: 4_000,
+        lost_after_ms: rng.range(7_000, 22_000),
         grace_ms: rng.range(100, 3_000),
         retention_ms: if rng.chance(300) { rng.range(40_000, 120_000) } else { 14 * 24 * 3_600_000 },
         ..Settings::default()

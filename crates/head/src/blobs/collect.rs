@@ -1,0 +1,227 @@
+//! Collecting what nothing refers to any more: mark from the jobs and results that are known, sweep the rest.
+//!
+//! Both shelves are swept with the same marks but by different clocks: chunk files carry the time of their last use, the table knows
+//! no times and has [`Pins`](super::pins::Pins) instead.
+
+use std::collections::HashSet;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+
+use hostler_model::{Digest, JobId, Work};
+use hostler_store::{Batch, Change};
+
+use super::{BELIEVED, Library, LibraryError, YOUNG};
+use crate::engine::Engine;
+
+/// Blobs of the table looked at, or dropped, in one go: few enough that acknowledgements behind them do not wait long.
+const PAGE_LEN: usize = 1_000;
+
+impl Library {
+    /// Removes what no job and no result refers to, unless nothing has changed since the last time. `settled` waits until everything
+    /// that was handed to the engine before is stored.
+    ///
+    /// # Errors
+    /// When the disk fails; what was removed by then was not needed.
+    pub(crate) fn collect(&self, engine: &Engine, settled: impl FnOnce() -> bool) -> Result<(), LibraryError> {
+        if !self.changed.swap(false, Ordering::AcqRel) {
+            return Ok(());
+        }
+        // Listed first: every blob in the list was stored together with the event that refers to it, which the marking then sees.
+        let listed = self.list_table()?;
+        if !settled() {
+            self.changed.store(true, Ordering::Release);
+            return Ok(());
+        }
+        let live = self.mark(engine)?;
+        let freed = self.chunks.sweep(&live, YOUNG)?;
+        let dropped = self.drop_from_table(&listed, &live);
+        self.complete().retain(|_, seen| seen.elapsed() < BELIEVED);
+        if freed.chunks > 0 || dropped > 0 {
+            tracing::info!(
+                chunks = freed.chunks,
+                bytes = freed.bytes,
+                blobs = dropped,
+                "removed what no job refers to"
+            );
+        }
+        Ok(())
+    }
+
+    fn list_table(&self) -> Result<Vec<Digest>, LibraryError> {
+        let mut all: Vec<Digest> = Vec::new();
+        loop {
+            let page = self.table.blobs_after(all.last().copied(), PAGE_LEN)?;
+            if page.is_empty() {
+                return Ok(all);
+            }
+            all.extend(page);
+        }
+    }
+
+    /// Everything that a job or a result refers to.
+    fn mark(&self, engine: &Engine) -> Result<HashSet<Digest>, LibraryError> {
+        let (mut manifests, jobs): (HashSet<Digest>, Vec<JobId>) = {
+            let state = engine.state();
+            let snapshots = state.jobs().filter_map(|job| match &job.spec.work {
+                Work::Project { snapshot, .. } => Some(*snapshot),
+                Work::Command { .. } => None,
+            });
+            let with_results = state.jobs().filter(|job| !job.results.is_empty()).map(|job| job.id);
+            (snapshots.collect(), with_results.collect())
+        };
+        for some in jobs.chunks(PAGE_LEN) {
+            manifests.extend(self.table.results_of(some)?.into_iter().map(|(_, manifest)| manifest));
+        }
+        manifests.extend(self.complete().keys());
+        let mut live = HashSet::new();
+        for manifest in manifests {
+            match self.anything(&manifest) {
+                Ok(anything) => live.extend(anything.digests()),
+                // Damaged or long lost: it has nothing left to protect, and collecting must go on.
+                Err(LibraryError::Missing(_) | LibraryError::NotAManifest(_)) => {}
+                Err(LibraryError::Chunks(hostler_snapshot::StoreError::Corrupt { digest, source })) => {
+                    tracing::error!(%digest, "a manifest was damaged on disk: {source}");
+                }
+                Err(error) => return Err(error),
+            }
+            live.insert(manifest);
+        }
+        Ok(live)
+    }
+
+    /// Lets the writer drop those of `listed` that are neither live nor wanted, a page at a time; says how many.
+    fn drop_from_table(&self, listed: &[Digest], live: &HashSet<Digest>) -> usize {
+        self.pins().let_go(YOUNG);
+        listed.chunks(PAGE_LEN).map(|page| self.drop_page(page, live)).sum()
+    }
+
+    fn drop_page(&self, page: &[Digest], live: &HashSet<Digest>) -> usize {
+        let (done, dropped) = mpsc::sync_channel(1);
+        let count = {
+            let pins = self.pins();
+            let is_needed = |digest: &&Digest| live.contains(*digest) || pins.contains(digest);
+            let unneeded: Vec<Change> =
+                page.iter().filter(|digest| !is_needed(digest)).copied().map(Change::DropBlob).collect();
+            let count = unneeded.len();
+            if count > 0 {
+                // Handed over under the lock: whoever brings one of them from now on stores it behind this.
+                self.writer.commit(Batch::of_changes(unneeded), move |outcome| {
+                    // The receiver waits below.
+                    let _ = done.send(outcome);
+                });
+            }
+            count
+        };
+        if count == 0 {
+            return 0;
+        }
+        match dropped.recv() {
+            Ok(Ok(())) => count,
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "cannot drop blobs that nothing refers to");
+                0
+            }
+            // The store is closing: the next head collects.
+            Err(mpsc::RecvError) => 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+    use std::path::Path;
+    use std::sync::Arc;
+    use std::time::{Duration, SystemTime};
+
+    use hostler_core::head::{Caller, Command, State, SubmissionKey};
+    use hostler_model::{JobSpec, Request};
+    use hostler_proto::manifest::{Manifest, VERSION};
+    use hostler_snapshot::{pack::Frame, wire};
+    use hostler_store::{MemoryStore, Store, Writer};
+
+    use super::*;
+    use crate::blobs::name_of;
+
+    /// Makes every chunk file look as if nobody had asked for it for two hours.
+    fn age(directory: &Path) {
+        for entry in fs::read_dir(directory).expect("it is there").map(|entry| entry.expect("it is there").path()) {
+            if entry.is_dir() {
+                age(&entry);
+            } else {
+                let file = File::options().append(true).open(&entry).expect("it is ours");
+                file.set_modified(SystemTime::now() - Duration::from_secs(7200)).expect("it is ours");
+            }
+        }
+    }
+
+    fn project(snapshot: Digest) -> Command {
+        let work = Work::Project { snapshot, entrypoint: "main.py".to_owned(), args: Vec::new() };
+        let spec = JobSpec {
+            name: "test".to_owned(),
+            work,
+            request: Request { cpus: 1, memory_bytes: 1 },
+            time_limit_ms: None,
+            array: None,
+            after: Vec::new(),
+            priority: 0,
+            hold: false,
+            requeue: false,
+            environment: Default::default(),
+            pty: None,
+            grace_ms: None,
+            umask: None,
+        };
+        let caller = Caller { user: "a".to_owned(), operator: false };
+        Command::Submit { caller, key: SubmissionKey(1), spec: Arc::new(spec), snapshot_is_complete: true }
+    }
+
+    #[tokio::test]
+    async fn what_a_job_refers_to_stays_and_the_rest_goes_when_it_is_old() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let store = MemoryStore::new();
+        let reader = store.reader();
+        let writer = Writer::start(store).expect("a thread");
+        let engine = Engine::start(State::default(), 1, writer.clone());
+        let library = Library::open(directory.path(), reader, writer.clone()).expect("a directory of chunks");
+        let manifest = hostler_proto::encode(&Manifest { version: VERSION, entries: Vec::new() });
+        let (kept, old, young) = (name_of(&manifest), name_of(b"old"), name_of(b"young"));
+        let insert = |raw: &[u8]| {
+            let frame = Frame { digest: name_of(raw), wire: wire::encode(raw) };
+            library.insert(&[frame]).expect("there is room");
+        };
+        insert(&manifest);
+        insert(b"old");
+        age(directory.path());
+        insert(b"young");
+        // On the other shelf: one that came just now, one that somebody was told of, and one that nobody wants.
+        let on_table = [b"came".to_vec(), b"asked".to_vec(), b"unwanted".to_vec()].map(|raw| (name_of(&raw), raw));
+        let puts = on_table.iter().map(|(digest, raw)| Change::PutBlob(*digest, raw.clone().into())).collect();
+        writer.commit_and_wait(Batch::of_changes(puts)).expect("memory has room");
+        library.expect(&on_table[..1]);
+        assert!(library.missing(&[on_table[1].0]).expect("the table works").is_empty());
+        engine.command(project(kept)).await.expect("accepted");
+
+        library.collect(&engine, || true).expect("the disk works");
+        let gone = library.missing(&[kept, old, young, on_table[0].0, on_table[1].0, on_table[2].0]);
+        assert_eq!(gone.expect("the table works"), [old, on_table[2].0]);
+        engine.stop().await;
+    }
+
+    #[tokio::test]
+    async fn nothing_is_removed_while_the_head_cannot_say_what_is_needed() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let store = MemoryStore::new();
+        let reader = store.reader();
+        let writer = Writer::start(store).expect("a thread");
+        let engine = Engine::start(State::default(), 1, writer.clone());
+        let library = Library::open(directory.path(), reader, writer).expect("a directory of chunks");
+        library.insert(&[Frame { digest: name_of(b"old"), wire: wire::encode(b"old") }]).expect("there is room");
+        age(directory.path());
+        library.collect(&engine, || false).expect("put off");
+        assert!(library.chunks.contains(&name_of(b"old")));
+        library.collect(&engine, || true).expect("the disk works");
+        assert!(!library.chunks.contains(&name_of(b"old")), "it was only put off");
+        engine.stop().await;
+    }
+}

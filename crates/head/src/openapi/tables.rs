@@ -1,0 +1,291 @@
+//! The two tables: every operation of the API, and every shape that travels.
+
+use Payload::{Bytes, Events, Json, Nothing, WebSocket};
+use Who::{Agents, Anyone, Operators, Users, UsersAndAgents};
+
+/// One operation.
+pub(super) struct Route {
+    pub(super) method: &'static str,
+    /// Below [`BASE`](hostler_proto::api::BASE).
+    pub(super) path: &'static str,
+    pub(super) who: Who,
+    pub(super) summary: &'static str,
+    /// Name, type and meaning.
+    pub(super) query: &'static [Field],
+    pub(super) body: Payload,
+    pub(super) answer: Payload,
+}
+
+/// Who may call it.
+#[derive(Clone, Copy)]
+pub(super) enum Who {
+    Users,
+    Operators,
+    Agents,
+    UsersAndAgents,
+    Anyone,
+}
+
+/// A body.
+#[derive(Clone, Copy)]
+pub(super) enum Payload {
+    Nothing,
+    Json(&'static str),
+    Bytes(&'static str),
+    Events,
+    WebSocket(&'static str),
+}
+
+/// Name, type and meaning. Types: `string`, `integer`, `boolean`, the name of a shape, `[T]` a list, `T?` may be null, and `T*`
+/// may be left out.
+pub(super) type Field = (&'static str, &'static str, &'static str);
+
+const INDEX: Field = ("index", "integer", "one task of an array; all when absent");
+
+const fn route(
+    method: &'static str,
+    path: &'static str,
+    who: Who,
+    query: &'static [Field],
+    body: Payload,
+    answer: Payload,
+    summary: &'static str,
+) -> Route {
+    Route { method, path, who, summary, query, body, answer }
+}
+
+/// Every operation, as [`crate::api::routes`] has them.
+#[rustfmt::skip]
+pub(super) const ROUTES: &[Route] = &[
+    route("get", "/info", Users, &[], Nothing, Json("Info"), "The cluster at a glance."),
+    route("get", "/openapi.json", Anyone, &[], Nothing, Json("object"), "This document."),
+    route("post", "/shutdown", Operators, &[], Json("Shutdown"), Nothing, "Stops the head, and the agents of an embedded cluster. 409 `jobs_live` when jobs have not ended and are to be neither kept nor cancelled."),
+    route("get", "/nodes", Users, &[], Nothing, Json("[Node]"), "Every node."),
+    route("post", "/nodes/invite", Operators, &[], Json("Invite"), Json("Invitation"), "A join code for one node, good for an hour and one use."),
+    route("post", "/jobs", Users, &[], Json("SubmitRequest"), Json("Submitted"), "Submits a job. When this is answered the job is on disk; the same key gives the same job. 409 `snapshot_missing`, 422 `never_fits`, 507 `disk_full`."),
+    route("get", "/jobs", Users, &[
+        ("state", "string", "states, separated by commas; all when absent"),
+        ("user", "string", "of this user; of all when absent"),
+        ("limit", "integer", "at most this many, 100 when absent, never more than 1000"),
+        ("before", "integer", "the `next` of the page before"),
+    ], Nothing, Json("JobPage"), "Jobs, newest first."),
+    route("get", "/jobs/{id}", Users, &[
+        ("tasks", "integer", "how many ended tasks to show, 100 when absent"),
+        ("wait_ms", "integer", "answer when the job has ended, or after this time"),
+    ], Nothing, Json("JobDetail"), "One job with its tasks."),
+    route("get", "/jobs/{id}/why", Users, &[], Nothing, Json("Why"), "Why a job waits, in sentences."),
+    route("post", "/jobs/{id}/cancel", Users, &[INDEX], Nothing, Json("JobSummary"), "Ends a job."),
+    route("post", "/jobs/{id}/hold", Users, &[INDEX], Nothing, Json("JobSummary"), "Does not start what has not started."),
+    route("post", "/jobs/{id}/release", Users, &[INDEX], Nothing, Json("JobSummary"), "Undoes a hold."),
+    route("post", "/jobs/{id}/requeue", Users, &[INDEX], Nothing, Json("JobSummary"), "Runs a job again from the start."),
+    route("post", "/jobs/{id}/fetched", Users, &[], Json("Fetched"), Nothing, "Says that results are safely at the client."),
+    route("get", "/jobs/{id}/tasks/{index}/output/{output}", Users, &[
+        ("from", "integer", "offset of the first byte"),
+        ("follow", "boolean", "go on until the run has ended; a task that has not started is waited for"),
+    ], Nothing, Bytes("application/octet-stream"), "`stdout`, `stderr` or `setup` of a task. The header `hostler-attempt` says which attempt wrote it."),
+    route("get", "/jobs/{id}/tasks/{index}/attach", Users, &[
+        ("rows", "integer", "lines of the window"),
+        ("columns", "integer", "characters a line"),
+    ], Nothing, WebSocket("binary messages are bytes, text messages a new size as JSON `{\"rows\":24,\"columns\":80}`"), "A task's terminal."),
+    route("get", "/results", Users, &[
+        ("unfetched", "boolean", "only those that were never fetched"),
+        ("jobs", "string", "job ids, separated by commas; all of the user when absent"),
+    ], Nothing, Json("ResultPage"), "Results that can be fetched."),
+    route("get", "/events", Users, &[], Nothing, Events, "What changes, as server-sent events; each has a `Notice` as data."),
+    route("post", "/blobs/missing", UsersAndAgents, &[], Json("DigestList"), Json("DigestList"), "Which of these blobs the head lacks."),
+    route("post", "/blobs", UsersAndAgents, &[], Bytes("application/octet-stream"), Nothing, "Uploads a pack of chunks. 507 `disk_full`."),
+    route("post", "/blobs/fetch", UsersAndAgents, &[], Json("DigestList"), Bytes("application/octet-stream"), "A pack with these chunks."),
+    route("get", "/blobs/{digest}", UsersAndAgents, &[], Nothing, Bytes("application/octet-stream"), "One blob."),
+    route("post", "/snapshots/{digest}/commit", UsersAndAgents, &[], Nothing, Nothing, "Makes a manifest and its chunks durable. 409 `chunks_missing`."),
+    route("post", "/agent/join", Anyone, &[], Json("JoinRequest"), Json("Joined"), "A certificate for a node that was invited."),
+    route("get", "/agent/link", Agents, &[], Nothing, WebSocket("frames of the agent link, MessagePack"), "The agent's link."),
+    route("put", "/agent/streams/{id}", Agents, &[], Bytes("application/octet-stream"), Nothing, "The output that the head asked for."),
+    route("get", "/agent/streams/{id}/terminal", Agents, &[], Nothing, WebSocket("as for `attach`"), "The terminal that the head asked for."),
+];
+
+/// An object: its name, meaning and fields.
+pub(super) type Shape = (&'static str, &'static str, &'static [Field]);
+
+/// Every plain object.
+#[rustfmt::skip]
+pub(super) const SHAPES: &[Shape] = &[
+    ("Error", "An error as people read it.", &[
+        ("code", "string", "a stable word for programs"),
+        ("message", "string", "what happened and why"),
+        ("hints", "[string]", "what to do"),
+    ]),
+    ("Info", "The cluster at a glance.", &[
+        ("head", "HeadInfo", "the head"),
+        ("nodes", "NodeCounts", "nodes by state"),
+        ("tasks", "LiveCounts", "live tasks by state"),
+        ("cpus", "Amount", "CPUs of the nodes that are up"),
+        ("memory_bytes", "Amount", "memory of the nodes that are up"),
+    ]),
+    ("HeadInfo", "The head process.", &[
+        ("pid", "integer", "its process id"),
+        ("version", "string", "its release"),
+        ("api", "integer", "the version of this API"),
+        ("epoch", "integer", "how often a head has started on this store"),
+        ("embedded", "boolean", "whether it is part of an embedded cluster"),
+        ("address", "string", "where agents connect"),
+        ("directory", "string", "its state directory"),
+        ("refusing", "string?", "why submissions are refused at the moment"),
+    ]),
+    ("NodeCounts", "Nodes by state.", &[
+        ("up", "integer", "connected"),
+        ("suspect", "integer", "silent for a short while"),
+        ("down", "integer", "given up"),
+    ]),
+    ("LiveCounts", "Live tasks by state.", &[
+        ("pending", "integer", "waiting"),
+        ("starting", "integer", "placed, not yet running"),
+        ("running", "integer", "running"),
+        ("completing", "integer", "sending results"),
+    ]),
+    ("Amount", "A total and what is free of it.", &[
+        ("total", "integer", "all"),
+        ("free", "integer", "what no job holds"),
+    ]),
+    ("Node", "One node.", &[
+        ("name", "string", "its name"),
+        ("state", "NodeState", "whether it can be given work"),
+        ("power", "string", "`on` or `unknown`"),
+        ("cpus", "integer", "CPUs"),
+        ("cpus_free", "integer", "CPUs that no job holds"),
+        ("memory_bytes", "integer", "memory"),
+        ("memory_free_bytes", "integer", "memory that no job holds"),
+        ("tasks", "integer", "tasks it holds"),
+        ("agent_pid", "integer", "the agent's process id, 0 while it is not connected"),
+        ("version", "string", "the agent's release"),
+    ]),
+    ("Shutdown", "What a shutdown does about jobs that have not ended.", &[
+        ("jobs", "LiveJobs*", "`refuse` when absent"),
+    ]),
+    ("Invite", "Whom to invite.", &[("node", "string", "the node's name")]),
+    ("Invitation", "An invitation.", &[("code", "string", "a join code")]),
+    ("SubmitRequest", "A submission.", &[
+        ("key", "string", "made by the client, unique for each intended submission"),
+        ("spec", "JobSpec", "what to run"),
+    ]),
+    ("Submitted", "An accepted submission.", &[
+        ("id", "integer", "the job"),
+        ("duplicate", "boolean", "whether this key had been accepted before"),
+    ]),
+    ("JobSpec", "What to run and what it may use. Unknown fields are errors.", &[
+        ("name", "string", "1 to 255 characters"),
+        ("work", "Work", "what to run"),
+        ("request", "Request", "what each task needs"),
+        ("time_limit_ms", "integer*", "how long a task may run"),
+        ("array", "string*", "indices such as `0-99%10`"),
+        ("after", "[string]*", "dependencies such as `afterok:12`"),
+        ("priority", "integer*", "higher goes first"),
+        ("hold", "boolean*", "wait until released"),
+        ("requeue", "boolean*", "run again when its node is lost"),
+        ("environment", "Environment*", "variables of its processes"),
+        ("pty", "WindowSize*", "run it in a terminal of this size"),
+        ("grace_ms", "integer*", "between TERM and KILL"),
+        ("umask", "integer*", "the umask of its processes"),
+    ]),
+    ("Request", "What each task needs.", &[
+        ("cpus", "integer", "CPUs, at least 1"),
+        ("memory_bytes", "integer", "memory"),
+    ]),
+    ("WindowSize", "The size of a terminal.", &[
+        ("rows", "integer", "lines"),
+        ("columns", "integer", "characters a line"),
+    ]),
+    ("JobPage", "A page of jobs.", &[
+        ("jobs", "[JobSummary]", "newest first"),
+        ("total", "integer", "how many match in all"),
+        ("next", "integer?", "pass as `before` for the next page"),
+    ]),
+    ("JobSummary", "A job in a list.", JOB),
+    ("TaskCounts", "Tasks of a job by state.", &[
+        ("total", "integer", "all"),
+        ("pending", "integer", "waiting"),
+        ("live", "integer", "placed, running or sending results"),
+        ("completed", "integer", "ended with exit code 0"),
+        ("failed", "integer", "ended in any other way"),
+    ]),
+    ("JobDetail", "A job with its tasks: what the list shows, and more.", &[
+        ("priority", "integer", "higher goes first"),
+        ("requeue", "boolean", "run again when its node is lost"),
+        ("after", "[string]", "dependencies"),
+        ("command", "string", "what it runs"),
+        ("snapshot", "string?", "the captured folder; its owner and operators see it"),
+        ("limits", "[Limit]", "each limit and whether the kernel enforces it"),
+        ("unfetched", "integer", "tasks whose results have not been fetched"),
+        ("tasks_shown", "[Task]", "its tasks: all that are placed, and the first that ended"),
+    ]),
+    ("Limit", "A limit on a job.", &[
+        ("name", "string", "`cpus`, `memory` or `time`"),
+        ("value", "integer", "a count, bytes or milliseconds"),
+        ("enforcement", "string", "`enforced` or `advisory`"),
+        ("why", "string?", "why it is advisory"),
+    ]),
+    ("Task", "One task of a job.", &[
+        ("index", "integer", "its index"),
+        ("state", "JobState", "where it stands"),
+        ("attempt", "integer", "which placement"),
+        ("node", "string?", "where"),
+        ("exit_code", "integer?", "what the shell would show"),
+        ("message", "string?", "what a person should know beyond the state"),
+        ("started_at", "integer?", "ms since the epoch"),
+        ("ended_at", "integer?", "ms since the epoch"),
+        ("result", "string?", "the hash of its result manifest"),
+        ("fetched", "boolean", "whether its result has been fetched"),
+        ("usage", "Usage?", "what it used"),
+    ]),
+    ("Usage", "What a run used.", &[
+        ("wall_ms", "integer", "from start to end"),
+        ("user_ms", "integer", "CPU time in user mode"),
+        ("system_ms", "integer", "CPU time in the kernel"),
+        ("max_rss_bytes", "integer", "largest resident memory of one process"),
+    ]),
+    ("Why", "Why a job waits.", &[
+        ("id", "integer", "the job"),
+        ("state", "JobState", "where it stands"),
+        ("reason", "Reason?", "why it waits; null when it does not"),
+        ("lines", "[string]", "the same as sentences, the first being the answer"),
+        ("expected_start_at", "integer?", "when it should start at the latest, ms since the epoch"),
+    ]),
+    ("Fetched", "Results that are safely at the client.", &[("indices", "string", "task indices such as `0-5,7`")]),
+    ("ResultPage", "Results.", &[("results", "[Result]", "in order of job and index")]),
+    ("Result", "One result.", &[
+        ("job", "integer", "the job"),
+        ("name", "string", "the job's name"),
+        ("index", "integer?", "the task's index; null when the job is no array"),
+        ("state", "JobState", "how it ended"),
+        ("manifest", "string", "the hash of its result manifest"),
+        ("fetched", "boolean", "whether it has been fetched before"),
+    ]),
+    ("DigestList", "Hashes.", &[("digests", "[string]", "BLAKE3, 64 hexadecimal digits each")]),
+    ("JoinRequest", "A node that was invited.", &[
+        ("secret", "string", "the one-time secret of the join code"),
+        ("node", "string", "its name"),
+        ("csr", "string", "a certificate signing request, PEM"),
+    ]),
+    ("Joined", "A node's certificate.", &[
+        ("certificate", "string", "PEM"),
+        ("authority", "string", "the cluster's authority, PEM"),
+    ]),
+];
+
+/// The fields of a job in a list, which its details have as well.
+pub(super) const JOB: &[Field] = &[
+    ("id", "integer", "its id"),
+    ("name", "string", "its name"),
+    ("user", "string", "who submitted it"),
+    ("state", "JobState", "where it stands"),
+    ("reason", "string?", "why it waits, as a sentence"),
+    ("attempt", "integer", "how many times it has been placed"),
+    ("nodes", "[string]", "where it runs or ran"),
+    ("exit_code", "integer?", "what the shell would show"),
+    ("cpus", "integer", "CPUs a task"),
+    ("memory_bytes", "integer", "memory a task"),
+    ("array", "string?", "the array, as it was asked for"),
+    ("tasks", "TaskCounts", "tasks by state"),
+    ("submitted_at", "integer", "ms since the epoch"),
+    ("started_at", "integer?", "ms since the epoch"),
+    ("ended_at", "integer?", "ms since the epoch"),
+];

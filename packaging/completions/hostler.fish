@@ -1,0 +1,243 @@
+# Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
+function __fish_hostler_global_optspecs
+    string join \n head= json q/quiet h/help V/version
+end
+
+function __fish_hostler_needs_command
+    # Figure out if the current invocation already has a command.
+    set -l cmd (commandline -opc)
+    set -e cmd[1]
+    argparse -s (__fish_hostler_global_optspecs) -- $cmd 2>/dev/null
+    or return
+    if set -q argv[1]
+        # Also print the command, so this can be used to figure out what it is.
+        echo $argv[1]
+        return 1
+    end
+    return 0
+end
+
+function __fish_hostler_using_subcommand
+    set -l cmd (__fish_hostler_needs_command)
+    test -z "$cmd"
+    and return 1
+    contains -- $cmd[1] $argv
+end
+
+complete -c hostler -n "__fish_hostler_needs_command" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_needs_command" -l json -d 'Print data as JSON'
+complete -c hostler -n "__fish_hostler_needs_command" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c hostler -n "__fish_hostler_needs_command" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c hostler -n "__fish_hostler_needs_command" -s V -l version -d 'Print version'
+complete -c hostler -n "__fish_hostler_needs_command" -f -a "demo" -d 'Show what Hostler does, start to finish, on this machine; leaves nothing behind but the results'
+complete -c hostler -n "__fish_hostler_needs_command" -f -a "up" -d 'Start a cluster on this machine: a head and virtual nodes that share its resources'
+complete -c hostler -n "__fish_hostler_needs_command" -f -a "down" -d 'Stop the cluster on this machine; its state and results stay for the next `hostler up`'
+complete -c hostler -n "__fish_hostler_needs_command" -f -a "submit" -d 'Queue a project folder; prints the job\'s id'
+complete -c hostler -n "__fish_hostler_needs_command" -f -a "run" -d 'Queue a command, show its output as it appears, and exit with its exit code'
+complete -c hostler -n "__fish_hostler_needs_command" -f -a "jobs" -d 'List jobs that have not ended, newest first'
+complete -c hostler -n "__fish_hostler_needs_command" -f -a "job" -d 'Show everything about a job'
+complete -c hostler -n "__fish_hostler_needs_command" -f -a "why" -d 'Say why a job waits, and when it should start'
+complete -c hostler -n "__fish_hostler_needs_command" -f -a "logs" -d 'Print what jobs write: their stdout to stdout, their stderr and the preparation of their environment to stderr'
+complete -c hostler -n "__fish_hostler_needs_command" -f -a "wait" -d 'Wait until jobs have ended; the exit code is 0 if all of them completed, 1 if not'
+complete -c hostler -n "__fish_hostler_needs_command" -f -a "fetch" -d 'Bring results home'
+complete -c hostler -n "__fish_hostler_needs_command" -f -a "cancel" -d 'End jobs; what they made so far still comes home'
+complete -c hostler -n "__fish_hostler_needs_command" -f -a "hold" -d 'Keep waiting jobs from starting'
+complete -c hostler -n "__fish_hostler_needs_command" -f -a "release" -d 'Let held jobs start'
+complete -c hostler -n "__fish_hostler_needs_command" -f -a "requeue" -d 'Run jobs again from the start, whether they run or have ended'
+complete -c hostler -n "__fish_hostler_needs_command" -f -a "attach" -d 'Join the terminal of a job that was submitted with --pty; Ctrl-A d leaves it, and the job goes on'
+complete -c hostler -n "__fish_hostler_needs_command" -f -a "info" -d 'Show the cluster at a glance'
+complete -c hostler -n "__fish_hostler_needs_command" -f -a "nodes" -d 'List the nodes, what they have and what is free'
+complete -c hostler -n "__fish_hostler_needs_command" -f -a "head" -d 'The head of a cluster: takes jobs, decides what runs where, keeps results'
+complete -c hostler -n "__fish_hostler_needs_command" -f -a "agent" -d 'The agent of a node: runs jobs and brings their results to the head'
+complete -c hostler -n "__fish_hostler_needs_command" -f -a "completions" -d 'Print a completion script for a shell'
+complete -c hostler -n "__fish_hostler_needs_command" -f -a "gen" -d 'Write the command reference, completions, man pages and API description into a folder'
+complete -c hostler -n "__fish_hostler_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c hostler -n "__fish_hostler_using_subcommand demo" -l to -d 'Where the results go; files of an earlier demonstration are replaced' -r -F
+complete -c hostler -n "__fish_hostler_using_subcommand demo" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand demo" -l json -d 'Print data as JSON'
+complete -c hostler -n "__fish_hostler_using_subcommand demo" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c hostler -n "__fish_hostler_using_subcommand demo" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c hostler -n "__fish_hostler_using_subcommand up" -l nodes -d 'How many nodes; four by default' -r
+complete -c hostler -n "__fish_hostler_using_subcommand up" -l cpus -d 'CPUs for each node; by default the machine\'s are divided, and shared if there are more nodes' -r
+complete -c hostler -n "__fish_hostler_using_subcommand up" -l memory -d 'Memory for each node; by default four fifths of what is free, at least half of all, are divided' -r
+complete -c hostler -n "__fish_hostler_using_subcommand up" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand up" -l json -d 'Print data as JSON'
+complete -c hostler -n "__fish_hostler_using_subcommand up" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c hostler -n "__fish_hostler_using_subcommand up" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c hostler -n "__fish_hostler_using_subcommand down" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand down" -l cancel -d 'Cancel every job first'
+complete -c hostler -n "__fish_hostler_using_subcommand down" -l keep -d 'Leave jobs alone: what runs goes on without the cluster, what waits is still there after `hostler up`'
+complete -c hostler -n "__fish_hostler_using_subcommand down" -l json -d 'Print data as JSON'
+complete -c hostler -n "__fish_hostler_using_subcommand down" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c hostler -n "__fish_hostler_using_subcommand down" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c hostler -n "__fish_hostler_using_subcommand submit" -s c -l cpus -d 'CPUs for each task' -r
+complete -c hostler -n "__fish_hostler_using_subcommand submit" -s m -l memory -d 'Memory for each task, such as 600M or 2G' -r
+complete -c hostler -n "__fish_hostler_using_subcommand submit" -s t -l time -d 'Time limit for each task, such as 90s, 30m, 1h30m or 1-12:00:00; none by default' -r
+complete -c hostler -n "__fish_hostler_using_subcommand submit" -s a -l array -d 'Run once for each index: 0-99, 1-9:2, 1,5,7; with %N at most N at a time' -r
+complete -c hostler -n "__fish_hostler_using_subcommand submit" -s d -l after -d 'Start only after other jobs: 12 (completed), or after:, afterok:, afternotok:, afterany: and ids' -r
+complete -c hostler -n "__fish_hostler_using_subcommand submit" -l name -d 'A name for people; by default that of the folder or program' -r
+complete -c hostler -n "__fish_hostler_using_subcommand submit" -l priority -d 'Higher goes first' -r
+complete -c hostler -n "__fish_hostler_using_subcommand submit" -l env -d 'Set a variable for the job, or pass on one of yours by its name alone; may be repeated' -r
+complete -c hostler -n "__fish_hostler_using_subcommand submit" -l grace -d 'Time between TERM and KILL when the job is ended' -r
+complete -c hostler -n "__fish_hostler_using_subcommand submit" -l to -d 'Where to fetch to; implies --fetch' -r -F
+complete -c hostler -n "__fish_hostler_using_subcommand submit" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand submit" -l requeue -d 'Run again from the start if the node is lost'
+complete -c hostler -n "__fish_hostler_using_subcommand submit" -l hold -d 'Do not start before `hostler release`'
+complete -c hostler -n "__fish_hostler_using_subcommand submit" -l pty -d 'Give the job a terminal, for `hostler attach`'
+complete -c hostler -n "__fish_hostler_using_subcommand submit" -l wait -d 'Wait until the job has ended; the exit code says whether it completed'
+complete -c hostler -n "__fish_hostler_using_subcommand submit" -l follow -d 'Show the job\'s output as it appears, then fetch its results'
+complete -c hostler -n "__fish_hostler_using_subcommand submit" -l fetch -d 'Wait, then fetch the results'
+complete -c hostler -n "__fish_hostler_using_subcommand submit" -l json -d 'Print data as JSON'
+complete -c hostler -n "__fish_hostler_using_subcommand submit" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c hostler -n "__fish_hostler_using_subcommand submit" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c hostler -n "__fish_hostler_using_subcommand run" -s c -l cpus -d 'CPUs for each task' -r
+complete -c hostler -n "__fish_hostler_using_subcommand run" -s m -l memory -d 'Memory for each task, such as 600M or 2G' -r
+complete -c hostler -n "__fish_hostler_using_subcommand run" -s t -l time -d 'Time limit for each task, such as 90s, 30m, 1h30m or 1-12:00:00; none by default' -r
+complete -c hostler -n "__fish_hostler_using_subcommand run" -s a -l array -d 'Run once for each index: 0-99, 1-9:2, 1,5,7; with %N at most N at a time' -r
+complete -c hostler -n "__fish_hostler_using_subcommand run" -s d -l after -d 'Start only after other jobs: 12 (completed), or after:, afterok:, afternotok:, afterany: and ids' -r
+complete -c hostler -n "__fish_hostler_using_subcommand run" -l name -d 'A name for people; by default that of the folder or program' -r
+complete -c hostler -n "__fish_hostler_using_subcommand run" -l priority -d 'Higher goes first' -r
+complete -c hostler -n "__fish_hostler_using_subcommand run" -l env -d 'Set a variable for the job, or pass on one of yours by its name alone; may be repeated' -r
+complete -c hostler -n "__fish_hostler_using_subcommand run" -l grace -d 'Time between TERM and KILL when the job is ended' -r
+complete -c hostler -n "__fish_hostler_using_subcommand run" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand run" -l requeue -d 'Run again from the start if the node is lost'
+complete -c hostler -n "__fish_hostler_using_subcommand run" -l hold -d 'Do not start before `hostler release`'
+complete -c hostler -n "__fish_hostler_using_subcommand run" -l pty -d 'Give the job a terminal, for `hostler attach`'
+complete -c hostler -n "__fish_hostler_using_subcommand run" -l detach -d 'Print the job\'s id and leave it alone'
+complete -c hostler -n "__fish_hostler_using_subcommand run" -l label -d 'With --array: print each task\'s output at the end, every line labelled with its index'
+complete -c hostler -n "__fish_hostler_using_subcommand run" -l json -d 'Print data as JSON'
+complete -c hostler -n "__fish_hostler_using_subcommand run" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c hostler -n "__fish_hostler_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c hostler -n "__fish_hostler_using_subcommand jobs" -s s -l state -d 'Only jobs in these states, such as running,failed' -r
+complete -c hostler -n "__fish_hostler_using_subcommand jobs" -s u -l user -d 'Only jobs of this user' -r
+complete -c hostler -n "__fish_hostler_using_subcommand jobs" -s n -l limit -d 'List at most this many' -r
+complete -c hostler -n "__fish_hostler_using_subcommand jobs" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand jobs" -s a -l all -d 'Also list jobs that have ended'
+complete -c hostler -n "__fish_hostler_using_subcommand jobs" -l json -d 'Print data as JSON'
+complete -c hostler -n "__fish_hostler_using_subcommand jobs" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c hostler -n "__fish_hostler_using_subcommand jobs" -s h -l help -d 'Print help'
+complete -c hostler -n "__fish_hostler_using_subcommand job" -l tasks -d 'Show at most this many tasks of an array that have ended' -r
+complete -c hostler -n "__fish_hostler_using_subcommand job" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand job" -l json -d 'Print data as JSON'
+complete -c hostler -n "__fish_hostler_using_subcommand job" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c hostler -n "__fish_hostler_using_subcommand job" -s h -l help -d 'Print help'
+complete -c hostler -n "__fish_hostler_using_subcommand why" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand why" -l json -d 'Print data as JSON'
+complete -c hostler -n "__fish_hostler_using_subcommand why" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c hostler -n "__fish_hostler_using_subcommand why" -s h -l help -d 'Print help'
+complete -c hostler -n "__fish_hostler_using_subcommand logs" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand logs" -s f -l follow -d 'Go on until the job has ended'
+complete -c hostler -n "__fish_hostler_using_subcommand logs" -l stdout -d 'Only what the job wrote to stdout'
+complete -c hostler -n "__fish_hostler_using_subcommand logs" -l stderr -d 'Only what the job wrote to stderr'
+complete -c hostler -n "__fish_hostler_using_subcommand logs" -l setup -d 'Only what the preparation of its environment wrote'
+complete -c hostler -n "__fish_hostler_using_subcommand logs" -l json -d 'Print data as JSON'
+complete -c hostler -n "__fish_hostler_using_subcommand logs" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c hostler -n "__fish_hostler_using_subcommand logs" -s h -l help -d 'Print help'
+complete -c hostler -n "__fish_hostler_using_subcommand wait" -l to -d 'Where to fetch to; implies --fetch' -r -F
+complete -c hostler -n "__fish_hostler_using_subcommand wait" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand wait" -l fetch -d 'Then fetch their results'
+complete -c hostler -n "__fish_hostler_using_subcommand wait" -l json -d 'Print data as JSON'
+complete -c hostler -n "__fish_hostler_using_subcommand wait" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c hostler -n "__fish_hostler_using_subcommand wait" -s h -l help -d 'Print help'
+complete -c hostler -n "__fish_hostler_using_subcommand fetch" -l to -d 'Where to' -r -F
+complete -c hostler -n "__fish_hostler_using_subcommand fetch" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand fetch" -l all -d 'Everything that has ended and was not fetched before'
+complete -c hostler -n "__fish_hostler_using_subcommand fetch" -l overwrite -d 'Replace files of other content that are in the way'
+complete -c hostler -n "__fish_hostler_using_subcommand fetch" -l json -d 'Print data as JSON'
+complete -c hostler -n "__fish_hostler_using_subcommand fetch" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c hostler -n "__fish_hostler_using_subcommand fetch" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c hostler -n "__fish_hostler_using_subcommand cancel" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand cancel" -l json -d 'Print data as JSON'
+complete -c hostler -n "__fish_hostler_using_subcommand cancel" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c hostler -n "__fish_hostler_using_subcommand cancel" -s h -l help -d 'Print help'
+complete -c hostler -n "__fish_hostler_using_subcommand hold" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand hold" -l json -d 'Print data as JSON'
+complete -c hostler -n "__fish_hostler_using_subcommand hold" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c hostler -n "__fish_hostler_using_subcommand hold" -s h -l help -d 'Print help'
+complete -c hostler -n "__fish_hostler_using_subcommand release" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand release" -l json -d 'Print data as JSON'
+complete -c hostler -n "__fish_hostler_using_subcommand release" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c hostler -n "__fish_hostler_using_subcommand release" -s h -l help -d 'Print help'
+complete -c hostler -n "__fish_hostler_using_subcommand requeue" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand requeue" -l json -d 'Print data as JSON'
+complete -c hostler -n "__fish_hostler_using_subcommand requeue" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c hostler -n "__fish_hostler_using_subcommand requeue" -s h -l help -d 'Print help'
+complete -c hostler -n "__fish_hostler_using_subcommand attach" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand attach" -l json -d 'Print data as JSON'
+complete -c hostler -n "__fish_hostler_using_subcommand attach" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c hostler -n "__fish_hostler_using_subcommand attach" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c hostler -n "__fish_hostler_using_subcommand info" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand info" -l json -d 'Print data as JSON'
+complete -c hostler -n "__fish_hostler_using_subcommand info" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c hostler -n "__fish_hostler_using_subcommand info" -s h -l help -d 'Print help'
+complete -c hostler -n "__fish_hostler_using_subcommand nodes" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand nodes" -l json -d 'Print data as JSON'
+complete -c hostler -n "__fish_hostler_using_subcommand nodes" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c hostler -n "__fish_hostler_using_subcommand nodes" -s h -l help -d 'Print help'
+complete -c hostler -n "__fish_hostler_using_subcommand head; and not __fish_seen_subcommand_from run help" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand head; and not __fish_seen_subcommand_from run help" -l json -d 'Print data as JSON'
+complete -c hostler -n "__fish_hostler_using_subcommand head; and not __fish_seen_subcommand_from run help" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c hostler -n "__fish_hostler_using_subcommand head; and not __fish_seen_subcommand_from run help" -s h -l help -d 'Print help'
+complete -c hostler -n "__fish_hostler_using_subcommand head; and not __fish_seen_subcommand_from run help" -f -a "run" -d 'Run a head in the foreground; it logs to stderr as HOSTLER_LOG says (info by default)'
+complete -c hostler -n "__fish_hostler_using_subcommand head; and not __fish_seen_subcommand_from run help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from run" -l directory -d 'Where it keeps its state' -r -F
+complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from run" -l socket -d 'The Unix socket for users of this machine' -r -F
+complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from run" -l listen -d 'Where agents connect' -r
+complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from run" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from run" -l embedded -d 'The head is part of a cluster on this machine alone'
+complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from run" -l json -d 'Print data as JSON'
+complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from run" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from run" -s h -l help -d 'Print help'
+complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from help" -f -a "run" -d 'Run a head in the foreground; it logs to stderr as HOSTLER_LOG says (info by default)'
+complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c hostler -n "__fish_hostler_using_subcommand agent; and not __fish_seen_subcommand_from run help" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand agent; and not __fish_seen_subcommand_from run help" -l json -d 'Print data as JSON'
+complete -c hostler -n "__fish_hostler_using_subcommand agent; and not __fish_seen_subcommand_from run help" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c hostler -n "__fish_hostler_using_subcommand agent; and not __fish_seen_subcommand_from run help" -s h -l help -d 'Print help'
+complete -c hostler -n "__fish_hostler_using_subcommand agent; and not __fish_seen_subcommand_from run help" -f -a "run" -d 'Run an agent in the foreground; it logs to stderr as HOSTLER_LOG says (info by default)'
+complete -c hostler -n "__fish_hostler_using_subcommand agent; and not __fish_seen_subcommand_from run help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l directory -d 'Where it keeps jobs, environments and chunks' -r -F
+complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l name -d 'The node\'s name' -r
+complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l cpus -d 'The CPUs it gives, such as 0-3,8' -r
+complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l memory -d 'The memory it gives' -r
+complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l join-file -d 'A file with a join code; needed until the node has joined' -r -F
+complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l head-file -d 'A file in which a head on this machine says its address' -r -F
+complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l json -d 'Print data as JSON'
+complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -s h -l help -d 'Print help'
+complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from help" -f -a "run" -d 'Run an agent in the foreground; it logs to stderr as HOSTLER_LOG says (info by default)'
+complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c hostler -n "__fish_hostler_using_subcommand completions" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand completions" -l json -d 'Print data as JSON'
+complete -c hostler -n "__fish_hostler_using_subcommand completions" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c hostler -n "__fish_hostler_using_subcommand completions" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c hostler -n "__fish_hostler_using_subcommand gen" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand gen" -l json -d 'Print data as JSON'
+complete -c hostler -n "__fish_hostler_using_subcommand gen" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c hostler -n "__fish_hostler_using_subcommand gen" -s h -l help -d 'Print help'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes head agent completions gen help" -f -a "demo" -d 'Show what Hostler does, start to finish, on this machine; leaves nothing behind but the results'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes head agent completions gen help" -f -a "up" -d 'Start a cluster on this machine: a head and virtual nodes that share its resources'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes head agent completions gen help" -f -a "down" -d 'Stop the cluster on this machine; its state and results stay for the next `hostler up`'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes head agent completions gen help" -f -a "submit" -d 'Queue a project folder; prints the job\'s id'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes head agent completions gen help" -f -a "run" -d 'Queue a command, show its output as it appears, and exit with its exit code'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes head agent completions gen help" -f -a "jobs" -d 'List jobs that have not ended, newest first'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes head agent completions gen help" -f -a "job" -d 'Show everything about a job'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes head agent completions gen help" -f -a "why" -d 'Say why a job waits, and when it should start'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes head agent completions gen help" -f -a "logs" -d 'Print what jobs write: their stdout to stdout, their stderr and the preparation of their environment to stderr'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes head agent completions gen help" -f -a "wait" -d 'Wait until jobs have ended; the exit code is 0 if all of them completed, 1 if not'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes head agent completions gen help" -f -a "fetch" -d 'Bring results home'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes head agent completions gen help" -f -a "cancel" -d 'End jobs; what they made so far still comes home'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes head agent completions gen help" -f -a "hold" -d 'Keep waiting jobs from starting'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes head agent completions gen help" -f -a "release" -d 'Let held jobs start'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes head agent completions gen help" -f -a "requeue" -d 'Run jobs again from the start, whether they run or have ended'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes head agent completions gen help" -f -a "attach" -d 'Join the terminal of a job that was submitted with --pty; Ctrl-A d leaves it, and the job goes on'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes head agent completions gen help" -f -a "info" -d 'Show the cluster at a glance'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes head agent completions gen help" -f -a "nodes" -d 'List the nodes, what they have and what is free'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes head agent completions gen help" -f -a "head" -d 'The head of a cluster: takes jobs, decides what runs where, keeps results'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes head agent completions gen help" -f -a "agent" -d 'The agent of a node: runs jobs and brings their results to the head'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes head agent completions gen help" -f -a "completions" -d 'Print a completion script for a shell'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes head agent completions gen help" -f -a "gen" -d 'Write the command reference, completions, man pages and API description into a folder'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes head agent completions gen help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_subcommand_from head" -f -a "run" -d 'Run a head in the foreground; it logs to stderr as HOSTLER_LOG says (info by default)'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_subcommand_from agent" -f -a "run" -d 'Run an agent in the foreground; it logs to stderr as HOSTLER_LOG says (info by default)'
