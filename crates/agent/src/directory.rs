@@ -44,6 +44,13 @@ impl Runs {
         RunDirectory { path: self.root.join(run.to_string()) }
     }
 
+    /// Whether the disk that holds the directories has no room left.
+    pub(crate) fn disk_is_full(&self) -> bool {
+        const ROOM_BYTES: u64 = 64 << 10;
+        nix::sys::statvfs::statvfs(&self.root)
+            .is_ok_and(|disk| disk.blocks_available().saturating_mul(disk.fragment_size()) < ROOM_BYTES)
+    }
+
     /// Every run that has a directory with a readable launch. What a crash left without one never began and is removed.
     pub(crate) fn found(&self) -> io::Result<Vec<(Arc<RunLaunch>, RunDirectory)>> {
         let mut found = Vec::new();

@@ -13,8 +13,9 @@ use anyhow::{Context, bail};
 use hostler_core::agent::RunLaunch;
 use hostler_model::{Digest, Environment, Work};
 use hostler_proto::link::Output;
+use hostler_proto::manifest::Manifest;
 use hostler_shepherd::{Launch, Options, WindowSize};
-use hostler_snapshot::{LayoutOptions, lay_out};
+use hostler_snapshot::{LayoutOptions, StoreError, lay_out};
 
 use crate::directory::RunDirectory;
 use crate::engine::Node;
@@ -37,7 +38,7 @@ pub(crate) async fn prepare(
     match &launch.spec.work {
         Work::Command { argv, directory: cwd } => Ok(command(node, launch, directory, argv, cwd)),
         Work::Project { snapshot, entrypoint, args } => {
-            let manifest = transfer::fetch_snapshot(&node.head, &node.chunks, *snapshot).await?;
+            let manifest = fetch(node, *snapshot).await?;
             let (node, launch, directory) = (Arc::clone(node), Arc::clone(launch), directory.clone());
             let (snapshot, entrypoint, args) = (*snapshot, entrypoint.clone(), args.clone());
             let cancel = Arc::clone(cancel);
@@ -51,6 +52,25 @@ pub(crate) async fn prepare(
             };
             tokio::task::spawn_blocking(work).await.context("making the folder ready was interrupted")?
         }
+    }
+}
+
+/// Brings a captured folder's chunks to the node. When the disk is full, those of other folders make room.
+async fn fetch(node: &Node, snapshot: Digest) -> anyhow::Result<Manifest> {
+    let is_full = |error: &anyhow::Error| {
+        error.chain().any(|cause| matches!(cause.downcast_ref(), Some(StoreError::DiskFull { .. })))
+    };
+    match transfer::fetch_snapshot(&node.head, &node.chunks, snapshot).await {
+        Err(error) if is_full(&error) => {
+            node.chunks.evict_to(0, &|_| false)?;
+            let again = transfer::fetch_snapshot(&node.head, &node.chunks, snapshot).await;
+            if again.is_err() {
+                // What cannot be completed must not take the room of what can.
+                node.chunks.evict_to(0, &|_| false)?;
+            }
+            again
+        }
+        result => result,
     }
 }
 

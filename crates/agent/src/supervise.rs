@@ -147,7 +147,16 @@ pub(crate) async fn watch(
         // The connection broke without a word: the disk and the kernel know more.
         None => what_became_of(&node, run).await,
     };
-    handle.happened(Event::Exited { run, exit });
+    handle.happened(Event::Exited { run, exit: with_disk(&node, exit) });
+}
+
+/// Adds that the disk is full to how a run failed: its own words about that may have found no room.
+fn with_disk(node: &Node, mut exit: Exit) -> Exit {
+    if exit.why != Why::Exited(0) && node.runs.disk_is_full() {
+        let full = format!("the disk of node {} is full", node.name);
+        exit.message = Some(exit.message.map_or_else(|| full.clone(), |message| format!("{message}; {full}")));
+    }
+    exit
 }
 
 /// Carries out orders until the shepherd reports the end; `None` when its connection breaks first.

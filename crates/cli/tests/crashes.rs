@@ -158,6 +158,32 @@ fn a_client_killed_in_mid_upload_leaves_nothing_behind() {
 }
 
 #[test]
+fn a_fetch_cut_in_the_middle_is_continued() {
+    let cluster = Cluster::up(HOSTLER, Size::default());
+    cluster.write("big/main.sh", "head -c 60000000 /dev/urandom > noise; sha256sum < noise > sum\n");
+    let folder = cluster.path("big").to_string_lossy().into_owned();
+    let id = cluster.ok(&["submit", &folder, "main.sh", "-m", "64M"]);
+    cluster.ok(&["wait", &id]);
+    for delay_ms in [30, 80, 150] {
+        let mut client = cluster.command(&["fetch", &id, "--to", "home"]);
+        let mut client = client.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("a client starts");
+        std::thread::sleep(Duration::from_millis(delay_ms));
+        let _ = client.kill();
+        let _ = client.wait();
+        let noise = cluster.path(&format!("home/{id}/noise"));
+        assert!(!noise.exists() || fs::metadata(&noise).expect("there").len() == 60_000_000, "whole or not at all");
+    }
+    cluster.ok(&["fetch", &id, "--to", "home"]);
+    let check = "cd home/$0 && sha256sum < noise | cmp - sum";
+    let mut shell = std::process::Command::new("sh");
+    let same = shell.args(["-c", check, &id]).current_dir(cluster.home()).status().expect("a shell");
+    assert!(same.success());
+    let left = fs::read_dir(cluster.path(&format!("home/{id}"))).expect("there").flatten();
+    let names: Vec<_> = left.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    assert!(names.iter().all(|name| !name.starts_with('.')), "no leftovers: {names:?}");
+}
+
+#[test]
 fn logs_follow_across_a_restart_of_the_head() {
     let cluster = Cluster::up(HOSTLER, Size::default());
     let script = "i=0; while [ $i -lt 40 ]; do echo line $i; i=$((i+1)); sleep 0.05; done";

@@ -111,6 +111,54 @@ fn output_of_any_kind_and_size_arrives_as_it_was() {
 }
 
 #[test]
+fn a_full_disk_on_a_node_fails_the_job_that_filled_it_and_no_other() {
+    let cluster = Cluster::none(HOSTLER);
+    let disk = SmallDisk::mount(&cluster.path("state/hostler/nodes/n1"));
+    let size = Size { nodes: 1, cpus: 2, ..Size::default() };
+    cluster.start(size);
+    let greedy = cluster.ok(&["run", "--detach", "-m", "16M", "--", "sh", "-c", "head -c 50000000 /dev/zero"]);
+    cluster.wait_for_state(&greedy, "failed");
+    let job = cluster.json(&["job", &greedy]).to_string();
+    assert!(job.contains("the disk of node n1 is full"), "{job}");
+    still_works(&cluster);
+
+    let mut noise = Vec::new();
+    let mut state = 7_u64;
+    while noise.len() < 12 << 20 {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        noise.push((state >> 33) as u8);
+    }
+    cluster.write("big/noise", noise);
+    cluster.write("big/main.sh", "true\n");
+    let big = cluster.ok(&["submit", &cluster.path("big").to_string_lossy(), "main.sh", "-m", "16M"]);
+    cluster.wait_for_state(&big, "failed");
+    let job = cluster.json(&["job", &big]).to_string();
+    assert!(job.contains("no space left"), "{job}");
+    still_works(&cluster);
+    cluster.ok(&["down", "--cancel"]);
+    drop(disk);
+}
+
+/// A file system of 8 MiB, mounted for the length of a test.
+struct SmallDisk(std::path::PathBuf);
+
+impl SmallDisk {
+    fn mount(path: &std::path::Path) -> Self {
+        fs::create_dir_all(path).expect("directories can be made");
+        let mut mount = std::process::Command::new("mount");
+        let mounted = mount.args(["-t", "tmpfs", "-o", "size=8m,mode=700", "none"]).arg(path).status();
+        assert!(mounted.is_ok_and(|status| status.success()), "mounting a small disk needs root");
+        Self(path.to_owned())
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[test]
 fn a_deleted_work_directory_is_no_disaster() {
     let cluster = Cluster::up(HOSTLER, Size::default());
     let project = folder(&cluster, &[("main.sh", "rm -rf \"$PWD\"; echo done\n")]);

@@ -382,3 +382,97 @@ fn ended_jobs_are_kept_for_their_retention_and_no_longer() {
     assert!(head.state.job(job).is_none());
     assert!(head.records.contains(&Record::Forgotten(job)));
 }
+
+#[test]
+fn two_dependencies_may_be_on_one_job() {
+    let mut head = Head::new();
+    head.hello("n1", 1, "boot", vec![]);
+    let first = head.submit(spec()).expect("accepted");
+    let after = Dependency::parse_list(&format!("after:{first},afterany:{first}")).expect("valid");
+    let second = head.submit(JobSpec { after, ..spec() }).expect("accepted");
+    let run = head.run_of(first);
+    head.report(1, run, RunStatus::Running).expect("known");
+    assert_eq!(head.state_of(second), JobState::Pending);
+    head.report(1, run, ended(0)).expect("known");
+    assert_eq!(head.state_of(second), JobState::Starting, "the second dependency is still looked at");
+}
+
+#[test]
+fn a_forgotten_job_depends_on_nothing() {
+    let mut head = Head::new();
+    head.hello("n1", 1, "boot", vec![]);
+    let fails = head.submit(spec()).expect("accepted");
+    let held = head.submit(JobSpec { hold: true, ..spec() }).expect("accepted");
+    let after = Dependency::parse_list(&format!("afterok:{fails}:{held}")).expect("valid");
+    let broken = head.submit(JobSpec { after, ..spec() }).expect("accepted");
+    let run = head.run_of(fails);
+    head.report(1, run, ended(1)).expect("known");
+    assert_eq!(head.state_of(broken), JobState::Cancelled);
+    head.pass_ms(head.state.settings.retention_ms + 1);
+    assert!(head.state.job(broken).is_none());
+    head.act(held, JobAction::Cancel).expect("allowed");
+    assert_eq!(head.state_of(held), JobState::Cancelled);
+}
+
+#[test]
+fn a_requeued_run_never_has_the_name_of_one_that_was_lost() {
+    let mut head = Head::new();
+    head.hello("n1", 1, "boot", vec![]);
+    let job = head.submit(spec()).expect("accepted");
+    let lost = head.run_of(job);
+    head.report(1, lost, RunStatus::Running).expect("known");
+    head.pass_ms(6_000);
+    head.pass_ms(60_000);
+    assert_eq!(head.state_of(job), JobState::NodeFail);
+    head.act(job, JobAction::Requeue).expect("allowed");
+    // The node was only cut off and still runs it.
+    head.hello("n1", 2, "boot", vec![RunReport { run: lost, status: RunStatus::Running }]);
+    assert_ne!(head.run_of(job), lost);
+}
+
+#[test]
+fn the_last_wish_stands() {
+    let mut head = Head::new();
+    head.hello("n1", 1, "boot", vec![]);
+    let job = head.submit(spec()).expect("accepted");
+    let run = head.run_of(job);
+    head.report(1, run, RunStatus::Running).expect("known");
+    head.act(job, JobAction::Requeue).expect("allowed");
+    head.act(job, JobAction::Cancel).expect("allowed");
+    head.report(1, run, fate(Fate::Requeued)).expect("known");
+    assert_eq!(head.state_of(job), JobState::Cancelled);
+
+    let job = head.submit(spec()).expect("accepted");
+    let run = head.run_of(job);
+    head.act(job, JobAction::Cancel).expect("allowed");
+    head.act(job, JobAction::Requeue).expect("allowed");
+    let cancelled = Fate::Ended(Ending { state: JobState::Cancelled, exit_code: Some(143) });
+    head.report(1, run, fate(cancelled)).expect("known");
+    assert_eq!(head.run_of(job).attempt.0, 2);
+}
+
+#[test]
+fn a_head_that_stood_still_gives_its_agents_time_to_come_back() {
+    let mut head = Head::new();
+    head.hello("n1", 1, "boot", vec![]);
+    let job = head.submit(spec()).expect("accepted");
+    let run = head.run_of(job);
+    head.report(1, run, RunStatus::Running).expect("known");
+    head.pass_ms(3_600_000);
+    head.pass_ms(500);
+    assert_eq!(head.state.node(&name("n1")).expect("known").state(), NodeState::Suspect);
+    head.hello("n1", 2, "boot", vec![RunReport { run, status: RunStatus::Running }]);
+    assert_eq!(head.state.node(&name("n1")).expect("known").state(), NodeState::Up);
+    assert_eq!(head.run_of(job), run);
+}
+
+#[test]
+fn a_run_that_its_agent_lost_had_arrived() {
+    let mut head = Head::new();
+    head.hello("n1", 1, "boot", vec![]);
+    let job = head.submit(spec()).expect("accepted");
+    let run = head.run_of(job);
+    // Not a word came before the machine was restarted.
+    head.hello("n1", 2, "another boot", vec![RunReport { run, status: fate(Fate::Lost) }]);
+    assert_eq!(head.state_of(job), JobState::NodeFail);
+}

@@ -115,9 +115,12 @@ async fn start(config: Config) -> anyhow::Result<Arc<Head>> {
     let writer = Writer::start(store)?;
     let library = Library::open(&config.directory.join("chunks"), history.clone(), writer.clone())?;
     let trust = Trust::open(&config.directory.join("trust"), config.listen)?;
-    let doors = Doors::open(&config.socket, config.listen, usual_port(&config.directory), config.embedded).await?;
+    let usual_port = usual_port(&config.directory);
+    let doors = Doors::open(&config.socket, config.listen, usual_port, config.embedded).await?;
     let bound = doors.address()?;
-    replace_file(&port_file(&config.directory), bound.port().to_string().as_bytes(), 0o600)?;
+    if usual_port != Some(bound.port()) {
+        replace_file(&port_file(&config.directory), bound.port().to_string().as_bytes(), 0o600)?;
+    }
     let engine = Engine::start(state, sequence + 1, writer);
     let head = Arc::new(Head::new(config, engine, history, Arc::new(library), trust, bound));
     doors.serve(&head, &api::routes(&head));

@@ -40,9 +40,7 @@ pub fn decide(state: &State, command: &Command, now: Now) -> Result<Vec<Event>, 
             let node = state.node_of(*connection).ok_or(Refusal::Stale)?;
             Ok(match message {
                 AgentMessage::Heartbeat => vec![Event::Heard { connection: *connection }],
-                AgentMessage::Report(report) => {
-                    decide_report(state, node, report, *result_is_complete).into_iter().collect()
-                }
+                AgentMessage::Report(report) => decide_report(state, node, report, *result_is_complete),
             })
         }
         Command::ConnectionEnded { connection } => Ok(state
@@ -189,7 +187,7 @@ fn decide_hello(state: &State, connection: ConnectionId, hello: &AgentHello, com
     });
     if let Some(node) = known {
         let reports =
-            hello.runs.iter().filter_map(|report| decide_report(state, node, report, complete.contains(&report.run)));
+            hello.runs.iter().flat_map(|report| decide_report(state, node, report, complete.contains(&report.run)));
         events.extend(reports);
     }
     events
@@ -200,24 +198,25 @@ fn lost(run: RunId, message: String) -> Event {
 }
 
 /// What an agent says of a run, unless it is stale or nothing new.
-fn decide_report(state: &State, node: &Node, report: &RunReport, result_is_complete: bool) -> Option<Event> {
+fn decide_report(state: &State, node: &Node, report: &RunReport, result_is_complete: bool) -> Vec<Event> {
     let run = report.run;
-    let active = state.active(run).filter(|active| active.node == node.name)?;
-    let is_further = |phase: Phase| phase > active.phase;
+    let Some(active) = state.active(run).filter(|active| active.node == node.name) else { return Vec::new() };
+    let if_further = |phase: Phase, event| if phase > active.phase { vec![event] } else { Vec::new() };
     match &report.status {
-        RunStatus::Accepted => is_further(Phase::Accepted).then_some(Event::Accepted { run }),
-        RunStatus::Running => is_further(Phase::Running).then_some(Event::Running { run }),
-        RunStatus::Completing => is_further(Phase::Completing).then_some(Event::Completing { run }),
+        RunStatus::Accepted => if_further(Phase::Accepted, Event::Accepted { run }),
+        RunStatus::Running => if_further(Phase::Running, Event::Running { run }),
+        RunStatus::Completing => if_further(Phase::Completing, Event::Completing { run }),
         RunStatus::Ended(RunEnd { fate, message, result, usage }) => {
             let result = result.as_ref().map(|result| result.manifest);
             // A result is visible only complete: until then the run goes on, and the shell asks for it again.
-            (result.is_none() || result_is_complete).then(|| Event::Ended {
-                run,
-                fate: *fate,
-                message: message.clone(),
-                result,
-                usage: *usage,
-            })
+            if result.is_some() && !result_is_complete {
+                return Vec::new();
+            }
+            // Who lost a run has had it: it must not count as one that never arrived.
+            let mut events =
+                if *fate == Fate::Lost { if_further(Phase::Accepted, Event::Accepted { run }) } else { Vec::new() };
+            events.push(Event::Ended { run, fate: *fate, message: message.clone(), result, usage: *usage });
+            events
         }
     }
 }

@@ -173,7 +173,7 @@ impl State {
     /// Whether a scheduling pass could find something to start.
     #[must_use]
     pub fn needs_pass(&self) -> bool {
-        self.needs_pass && !self.queue.is_empty()
+        self.needs_pass && !self.queue.is_empty() && !self.connections.is_empty()
     }
 
     /// Nodes by state.
