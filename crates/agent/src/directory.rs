@@ -1,7 +1,7 @@
 //! A run's directory: everything that is known of the run on this node, so that a restarted agent can go on.
 //!
 //! ```text
-//! runs/12_3.1.4/launch      what was launched                     (this room)
+//! runs/12_3.1.4/launch      what was launched, and in which boot   (this room)
 //!               work/       the job's folder                      (stage)
 //!               manifest    the captured folder's manifest        (stage)
 //!               baseline    what was laid out of it               (stage)
@@ -17,13 +17,21 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hostler_core::agent::RunLaunch;
-use hostler_model::RunId;
+use hostler_model::{BootId, RunId};
 use hostler_proto::link::RunEnd;
 
 /// The directories of all runs.
 #[derive(Debug, Clone)]
 pub(crate) struct Runs {
     root: PathBuf,
+}
+
+/// A run that an earlier agent left.
+pub(crate) struct FoundRun {
+    pub(crate) launch: Arc<RunLaunch>,
+    /// The boot in which it was launched.
+    pub(crate) boot: BootId,
+    pub(crate) directory: RunDirectory,
 }
 
 /// One run's directory.
@@ -52,12 +60,12 @@ impl Runs {
     }
 
     /// Every run that has a directory with a readable launch. What a crash left without one never began and is removed.
-    pub(crate) fn found(&self) -> io::Result<Vec<(Arc<RunLaunch>, RunDirectory)>> {
+    pub(crate) fn found(&self) -> io::Result<Vec<FoundRun>> {
         let mut found = Vec::new();
         for entry in fs::read_dir(&self.root)? {
             let directory = RunDirectory { path: entry?.path() };
             match directory.launch() {
-                Some(launch) => found.push((Arc::new(launch), directory)),
+                Some((boot, launch)) => found.push(FoundRun { launch: Arc::new(launch), boot, directory }),
                 None => directory.remove(),
             }
         }
@@ -66,8 +74,8 @@ impl Runs {
 }
 
 impl RunDirectory {
-    /// Creates it afresh and stores the launch in it.
-    pub(crate) fn create(&self, launch: &RunLaunch) -> io::Result<()> {
+    /// Creates it afresh and stores in it the launch, and the boot in which it came.
+    pub(crate) fn create(&self, launch: &RunLaunch, boot: &BootId) -> io::Result<()> {
         let builder = {
             let mut builder = fs::DirBuilder::new();
             builder.mode(0o700);
@@ -80,7 +88,7 @@ impl RunDirectory {
             fs::remove_dir_all(&self.path)?;
             builder.create(&self.path)?;
         }
-        write(&self.path.join("launch"), &hostler_proto::encode(launch))
+        write(&self.path.join("launch"), &hostler_proto::encode(&(boot, launch)))
     }
 
     /// Where it is.
@@ -130,7 +138,7 @@ impl RunDirectory {
         hostler_proto::decode(&fs::read(self.path.join("end")).ok()?).ok()
     }
 
-    fn launch(&self) -> Option<RunLaunch> {
+    fn launch(&self) -> Option<(BootId, RunLaunch)> {
         hostler_proto::decode(&fs::read(self.path.join("launch")).ok()?).ok()
     }
 

@@ -201,7 +201,7 @@ impl Engine {
         let run = launch.run;
         let (control, controlled) = control();
         self.controls.insert(run, control);
-        if let Err(error) = self.node.runs.of(run).create(&launch) {
+        if let Err(error) = self.node.runs.of(run).create(&launch, &self.node.boot) {
             let message = format!("node {} cannot make a directory for it: {error}", self.node.name);
             return self.handle.happened(Event::Exited { run, exit: not_started(message) });
         }

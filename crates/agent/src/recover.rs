@@ -4,11 +4,11 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use hostler_core::agent::{Event, Exit, Found, RunLaunch, Why};
-use hostler_model::RunId;
+use hostler_model::{BootId, RunId};
 use hostler_proto::link::Usage;
 use hostler_shepherd::{Adopted, LostReason, RunningRecord, Shepherd, adopt};
 
-use crate::directory::RunDirectory;
+use crate::directory::{FoundRun, RunDirectory};
 use crate::engine::{Control, Handle, Node, control};
 use crate::supervise;
 
@@ -17,9 +17,9 @@ pub(crate) fn recover(node: &Arc<Node>, handle: &Handle) -> anyhow::Result<HashM
     let mut controls = HashMap::new();
     let mut going_on = HashSet::new();
     let mut leaves = HashSet::new();
-    for (launch, directory) in node.runs.found()? {
+    for FoundRun { launch, boot, directory } in node.runs.found()? {
         let run = launch.run;
-        let (found, shepherd) = look(node, &launch, &directory);
+        let (found, shepherd) = look(node, &launch, &boot, &directory);
         tracing::info!(%run, ?found, "found a run");
         handle.happened(Event::Recovered { launch: Arc::clone(&launch), found });
         if let Some(shepherd) = shepherd {
@@ -51,15 +51,19 @@ fn clean_up(node: &Node, going_on: &HashSet<RunId>, leaves: &HashSet<String>) {
 }
 
 /// How far a run had come, with its shepherd if it goes on.
-fn look(node: &Node, launch: &Arc<RunLaunch>, directory: &RunDirectory) -> (Found, Option<Shepherd>) {
+fn look(node: &Node, launch: &Arc<RunLaunch>, boot: &BootId, directory: &RunDirectory) -> (Found, Option<Shepherd>) {
     if let Some(end) = directory.end() {
         return (Found::Over(end), None);
     }
     match adopt(directory.path()) {
         Ok(Adopted::Running(shepherd)) => (Found::Shepherd, Some(shepherd)),
         Ok(Adopted::Ended(record)) => (Found::Exit(supervise::exit_of(&record)), None),
+        // A power cut may have taken the shepherd's claim with it: only in the same boot is no claim a proof of no start.
+        Ok(Adopted::Lost(lost)) if lost.reason == LostReason::NeverStarted && *boot != node.boot => {
+            (lost_because(lost_sentence(node, LostReason::Rebooted)), None)
+        }
         // It never began, so it may begin now, in a directory without the mark that forbids it.
-        Ok(Adopted::Lost(lost)) if lost.reason == LostReason::NeverStarted => match directory.create(launch) {
+        Ok(Adopted::Lost(lost)) if lost.reason == LostReason::NeverStarted => match directory.create(launch, boot) {
             Ok(()) => (Found::Launch, None),
             Err(error) => (lost_because(format!("node {} cannot begin it again: {error}", node.name)), None),
         },

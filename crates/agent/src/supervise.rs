@@ -84,7 +84,7 @@ pub(crate) async fn launch(node: &Node, launch: &RunLaunch, orders: &mut Launch)
                     if let Some(shepherd) = taken(&orders.directory)? {
                         return Ok(shepherd);
                     }
-                    node.runs.of(launch.run).create(launch)?;
+                    node.runs.of(launch.run).create(launch, &node.boot)?;
                 }
             }
         }

@@ -163,7 +163,8 @@ fn a_deleted_work_directory_is_no_disaster() {
     let cluster = Cluster::up(HOSTLER, Size::default());
     let project = folder(&cluster, &[("main.sh", "rm -rf \"$PWD\"; echo done\n")]);
     let id = cluster.ok(&["submit", &project, "main.sh", "-m", "16M"]);
-    cluster.run(&["wait", &id]);
+    let waited = cluster.run(&["wait", &id]);
+    assert!(waited.code <= 1, "{waited:?}");
     assert_eq!(cluster.ok(&["logs", &id]), "done");
     assert!(
         cluster.json(&["job", &id])["state"].as_str().is_some_and(|state| state == "completed" || state == "failed")
@@ -213,7 +214,8 @@ fn another_protocol_on_the_port_does_no_harm() {
     for greeting in ["GET / HTTP/1.1\r\nHost: x\r\n\r\n", "SSH-2.0-OpenSSH_9.2\r\n", "\0\0\0\0"] {
         let mut stream = TcpStream::connect(address).expect("the port is open");
         stream.write_all(greeting.as_bytes()).expect("it can be sent");
-        stream.shutdown(std::net::Shutdown::Write).expect("it can be ended");
+        // The head may have hung up already.
+        let _ = stream.shutdown(std::net::Shutdown::Write);
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
     }

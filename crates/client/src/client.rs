@@ -164,8 +164,9 @@ impl Client {
         Ok(bytes)
     }
 
-    /// Makes a request whose answer is read bit by bit, on a connection of its own. Not tried again.
-    pub(crate) async fn open(&self, path: &str) -> Result<Response<Incoming>, ClientError> {
+    /// Makes a request whose answer is read bit by bit. Not tried again. The connection comes with the answer: it has to be kept
+    /// apart while that is read, and may be given back with [`Client::keep`] when it was read to its end.
+    pub(crate) async fn open(&self, path: &str) -> Result<(Connection, Response<Incoming>), ClientError> {
         self.open_with(Method::GET, path, None, full(Bytes::new())).await
     }
 
@@ -176,9 +177,10 @@ impl Client {
         path: &str,
         content_type: Option<&'static str>,
         body: connection::Body,
-    ) -> Result<Response<Incoming>, ClientError> {
-        let mut connection = self.connection(false).await?;
-        connection.exchange(&self.endpoint, request(method, path, content_type, body)).await
+    ) -> Result<(Connection, Response<Incoming>), ClientError> {
+        let mut connection = self.connection(true).await?;
+        let response = connection.exchange(&self.endpoint, request(method, path, content_type, body)).await?;
+        Ok((connection, response))
     }
 
     /// The kept connection if it may be used and is still good, or a new one.
@@ -194,7 +196,8 @@ impl Client {
         }
     }
 
-    fn keep(&self, connection: Connection) {
+    /// Takes a connection whose last answer was read to its end, for the next call.
+    pub(crate) fn keep(&self, connection: Connection) {
         *self.idle.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection);
     }
 

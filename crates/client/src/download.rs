@@ -120,7 +120,8 @@ async fn fetch_once(
 ) -> Result<(), ClientError> {
     let list = DigestList { digests: wanted.clone() };
     let body = Bytes::from(serde_json::to_vec(&list).expect("API types are valid JSON"));
-    let response = client.open_with(Method::POST, "/blobs/fetch", Some("application/json"), full(body)).await?;
+    let (connection, response) =
+        client.open_with(Method::POST, "/blobs/fetch", Some("application/json"), full(body)).await?;
     let mut body: Incoming = response.into_body();
     let mut decoder = pack::Decoder::default();
     while let Some(frame) = body.frame().await {
@@ -135,6 +136,7 @@ async fn fetch_once(
         }
     }
     decoder.finish().map_err(not_a_pack)?;
+    client.keep(connection);
     Ok(())
 }
 

@@ -4,7 +4,7 @@ use hostler_proto::api::Notice;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 
-use crate::connection::failure;
+use crate::connection::{Connection, failure};
 use crate::{Client, ClientError, Endpoint};
 
 /// What changes in the cluster, as it changes.
@@ -13,6 +13,7 @@ pub struct Events {
     body: Incoming,
     endpoint: Endpoint,
     lines: Lines,
+    _connection: Connection,
 }
 
 impl Client {
@@ -21,8 +22,13 @@ impl Client {
     /// # Errors
     /// As for every call.
     pub async fn events(&self) -> Result<Events, ClientError> {
-        let response = self.open("/events").await?;
-        Ok(Events { body: response.into_body(), endpoint: self.endpoint().clone(), lines: Lines::default() })
+        let (connection, response) = self.open("/events").await?;
+        Ok(Events {
+            body: response.into_body(),
+            endpoint: self.endpoint().clone(),
+            lines: Lines::default(),
+            _connection: connection,
+        })
     }
 }
 

@@ -7,7 +7,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::time::{Duration, sleep};
 
-use crate::connection::failure;
+use crate::connection::{Connection, failure};
 use crate::patience::Tries;
 use crate::routes::output_path;
 use crate::{Client, ClientError};
@@ -25,6 +25,7 @@ pub struct OutputStream {
     pub attempt: Attempt,
     body: Incoming,
     endpoint: crate::Endpoint,
+    connection: Connection,
 }
 
 impl OutputStream {
@@ -57,12 +58,13 @@ impl Client {
         follow: bool,
     ) -> Result<OutputStream, ClientError> {
         let path = output_path(task, output, from, follow);
-        let response = self.open(&path).await?;
+        let (connection, response) = self.open(&path).await?;
         let attempt = response.headers().get(ATTEMPT_HEADER).and_then(|value| value.to_str().ok()?.parse().ok());
         Ok(OutputStream {
             attempt: Attempt(attempt.unwrap_or_default()),
             body: response.into_body(),
             endpoint: self.endpoint().clone(),
+            connection,
         })
     }
 }
@@ -138,10 +140,12 @@ impl<'a> Follow<'a> {
             self.offset += bytes.len() as u64;
             return Ok(Step::Event(LogEvent::Bytes(bytes)));
         }
+        if let Some(OutputStream { connection, .. }) = self.stream.take() {
+            self.client.keep(connection);
+        }
         if !self.live || self.has_ended().await? {
             return Ok(Step::End);
         }
-        self.stream = None;
         sleep(BETWEEN_ATTEMPTS).await;
         Ok(Step::Again)
     }

@@ -120,8 +120,15 @@ impl Engine {
             failed: AtomicBool::new(false),
         });
         let engine = Self { inputs, shared: Arc::clone(&shared) };
-        let round =
-            Loop { shared, queue, writer, next_sequence, snapshot_sequence: next_sequence, last_recovery: None };
+        let round = Loop {
+            shared,
+            queue,
+            writer,
+            next_sequence,
+            snapshot_sequence: next_sequence,
+            loads: Arc::default(),
+            last_recovery: None,
+        };
         std::thread::Builder::new().name("engine".into()).spawn(move || round.run()).expect("a thread can be started");
         let ticker = engine.inputs.downgrade();
         tokio::spawn(tick(ticker));
@@ -261,6 +268,8 @@ struct Loop {
     writer: Writer,
     next_sequence: u64,
     snapshot_sequence: u64,
+    /// How often the state was loaded again: a snapshot of what was thrown away must not be saved. Held while one is handed over.
+    loads: Arc<Mutex<u64>>,
     last_recovery: Option<Instant>,
 }
 
@@ -397,8 +406,16 @@ impl Loop {
         let copy = self.shared.state().clone();
         self.snapshot_sequence = self.next_sequence;
         let (writer, sequence) = (self.writer.clone(), self.next_sequence - 1);
+        let loads = Arc::clone(&self.loads);
+        let begun = *loads.lock().unwrap_or_else(PoisonError::into_inner);
         let encode = move || {
-            writer.snapshot(sequence, hostler_proto::encode(&copy), move |saved| match saved {
+            let bytes = hostler_proto::encode(&copy);
+            let loads = loads.lock().unwrap_or_else(PoisonError::into_inner);
+            if *loads != begun {
+                return;
+            }
+            // Queued before any reload that follows, so the writer refuses it if its events were not stored.
+            writer.snapshot(sequence, bytes, move |saved| match saved {
                 Ok(()) => tracing::debug!(sequence, "snapshot saved"),
                 // The log is still whole; the next snapshot will do.
                 Err(error) => tracing::warn!(%error, sequence, "cannot save a snapshot"),
@@ -417,6 +434,7 @@ impl Loop {
         }
         self.last_recovery = Some(Instant::now());
         self.shared.agents().clear();
+        *self.loads.lock().unwrap_or_else(PoisonError::into_inner) += 1;
         match self.reload() {
             Ok((state, next_sequence)) => {
                 tracing::info!("the store works again");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use clap::Args;
 use hostler_client::{Client, Terminal, TerminalMessage};
-use hostler_model::{JobState, TaskId, WindowSize};
+use hostler_model::{JobId, JobState, TaskId, WindowSize};
 use nix::sys::termios::{SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr};
 use tokio::io::AsyncReadExt;
 use tokio::signal::unix::{SignalKind, signal};
@@ -36,24 +36,25 @@ impl Attach {
         let task = TaskId { job: self.target.job, index: self.target.index.unwrap_or(0) };
         block_on(async {
             let terminal = client.attach(task, size()).await?;
-            share(context, terminal, task).await?;
+            share(context, terminal, self.target).await?;
             Ok(exit::OK)
         })
     }
 }
 
-/// Joins the terminal as soon as the task runs; returns when it has ended or was left.
-pub(crate) async fn attach_when_running(context: &Context, client: &Client, task: TaskId) -> Result<(), Failure> {
+/// Joins the terminal of a job that is no array as soon as it runs; returns when it has ended or was left.
+pub(crate) async fn attach_when_running(context: &Context, client: &Client, job: JobId) -> Result<Left, Failure> {
+    let task = TaskId { job, index: 0 };
     loop {
-        let job = client.job_when_ended(task.job, 1, LOOK_AGAIN).await?;
-        match job.summary.state {
+        let detail = client.job_when_ended(job, 1, LOOK_AGAIN).await?;
+        match detail.summary.state {
             JobState::Running => match client.attach(task, size()).await {
-                Ok(terminal) => return share(context, terminal, task).await,
+                Ok(terminal) => return share(context, terminal, Target { job, index: None }).await,
                 // It ended in this very moment; the next look tells.
                 Err(error) if error.code().is_some() => {}
                 Err(error) => return Err(error.into()),
             },
-            state if state.is_ended() => return Ok(()),
+            state if state.is_ended() => return Ok(Left::Closed),
             _ => {}
         }
     }
@@ -64,23 +65,29 @@ fn size() -> WindowSize {
 }
 
 /// Joins the two terminals until one of them is done.
-async fn share(context: &Context, mut terminal: Terminal, task: TaskId) -> Result<(), Failure> {
+async fn share(context: &Context, mut terminal: Terminal, target: Target) -> Result<Left, Failure> {
     let raw = RawMode::enter()?;
     let left = exchange(context, &mut terminal).await;
     drop(raw);
-    match left? {
+    let left = left?;
+    match left {
         Left::ByUser => {
             terminal.leave().await;
-            context.output.say(&format!("\nleft the terminal of job {task}; it goes on"));
+            context
+                .output
+                .say(&format!("\nleft job {target}, which goes on; `hostler attach {target}` joins it again"));
         }
-        Left::Closed => context.output.say(&format!("\nthe terminal of job {task} is closed")),
+        Left::Closed => context.output.say(&format!("\nthe terminal of job {target} is closed")),
     }
-    Ok(())
+    Ok(left)
 }
 
 /// Why an exchange came to its end.
-enum Left {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// The user left; the job goes on.
     ByUser,
+    /// The terminal is no more.
     Closed,
 }
 

@@ -11,7 +11,7 @@ use hostler_proto::link::Output;
 use nix::sys::stat::{Mode, umask};
 use serde_json::json;
 
-use super::attach::attach_when_running;
+use super::attach::{Left, attach_when_running};
 use super::logs::{print, read};
 use super::submit::announce;
 use crate::context::{Context, block_on};
@@ -84,8 +84,10 @@ impl Run {
         let mut interrupts = Interrupts::take()?;
         let id = submit_command(client, spec).await?;
         if has_terminal && self.flags.array.is_none() {
-            attach_when_running(context, client, TaskId { job: id, index: 0 }).await?;
-            return Ok(code_of(&ended(client, id).await?));
+            return match attach_when_running(context, client, id).await? {
+                Left::ByUser => Ok(exit::OK),
+                Left::Closed => Ok(code_of(&ended(client, id).await?)),
+            };
         }
         let mut watching = std::pin::pin!(self.watch(context, client, id));
         let signal = tokio::select! {

@@ -62,7 +62,7 @@ struct TaskAccount {
 #[derive(Debug, Clone, PartialEq)]
 enum Standing {
     Waiting,
-    Placed { run: RunId, node: NodeName, resources: Resources, has_run: bool },
+    Placed { run: RunId, node: NodeName, resources: Resources, has_arrived: bool, has_run: bool },
     Ended { state: JobState, result: Option<Digest> },
 }
 
@@ -134,11 +134,12 @@ impl Books {
             Event::Released { job } => self.account(*job).is_held = false,
             Event::Requeued { job, index } => self.see_requeue(*job, *index),
             Event::Placed { starts } => starts.iter().for_each(|start| self.see_placement(start)),
-            Event::Running { run } | Event::Completing { run } => self.see_running(*run),
+            Event::Accepted { run } => self.see_progress(*run, false),
+            Event::Running { run } | Event::Completing { run } => self.see_progress(*run, true),
             Event::Ended { run, fate, .. } => self.see_end(*run, *fate, records),
             Event::NodeGivenUp { node } => self.see_node_given_up(node, records),
             Event::Forgotten { jobs } => jobs.iter().for_each(|job| self.see_forgotten(*job, stamped.now.at)),
-            Event::EpochStarted { .. } | Event::Accepted { .. } | Event::NodeSeen { .. } | Event::Fetched { .. } => {}
+            Event::EpochStarted { .. } | Event::NodeSeen { .. } | Event::Fetched { .. } => {}
             Event::Connected { .. } | Event::Disconnected { .. } | Event::Heard { .. } | Event::Silent { .. } => {
                 self.wrong("an event was stored that ends with the process".to_owned());
             }
@@ -224,8 +225,13 @@ impl Books {
         free.remove_all(&cpus);
         let fits = free.is_superset(&resources.cpus) && memory + resources.memory_bytes <= has.memory_bytes;
         self.expect(fits, || format!("I4: {run} does not fit on {node}, where {cpus} and {memory} bytes are held"));
-        self.task(run.task).at =
-            Standing::Placed { run: *run, node: node.clone(), resources: resources.clone(), has_run: false };
+        self.task(run.task).at = Standing::Placed {
+            run: *run,
+            node: node.clone(),
+            resources: resources.clone(),
+            has_arrived: false,
+            has_run: false,
+        };
     }
 
     /// What is held on a node.
@@ -253,12 +259,13 @@ impl Books {
         }
     }
 
-    fn see_running(&mut self, reported: RunId) {
+    fn see_progress(&mut self, reported: RunId, runs: bool) {
         let standing = &mut self.task(reported.task).at;
-        if let Standing::Placed { run, has_run, .. } = standing
+        if let Standing::Placed { run, has_arrived, has_run, .. } = standing
             && *run == reported
         {
-            *has_run = true;
+            *has_arrived = true;
+            *has_run |= runs;
             return;
         }
         let what = format!("I3: {reported} is reported while its task is {standing:?}");
@@ -300,11 +307,12 @@ impl Books {
             self.expect(!is_node_fail || !requeue, || format!("{run} was lost and should have been run again"));
             return;
         }
-        let was_not_running = matches!(&task.at, Standing::Placed { has_run: false, .. });
+        // Nobody has heard of it on its node: it counts as one that never arrived.
+        let is_unheard_of = matches!(&task.at, Standing::Placed { has_arrived: false, .. });
         let is_reasonable = match fate {
             Fate::Ended(_) => task.is_asked_again,
             Fate::Requeued => !task.is_cancelled,
-            Fate::Lost => !task.is_cancelled && (task.is_asked_again || requeue || was_not_running),
+            Fate::Lost => !task.is_cancelled && (task.is_asked_again || requeue || is_unheard_of),
         };
         self.expect(is_reasonable, || format!("{run} ended {fate:?} and waits again for no reason: {task:?}"));
         let account = self.task(run.task);
