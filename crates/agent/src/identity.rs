@@ -35,7 +35,7 @@ impl Identity {
         let identity = Self { directory, head_file };
         if !identity.path("certificate.pem").exists() {
             let Some(join_file) = join_file else {
-                bail!("this node has not joined a cluster yet; ask for a join code with `hostler node invite {name}`");
+                bail!("node {name} has not joined a cluster yet; name a file with a join code: --join-file FILE");
             };
             let text = fs::read_to_string(join_file)
                 .with_context(|| format!("cannot read the join code in {}", join_file.display()))?;

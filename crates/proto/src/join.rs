@@ -12,7 +12,7 @@ use hostler_model::{Digest, ParseError};
 /// What a code begins with; the number is the version of what follows.
 const PREFIX: &str = "hostler1-";
 
-const EXPECTED: &str = "a join code, which begins with hostler1- and is printed by `hostler node invite`";
+const EXPECTED: &str = "a join code, which begins with hostler1-";
 
 /// Digits that are not mistaken for one another in most typefaces (RFC 4648).
 const DIGITS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";

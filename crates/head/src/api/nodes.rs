@@ -60,7 +60,7 @@ pub(crate) async fn join(
 }
 
 fn refusal(node: &NodeName, error: &JoinError) -> ApiError {
-    let again = || format!("`hostler node invite {node}` on the head makes a new code");
+    let again = || format!("POST /nodes/invite for {node} on the head's own socket makes a new code");
     match error {
         JoinError::NotInvited => ApiError::new(StatusCode::FORBIDDEN, "not_invited", error.to_string()).hint(again()),
         JoinError::OtherNode(other) => ApiError::new(StatusCode::FORBIDDEN, "other_node", error.to_string())

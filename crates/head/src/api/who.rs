@@ -75,7 +75,7 @@ impl FromRequestParts<Arc<Head>> for Agent {
                 "agents_only",
                 "this is for agents, and this connection showed no certificate of the cluster",
             )
-            .hint("join first: `hostler node invite NAME` on the head makes a join code")),
+            .hint("join first: POST /nodes/invite on the head's own socket makes a join code")),
         }
     }
 }
