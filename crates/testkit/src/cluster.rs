@@ -106,6 +106,7 @@ impl Cluster {
             .args(arguments)
             .current_dir(self.home())
             .env_clear()
+            .envs(std::env::vars().filter(|(name, _)| is_of_the_network(name)))
             .env("PATH", std::env::var("PATH").unwrap_or_default())
             .env("HOME", self.home())
             .env("XDG_STATE_HOME", self.path("state"))
@@ -233,6 +234,13 @@ impl Drop for Cluster {
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
     }
+}
+
+/// Variables that say how this machine reaches package indexes: proxies, mirrors and certificates.
+fn is_of_the_network(name: &str) -> bool {
+    ["UV_", "PIP_", "SSL_CERT_"].iter().any(|prefix| name.starts_with(prefix))
+        || name.to_ascii_lowercase().ends_with("_proxy")
+        || name == "REQUESTS_CA_BUNDLE"
 }
 
 fn pid(value: &Value) -> u32 {
