@@ -1,29 +1,47 @@
 //! A run's directory: everything that is known of the run on this node, so that a restarted agent can go on.
 //!
 //! ```text
-//! runs/12_3.1.4/launch      what was launched, and in which boot   (this room)
+//! runs/12_3.1.4/journal     what was launched, and in which boot   (this room)
+//!                           who took it and how it ended          (the shepherd)
 //!               work/       the job's folder                      (stage)
 //!               manifest    the captured folder's manifest        (stage)
 //!               baseline    what was laid out of it               (stage)
 //!               setup       output of preparing the environment   (stage)
-//!               stdout, stderr, shepherd.*, exit.json             (the shepherd)
-//!               end         how it ended, until the head knows    (this room)
+//!               stdout, stderr                                    (the job)
+//!               end         how it ended when no journal says so  (this room)
+//! spare-7/                  a directory that waits to be used again
 //! ```
+//!
+//! Making a directory with its files costs more than a short command takes, and removing them as much again. So the
+//! directory of a command that is over is kept with its three files and given to a later run.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use hostler_core::agent::RunLaunch;
 use hostler_model::{BootId, RunId};
 use hostler_proto::link::RunEnd;
+use hostler_shepherd::journal::{self, Story};
+
+/// The most directories kept for later runs.
+const MAX_SPARE: usize = 64;
 
 /// The directories of all runs.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Runs {
     root: PathBuf,
+    spares: Mutex<Spares>,
+}
+
+/// Directories that wait for a run.
+#[derive(Debug, Default)]
+struct Spares {
+    waiting: Vec<PathBuf>,
+    /// How many there ever were: each has a name of its own.
+    count: u64,
 }
 
 /// A run that an earlier agent left.
@@ -44,12 +62,56 @@ impl Runs {
     /// Opens or creates the directory of runs.
     pub(crate) fn open(root: PathBuf) -> io::Result<Self> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&root)?;
-        Ok(Self { root })
+        Ok(Self { root, spares: Mutex::default() })
     }
 
     /// The directory of a run, whether or not it exists.
     pub(crate) fn of(&self, run: RunId) -> RunDirectory {
         RunDirectory { path: self.root.join(run.to_string()) }
+    }
+
+    /// The directory of a new run, with what was launched, and in which boot, written in it.
+    pub(crate) fn create(&self, launch: &RunLaunch, boot: &BootId) -> io::Result<()> {
+        let directory = self.of(launch.run);
+        match self.spares().waiting.pop() {
+            Some(spare) if fs::rename(&spare, &directory.path).is_ok() => {}
+            // The run's own directory is in the way.
+            Some(path) => {
+                RunDirectory { path }.remove();
+                directory.make()?;
+            }
+            None => directory.make()?,
+        }
+        directory.begin(launch, boot)
+    }
+
+    /// Keeps the directory of a command that is over for a later run, or removes it.
+    pub(crate) fn retire(&self, run: RunId) {
+        let mut directory = self.of(run);
+        if let Some(spare) = self.name_spare()
+            && fs::rename(&directory.path, &spare).is_ok()
+        {
+            // Under its new name nobody finds it any more; who has found it before is noticed.
+            directory.path = spare;
+            if directory.wipe().unwrap_or(false) {
+                return self.spares().waiting.push(directory.path);
+            }
+        }
+        directory.remove();
+    }
+
+    /// Where another spare directory may be; `None` when there are enough.
+    fn name_spare(&self) -> Option<PathBuf> {
+        let mut spares = self.spares();
+        if spares.waiting.len() >= MAX_SPARE {
+            return None;
+        }
+        spares.count += 1;
+        Some(self.root.join(format!("spare-{}", spares.count)))
+    }
+
+    fn spares(&self) -> std::sync::MutexGuard<'_, Spares> {
+        self.spares.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the disk that holds the directories has no room left.
@@ -74,8 +136,14 @@ impl Runs {
 }
 
 impl RunDirectory {
-    /// Creates it afresh and stores in it the launch, and the boot in which it came.
-    pub(crate) fn create(&self, launch: &RunLaunch, boot: &BootId) -> io::Result<()> {
+    /// Empties it and stores in it the launch, and the boot in which it came: the run begins once more.
+    pub(crate) fn create_again(&self, launch: &RunLaunch, boot: &BootId) -> io::Result<()> {
+        self.make()?;
+        self.begin(launch, boot)
+    }
+
+    /// Makes it afresh.
+    fn make(&self) -> io::Result<()> {
         let builder = {
             let mut builder = fs::DirBuilder::new();
             builder.mode(0o700);
@@ -88,7 +156,19 @@ impl RunDirectory {
             fs::remove_dir_all(&self.path)?;
             builder.create(&self.path)?;
         }
-        write(&self.path.join("launch"), &hostler_proto::encode(&(boot, launch)))
+        Ok(())
+    }
+
+    fn begin(&self, launch: &RunLaunch, boot: &BootId) -> io::Result<()> {
+        journal::begin(&self.path, &launch.run.to_string(), &(boot, launch))
+    }
+
+    /// Makes a command's directory as good as new; `false` when somebody still looks into it.
+    fn wipe(&self) -> io::Result<bool> {
+        match fs::remove_file(self.path.join("end")) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => hostler_shepherd::wipe(&self.path),
+        }
     }
 
     /// Where it is.
@@ -111,16 +191,6 @@ impl RunDirectory {
         self.path.join("manifest")
     }
 
-    /// Whether a folder was laid out for it.
-    pub(crate) fn has_work(&self) -> bool {
-        self.work().exists()
-    }
-
-    /// Whether its shepherd has written how it ended.
-    pub(crate) fn has_exit_record(&self) -> bool {
-        self.path.join("exit.json").exists()
-    }
-
     /// One of its outputs.
     pub(crate) fn output(&self, output: hostler_proto::link::Output) -> PathBuf {
         self.path.join(output.as_str())
@@ -138,8 +208,10 @@ impl RunDirectory {
         hostler_proto::decode(&fs::read(self.path.join("end")).ok()?).ok()
     }
 
+    /// What was launched here, if it was for the run whose name this directory has.
     fn launch(&self) -> Option<(BootId, RunLaunch)> {
-        hostler_proto::decode(&fs::read(self.path.join("launch")).ok()?).ok()
+        let (boot, launch): (BootId, RunLaunch) = Story::read(&self.path).ok()?.note().ok()?;
+        (self.path.file_name()?.to_str()? == launch.run.to_string()).then_some((boot, launch))
     }
 
     /// Removes it with all that is in it.

@@ -177,15 +177,11 @@ impl Engine {
             Effect::End { run, grace_ms } => self.end(run, grace_ms),
             Effect::Collect { launch } => self.collect(launch),
             Effect::StoreEnd { run, end } => {
-                // An exit record says the same, and collecting again gives the same result.
-                let directory = self.node.runs.of(run);
-                if !directory.has_exit_record()
-                    && let Err(error) = directory.store_end(&end)
-                {
+                if let Err(error) = self.node.runs.of(run).store_end(&end) {
                     tracing::warn!(%run, %error, "cannot store how a run ended; a restarted agent would run it again");
                 }
             }
-            Effect::Remove { run } => self.remove(run),
+            Effect::Remove { launch } => self.remove(&launch),
             Effect::Send(message) => {
                 if let Some(link) = &self.link {
                     // A link that is just breaking: the next hello says it all.
@@ -201,7 +197,7 @@ impl Engine {
         let run = launch.run;
         let (control, controlled) = control();
         self.controls.insert(run, control);
-        if let Err(error) = self.node.runs.of(run).create(&launch, &self.node.boot) {
+        if let Err(error) = self.node.runs.create(&launch, &self.node.boot) {
             let message = format!("node {} cannot make a directory for it: {error}", self.node.name);
             return self.handle.happened(Event::Exited { run, exit: not_started(message) });
         }
@@ -238,17 +234,18 @@ impl Engine {
         });
     }
 
-    fn remove(&mut self, run: RunId) {
+    fn remove(&mut self, launch: &RunLaunch) {
+        let run = launch.run;
         self.controls.remove(&run);
+        if matches!(launch.spec.work, Work::Command { .. }) {
+            return self.node.runs.retire(run);
+        }
         let node = Arc::clone(&self.node);
         tokio::task::spawn_blocking(move || {
-            let directory = node.runs.of(run);
-            if directory.has_work()
-                && let Err(error) = node.environments.release(&run.to_string())
-            {
+            if let Err(error) = node.environments.release(&run.to_string()) {
                 tracing::warn!(%run, %error, "cannot release a run's environment");
             }
-            directory.remove();
+            node.runs.of(run).remove();
         });
     }
 

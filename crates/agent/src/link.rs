@@ -33,6 +33,9 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from
 /// What is put in one frame at most, estimated; far enough below [`MAX_FRAME_BYTES`] for the estimate to be rough.
 const FRAME_BYTES: usize = MAX_FRAME_BYTES / 4;
 
+/// What is taken off the connection at once; most frames are smaller.
+const READ_BYTES: usize = 8 << 10;
+
 type Socket = WebSocketStream<Stream>;
 
 /// Keeps the link up for as long as the agent lives.
@@ -71,6 +74,8 @@ async fn connect_once(engine: &Handle, identity: &Identity, complained: &mut boo
     let mut config = WebSocketConfig::default();
     config.max_message_size = Some(MAX_FRAME_BYTES);
     config.max_frame_size = Some(MAX_FRAME_BYTES);
+    // Filled with zeroes before every read.
+    config.read_buffer_size = READ_BYTES;
     let uri = format!("ws://hostler{}/agent/link", hostler_proto::api::BASE);
     let connecting = tokio_tungstenite::client_async_with_config(uri, stream, Some(config));
     let (mut socket, _) = timeout(HELLO_TIMEOUT, connecting).await.context("the head does not answer")??;

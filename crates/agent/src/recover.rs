@@ -10,7 +10,7 @@ use hostler_shepherd::{Adopted, LostReason, RunningRecord, Shepherd, adopt};
 
 use crate::directory::{FoundRun, RunDirectory};
 use crate::engine::{Control, Handle, Node, control};
-use crate::supervise;
+use crate::supervise::{self, Watched};
 
 /// Takes up every run found on the disk; returns how those that go on are ended.
 pub(crate) fn recover(node: &Arc<Node>, handle: &Handle) -> anyhow::Result<HashMap<RunId, Control>> {
@@ -23,6 +23,7 @@ pub(crate) fn recover(node: &Arc<Node>, handle: &Handle) -> anyhow::Result<HashM
         tracing::info!(%run, ?found, "found a run");
         handle.happened(Event::Recovered { launch: Arc::clone(&launch), found });
         if let Some(shepherd) = shepherd {
+            let shepherd = Watched::new(shepherd);
             going_on.insert(run);
             leaves.extend(leaf_of(&directory));
             let (control, controlled) = control();
@@ -63,10 +64,12 @@ fn look(node: &Node, launch: &Arc<RunLaunch>, boot: &BootId, directory: &RunDire
             (lost_because(lost_sentence(node, LostReason::Rebooted)), None)
         }
         // It never began, so it may begin now, in a directory without the mark that forbids it.
-        Ok(Adopted::Lost(lost)) if lost.reason == LostReason::NeverStarted => match directory.create(launch, boot) {
-            Ok(()) => (Found::Launch, None),
-            Err(error) => (lost_because(format!("node {} cannot begin it again: {error}", node.name)), None),
-        },
+        Ok(Adopted::Lost(lost)) if lost.reason == LostReason::NeverStarted => {
+            match directory.create_again(launch, boot) {
+                Ok(()) => (Found::Launch, None),
+                Err(error) => (lost_because(format!("node {} cannot begin it again: {error}", node.name)), None),
+            }
+        }
         Ok(Adopted::Lost(lost)) => (lost_because(lost_sentence(node, lost.reason)), None),
         Err(error) => (lost_because(format!("node {} cannot tell what became of it: {error}", node.name)), None),
     }

@@ -40,10 +40,40 @@ pub(crate) struct IdleShepherds {
     waiting: Mutex<Vec<Idle>>,
 }
 
+/// A shepherd, and its connection as the runtime waits for it.
+pub(crate) struct Watched {
+    shepherd: Shepherd,
+    /// `None` when the system has no descriptor left for it: then the run's journal is looked at now and then.
+    connection: Option<Readiness<OwnedFd>>,
+}
+
+impl Watched {
+    /// Registers the connection with the runtime.
+    pub(crate) fn new(shepherd: Shepherd) -> Self {
+        let connection = shepherd.connection().try_clone_to_owned().and_then(Readiness::of);
+        if let Err(error) = &connection {
+            tracing::error!(%error, "cannot listen to a shepherd");
+        }
+        Self { shepherd, connection: connection.ok() }
+    }
+
+    /// The next thing the shepherd says; `None` when it is gone or cannot be heard.
+    async fn next_event(&mut self) -> Option<ShepherdEvent> {
+        let connection = self.connection.as_ref()?;
+        loop {
+            match self.shepherd.try_next_event() {
+                Ok(Some(event)) => return Some(event),
+                Ok(None) => connection.readable().await,
+                Err(_) => return None,
+            }
+        }
+    }
+}
+
 /// One shepherd between two tasks.
 struct Idle {
     job: JobId,
-    shepherd: Shepherd,
+    shepherd: Watched,
     /// The cgroup leaf it sits beside: its next task gets the same one, which costs nothing.
     leaf: Option<LeafSpec>,
 }
@@ -70,28 +100,28 @@ impl IdleShepherds {
 ///
 /// # Errors
 /// When no shepherd took it; nothing runs then.
-pub(crate) async fn launch(node: &Node, launch: &RunLaunch, orders: &mut Launch) -> anyhow::Result<Shepherd> {
+pub(crate) async fn launch(node: &Node, launch: &RunLaunch, orders: &mut Launch) -> anyhow::Result<Watched> {
     if orders.options.linger.is_some()
         && let Some(Idle { mut shepherd, leaf, .. }) = node.idle.take(launch.run.task.job)
     {
         let own_leaf = std::mem::replace(&mut orders.options.leaf, leaf);
-        let is_sent = shepherd.launch_next(orders).is_ok();
+        let is_sent = shepherd.shepherd.launch_next(orders).is_ok();
         if is_sent {
-            match tokio::time::timeout(NEXT_BOUND, answer(&mut shepherd)).await {
+            match tokio::time::timeout(NEXT_BOUND, shepherd.next_event()).await {
                 Ok(Some(ShepherdEvent::Started(_))) => return Ok(shepherd),
                 // It had stopped waiting, unless it took the run and died: adoption tells.
                 Ok(_) | Err(_) => {
                     if let Some(shepherd) = taken(&orders.directory)? {
                         return Ok(shepherd);
                     }
-                    node.runs.of(launch.run).create(launch, &node.boot)?;
+                    node.runs.of(launch.run).create_again(launch, &node.boot)?;
                 }
             }
         }
         orders.options.leaf = own_leaf;
     }
     match node.launcher.launch(orders) {
-        Ok(shepherd) => Ok(shepherd),
+        Ok(shepherd) => Ok(Watched::new(shepherd)),
         Err(LaunchError::NoAnswer(error)) => {
             taken(&orders.directory)?.with_context(|| format!("no answer from its shepherd: {error}"))
         }
@@ -99,22 +129,10 @@ pub(crate) async fn launch(node: &Node, launch: &RunLaunch, orders: &mut Launch)
     }
 }
 
-/// The next thing the shepherd says; `None` when it is gone.
-async fn answer(shepherd: &mut Shepherd) -> Option<ShepherdEvent> {
-    let connection = connection_of(shepherd).ok()?;
-    loop {
-        match shepherd.try_next_event() {
-            Ok(Some(event)) => return Some(event),
-            Ok(None) => connection.readable().await,
-            Err(_) => return None,
-        }
-    }
-}
-
 /// The shepherd that took the run in this directory, if one did and it goes on.
-fn taken(directory: &Path) -> anyhow::Result<Option<Shepherd>> {
+fn taken(directory: &Path) -> anyhow::Result<Option<Watched>> {
     match adopt(directory)? {
-        Adopted::Running(shepherd) => Ok(Some(shepherd)),
+        Adopted::Running(shepherd) => Ok(Some(Watched::new(shepherd))),
         Adopted::Ended(_) | Adopted::Lost(_) => Ok(None),
     }
 }
@@ -124,18 +142,11 @@ pub(crate) async fn watch(
     node: Arc<Node>,
     handle: Handle,
     launch: Arc<RunLaunch>,
-    (mut shepherd, leaf): (Shepherd, Option<LeafSpec>),
+    (mut shepherd, leaf): (Watched, Option<LeafSpec>),
     mut orders: mpsc::Receiver<Order>,
 ) {
     let run = launch.run;
-    let record = match connection_of(&shepherd) {
-        Ok(connection) => follow(&mut shepherd, &connection, &mut orders).await,
-        Err(error) => {
-            tracing::error!(%run, %error, "cannot watch a run");
-            None
-        }
-    };
-    let exit = match record {
+    let exit = match follow(&mut shepherd, &mut orders).await {
         Some(record) => {
             let exit = exit_of(&record);
             // One that was adopted did not say which leaf it sits beside.
@@ -160,25 +171,17 @@ fn with_disk(node: &Node, mut exit: Exit) -> Exit {
 }
 
 /// Carries out orders until the shepherd reports the end; `None` when its connection breaks first.
-async fn follow(
-    shepherd: &mut Shepherd,
-    connection: &Connection,
-    orders: &mut mpsc::Receiver<Order>,
-) -> Option<Box<ExitRecord>> {
+async fn follow(shepherd: &mut Watched, orders: &mut mpsc::Receiver<Order>) -> Option<Box<ExitRecord>> {
     loop {
-        loop {
-            match shepherd.try_next_event() {
-                Ok(Some(ShepherdEvent::Finished(record))) => return Some(record),
-                Ok(Some(_)) => {}
-                Ok(None) => break,
-                Err(_) => return None,
-            }
-        }
         tokio::select! {
-            () = connection.readable() => {}
+            event = shepherd.next_event() => match event {
+                Some(ShepherdEvent::Finished(record)) => return Some(record),
+                Some(_) => {}
+                None => return None,
+            },
             Some(Order::End { grace }) = orders.recv() => {
                 // It may just have ended; then its report is on the way.
-                let _ = shepherd.terminate(Cause::Cancelled, grace);
+                let _ = shepherd.shepherd.terminate(Cause::Cancelled, grace);
             }
         }
     }
@@ -240,11 +243,4 @@ pub(crate) fn exit_of(record: &ExitRecord) -> Exit {
 
 fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// A shepherd's connection, for waiting.
-type Connection = Readiness<OwnedFd>;
-
-fn connection_of(shepherd: &Shepherd) -> std::io::Result<Connection> {
-    Readiness::of(shepherd.connection().try_clone_to_owned()?)
 }

@@ -11,6 +11,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use hostler_shepherd::cgroup::{LeafSpec, Tree};
+use hostler_shepherd::journal::begin;
 use hostler_shepherd::{Event, Launch, Launcher, Options, Shepherd};
 
 /// Runs of each way before it is the next one's turn.
@@ -27,11 +28,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         Way::new("posix_spawn and wait", Kind::Spawn),
         Way::new("a shepherd each", Kind::Fresh { leaf: None, durable: false }),
         Way::new("a shepherd each, durable", Kind::Fresh { leaf: None, durable: true }),
-        Way::new("a lingering shepherd", Kind::Linger { leaf: None }),
+        Way::new("a lingering shepherd", Kind::Linger { leaf: None, reuse: false, cpu: None }),
     ];
     if leaf.is_some() {
         ways.push(Way::new("a shepherd and a leaf each", Kind::Fresh { leaf: leaf.clone(), durable: false }));
-        ways.push(Way::new("a lingering shepherd in its leaf", Kind::Linger { leaf }));
+        let linger = |reuse, cpu| Kind::Linger { leaf: leaf.clone(), reuse, cpu };
+        ways.push(Way::new("a lingering shepherd beside its leaf", linger(false, None)));
+        ways.push(Way::new("  in one directory", linger(true, None)));
+        ways.push(Way::new("  in one directory, on CPU 0", linger(true, Some(0))));
     }
     for turn in 0..runs.div_ceil(TURN) {
         for (index, way) in ways.iter_mut().enumerate() {
@@ -46,7 +50,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for way in &ways {
         let each = way.each();
         println!(
-            "{:34} {:8.0} runs/s {:8.1} µs each {:+8.1} µs {:6.2} x",
+            "{:38} {:8.0} runs/s {:8.1} µs each {:+8.1} µs {:6.2} x",
             way.name,
             1.0 / each.as_secs_f64(),
             each.as_secs_f64() * 1e6,
@@ -77,7 +81,7 @@ impl Way {
 enum Kind {
     Spawn,
     Fresh { leaf: Option<LeafSpec>, durable: bool },
-    Linger { leaf: Option<LeafSpec> },
+    Linger { leaf: Option<LeafSpec>, reuse: bool, cpu: Option<u32> },
 }
 
 impl Kind {
@@ -99,12 +103,18 @@ impl Kind {
                     }
                 }
             }
-            Kind::Linger { leaf } => {
-                let options =
-                    || Options { leaf: leaf.clone(), linger: Some(Duration::from_secs(60)), ..Options::default() };
+            Kind::Linger { leaf, reuse, cpu } => {
+                let options = || Options {
+                    leaf: leaf.clone(),
+                    cpus: cpu.map(|cpu| vec![cpu]),
+                    linger: Some(Duration::from_secs(60)),
+                    ..Options::default()
+                };
                 let mut shepherd = launcher.launch(&launch(&directories[0], options()))?;
                 shepherd.wait()?;
                 for directory in &directories[1..] {
+                    let directory = if *reuse { &directories[0] } else { directory };
+                    begin(directory, "", &())?;
                     shepherd.launch_next(&launch(directory, options()))?;
                     while !matches!(shepherd.next_event()?, Event::Finished(_)) {}
                 }

@@ -1,20 +1,20 @@
 //! Finding the shepherd of a run again, after the agent has been restarted.
 
-use std::fs::OpenOptions;
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::handle::{Link, Shepherd};
+use crate::journal::{self, Story};
 use crate::process::{self, ProcessId};
-use crate::record::{Claim, ExitRecord, RUNNING_RECORD, ReadError, RunningRecord};
-use crate::{sys, wire};
+use crate::record::{ExitRecord, RunningRecord};
+use crate::sys;
 
-/// How long a claim that is just being written, or a shepherd that is just ending, is waited for.
+/// How long a line that is just being written, or a shepherd that is just ending, is waited for.
 const SETTLE_BOUND: Duration = Duration::from_secs(2);
 
-/// Between two looks at a claim that is being written.
+/// Between two looks at a line that is being written.
 const SETTLE_ROUND: Duration = Duration::from_millis(2);
 
 /// What became of a run while the agent was away.
@@ -48,19 +48,16 @@ pub enum LostReason {
     ShepherdGone,
     /// The shepherd's pid now belongs to another process.
     PidReused,
-    /// `shepherd.json` is damaged.
+    /// The journal is damaged.
     Damaged,
 }
 
 /// It cannot be told what became of a run.
 #[derive(Debug, thiserror::Error)]
 pub enum AdoptError {
-    /// The exit record is unreadable.
-    #[error("cannot read the exit record")]
-    Record(#[from] ReadError),
-    /// The directory is unreadable.
-    #[error("cannot look at the run's directory")]
-    Directory(#[source] io::Error),
+    /// The journal is unreadable.
+    #[error("cannot read the run's journal")]
+    Journal(#[from] io::Error),
     /// The process is alive but cannot be handled.
     #[error("the shepherd with pid {pid} lives but cannot be reached")]
     Unreachable {
@@ -80,13 +77,11 @@ pub enum AdoptError {
 /// # Errors
 /// When the directory cannot be read, or a live shepherd cannot be reached. Then nothing is known.
 pub fn adopt(directory: &Path) -> Result<Adopted, AdoptError> {
-    if let Some(record) = ExitRecord::read(directory)? {
-        return Ok(Adopted::Ended(Box::new(record)));
-    }
-    let record = match read_claim(directory).map_err(AdoptError::Directory)? {
-        Some(Claim::Shepherd(record)) => record,
-        Some(Claim::Void) => return Ok(lost(LostReason::NeverStarted, None)),
-        None => return Ok(lost(LostReason::Damaged, None)),
+    let record = match settled(directory)? {
+        Story { ended: Some(record), .. } => return Ok(Adopted::Ended(record)),
+        Story { is_torn: true, .. } => return Ok(lost(LostReason::Damaged, None)),
+        Story { taken: Some(record), .. } => record,
+        _ => return Ok(lost(LostReason::NeverStarted, None)),
     };
     if record.boot_id != process::boot_id() {
         return Ok(lost(LostReason::Rebooted, Some(record)));
@@ -155,26 +150,16 @@ fn hold(wanted: ProcessId) -> Hold {
     }
 }
 
-/// Reads who claimed the run, claiming it as void when nobody has; `None` when the file is damaged.
-fn read_claim(directory: &Path) -> io::Result<Option<Claim>> {
+/// Reads the journal when it says who took the run, if need be that nobody may; torn when it is damaged.
+fn settled(directory: &Path) -> io::Result<Story> {
     let deadline = Instant::now() + SETTLE_BOUND;
     loop {
-        match Claim::read(directory) {
-            Ok(Some(claim)) => return Ok(Some(claim)),
-            // Its writer is between creating and writing it, or died there.
-            Ok(None) if Instant::now() >= deadline => return Ok(None),
-            Ok(None) => std::thread::sleep(SETTLE_ROUND),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => claim_void(&directory.join(RUNNING_RECORD))?,
-            Err(error) => return Err(error),
+        let story = Story::read(directory)?;
+        match &story {
+            // Its writer is in the middle of a line, or died there.
+            Story { is_torn: true, .. } if Instant::now() < deadline => std::thread::sleep(SETTLE_ROUND),
+            Story { is_torn: false, is_void: false, taken: None, ended: None, .. } => journal::void(directory)?,
+            _ => return Ok(story),
         }
-    }
-}
-
-/// Declares that no shepherd may take this run; loses gracefully against one that just did.
-fn claim_void(path: &Path) -> io::Result<()> {
-    match OpenOptions::new().write(true).create_new(true).open(path) {
-        Ok(mut file) => file.write_all(&wire::json(&Claim::Void)),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        Err(error) => Err(error),
     }
 }

@@ -9,9 +9,10 @@
 //! the leaf can never kill the shepherd.
 
 use std::collections::HashSet;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -173,11 +174,15 @@ fn unescape(path: &str) -> String {
     path.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\")
 }
 
-/// A leaf in use.
+/// A leaf in use. What is read for every run is kept open: opening costs more than reading.
 #[derive(Debug)]
 pub(crate) struct Leaf {
     path: PathBuf,
     directory: OwnedFd,
+    events: Option<File>,
+    cpu_stat: Option<File>,
+    /// Only with the memory controller.
+    memory_events: Option<File>,
 }
 
 impl Leaf {
@@ -195,7 +200,11 @@ impl Leaf {
 
     fn open(path: &Path) -> io::Result<Leaf> {
         let directory = open(path, OFlag::O_DIRECTORY | OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty())?;
-        Ok(Leaf { path: path.to_owned(), directory })
+        let file =
+            |name| openat(&directory, name, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty()).ok().map(File::from);
+        let (events, cpu_stat) = (file("cgroup.events"), file("cpu.stat"));
+        let memory_events = file("memory.events");
+        Ok(Leaf { path: path.to_owned(), directory, events, cpu_stat, memory_events })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -214,7 +223,7 @@ impl Leaf {
 
     /// Whether no process is in the leaf or below it. Unreadable means removed, hence empty.
     pub(crate) fn is_empty(&self) -> bool {
-        self.read("cgroup.events").is_none_or(|text| value(&text, "populated") != Some(1))
+        read(self.events.as_ref()).is_none_or(|text| value(&text, "populated") != Some(1))
     }
 
     /// Kills everything in the leaf and below it, atomically.
@@ -226,31 +235,34 @@ impl Leaf {
 
     /// Pids directly in the leaf, for reports only.
     pub(crate) fn members(&self) -> Vec<u32> {
-        let text = self.read("cgroup.procs").unwrap_or_default();
+        let procs = openat(&self.directory, "cgroup.procs", OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty());
+        let text = procs.ok().and_then(|file| io::read_to_string(File::from(file)).ok()).unwrap_or_default();
         text.lines().filter_map(|line| line.parse().ok()).collect()
     }
 
     /// User and system time of everything that ever ran in the leaf.
     pub(crate) fn cpu_times(&self) -> Option<(Duration, Duration)> {
-        let text = self.read("cpu.stat")?;
+        let text = read(self.cpu_stat.as_ref())?;
         let micros = |key| value(&text, key).map(Duration::from_micros);
         Some((micros("user_usec")?, micros("system_usec")?))
     }
 
     /// How many processes of the leaf were killed for lack of memory; `None` without the memory controller.
     pub(crate) fn oom_kills(&self) -> Option<u64> {
-        value(&self.read("memory.events")?, "oom_kill")
+        value(&read(self.memory_events.as_ref())?, "oom_kill")
     }
 
     /// Removes the leaf and the groups the job made in it.
     pub(crate) fn remove(self) -> io::Result<()> {
         remove_groups(&self.path)
     }
+}
 
-    fn read(&self, name: &str) -> Option<String> {
-        let file = openat(&self.directory, name, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty()).ok()?;
-        io::read_to_string(fs::File::from(file)).ok()
-    }
+/// What a small file of the kernel says now.
+fn read(file: Option<&File>) -> Option<String> {
+    let mut buffer = [0; 1024];
+    let length = file?.read_at(&mut buffer, 0).ok()?;
+    Some(String::from_utf8_lossy(&buffer[..length]).into_owned())
 }
 
 /// Makes a group, and the one that holds it, which somebody may have tidied away while it was empty.

@@ -9,7 +9,8 @@ use nix::sys::socket::MsgFlags;
 use crate::sys;
 use crate::wire::{Request, WireError, take_frame};
 
-const CHUNK_BYTES: usize = 16 << 10;
+/// Taken in at once. Cleared each time, so not larger than most launches.
+const CHUNK_BYTES: usize = 4 << 10;
 
 pub(crate) struct Connection {
     pub(crate) stream: UnixStream,

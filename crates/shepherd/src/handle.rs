@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use nix::sys::socket::MsgFlags;
 
 use crate::launch::{Launch, WindowSize};
-use crate::record::{Cause, Claim, ExitRecord, RunningRecord, StatusReport};
+use crate::record::{Cause, ExitRecord, RunningRecord, StatusReport};
 use crate::sys;
 use crate::wire::{
     EncodeError, Event, Started, Terminate, WireError, attach_frame, launch_frame, resize_frame, status_frame,
@@ -154,7 +154,7 @@ impl Shepherd {
     /// event is [`Event::Started`] or [`Event::Refused`].
     ///
     /// The shepherd may have stopped lingering just now. An error, or the connection closing before an answer, says
-    /// that nothing was started, unless `shepherd.json` has appeared in the directory: launch anew, and when that is refused, adopt.
+    /// that nothing was started, unless the journal says that the run was taken: adoption tells.
     ///
     /// # Errors
     /// When the launch is at fault, or the shepherd is gone.
@@ -186,7 +186,7 @@ impl Attachment {
     /// When the run has ended or has no terminal.
     pub fn open(directory: &Path, size: WindowSize) -> Result<Attachment, ControlError> {
         let gone = || ControlError::Refused("the run has ended, or never started".into());
-        let Ok(Some(Claim::Shepherd(record))) = Claim::read(directory) else { return Err(gone()) };
+        let Ok(Some(record)) = RunningRecord::read(directory) else { return Err(gone()) };
         let mut link = Link::connect(&record).map_err(|_| gone())?;
         link.send(&attach_frame(size))?;
         match link.next_event_exactly()? {

@@ -3,10 +3,10 @@
 //! One thread, one `poll`. What wakes it: a child ended, a deadline of the [`Run`] passed, a client connected or said
 //! something, the terminal printed. All files are named relative to the current directory, which is the run's.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -16,10 +16,9 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use crate::cgroup::Leaf;
 use crate::connection::Connection;
+use crate::journal::Journal;
 use crate::process::ProcessId;
-use crate::record::{
-    Claim, Containment, EXIT_RECORD, Enforcement, Moment, RUNNING_RECORD, RunningRecord, STDERR, STDOUT, Status,
-};
+use crate::record::{Containment, Enforcement, Moment, RunningRecord, STDERR, STDOUT, Status};
 use crate::run::{LeafCounters, Outputs, Run, Start};
 use crate::spawn::{self, Program};
 use crate::sys;
@@ -122,8 +121,8 @@ impl Keeper {
 
     /// Takes a launch and sees it through. Returns how long to wait for another; `None`: not at all.
     fn look_after(&mut self, asker: usize, frame: LaunchFrame) -> Option<Duration> {
-        let mut run = match self.begin(&frame) {
-            Ok(run) => run,
+        let (mut run, journal) = match self.begin(&frame) {
+            Ok(begun) => begun,
             Err(reason) => {
                 self.connections[asker].send(&wire::refused_frame(&reason));
                 return None;
@@ -133,15 +132,15 @@ impl Keeper {
         drop(frame);
         self.announce(asker, &run);
         self.watch(&mut run);
-        self.finish(&mut run);
+        self.finish(&mut run, &journal);
         run.options.linger.filter(|_| run.is_clean())
     }
 
     /// Takes the run and starts it. An error means that it was not taken; a program that cannot be
     /// started is a run that ended at once.
-    fn begin(&mut self, frame: &LaunchFrame) -> Result<Run, String> {
+    fn begin(&mut self, frame: &LaunchFrame) -> Result<(Run, Journal), String> {
         let view = frame.view().map_err(|error| error.to_string())?;
-        let mut claim = self.take(&view)?;
+        let mut journal = self.take(&view)?;
         let containment = self.enter_leaf(&view);
         let moment = Moment::now();
         let leaf_before = self.leaf.as_ref().map(LeafCounters::read).unwrap_or_default();
@@ -156,13 +155,13 @@ impl Keeper {
         };
         start.child = self.start(&view, &mut start).map_err(|(message, code)| Status::StartFailed { message, code });
         if let Ok(pid) = start.child {
-            claim.set_child(pid);
+            journal.started(pid);
         }
-        Ok(Run::new(view.options, start))
+        Ok((Run::new(view.options, start), journal))
     }
 
     /// Makes the run ours, exclusively and visibly, before anything of it starts.
-    fn take(&self, view: &LaunchView<'_>) -> Result<ClaimFile, String> {
+    fn take(&self, view: &LaunchView<'_>) -> Result<Journal, String> {
         let directory = view.directory.to_string_lossy();
         nix::unistd::chdir(view.directory)
             .map_err(|errno| format!("cannot enter the run's directory `{directory}`: {}", errno.desc()))?;
@@ -175,11 +174,7 @@ impl Keeper {
             child: None,
             leaf: view.options.leaf.as_ref().map(|leaf| leaf.path.clone()),
         };
-        let claim = ClaimFile::create(record)
-            .map_err(|error| format!("cannot take the run in `{directory}`: {}", describe(&error)))?;
-        // Without room the record waits for it at the end, so this may fail.
-        let _ = reserve_record();
-        Ok(claim)
+        Journal::take(&record).map_err(|error| format!("cannot take the run in `{directory}`: {error}"))
     }
 
     /// Makes the leaf that was asked for, or says why there is none.
@@ -193,7 +188,7 @@ impl Keeper {
             match Leaf::create(path) {
                 Ok(leaf) => self.leaf = Some(leaf),
                 Err(error) => {
-                    let reason = format!("cannot make `{}`: {}", path.display(), describe(&error));
+                    let reason = format!("cannot make `{}`: {}", path.display(), sys::explain(&error));
                     return Containment::Descent { reason };
                 }
             }
@@ -203,16 +198,16 @@ impl Keeper {
 
     fn start(&self, view: &LaunchView<'_>, start: &mut Start) -> Result<u32, (String, i32)> {
         let options = &view.options;
-        let failed = |what: &str, error: &io::Error| (format!("cannot open {what}: {}", describe(error)), 126);
+        let failed = |what: &str, error: &io::Error| (format!("cannot open {what}: {}", sys::explain(error)), 126);
         let stdout = open_log(STDOUT).map_err(|error| failed("`stdout`", &error))?;
-        let copy = stdout.try_clone().map_err(|error| failed("`stdout`", &error))?;
-        start.outputs.stdout = Some(stdout);
         if let Some(size) = options.terminal {
+            let copy = stdout.try_clone().map_err(|error| failed("`stdout`", &error))?;
             let terminal = Terminal::open(size, copy, options.credentials.as_ref());
             start.terminal = Some(terminal.map_err(|error| failed("a terminal", &error))?);
         } else if !options.merge_output {
             start.outputs.stderr = Some(open_log(STDERR).map_err(|error| failed("`stderr`", &error))?);
         }
+        start.outputs.stdout = Some(stdout);
         // SAFETY: the launcher process made descriptor 0 /dev/null, and nothing here closes it.
         let null = unsafe { BorrowedFd::borrow_raw(0) };
         let stdio = match (&start.terminal, &start.outputs) {
@@ -236,11 +231,11 @@ impl Keeper {
         start.moment = Moment::now();
         let child = spawn::spawn(&program).map_err(|error| (error.message, error.code))?;
         if let Some(error) = child.outside_leaf {
-            let reason = format!("cannot enter the leaf: {}", describe(&error));
+            let reason = format!("cannot enter the leaf: {}", sys::explain(&error));
             start.containment = Containment::Descent { reason };
         }
         start.cpus = options.cpus.as_ref().map(|_| match child.unbound {
-            Some(error) => Enforcement::Advisory(format!("cannot bind to the CPUs: {}", describe(&error))),
+            Some(error) => Enforcement::Advisory(format!("cannot bind to the CPUs: {}", sys::explain(&error))),
             None => Enforcement::Advisory("by affinity, which a job may change".into()),
         });
         Ok(child.pid)
@@ -289,7 +284,8 @@ impl Keeper {
             return;
         }
         if set[0].revents != 0 {
-            while let Ok(Some(_)) = self.signals.read_signal() {}
+            // Another one that has come meanwhile wakes the next wait.
+            let _ = self.signals.read_signal();
         }
         self.pump_terminal(run);
         let count = self.connections.len();
@@ -367,14 +363,10 @@ impl Keeper {
     }
 
     /// Writes the record, announces it, and leaves the directory as it will stay.
-    fn finish(&mut self, run: &mut Run) {
+    fn finish(&mut self, run: &mut Run, journal: &Journal) {
         self.drain_terminal(run);
         let record = wire::json(&run.record(self.leaf.as_ref()));
-        while let Err(error) = write_record(&record, run.options.durable) {
-            if error.kind() == io::ErrorKind::NotFound {
-                // The directory was removed: the agent has given up this run.
-                break;
-            }
+        while journal.ended(&record, run.options.durable).is_err() {
             run.set_recording();
             let again = Instant::now() + RECORD_ROUND;
             while Instant::now() < again {
@@ -419,74 +411,6 @@ fn interest(connection: &Connection, terminal: Option<&Terminal>) -> libc::pollf
     entry
 }
 
-/// `shepherd.json`: created exclusively, and once more written when the child is known.
-struct ClaimFile {
-    file: File,
-    record: RunningRecord,
-}
-
-impl ClaimFile {
-    fn create(record: RunningRecord) -> io::Result<ClaimFile> {
-        let file = exclusive().open(RUNNING_RECORD)?;
-        let claim = ClaimFile { file, record };
-        claim.write()?;
-        Ok(claim)
-    }
-
-    /// The longer text replaces the shorter; a reader that sees part of it looks again.
-    fn set_child(&mut self, pid: u32) {
-        self.record.child = Some(pid);
-        // A full disk must not stop a run that has started: the first text is there.
-        let _ = self.write();
-    }
-
-    fn write(&self) -> io::Result<()> {
-        self.file.write_all_at(&wire::json(&Claim::Shepherd(self.record.clone())), 0)
-    }
-}
-
-fn exclusive() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true).custom_flags(libc::O_NOFOLLOW);
-    options
-}
-
 fn open_log(name: &str) -> io::Result<File> {
     OpenOptions::new().append(true).create(true).custom_flags(libc::O_NOFOLLOW).open(name)
-}
-
-/// The record until it is complete.
-const UNFINISHED_RECORD: &str = "exit.json.tmp";
-
-/// Room for the record, in bytes: far more than one takes.
-const RECORD_ROOM: libc::off_t = 4096;
-
-/// Sets room aside for the record before the job can fill the disk.
-fn reserve_record() -> io::Result<()> {
-    let file = exclusive().open(UNFINISHED_RECORD)?;
-    nix::fcntl::posix_fallocate(&file, 0, RECORD_ROOM)?;
-    Ok(())
-}
-
-/// Puts the record in its place at once: a reader sees all of it or nothing.
-fn write_record(record: &[u8], durable: bool) -> io::Result<()> {
-    // Not truncated first: that would give the room away.
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(false).custom_flags(libc::O_NOFOLLOW);
-    let file = options.open(UNFINISHED_RECORD)?;
-    file.write_all_at(record, 0)?;
-    file.set_len(record.len() as u64)?;
-    if durable {
-        file.sync_all()?;
-    }
-    fs::rename(UNFINISHED_RECORD, EXIT_RECORD)?;
-    if durable {
-        File::open(".")?.sync_all()?;
-    }
-    Ok(())
-}
-
-/// An error as people read it, without Rust's "(os error 2)".
-fn describe(error: &io::Error) -> String {
-    error.raw_os_error().map_or_else(|| error.to_string(), |errno| sys::describe(errno).to_owned())
 }

@@ -3,7 +3,7 @@
 //! ```text
 //! agent ── Launcher ──▶ launcher process ──fork──▶ shepherd ──clone+exec──▶ the job and its descendants
 //!   ▲  (one fd per launch)  (never execs)              │  own session, subreaper, outside the job's leaf
-//!   └────────────── control connection ────────────────┘  stdout, stderr, shepherd.json, exit.json, shepherd.sock
+//!   └────────────── control connection ────────────────┘  journal, stdout, stderr
 //! ```
 //!
 //! **The idea.** Everything about a run lives in one directory and in one process that depends on nobody. The agent
@@ -19,11 +19,10 @@
 //!
 //! | file | written | meaning |
 //! | --- | --- | --- |
-//! | `shepherd.json` | before the job starts | who looks after this run; created exclusively, so it also decides who may |
+//! | `journal` | a line for every step, see [`journal`] | who looks after this run, and at the end the [`ExitRecord`]: when that is there, no process of the run remains, or it says which |
 //! | `stdout`, `stderr` | by the job itself | appended; a terminal's output goes to `stdout` |
-//! | `exit.json` | once, by rename | the [`ExitRecord`]; when it is there, no process of the run remains, or it says which |
 //!
-//! The control socket has an abstract name, written in `shepherd.json`: no file to make and remove for every run, no
+//! The control socket has an abstract name, written in the journal: no file to make and remove for every run, no
 //! limit on the length of paths. A shepherd talks only to root and its own user, and a client only to the
 //! very process that was written down, both by the kernel's word. Agent and shepherds share a network namespace.
 //!
@@ -40,6 +39,7 @@ mod adopt;
 pub mod cgroup;
 mod connection;
 mod handle;
+pub mod journal;
 mod keeper;
 mod launch;
 mod launcher;
@@ -50,6 +50,7 @@ mod run;
 mod spawn;
 mod sys;
 mod terminal;
+mod wipe;
 mod wire;
 mod zygote;
 
@@ -58,7 +59,6 @@ pub use handle::{Attachment, ControlError, LinkError, Shepherd};
 pub use launch::{Credentials, Launch, Options, WindowSize};
 pub use launcher::{LaunchError, Launcher, StartError};
 pub use process::ProcessId;
-pub use record::{
-    Cause, Containment, Enforcement, ExitRecord, Moment, Phase, ReadError, RunningRecord, Status, StatusReport,
-};
+pub use record::{Cause, Containment, Enforcement, ExitRecord, Moment, Phase, RunningRecord, Status, StatusReport};
+pub use wipe::wipe;
 pub use wire::{EncodeError, Event, Started, WireError, resize_frame, terminal_input_frame};

@@ -3,22 +3,20 @@
 //! An agent may read records of an older shepherd and a newer one may write for an older agent: fields are only ever
 //! added, and every added field has a default.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::journal::Story;
 use crate::process::ProcessId;
 use crate::sys;
 
-pub(crate) const EXIT_RECORD: &str = "exit.json";
-pub(crate) const RUNNING_RECORD: &str = "shepherd.json";
 pub(crate) const STDOUT: &str = "stdout";
 pub(crate) const STDERR: &str = "stderr";
 
-/// How a run ended; `exit.json` in its directory.
+/// How a run ended; the last line of its journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ExitRecord {
     /// [`crate::Options::identity`].
@@ -67,25 +65,10 @@ impl ExitRecord {
     /// Reads the record in the run's directory; `None` when the run has not ended.
     ///
     /// # Errors
-    /// When the file cannot be read, or is not a record.
-    pub fn read(directory: &Path) -> Result<Option<ExitRecord>, ReadError> {
-        match fs::read(directory.join(EXIT_RECORD)) {
-            Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(ReadError::Io(error)),
-        }
+    /// When the journal cannot be read.
+    pub fn read(directory: &Path) -> io::Result<Option<ExitRecord>> {
+        Ok(Story::read(directory)?.ended.map(|record| *record))
     }
-}
-
-/// A record could not be read.
-#[derive(Debug, thiserror::Error)]
-pub enum ReadError {
-    /// The file is there but cannot be read.
-    #[error("cannot read the record")]
-    Io(#[from] io::Error),
-    /// The file is not a record.
-    #[error("the record is damaged")]
-    Damaged(#[from] serde_json::Error),
 }
 
 /// How the main process of a run ended.
@@ -188,7 +171,7 @@ pub enum Enforcement {
     Advisory(String),
 }
 
-/// Who looks after a run; the contents of `shepherd.json`.
+/// Who looks after a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunningRecord {
     /// The shepherd.
@@ -204,9 +187,8 @@ pub struct RunningRecord {
     /// The run's cgroup leaf.
     #[serde(default)]
     pub leaf: Option<PathBuf>,
-    /// The main process, once it has been started. Absent before that, so that the text with it, which is written
-    /// over the one without, is the longer one for any pid.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The main process, once it has been started; a line of its own in the journal.
+    #[serde(skip)]
     pub child: Option<u32>,
 }
 
@@ -214,31 +196,9 @@ impl RunningRecord {
     /// Reads the record in the run's directory; `None` when no shepherd took the run, or is just taking it.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// When the journal cannot be read.
     pub fn read(directory: &Path) -> io::Result<Option<RunningRecord>> {
-        match Claim::read(directory) {
-            Ok(Some(Claim::Shepherd(record))) => Ok(Some(record)),
-            Ok(Some(Claim::Void) | None) => Ok(None),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-}
-
-/// What `shepherd.json` says. The file is created exclusively, so whoever creates it first decides.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "claim", rename_all = "snake_case")]
-pub(crate) enum Claim {
-    /// A shepherd took the run.
-    Shepherd(RunningRecord),
-    /// An agent found no shepherd and declared that none may come.
-    Void,
-}
-
-impl Claim {
-    /// Reads who claimed the run; `Ok(None)` when the file is not, or not yet, a claim.
-    pub(crate) fn read(directory: &Path) -> io::Result<Option<Claim>> {
-        Ok(serde_json::from_slice(&fs::read(directory.join(RUNNING_RECORD))?).ok())
+        Ok(Story::read(directory)?.taken)
     }
 }
 
@@ -295,17 +255,6 @@ mod tests {
         let record: ExitRecord = serde_json::from_str(text).expect("unknown fields are ignored, missing ones default");
         assert_eq!(record.status.exit_code(), 143);
         assert_eq!(record.cause, None);
-    }
-
-    #[test]
-    fn a_claim_with_its_child_covers_the_one_without() {
-        let shepherd = ProcessId { pid: 1, start_time: 1 };
-        let taken = Moment { boottime_ns: 1, unix_ms: 1 };
-        let (boot_id, socket, identity) = (String::new(), String::new(), String::new());
-        let without = RunningRecord { shepherd, boot_id, socket, identity, taken, leaf: None, child: None };
-        let with = RunningRecord { child: Some(7), ..without.clone() };
-        let length = |record: RunningRecord| serde_json::to_vec(&Claim::Shepherd(record)).expect("plain data").len();
-        assert!(length(with) > length(without));
     }
 
     #[test]

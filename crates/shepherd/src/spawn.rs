@@ -2,8 +2,10 @@
 //!
 //! `CLONE_VFORK` holds the shepherd until the child has executed its program or failed, and the child notes the
 //! failing step and its errno on a page both share. So when [`spawn`] returns, it is known which of the two happened, without
-//! a pipe. The child has its own memory (`CLONE_VM` is absent): nothing it does can disturb the shepherd. It
-//! is born inside its cgroup leaf where the kernel can do that.
+//! a pipe. Where the kernel has `clone3`, the child borrows the shepherd's memory until then, with a stack of its own
+//! (copying page tables costs as much as all the rest), and is born inside its cgroup leaf. So the child's side must
+//! be harmless to its lender: it makes system calls on what was laid out before, and writes to its stack, to
+//! the shared page and to its image alone. Elsewhere it has a copy of the memory and moves itself.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -233,37 +235,131 @@ fn cpu_mask(cpus: &[u32]) -> Vec<u64> {
 }
 
 /// Clones; the child runs [`become_program`] and never returns.
-fn clone<'a>(program: &Program<'_>, image: &mut Image<'a>, report: &Report) -> io::Result<u32> {
+fn clone(program: &Program<'_>, image: &mut Image<'_>, report: &Report) -> io::Result<u32> {
     let parent = std::process::id();
-    if let Some(leaf) = program.leaf {
-        match clone_into(leaf) {
-            Ok(0) => become_program(image, report, parent),
-            Ok(pid) => return Ok(pid as u32),
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ENOMEM)) => return Err(error),
-            // An old kernel or a container's system call filter: the child moves itself.
-            Err(_) => image.members = Some(leaf.members_file()?),
-        }
+    let mut child = ChildSide { image, report, parent };
+    match borrowing::clone(program.leaf, &mut child) {
+        Ok(pid) => return Ok(pid),
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ENOMEM)) => return Err(error),
+        // An old kernel or a container's system call filter: the child moves itself.
+        Err(_) => child.image.members = program.leaf.map(Leaf::members_file).transpose()?,
     }
     let flags = c_long::from(libc::CLONE_VFORK | libc::SIGCHLD);
     // SAFETY: without CLONE_VM and with a null stack this is fork(2) that waits for the exec. This process has one
     // thread, so the child's copy of every lock is free; the child runs only `become_program`.
     match sys::check(unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) })? {
-        0 => become_program(image, report, parent),
+        0 => become_program(child.image, report, parent),
         pid => Ok(pid as u32),
     }
 }
 
-fn clone_into(leaf: &Leaf) -> io::Result<c_long> {
-    // SAFETY: all zeroes is a valid `clone_args`.
-    let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
-    args.flags = libc::CLONE_VFORK as u64 | CLONE_INTO_CGROUP;
-    args.exit_signal = libc::SIGCHLD as u64;
-    args.cgroup = leaf.directory().as_raw_fd() as u64;
-    // SAFETY: as for SYS_clone in `clone`; `args` is valid for the size given.
-    sys::check(unsafe { libc::syscall(libc::SYS_clone3, &raw const args, size_of::<libc::clone_args>()) })
+/// What the child needs to know.
+struct ChildSide<'c, 'p> {
+    image: &'c mut Image<'p>,
+    report: &'c Report,
+    parent: u32,
 }
 
-/// The child's side. Only system calls on what was laid out before; ends in `execve` or `_exit`.
+/// `clone3` of a child that borrows our memory until it executes its program.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod borrowing {
+    use std::arch::asm;
+    use std::mem::MaybeUninit;
+
+    use super::{AsRawFd, CLONE_INTO_CGROUP, ChildSide, Leaf, become_program, c_long, io};
+
+    /// The child calls a handful of functions whose frames are small.
+    const STACK_BYTES: usize = 32 << 10;
+
+    #[repr(align(16))]
+    struct Stack(#[expect(dead_code, reason = "used by the child, through its stack pointer")] [u8; STACK_BYTES]);
+
+    pub(super) fn clone(leaf: Option<&Leaf>, child: &mut ChildSide<'_, '_>) -> io::Result<u32> {
+        let mut stack = Box::<Stack>::new_uninit();
+        // SAFETY: all zeroes is a valid `clone_args`.
+        let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
+        args.flags = (libc::CLONE_VM | libc::CLONE_VFORK) as u64;
+        args.exit_signal = libc::SIGCHLD as u64;
+        args.stack = std::ptr::from_mut::<MaybeUninit<Stack>>(&mut stack) as u64;
+        args.stack_size = STACK_BYTES as u64;
+        if let Some(leaf) = leaf {
+            args.flags |= CLONE_INTO_CGROUP;
+            args.cgroup = leaf.directory().as_raw_fd() as u64;
+        }
+        // SAFETY: the stack and what `child` borrows outlive the call, which returns in this process only when the
+        // child has executed its program or exited; no other thread exists that could use them meanwhile.
+        let pid = unsafe { clone3(&args, run_child, std::ptr::from_mut(child).cast()) };
+        if pid < 0 { Err(io::Error::from_raw_os_error(-pid as i32)) } else { Ok(pid as u32) }
+    }
+
+    extern "C" fn run_child(child: *mut ()) -> ! {
+        // SAFETY: the pointer that `clone` passed on; the lender does not touch it while this process borrows.
+        let child = unsafe { &mut *child.cast::<ChildSide<'_, '_>>() };
+        become_program(child.image, child.report, child.parent)
+    }
+
+    /// The bare system call: returns the child's pid or a negative errno; the child calls `entry(argument)` on its stack.
+    ///
+    /// # Safety
+    /// `args` asks for `CLONE_VM | CLONE_VFORK` and a stack, and `entry` never returns.
+    unsafe fn clone3(args: &libc::clone_args, entry: extern "C" fn(*mut ()) -> !, argument: *mut ()) -> c_long {
+        let returned: c_long;
+        // SAFETY: as promised by the caller. The kernel keeps all registers but the ones named; the frame pointer of
+        // the child is cleared so that nobody unwinds into its lender's frames.
+        #[cfg(target_arch = "x86_64")]
+        unsafe {
+            asm!(
+                "syscall",
+                "test rax, rax",
+                "jnz 2f",
+                "xor ebp, ebp",
+                "mov rdi, r9",
+                "call r8",
+                "ud2",
+                "2:",
+                inlateout("rax") libc::SYS_clone3 => returned,
+                in("rdi") args,
+                in("rsi") size_of::<libc::clone_args>(),
+                in("r8") entry,
+                in("r9") argument,
+                lateout("rcx") _,
+                lateout("r11") _,
+            );
+        }
+        // SAFETY: as above.
+        #[cfg(target_arch = "aarch64")]
+        unsafe {
+            asm!(
+                "svc #0",
+                "cbnz x0, 2f",
+                "mov x29, xzr",
+                "mov x0, x10",
+                "blr x9",
+                "brk #1",
+                "2:",
+                in("x8") libc::SYS_clone3,
+                inlateout("x0") args => returned,
+                in("x1") size_of::<libc::clone_args>(),
+                in("x9") entry,
+                in("x10") argument,
+            );
+        }
+        returned
+    }
+}
+
+/// On other architectures the child gets a copy of our memory.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+mod borrowing {
+    use super::{ChildSide, Leaf, io};
+
+    pub(super) fn clone(_leaf: Option<&Leaf>, _child: &mut ChildSide<'_, '_>) -> io::Result<u32> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+/// The child's side. Only system calls on what was laid out before, as the memory may be the shepherd's own; ends in
+/// `execve` or `_exit`.
 fn become_program(image: &mut Image<'_>, report: &Report, parent: u32) -> ! {
     let step = prepare(image, report, parent).err().unwrap_or(Step::Execute);
     if step != Step::Execute {

@@ -22,6 +22,11 @@ pub(crate) fn describe(errno: i32) -> &'static str {
     Errno::from_raw(errno).desc()
 }
 
+/// An error as people read it, without Rust's "(os error 2)".
+pub(crate) fn explain(error: &io::Error) -> String {
+    error.raw_os_error().map_or_else(|| error.to_string(), |errno| describe(errno).to_owned())
+}
+
 /// A handle on the process that has `pid` now; readable when that process has ended.
 pub(crate) fn pidfd_open(pid: u32) -> io::Result<OwnedFd> {
     // SAFETY: plain integers go in.

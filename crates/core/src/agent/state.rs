@@ -153,7 +153,7 @@ pub enum Effect {
         /// The run.
         launch: Arc<RunLaunch>,
     },
-    /// Store the end so that it is reported again after a restart of the agent.
+    /// Store the end so that it is reported again after a restart of the agent: no exit record says the same.
     StoreEnd {
         /// The run.
         run: RunId,
@@ -163,7 +163,7 @@ pub enum Effect {
     /// Nothing of it runs and nobody wants to know more: remove its directory.
     Remove {
         /// The run.
-        run: RunId,
+        launch: Arc<RunLaunch>,
     },
     /// Tell the head.
     Send(AgentMessage),

@@ -166,7 +166,10 @@ fn over(
     let message = (!messages.is_empty()).then(|| messages.join("; "));
     let end = RunEnd { fate: fate(exit.why, held.ending), message, result, usage: exit.usage };
     held.stage = Stage::Over(end.clone());
-    effects.push(Effect::StoreEnd { run, end });
+    // From an exit record a restarted agent comes to the same end.
+    if matches!(exit.why, Why::NotStarted | Why::Lost) {
+        effects.push(Effect::StoreEnd { run, end });
+    }
     report(state, run, effects);
 }
 
@@ -203,8 +206,9 @@ fn exit_again(end: &RunEnd) -> Exit {
 }
 
 fn remove(state: &mut State, run: RunId, effects: &mut Vec<Effect>) {
-    state.runs.remove(&run);
-    effects.push(Effect::Remove { run });
+    if let Some(held) = state.runs.remove(&run) {
+        effects.push(Effect::Remove { launch: held.launch });
+    }
 }
 
 /// Tells the head where a run stands, if it can be told; otherwise the next hello will.

@@ -76,6 +76,8 @@ pub(crate) async fn link(Agent(node): Agent, State(head): State<Arc<Head>>, upgr
         .max_frame_size(MAX_FRAME_BYTES)
         // Each frame is flushed before the next is made; this only bounds what one may take.
         .max_write_buffer_size(2 * MAX_FRAME_BYTES)
+        // Filled with zeroes before every read; most frames are smaller.
+        .read_buffer_size(8 << 10)
         .on_upgrade(move |socket| {
             let tasks = head.tasks.clone();
             tasks.track_future(link::serve(head, node, socket))

@@ -8,6 +8,7 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::Path;
 use std::time::Duration;
 
+use hostler_shepherd::journal::{Story, begin};
 use hostler_shepherd::{AdoptError, Adopted, Cause, LaunchError, Lost, LostReason, Shepherd, Status, adopt};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -83,7 +84,7 @@ fn the_time_limit_holds_without_an_agent() {
     launch.options.time_limit = Some(Duration::from_millis(200));
     let shepherd = start_run(&launch);
     drop(shepherd);
-    eventually("it ends by itself", || dir.path().join("exit.json").exists());
+    eventually("it ends by itself", || Story::read(dir.path()).expect("readable").has_ended());
     let Adopted::Ended(record) = adopt(dir.path()).expect("readable") else { panic!("ended") };
     assert_eq!(record.cause, Some(Cause::TimeLimit));
 }
@@ -129,14 +130,14 @@ fn a_job_does_not_outlive_a_killed_shepherd() {
 fn a_reused_pid_is_not_adopted() {
     let dir = directory();
     let mut shepherd = start_run(&script(dir.path(), "exec sleep 600"));
-    let path = dir.path().join("shepherd.json");
+    let path = dir.path().join("journal");
     let honest = fs::read_to_string(&path).expect("there");
-    let mut record: serde_json::Value = serde_json::from_str(&honest).expect("a record");
+    let mut record = taken(&honest);
     record["shepherd"]["start_time"] = 1.into();
-    fs::write(&path, record.to_string()).expect("writes");
+    fs::write(&path, journal_with(&record)).expect("writes");
     assert_eq!(lost(dir.path()).reason, LostReason::PidReused);
     record["boot_id"] = "another boot".into();
-    fs::write(&path, record.to_string()).expect("writes");
+    fs::write(&path, journal_with(&record)).expect("writes");
     assert_eq!(lost(dir.path()).reason, LostReason::Rebooted);
 
     fs::write(&path, honest).expect("writes");
@@ -151,11 +152,10 @@ fn a_socket_name_taken_by_another_process_is_not_trusted() {
     let mut shepherd = start_run(&script(dir.path(), "exec sleep 600"));
     let address = SocketAddr::from_abstract_name(format!("hostler-test-{}", std::process::id())).expect("short");
     let _imposter = UnixListener::bind_addr(&address).expect("free");
-    let path = dir.path().join("shepherd.json");
-    let honest = fs::read_to_string(&path).expect("there");
-    let mut record: serde_json::Value = serde_json::from_str(&honest).expect("a record");
+    let path = dir.path().join("journal");
+    let mut record = taken(&fs::read_to_string(&path).expect("there"));
     record["socket"] = format!("hostler-test-{}", std::process::id()).into();
-    fs::write(&path, record.to_string()).expect("writes");
+    fs::write(&path, journal_with(&record)).expect("writes");
     let refused = adopt(dir.path()).expect_err("it is not the shepherd's");
     assert!(matches!(refused, AdoptError::Unreachable { pid, .. } if pid == shepherd.pid()), "{refused}");
     shepherd.kill(Cause::Cancelled).expect("there");
@@ -166,8 +166,7 @@ fn a_socket_name_taken_by_another_process_is_not_trusted() {
 fn another_user_is_not_listened_to() {
     let dir = directory();
     let mut shepherd = start_run(&script(dir.path(), "exec sleep 600"));
-    let text = fs::read_to_string(dir.path().join("shepherd.json")).expect("there");
-    let record: serde_json::Value = serde_json::from_str(&text).expect("a record");
+    let record = taken(&fs::read_to_string(dir.path().join("journal")).expect("there"));
     let name = record["socket"].as_str().expect("a name");
     let address = SocketAddr::from_abstract_name(name).expect("short");
     let answer = std::thread::spawn(move || {
@@ -203,8 +202,38 @@ fn a_run_that_was_given_up_can_never_start_late() {
 #[test]
 fn a_damaged_claim_is_a_lost_run() {
     let dir = directory();
-    fs::write(dir.path().join("shepherd.json"), "{\"claim\":\"sheph").expect("writes");
+    fs::write(dir.path().join("journal"), "{\"taken\":{\"sheph").expect("writes");
     assert_eq!(lost(dir.path()).reason, LostReason::Damaged);
+    let refused = launcher().launch(&command(dir.path(), ["true"])).expect_err("nobody knows whose it is");
+    assert!(refused.to_string().contains("its journal is damaged"), "{refused}");
+}
+
+#[test]
+fn a_launch_does_not_take_the_directory_of_another_run() {
+    let dir = directory();
+    begin(dir.path(), "8.1", &"a note").expect("writes");
+    let mut launch = command(dir.path(), ["touch", "ran"]);
+    launch.options.identity = "7.1".into();
+    let refused = launcher().launch(&launch).expect_err("not its own");
+    assert!(refused.to_string().contains("its directory belongs to another run"), "{refused}");
+    assert!(!dir.path().join("ran").exists());
+
+    launch.options.identity = "8.1".into();
+    let record = run(&launch);
+    assert_eq!((record.identity.as_str(), record.status), ("8.1", Status::Exited { code: 0 }));
+    assert_eq!(Story::read(dir.path()).expect("readable").note::<String>().expect("text"), "a note");
+}
+
+/// What a journal says about who took the run.
+fn taken(journal: &str) -> serde_json::Value {
+    let lines = journal.lines().filter(|line| !line.is_empty());
+    let values = lines.map(|line| serde_json::from_str::<serde_json::Value>(line).expect("a line of JSON"));
+    values.into_iter().find_map(|mut value| value.get_mut("taken").map(serde_json::Value::take)).expect("it is taken")
+}
+
+/// A journal that says only this.
+fn journal_with(taken: &serde_json::Value) -> String {
+    format!("{}\n", serde_json::json!({ "taken": taken }))
 }
 
 #[test]

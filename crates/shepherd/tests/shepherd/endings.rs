@@ -200,7 +200,9 @@ fn a_record_without_room_waits_for_it() {
     let dir = directory();
     let disk = SmallDisk::mount(dir.path());
     // Somebody removes what was set aside.
-    let text = format!("rm '{}/exit.json.tmp'; head -c 1000000 /dev/zero; exit 6", dir.path().display());
+    let journal = dir.path().join("journal").display().to_string();
+    let text =
+        format!("until grep -q started '{journal}'; do :; done; : > '{journal}'; head -c 1000000 /dev/zero; exit 6");
     let mut shepherd = start_run(&script(dir.path(), &text));
     eventually("the shepherd waits for room", || shepherd.status().expect("there").phase == Phase::Recording);
     fs::write(dir.path().join("stdout"), "").expect("truncates");

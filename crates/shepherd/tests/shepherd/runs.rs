@@ -187,11 +187,11 @@ fn resources_are_measured() {
 fn a_directory_takes_one_run_only() {
     let dir = directory();
     run(&command(dir.path(), ["true"]));
-    let before = fs::read(dir.path().join("exit.json")).expect("written");
+    let before = fs::read(dir.path().join("journal")).expect("written");
     let refused = launcher().launch(&command(dir.path(), ["false"])).expect_err("taken");
     let LaunchError::Refused(reason) = refused else { panic!("{refused}") };
-    assert!(reason.contains("File exists"), "{reason}");
-    assert_eq!(fs::read(dir.path().join("exit.json")).expect("still there"), before);
+    assert!(reason.contains("it is taken already"), "{reason}");
+    assert_eq!(fs::read(dir.path().join("journal")).expect("still there"), before);
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn a_run_in_a_very_deep_directory_can_be_adopted() {
 fn files_of_a_run_are_private() {
     let dir = directory();
     let mut shepherd = start_run(&script(dir.path(), "exec sleep 60"));
-    for name in ["shepherd.json", "stdout", "stderr"] {
+    for name in ["journal", "stdout", "stderr"] {
         let mode = fs::metadata(dir.path().join(name)).expect("there").permissions().mode();
         assert_eq!(mode & 0o077, 0, "{name} has mode {mode:o}");
     }

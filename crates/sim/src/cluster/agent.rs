@@ -199,13 +199,13 @@ impl World {
                 let machine = &mut self.nodes[node];
                 let is_full = machine.is_full;
                 if let Some(directory) = machine.directories.get_mut(&run)
-                    && directory.exit.is_none()
                     && !is_full
                 {
                     directory.store_end(hostler_proto::encode(&end), now_us);
                 }
             }
-            Effect::Remove { run } => {
+            Effect::Remove { launch } => {
+                let run = launch.run;
                 self.agent(node).controls.remove(&run);
                 let delay = self.rng.skewed(MS);
                 self.agent_later(node, delay, AgentStep::Remove { run });
