@@ -198,6 +198,7 @@ complete -c hostler -n "__fish_hostler_using_subcommand agent; and not __fish_se
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and not __fish_seen_subcommand_from run help" -f -a "run" -d 'Run an agent in the foreground; it logs to stderr as HOSTLER_LOG says (info by default)'
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and not __fish_seen_subcommand_from run help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l directory -d 'Where it keeps jobs, environments and chunks' -r -F
+complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l environments -d 'Where it keeps environments instead; agents of the same user may share it' -r -F
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l name -d 'The node\'s name' -r
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l cpus -d 'The CPUs it gives, such as 0-3,8' -r
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l memory -d 'The memory it gives' -r

@@ -23,6 +23,8 @@ use crate::{link, recover};
 pub struct Config {
     /// Where everything of this node is kept; one agent at a time.
     pub directory: PathBuf,
+    /// Where environments are kept instead; agents of one machine that run as the same user may share it.
+    pub environments: Option<PathBuf>,
     /// The node's name.
     pub name: NodeName,
     /// The CPUs it gives.
@@ -65,6 +67,8 @@ async fn serve(config: Config, launcher: Launcher) -> anyhow::Result<()> {
             None
         }
     };
+    let environments = config.environments.unwrap_or_else(|| directory.join("environments"));
+    let settings = environment::Settings { node: config.name.to_string(), ..environment::Settings::new(CACHE_BYTES) };
     let node = Arc::new(Node {
         head: Client::new(identity.endpoint()?),
         name: config.name,
@@ -75,7 +79,7 @@ async fn serve(config: Config, launcher: Launcher) -> anyhow::Result<()> {
         leaf_prefix: leaf_prefix(&directory)?,
         chunks: ChunkStore::open(&directory.join("chunks"))?,
         chunk_cap_bytes: CACHE_BYTES,
-        environments: environment::Cache::open(&directory.join("environments"), CACHE_BYTES)?,
+        environments: environment::Cache::with_settings(&environments, settings)?,
         runs: Runs::open(directory.join("runs"))?,
         idle: Default::default(),
     });

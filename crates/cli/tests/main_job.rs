@@ -144,22 +144,20 @@ fn everything_about_files_survives_the_journey() {
 
 #[test]
 fn an_environment_is_built_once_and_its_failure_is_told_in_its_own_words() {
-    let cluster = Cluster::up(HOSTLER, Size { nodes: 1, cpus: 4, ..Size::default() });
+    let cluster = Cluster::up(HOSTLER, Size { nodes: 4, cpus: 13, ..Size::default() });
     cluster.write("env/main.py", "import six, sys\nprint(six.__name__, sys.prefix != sys.base_prefix)\n");
     cluster.write("env/requirements.txt", "six==1.16.0\n");
     let folder = cluster.path("env").to_string_lossy().into_owned();
-    let ids: Vec<String> = (0..4).map(|_| cluster.ok(&["submit", &folder, "main.py", "-m", "64M"])).collect();
-    for id in &ids {
-        cluster.ok(&["wait", id]);
-        let outcome = cluster.run(&["logs", id]);
-        assert!(outcome.stdout.contains("six True"), "{outcome:?}");
-    }
+    // Fifty tasks ask at the same moment, on four nodes of one machine.
+    let id = cluster.ok(&["submit", &folder, "main.py", "-a", "0-49", "-c", "1", "-m", "16M"]);
+    cluster.ok(&["wait", &id]);
     cluster.ok(&["fetch", "--all", "--to", "home"]);
-    let built = ids.iter().filter(|id| {
-        let log = fs::read_to_string(cluster.path(&format!("home/{id}/setup.log"))).expect("the build's log");
-        log.contains(" built\n")
-    });
-    assert_eq!(built.count(), 1, "one job builds, the others use what it built");
+    let of_task = |task: usize, name: &str| {
+        fs::read_to_string(cluster.path(&format!("home/{id}_{task}/{name}"))).expect("every task has its logs")
+    };
+    assert!((0..50).all(|task| of_task(task, "stdout.log") == "six True\n"));
+    let built = (0..50).filter(|&task| of_task(task, "setup.log").contains(" built\n"));
+    assert_eq!(built.count(), 1, "one task builds, the others use what it built");
 
     cluster.write("bad/main.py", "print('never')\n");
     cluster.write("bad/requirements.txt", "no-such-package-of-hostler==9.9\n");

@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::Stdio;
 
 use hostler_testkit::{Cluster, Size, is_alive, wait_until};
 
@@ -103,10 +104,11 @@ fn output_of_any_kind_and_size_arrives_as_it_was() {
     let binary = cluster.run(&["run", "-m", "16M", "--", "sh", "-c", "printf 'no newline'; printf '\\001\\002' >&2"]);
     assert_eq!((binary.stdout.as_str(), binary.stderr.as_str()), ("no newline", "\u{1}\u{2}"));
 
-    let id = cluster.ok(&["run", "--detach", "-m", "16M", "--", "sh", "-c", "head -c 100000000 /dev/zero"]);
+    let id = cluster.ok(&["run", "--detach", "-m", "16M", "--", "sh", "-c", "head -c 1000000000 /dev/zero"]);
     cluster.ok(&["wait", &id]);
-    let output = cluster.command(&["logs", &id]).output().expect("logs");
-    assert_eq!(output.stdout.len(), 100_000_000);
+    let mut logs = cluster.command(&["logs", &id]).stdout(Stdio::piped()).spawn().expect("logs");
+    let length = std::io::copy(&mut logs.stdout.take().expect("piped"), &mut std::io::sink()).expect("readable");
+    assert_eq!((length, logs.wait().expect("ours").code()), (1_000_000_000, Some(0)));
     still_works(&cluster);
 }
 

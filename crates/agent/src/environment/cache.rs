@@ -3,6 +3,7 @@
 //! Every environment has a lock file. Using it means a shared lock, building or removing it an exclusive one. The
 //! kernel drops locks with their process, so a crash leaves nothing to clean up by hand: what was being built has no
 //! `ready` marker and is built again. Jobs outlive the agent and so its locks; for them there are pins, which are files.
+//! All of that holds between processes, so the agents of one machine may share a cache.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -44,6 +45,8 @@ pub struct Settings {
     pub run_as: Option<RunAs>,
     /// How long one build may take. Default: as long as it needs.
     pub build_limit: Option<Duration>,
+    /// The node whose runs pin environments: agents on one machine may share a cache, and know only their own runs.
+    pub node: String,
 }
 
 /// A user to build as.
@@ -68,6 +71,7 @@ impl Settings {
             variables: Vec::new(),
             run_as: None,
             build_limit: None,
+            node: String::new(),
         }
     }
 
@@ -105,6 +109,7 @@ pub struct Lease {
     /// Whether this call built it.
     pub built: bool,
     users: PathBuf,
+    node: String,
     _in_use: Flock<File>,
 }
 
@@ -113,7 +118,7 @@ impl Lease {
     ///
     /// `run_id` names the run: a plain file name, such as `17.2`. Pinning twice is pinning once.
     pub fn pin(&self, run_id: &str) -> Result<(), EnvError> {
-        let file = self.users.join(pin_name(run_id)?);
+        let file = self.users.join(pin_name(&self.node, run_id)?);
         File::create(&file).context("create", &file).map(drop)
     }
 }
@@ -138,12 +143,7 @@ struct Failure {
 
 impl Cache {
     /// Opens or creates the cache in the folder `root`, which must be on a local filesystem, and removes what an
-    /// earlier agent left half-built. `cap_bytes` is explained at [`Settings::cap_bytes`].
-    pub fn open(root: &Path, cap_bytes: u64) -> Result<Self, EnvError> {
-        Self::with_settings(root, Settings::new(cap_bytes))
-    }
-
-    /// [`Cache::open`] with everything decided.
+    /// earlier agent left half-built.
     pub fn with_settings(root: &Path, settings: Settings) -> Result<Self, EnvError> {
         for dir in ["locks", "envs", "downloads/uv", "downloads/pip"] {
             let dir = root.join(dir);
@@ -220,9 +220,9 @@ impl Cache {
 
     /// Ends the pin of a run. Unknown runs are fine: releasing is safe to repeat.
     pub fn release(&self, run_id: &str) -> Result<(), EnvError> {
-        let name = pin_name(run_id)?;
+        let name = pin_name(&self.settings.node, run_id)?;
         for key in self.keys() {
-            let pin = self.env_dir(&key).join("users").join(name);
+            let pin = self.env_dir(&key).join("users").join(&name);
             match fs::remove_file(&pin) {
                 Ok(()) => self.touch(&key),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -232,14 +232,15 @@ impl Cache {
         Ok(())
     }
 
-    /// Removes the pins of all runs that are not in `alive`; for an agent that has just restarted and has asked its
+    /// Removes the pins of all runs of this node that are not in `alive`; for an agent that has just restarted and has asked its
     /// shepherds, before it starts anything new. Returns how many were removed.
     pub fn retain_pins(&self, alive: &HashSet<String>) -> Result<usize, EnvError> {
         let mut removed = 0;
         for key in self.keys() {
-            for run_id in self.pins(&key) {
-                if !alive.contains(&run_id) {
-                    let pin = self.env_dir(&key).join("users").join(run_id);
+            for name in self.pins(&key) {
+                let (node, run_id) = name.split_once(PIN_SEPARATOR).unwrap_or(("", &name));
+                if node == self.settings.node && !alive.contains(run_id) {
+                    let pin = self.env_dir(&key).join("users").join(name);
                     fs::remove_file(&pin).context("remove", &pin)?;
                     removed += 1;
                 }
@@ -312,7 +313,8 @@ impl Cache {
         let path = env.join(&ready.attempt).join("venv");
         let bin_dir = path.join("bin");
         let users = env.join("users");
-        Lease { python: bin_dir.join("python"), path, bin_dir, key: key.clone(), built, users, _in_use: in_use }
+        let (python, node) = (bin_dir.join("python"), self.settings.node.clone());
+        Lease { python, path, bin_dir, key: key.clone(), built, users, node, _in_use: in_use }
     }
 
     /// Takes the lock of `key`, or `None` when another holder is in the way.
@@ -381,8 +383,12 @@ fn keys_in(dir: &Path) -> Vec<Key> {
     entries.filter_map(|entry| Key::parse(entry.file_name().to_str()?)).collect()
 }
 
-/// A run id is a file name in a folder of ours, so it must not be a path.
-fn pin_name(run_id: &str) -> Result<&str, EnvError> {
-    let plain = !run_id.is_empty() && run_id.len() < 256 && !run_id.starts_with('.') && !run_id.contains(['/', '\0']);
-    if plain { Ok(run_id) } else { Err(EnvError::RunId(run_id.to_owned())) }
+/// Between a node's name and a run id; in neither of them.
+const PIN_SEPARATOR: char = '~';
+
+/// A pin is a file in a folder of ours, so its name must not be a path.
+fn pin_name(node: &str, run_id: &str) -> Result<String, EnvError> {
+    let foreign = ['/', '\0', PIN_SEPARATOR];
+    let plain = !run_id.is_empty() && run_id.len() < 128 && !run_id.starts_with('.') && !run_id.contains(foreign);
+    if plain { Ok(format!("{node}{PIN_SEPARATOR}{run_id}")) } else { Err(EnvError::RunId(run_id.to_owned())) }
 }

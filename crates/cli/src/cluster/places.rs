@@ -86,6 +86,11 @@ impl Places {
         self.state.join("nodes").join(name.as_str())
     }
 
+    /// What all nodes share: they are one machine.
+    pub(crate) fn environments(&self) -> PathBuf {
+        self.state.join("environments")
+    }
+
     /// What the process called `name` logs.
     pub(crate) fn log(&self, name: &str) -> PathBuf {
         self.state.join("logs").join(format!("{name}.log"))

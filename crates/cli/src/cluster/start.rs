@@ -196,6 +196,8 @@ impl<'a> Starter<'a> {
             "run".into(),
             "--directory".into(),
             directory.clone().into(),
+            "--environments".into(),
+            self.places.environments().into(),
             "--name".into(),
             node.name.as_str().into(),
             "--cpus".into(),

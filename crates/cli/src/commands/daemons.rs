@@ -63,6 +63,10 @@ struct AgentRun {
     #[arg(long, value_name = "DIR")]
     directory: PathBuf,
 
+    /// Where it keeps environments instead; agents of the same user may share it
+    #[arg(long, value_name = "DIR")]
+    environments: Option<PathBuf>,
+
     /// The node's name
     #[arg(long, value_name = "NAME")]
     name: NodeName,
@@ -95,13 +99,22 @@ impl Head {
 
 impl Agent {
     pub(crate) fn run(self) -> Outcome {
-        let AgentCommand::Run(AgentRun { directory, name, cpus, memory, join_file, head_file }) = self.command;
+        let AgentCommand::Run(AgentRun { directory, environments, name, cpus, memory, join_file, head_file }) =
+            self.command;
         if cpus.is_empty() {
             return Err(Failure::usage("a node without a CPU can run nothing").hint("name some: --cpus 0-3"));
         }
         log_to_stderr()?;
         let memory_bytes = memory.0;
-        hostler_agent::run(hostler_agent::Config { directory, name, cpus, memory_bytes, join_file, head_file })?;
+        hostler_agent::run(hostler_agent::Config {
+            directory,
+            environments,
+            name,
+            cpus,
+            memory_bytes,
+            join_file,
+            head_file,
+        })?;
         Ok(exit::OK)
     }
 }

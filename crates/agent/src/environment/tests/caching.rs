@@ -268,6 +268,10 @@ fn eviction_takes_the_oldest_and_never_what_is_used_or_pinned() {
     assert_eq!(left, HashSet::from([pinned.clone(), used.key.clone()]));
     assert!(import(&used, "six").is_some());
 
+    let neighbour = Settings { node: "n2".into(), ..place.uv_settings() };
+    let neighbour = Cache::with_settings(&place.root(), neighbour).expect("agents may share a cache");
+    assert_eq!(neighbour.retain_pins(&HashSet::new()).expect("readable"), 0, "they know only their own runs");
+    neighbour.release("7.1").expect("a fine name");
     assert_eq!(tiny.retain_pins(&HashSet::from(["7.1".to_owned()])).expect("readable"), 0);
     assert_eq!(tiny.collect().removed, []);
     tiny.release("7.1").expect("a fine name");
