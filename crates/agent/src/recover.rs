@@ -58,7 +58,7 @@ fn look(node: &Node, launch: &Arc<RunLaunch>, boot: &BootId, directory: &RunDire
     }
     match adopt(directory.path()) {
         Ok(Adopted::Running(shepherd)) => (Found::Shepherd, Some(shepherd)),
-        Ok(Adopted::Ended(record)) => (Found::Exit(supervise::exit_of(&record)), None),
+        Ok(Adopted::Ended(record)) => (Found::Exit(supervise::exit_of(&record, launch)), None),
         // A power cut may have taken the shepherd's claim with it: only in the same boot is no claim a proof of no start.
         Ok(Adopted::Lost(lost)) if lost.reason == LostReason::NeverStarted && *boot != node.boot => {
             (lost_because(lost_sentence(node, LostReason::Rebooted)), None)

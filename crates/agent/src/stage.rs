@@ -22,6 +22,9 @@ use crate::engine::Node;
 use crate::environment::{detect, entry_command};
 use crate::{transfer, variables};
 
+/// How many processes and threads one run may have: enough for any honest program, too few to take a machine down.
+const PROCESS_LIMIT: u64 = 8192;
+
 /// How long a shepherd of a short task stays for the next one.
 const LINGER: Duration = Duration::from_secs(2);
 
@@ -146,6 +149,8 @@ fn build(
         terminal: spec.pty.map(|size| WindowSize { rows: size.rows, columns: size.columns }),
         umask: spec.umask.unwrap_or(0o022),
         cpus: Some(launch.resources.cpus.iter().collect()),
+        memory_limit_bytes: Some(launch.resources.memory_bytes),
+        process_limit: Some(PROCESS_LIMIT),
         leaf: node.cgroups.as_ref().and_then(|tree| tree.leaf(&format!("{}{}", node.leaf_prefix, launch.run)).ok()),
         linger: (spec.array.is_some() && spec.pty.is_none()).then_some(LINGER),
         ..Options::default()

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use hostler_core::agent::{Event, Exit, RunLaunch, Why};
-use hostler_model::{JobId, RunId};
+use hostler_model::{JobId, format_bytes};
 use hostler_proto::link::Usage;
 use hostler_shepherd::cgroup::LeafSpec;
 use hostler_shepherd::{
@@ -148,7 +148,7 @@ pub(crate) async fn watch(
     let run = launch.run;
     let exit = match follow(&mut shepherd, &mut orders).await {
         Some(record) => {
-            let exit = exit_of(&record);
+            let exit = exit_of(&record, &launch);
             // One that was adopted did not say which leaf it sits beside.
             if launch.spec.array.is_some() && leaf.is_some() == node.cgroups.is_some() {
                 node.idle.put(Idle { job: run.task.job, shepherd, leaf });
@@ -156,7 +156,7 @@ pub(crate) async fn watch(
             exit
         }
         // The connection broke without a word: the disk and the kernel know more.
-        None => what_became_of(&node, run).await,
+        None => what_became_of(&node, &launch).await,
     };
     handle.happened(Event::Exited { run, exit: with_disk(&node, exit) });
 }
@@ -188,11 +188,11 @@ async fn follow(shepherd: &mut Watched, orders: &mut mpsc::Receiver<Order>) -> O
 }
 
 /// Finds out how a run ended whose shepherd no longer speaks, waiting for it if it still lives.
-async fn what_became_of(node: &Node, run: RunId) -> Exit {
-    let directory = node.runs.of(run);
+async fn what_became_of(node: &Node, launch: &RunLaunch) -> Exit {
+    let directory = node.runs.of(launch.run);
     loop {
         match adopt(directory.path()) {
-            Ok(Adopted::Ended(record)) => return exit_of(&record),
+            Ok(Adopted::Ended(record)) => return exit_of(&record, launch),
             Ok(Adopted::Lost(lost)) => {
                 return Exit {
                     why: Why::Lost,
@@ -206,7 +206,7 @@ async fn what_became_of(node: &Node, run: RunId) -> Exit {
 }
 
 /// What the head is told of an exit record.
-pub(crate) fn exit_of(record: &ExitRecord) -> Exit {
+pub(crate) fn exit_of(record: &ExitRecord, launch: &RunLaunch) -> Exit {
     let code = record.status.exit_code();
     let why = match &record.cause {
         _ if record.oom_kill == Some(true) && code != 0 => Why::OutOfMemory(code),
@@ -217,6 +217,10 @@ pub(crate) fn exit_of(record: &ExitRecord) -> Exit {
         Some(Cause::Cancelled | Cause::Preempted | Cause::Superseded | Cause::NodeShutdown) => Why::Asked(code),
     };
     let mut messages = Vec::new();
+    if matches!(why, Why::OutOfMemory(_)) {
+        let limit = format_bytes(launch.resources.memory_bytes);
+        messages.push(format!("it needed more than its {limit} of memory; ask for more with --memory"));
+    }
     if let Status::StartFailed { message, .. } = &record.status {
         messages.push(message.clone());
     }

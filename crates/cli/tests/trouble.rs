@@ -99,6 +99,21 @@ fn a_daemon_dies_with_its_job() {
 }
 
 #[test]
+fn a_job_over_its_memory_is_told_so_and_its_neighbour_goes_on() {
+    let cluster = Cluster::up(HOSTLER, Size::default());
+    let neighbour = cluster.ok(&["run", "--detach", "-m", "64M", "--", "sh", "-c", "sleep 1; echo fine"]);
+    // `tail` keeps its last line in memory, and this input has only one.
+    let hog = "head -c 300000000 /dev/zero | tail > /dev/null";
+    let id = cluster.ok(&["run", "--detach", "-m", "64M", "--", "sh", "-c", hog]);
+    cluster.wait_for_state(&id, "out_of_memory");
+    let job = cluster.json(&["job", &id]).to_string();
+    assert!(job.contains("it needed more than its 64M of memory; ask for more with --memory"), "{job}");
+    cluster.ok(&["wait", &neighbour]);
+    assert_eq!(cluster.ok(&["logs", &neighbour]), "fine");
+    still_works(&cluster);
+}
+
+#[test]
 fn output_of_any_kind_and_size_arrives_as_it_was() {
     let cluster = Cluster::up(HOSTLER, Size::default());
     let binary = cluster.run(&["run", "-m", "16M", "--", "sh", "-c", "printf 'no newline'; printf '\\001\\002' >&2"]);

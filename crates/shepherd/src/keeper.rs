@@ -8,17 +8,17 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-use crate::cgroup::Leaf;
+use crate::cgroup::{Controller, Leaf, Limit};
 use crate::connection::Connection;
 use crate::journal::Journal;
+use crate::launch::Options;
 use crate::process::ProcessId;
-use crate::record::{Containment, Enforcement, Moment, RunningRecord, STDERR, STDOUT, Status};
+use crate::record::{Containment, Enforcement, Limits, Moment, RunningRecord, STDERR, STDOUT, Status};
 use crate::run::{LeafCounters, Outputs, Run, Start};
 use crate::spawn::{self, Program};
 use crate::sys;
@@ -141,7 +141,8 @@ impl Keeper {
     fn begin(&mut self, frame: &LaunchFrame) -> Result<(Run, Journal), String> {
         let view = frame.view().map_err(|error| error.to_string())?;
         let mut journal = self.take(&view)?;
-        let containment = self.enter_leaf(&view);
+        let (containment, has_peak) = self.make_leaf(&view.options);
+        let limits = self.limits(&view.options, &containment);
         let moment = Moment::now();
         let leaf_before = self.leaf.as_ref().map(LeafCounters::read).unwrap_or_default();
         let mut start = Start {
@@ -150,7 +151,8 @@ impl Keeper {
             terminal: None,
             outputs: Outputs::default(),
             containment,
-            cpus: None,
+            limits,
+            has_peak,
             leaf_before,
         };
         start.child = self.start(&view, &mut start).map_err(|(message, code)| Status::StartFailed { message, code });
@@ -177,23 +179,45 @@ impl Keeper {
         Journal::take(&record).map_err(|error| format!("cannot take the run in `{directory}`: {error}"))
     }
 
-    /// Makes the leaf that was asked for, or says why there is none.
-    fn enter_leaf(&mut self, view: &LaunchView<'_>) -> Containment {
-        let wanted = view.options.leaf.as_ref().map(|leaf| &leaf.path);
-        if self.leaf.as_ref().is_some_and(|leaf| Some(leaf.path()) != wanted.map(PathBuf::as_path)) {
+    /// Makes the leaf that was asked for, or says why there is none; and whether its peak will be that of this run.
+    fn make_leaf(&mut self, options: &Options) -> (Containment, bool) {
+        let Some(spec) = &options.leaf else {
             self.drop_leaf();
+            return (Containment::Descent { reason: "no leaf was asked for".into() }, false);
+        };
+        let wanted = limits_of(options);
+        let contained = Containment::Leaf { path: spec.path.clone() };
+        if let Some(leaf) = self.leaf.as_ref().filter(|leaf| leaf.is(spec, &wanted)) {
+            return (contained, leaf.forget_peak());
         }
-        let Some(path) = wanted else { return Containment::Descent { reason: "no leaf was asked for".into() } };
-        if self.leaf.is_none() {
-            match Leaf::create(path) {
-                Ok(leaf) => self.leaf = Some(leaf),
-                Err(error) => {
-                    let reason = format!("cannot make `{}`: {}", path.display(), sys::explain(&error));
-                    return Containment::Descent { reason };
-                }
+        self.drop_leaf();
+        match Leaf::create(spec, &wanted) {
+            Ok(leaf) => {
+                self.leaf = Some(leaf);
+                (contained, true)
+            }
+            Err(error) => {
+                let reason = format!("cannot make `{}`: {}", spec.path.display(), sys::explain(&error));
+                (Containment::Descent { reason }, false)
             }
         }
-        Containment::Leaf { path: path.clone() }
+    }
+
+    /// Which of the limits asked for the kernel holds the leaf to.
+    fn limits(&self, options: &Options, containment: &Containment) -> Limits {
+        let enforcement = |is_wanted: bool, controller| {
+            let without = || match containment {
+                Containment::Descent { reason } => Enforcement::Advisory(reason.clone()),
+                Containment::Leaf { .. } => Enforcement::Advisory("the leaf has no such limit".into()),
+            };
+            let found = self.leaf.as_ref().and_then(|leaf| leaf.enforcement(controller)).cloned();
+            is_wanted.then(|| found.unwrap_or_else(without))
+        };
+        Limits {
+            cpus: enforcement(options.cpus.is_some(), Controller::Cpuset),
+            memory: enforcement(options.memory_limit_bytes.is_some(), Controller::Memory),
+            processes: enforcement(options.process_limit.is_some(), Controller::Pids),
+        }
     }
 
     fn start(&self, view: &LaunchView<'_>, start: &mut Start) -> Result<u32, (String, i32)> {
@@ -225,7 +249,8 @@ impl Keeper {
             terminal: start.terminal.is_some(),
             umask: options.umask,
             credentials: options.credentials.as_ref(),
-            cpus: options.cpus.as_deref(),
+            // In a leaf that holds it to them it has no choice, and need not be moved.
+            cpus: options.cpus.as_deref().filter(|_| start.limits.cpus != Some(Enforcement::Enforced)),
             leaf: self.leaf.as_ref(),
         };
         start.moment = Moment::now();
@@ -234,10 +259,12 @@ impl Keeper {
             let reason = format!("cannot enter the leaf: {}", sys::explain(&error));
             start.containment = Containment::Descent { reason };
         }
-        start.cpus = options.cpus.as_ref().map(|_| match child.unbound {
-            Some(error) => Enforcement::Advisory(format!("cannot bind to the CPUs: {}", sys::explain(&error))),
-            None => Enforcement::Advisory("by affinity, which a job may change".into()),
-        });
+        if let Some(Enforcement::Advisory(reason)) = &mut start.limits.cpus {
+            *reason = match child.unbound {
+                Some(error) => format!("cannot bind to the CPUs: {}; {reason}", sys::explain(&error)),
+                None => format!("by affinity, which a job may change; {reason}"),
+            };
+        }
         Ok(child.pid)
     }
 
@@ -394,6 +421,13 @@ impl Keeper {
     fn drop_leaf(&mut self) {
         let _ = self.leaf.take().map(Leaf::remove);
     }
+}
+
+/// What a leaf is to be held to.
+fn limits_of(options: &Options) -> Vec<Limit> {
+    let cpus = options.cpus.clone().map(Limit::Cpus);
+    let memory = options.memory_limit_bytes.map(Limit::Memory);
+    [cpus, memory, options.process_limit.map(Limit::Processes)].into_iter().flatten().collect()
 }
 
 fn entry(fd: &impl AsFd) -> libc::pollfd {

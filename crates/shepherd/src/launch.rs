@@ -56,8 +56,12 @@ pub struct Options {
     pub umask: u32,
     /// Run as this user. Needs root; `None` keeps the agent's own.
     pub credentials: Option<Credentials>,
-    /// Bind to these CPUs. Advisory: the job may widen it again.
+    /// Only these CPUs: held to them by the leaf, without one bound to them, which the job may undo.
     pub cpus: Option<Vec<u32>>,
+    /// No more memory, in bytes. Needs a leaf.
+    pub memory_limit_bytes: Option<u64>,
+    /// No more processes and threads. Needs a leaf.
+    pub process_limit: Option<u64>,
     /// The cgroup leaf to create for the run, from [`crate::cgroup::Tree::leaf`].
     pub leaf: Option<LeafSpec>,
     /// Flush the exit record to the disk before it is announced.
@@ -78,6 +82,8 @@ impl Default for Options {
             umask: 0o022,
             credentials: None,
             cpus: None,
+            memory_limit_bytes: None,
+            process_limit: None,
             leaf: None,
             durable: false,
             linger: None,

@@ -33,7 +33,7 @@
 //! executes a set-user-id program; the leaf covers that too.
 //!
 //! **Deliberately absent:** threads, an async runtime, copying of output (the job writes to its files itself), any
-//! retry or scheduling decision, resource limits other than time and output (a later layer of [`cgroup`]).
+//! retry or scheduling decision.
 
 mod adopt;
 pub mod cgroup;
@@ -59,6 +59,8 @@ pub use handle::{Attachment, ControlError, LinkError, Shepherd};
 pub use launch::{Credentials, Launch, Options, WindowSize};
 pub use launcher::{LaunchError, Launcher, StartError};
 pub use process::ProcessId;
-pub use record::{Cause, Containment, Enforcement, ExitRecord, Moment, Phase, RunningRecord, Status, StatusReport};
+pub use record::{
+    Cause, Containment, Enforcement, ExitRecord, Limits, Moment, Phase, RunningRecord, Status, StatusReport,
+};
 pub use wipe::wipe;
 pub use wire::{EncodeError, Event, Started, WireError, resize_frame, terminal_input_frame};

@@ -53,9 +53,13 @@ pub struct ExitRecord {
     pub unkillable: Vec<u32>,
     /// What held the job's processes together.
     pub containment: Containment,
-    /// Whether the CPUs asked for were binding; `None` when none were asked for.
+    /// The most memory the job's processes had in use at once, page cache included, in bytes; `None` where the kernel does
+    /// not tell.
     #[serde(default)]
-    pub cpus: Option<Enforcement>,
+    pub memory_peak_bytes: Option<u64>,
+    /// Whether the limits asked for were binding.
+    #[serde(default)]
+    pub limits: Limits,
     /// What went wrong when terminal output was written to `stdout`, for instance a full disk.
     #[serde(default)]
     pub log_error: Option<String>,
@@ -159,6 +163,17 @@ pub enum Containment {
         /// Why there is no leaf.
         reason: String,
     },
+}
+
+/// Which limits held; `None` for those that were not asked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// [`crate::Options::cpus`].
+    pub cpus: Option<Enforcement>,
+    /// [`crate::Options::memory_limit_bytes`].
+    pub memory: Option<Enforcement>,
+    /// [`crate::Options::process_limit`].
+    pub processes: Option<Enforcement>,
 }
 
 /// Whether a limit holds.

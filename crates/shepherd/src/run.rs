@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::cgroup::Leaf;
 use crate::launch::Options;
 use crate::members;
-use crate::record::{Cause, Containment, Enforcement, ExitRecord, Moment, Phase, Status, StatusReport};
+use crate::record::{Cause, Containment, ExitRecord, Limits, Moment, Phase, Status, StatusReport};
 use crate::sys::{self, Reaped, Usage};
 use crate::terminal::Terminal;
 use crate::wire::Terminate;
@@ -46,7 +46,8 @@ pub(crate) struct Run {
     usage: Usage,
     leaf_before: LeafCounters,
     containment: Containment,
-    cpus: Option<Enforcement>,
+    limits: Limits,
+    has_peak: bool,
     next_output_check: Option<Instant>,
     recording: bool,
 }
@@ -74,7 +75,9 @@ pub(crate) struct Start {
     pub(crate) terminal: Option<Terminal>,
     pub(crate) outputs: Outputs,
     pub(crate) containment: Containment,
-    pub(crate) cpus: Option<Enforcement>,
+    pub(crate) limits: Limits,
+    /// Whether the leaf's peak is that of this run.
+    pub(crate) has_peak: bool,
     pub(crate) leaf_before: LeafCounters,
 }
 
@@ -126,7 +129,8 @@ impl Run {
             usage: Usage::default(),
             leaf_before: start.leaf_before,
             containment: start.containment,
-            cpus: start.cpus,
+            limits: start.limits,
+            has_peak: start.has_peak,
             next_output_check,
             recording: false,
         }
@@ -329,7 +333,8 @@ impl Run {
             leftovers: self.leftovers.unwrap_or(0),
             unkillable: self.unkillable.clone(),
             containment: self.containment.clone(),
-            cpus: self.cpus.clone(),
+            memory_peak_bytes: leaf.filter(|_| self.has_peak).and_then(Leaf::memory_peak_bytes),
+            limits: self.limits.clone(),
             log_error: self.terminal.as_ref().and_then(|terminal| terminal.log_error()).map(str::to_owned),
         }
     }

@@ -49,7 +49,8 @@ fn act_as_agent(launcher: &Launcher, directory: &Path) -> ! {
     let text = |name| std::env::var(name).expect("set by the test");
     let mut launch = script(directory, &text(AGENT_SCRIPT));
     launch.options.identity = "of the first agent".into();
-    launch.options.leaf = std::env::var_os(AGENT_LEAF).map(|path| LeafSpec { path: path.into() });
+    launch.options.leaf =
+        std::env::var_os(AGENT_LEAF).map(|path| LeafSpec { path: path.into(), ..LeafSpec::default() });
     let _shepherd = launcher.launch(&launch).expect("launches");
     fs::write(directory.join("launched"), "").expect("the directory is writable");
     loop {
@@ -109,6 +110,13 @@ pub(crate) fn finish(shepherd: &mut Shepherd, directory: &Path) -> ExitRecord {
     assert_eq!(record, on_disk);
     assert!(ends(shepherd), "the shepherd goes after its record");
     record
+}
+
+/// Lets go of a lingering shepherd.
+pub(crate) fn drop_and_end(shepherd: Shepherd) {
+    let pid = shepherd.pid();
+    drop(shepherd);
+    eventually("an idle shepherd goes with its agent", || !is_alive(pid));
 }
 
 /// The next end of a run; what comes before it is skipped.

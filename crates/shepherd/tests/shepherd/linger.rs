@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hostler_shepherd::{Cause, ControlError, Event, ExitRecord, Launch, Status};
 
-use crate::common::{Leaves, directory, ends, finished, is_alive, pid_in, script, start_run, stdout};
+use crate::common::{Leaves, directory, drop_and_end, ends, finished, is_alive, pid_in, script, start_run, stdout};
 
 fn lingering(mut launch: Launch) -> Launch {
     launch.options.linger = Some(Duration::from_secs(60));
@@ -41,12 +41,6 @@ fn many_runs_share_a_shepherd_and_a_leaf() {
 }
 
 /// The agent goes; so does an idle shepherd.
-fn drop_and_end(shepherd: hostler_shepherd::Shepherd) {
-    let pid = shepherd.pid();
-    drop(shepherd);
-    crate::common::eventually("an idle shepherd goes with its agent", || !is_alive(pid));
-}
-
 #[test]
 fn nothing_of_one_run_reaches_the_next() {
     let (first, second) = (directory(), directory());

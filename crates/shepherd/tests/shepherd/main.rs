@@ -6,6 +6,7 @@ mod adoption;
 mod common;
 mod endings;
 mod footprint;
+mod limits;
 mod linger;
 mod runs;
 mod terminals;

@@ -149,13 +149,13 @@ fn cpus_are_bound_and_said_to_be_advisory() {
     launch.options.cpus = Some(vec![0]);
     let record = run(&launch);
     assert_eq!(stdout(dir.path()), "1\n");
-    assert!(matches!(record.cpus, Some(Enforcement::Advisory(_))));
+    assert!(matches!(record.limits.cpus, Some(Enforcement::Advisory(_))));
 
     let dir = directory();
     let mut launch = command(dir.path(), ["true"]);
     launch.options.cpus = Some(vec![4000]);
     let record = run(&launch);
-    let Some(Enforcement::Advisory(reason)) = record.cpus else { panic!("advisory") };
+    let Some(Enforcement::Advisory(reason)) = record.limits.cpus else { panic!("advisory") };
     assert!(reason.starts_with("cannot bind to the CPUs: "), "{reason}");
 }
 
@@ -233,7 +233,7 @@ fn files_of_a_run_are_private() {
 fn a_leaf_that_cannot_be_made_is_reported() {
     let dir = directory();
     let mut launch = command(dir.path(), ["true"]);
-    launch.options.leaf = Some(LeafSpec { path: "/no/such/tree/leaf".into() });
+    launch.options.leaf = Some(LeafSpec { path: "/no/such/tree/leaf".into(), ..LeafSpec::default() });
     let record = run(&launch);
     let reason = "cannot make `/no/such/tree/leaf`: No such file or directory".into();
     assert_eq!((record.status, record.containment), (Status::Exited { code: 0 }, Containment::Descent { reason }));

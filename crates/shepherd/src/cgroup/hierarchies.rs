@@ -1,0 +1,123 @@
+//! Where the kernel's hierarchies of groups are mounted, and which group of each this process is in.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::Controller;
+
+/// The calling process's own group in each hierarchy, as a path.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Hierarchies {
+    /// In the unified hierarchy, version 2.
+    pub(super) unified: Option<PathBuf>,
+    /// In the version 1 hierarchy that has the controller.
+    pub(super) v1: BTreeMap<Controller, PathBuf>,
+}
+
+impl Hierarchies {
+    /// From the texts of `/proc/self/mountinfo` and `/proc/self/cgroup`.
+    pub(super) fn parse(mountinfo: &str, cgroups: &str) -> Hierarchies {
+        let mut found = Hierarchies::default();
+        for mount in mountinfo.lines().filter_map(Mount::parse) {
+            match mount.kind {
+                "cgroup2" => {
+                    let group = cgroups.lines().find_map(|line| line.strip_prefix("0::"));
+                    found.unified = found.unified.or_else(|| mount.path_of(group?));
+                }
+                "cgroup" => {
+                    for controller in Controller::ALL {
+                        if mount.options.split(',').any(|option| option == controller.as_str())
+                            && let Some(path) = group_with(cgroups, controller).and_then(|group| mount.path_of(group))
+                        {
+                            found.v1.entry(controller).or_insert(path);
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        found
+    }
+}
+
+/// The group in the version 1 hierarchy that has the controller: a line `4:cpu,memory:/group`.
+fn group_with(cgroups: &str, controller: Controller) -> Option<&str> {
+    cgroups.lines().find_map(|line| {
+        let (controllers, group) = line.split_once(':')?.1.split_once(':')?;
+        controllers.split(',').any(|name| name == controller.as_str()).then_some(group)
+    })
+}
+
+/// A line of `mountinfo`.
+struct Mount<'a> {
+    /// The part of the hierarchy that is shown.
+    root: &'a str,
+    mount_point: &'a str,
+    kind: &'a str,
+    /// Of the file system: names of controllers for version 1.
+    options: &'a str,
+}
+
+impl<'a> Mount<'a> {
+    fn parse(line: &'a str) -> Option<Mount<'a>> {
+        let (before, after) = line.split_once(" - ")?;
+        let mut before = before.split(' ').skip(3);
+        let mut after = after.split(' ');
+        let (root, mount_point) = (before.next()?, before.next()?);
+        let (kind, options) = (after.next()?, after.nth(1)?);
+        Some(Mount { root, mount_point, kind, options })
+    }
+
+    /// Where `group` is seen through this mount.
+    fn path_of(&self, group: &str) -> Option<PathBuf> {
+        // In a container the mount may show only part of the hierarchy.
+        let group = Path::new(group).strip_prefix(self.root).unwrap_or(Path::new("")).to_owned();
+        // A group outside of our view cannot be written through it.
+        if group.components().any(|part| part == std::path::Component::ParentDir) {
+            return None;
+        }
+        Some(Path::new(&unescape(self.mount_point)).join(group))
+    }
+}
+
+/// `mountinfo` writes blanks in paths as octal escapes.
+fn unescape(path: &str) -> String {
+    path.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HYBRID: &str = "31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw\n\
+        35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n\
+        36 31 0:33 / /sys/fs/cgroup/cpu,cpuset rw,relatime - cgroup cgroup rw,cpu,cpuset\n\
+        41 31 0:38 / /sys/fs/cgroup/unified rw,relatime shared:9 - cgroup2 cgroup2 rw\n";
+
+    fn unified(mountinfo: &str, cgroups: &str) -> Option<String> {
+        Hierarchies::parse(mountinfo, cgroups).unified.map(|path| path.display().to_string())
+    }
+
+    #[test]
+    fn finds_the_unified_hierarchy_wherever_it_is_mounted() {
+        assert_eq!(unified(HYBRID, "4:memory:/x\n0::/\n").as_deref(), Some("/sys/fs/cgroup/unified/"));
+        let pure = "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw,nsdelegate\n";
+        let slice = "0::/user.slice/user-1000.slice/user@1000.service/app.slice\n";
+        let expected = format!("/sys/fs/cgroup{}", slice.trim().trim_start_matches("0::"));
+        assert_eq!(unified(pure, slice), Some(expected));
+        let container = "30 23 0:26 /docker/abc /sys/fs/cgroup rw - cgroup2 cgroup rw\n";
+        assert_eq!(unified(container, "0::/docker/abc/agent\n").as_deref(), Some("/sys/fs/cgroup/agent"));
+        assert_eq!(unified(pure, "0::/../outside\n"), None);
+        assert_eq!(unified("35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n", "0::/\n"), None);
+    }
+
+    #[test]
+    fn finds_each_controller_of_version_1_in_its_hierarchy() {
+        let found = Hierarchies::parse(HYBRID, "4:memory:/a/b\n3:cpu,cpuset:/c\n2:pids:/d\n0::/\n").v1;
+        let expected = [
+            (Controller::Cpuset, PathBuf::from("/sys/fs/cgroup/cpu,cpuset/c")),
+            (Controller::Memory, PathBuf::from("/sys/fs/cgroup/memory/a/b")),
+        ];
+        assert_eq!(found, BTreeMap::from(expected), "`pids` is not mounted");
+    }
+}

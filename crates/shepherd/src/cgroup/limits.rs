@@ -1,0 +1,137 @@
+//! Limits: preparing the places where they are written, and writing them.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use super::leaf::create_group;
+use super::{Controller, Place};
+use crate::sys;
+
+/// A limit, as the two versions of its controller want it written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Limit {
+    /// Only these CPUs.
+    Cpus(Vec<u32>),
+    /// No more bytes of memory and swap together.
+    Memory(u64),
+    /// No more processes and threads.
+    Processes(u64),
+}
+
+impl Limit {
+    pub(super) fn controller(&self) -> Controller {
+        match self {
+            Limit::Cpus(_) => Controller::Cpuset,
+            Limit::Memory(_) => Controller::Memory,
+            Limit::Processes(_) => Controller::Pids,
+        }
+    }
+
+    /// Holds a group of the unified hierarchy to it.
+    pub(super) fn write_unified(&self, group: &Path) -> io::Result<()> {
+        let write = |name: &str, value: String| fs::write(group.join(name), value);
+        match self {
+            Limit::Cpus(cpus) => write("cpuset.cpus", list(cpus)),
+            Limit::Memory(bytes) => {
+                write("memory.max", bytes.to_string())?;
+                // Absent on kernels that do not account for swap.
+                write("memory.swap.max", "0".to_owned()).or_else(unless_missing)
+            }
+            Limit::Processes(count) => write("pids.max", count.to_string()),
+        }
+    }
+
+    /// Holds a group of version 1 to it. The shepherd sits in it too.
+    pub(super) fn write_v1(&self, group: &Path) -> io::Result<()> {
+        let write = |name: &str, value: String| fs::write(group.join(name), value);
+        match self {
+            Limit::Cpus(cpus) => {
+                // Neither has a default, and without both nobody may enter.
+                copy_from_parent(group, "cpuset.mems")?;
+                write("cpuset.cpus", list(cpus))
+            }
+            Limit::Memory(bytes) => {
+                write("memory.limit_in_bytes", bytes.to_string())?;
+                write("memory.memsw.limit_in_bytes", bytes.to_string()).or_else(unless_missing)
+            }
+            Limit::Processes(count) => write("pids.max", (count + 1).to_string()),
+        }
+    }
+}
+
+/// Makes the group that holds the leaves' groups of one controller of version 1.
+pub(super) fn prepare_v1(controller: Controller, parent: &Path) -> Place {
+    let prepared = create_group(parent).or_else(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => Ok(()),
+        _ => Err(error),
+    });
+    let prepared = prepared.and_then(|()| match controller {
+        Controller::Cpuset => {
+            copy_from_parent(parent, "cpuset.mems")?;
+            copy_from_parent(parent, "cpuset.cpus")
+        }
+        Controller::Memory | Controller::Pids => Ok(()),
+    });
+    match prepared {
+        Ok(()) => Place::V1(parent.to_owned()),
+        Err(error) => Place::Missing(format!("cannot make the group `{}`: {}", parent.display(), sys::explain(&error))),
+    }
+}
+
+/// Gives the groups in `parent`, of the unified hierarchy, a controller.
+pub(super) fn prepare_unified(controller: Controller, parent: &Path) -> Place {
+    let name = controller.as_str();
+    let own = parent.parent().unwrap_or(parent);
+    let offered = fs::read_to_string(own.join("cgroup.controllers")).unwrap_or_default();
+    if !offered.split_whitespace().any(|offered| offered == name) {
+        return Place::Missing(format!("the group `{}` has no {name} controller", own.display()));
+    }
+    let enable = |group: &Path| fs::write(group.join("cgroup.subtree_control"), format!("+{name}"));
+    let enabled = enable(own).or_else(|error| match error.raw_os_error() {
+        // Only a group without processes of its own can pass a controller on.
+        Some(libc::EBUSY) => vacate(own).and_then(|()| enable(own)),
+        _ => Err(error),
+    });
+    match enabled.and_then(|()| create_group(parent).or_else(unless_there)).and_then(|()| enable(parent)) {
+        Ok(()) => Place::Unified,
+        Err(error) => Place::Missing(format!(
+            "cannot use the {name} controller of `{}`: {}; run as root, or under systemd with `Delegate=yes`",
+            own.display(),
+            sys::explain(&error)
+        )),
+    }
+}
+
+/// Moves this process and its children out of their own group into one beside the leaves. With anybody else in it, the
+/// group is not ours to arrange.
+fn vacate(own: &Path) -> io::Result<()> {
+    let me = std::process::id();
+    let members = fs::read_to_string(own.join("cgroup.procs"))?;
+    let members: Vec<u32> = members.lines().filter_map(|line| line.parse().ok()).collect();
+    let is_ours = |pid: u32| pid == me || crate::process::stat(pid).is_some_and(|stat| stat.parent == me);
+    if !members.iter().all(|&pid| is_ours(pid)) {
+        return Err(io::Error::from_raw_os_error(libc::EBUSY));
+    }
+    let agent = own.join("hostler-agent");
+    create_group(&agent).or_else(unless_there)?;
+    members.iter().try_for_each(|pid| fs::write(agent.join("cgroup.procs"), pid.to_string()))
+}
+
+fn copy_from_parent(group: &Path, name: &str) -> io::Result<()> {
+    let parent = group.parent().unwrap_or(group);
+    fs::write(group.join(name), fs::read_to_string(parent.join(name))?.trim())
+}
+
+/// As the kernel writes lists of CPUs: `0,2,3`.
+fn list(cpus: &[u32]) -> String {
+    cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
+}
+
+fn unless_missing(error: io::Error) -> io::Result<()> {
+    if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
+}
+
+fn unless_there(error: io::Error) -> io::Result<()> {
+    if error.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(error) }
+}

@@ -1,0 +1,108 @@
+//! What the kernel holds a job to, and that its neighbours do not notice.
+//!
+//! On a machine of version 2 only, the controllers must be delegated to the group of these tests.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use hostler_shepherd::cgroup::{Controller, LeafSpec, Place, Tree};
+use hostler_shepherd::{Cause, Enforcement, Event, Status};
+
+use crate::common::{command, directory, drop_and_end, eventually, finish, finished, run, script, start_run, stdout};
+
+const MEBIBYTE: u64 = 1 << 20;
+
+/// A leaf of the real tree with a name of its own.
+fn leaf() -> LeafSpec {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let tree = Tree::find().expect("these tests need a writable cgroup2 hierarchy: run them as root");
+    for controller in Controller::ALL {
+        assert_eq!(tree.missing(controller), None, "these tests need every controller: run them as root");
+    }
+    tree.leaf(&format!("limits-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))).expect("plain")
+}
+
+fn groups(leaf: &LeafSpec) -> Vec<PathBuf> {
+    let v1 = leaf.controllers.values().filter_map(|place| match place {
+        Place::V1(group) => Some(group.clone()),
+        Place::Unified | Place::Missing(_) => None,
+    });
+    v1.chain([leaf.path.clone()]).collect()
+}
+
+#[test]
+fn a_memory_hog_is_killed_alone_and_the_verdict_has_its_figure() {
+    let (dir, other) = (directory(), directory());
+    let leaf = leaf();
+    let mut neighbour = start_run(&script(other.path(), "sleep 1; echo unharmed"));
+    // `tail` keeps its last line in memory, and this input has only one.
+    let mut launch = script(dir.path(), "head -c 300000000 /dev/zero | tail > /dev/null");
+    launch.options.memory_limit_bytes = Some(32 * MEBIBYTE);
+    launch.options.leaf = Some(leaf.clone());
+    let record = run(&launch);
+    assert_eq!(record.limits.memory, Some(Enforcement::Enforced));
+    assert_eq!((record.oom_kill, record.status), (Some(true), Status::Exited { code: 137 }));
+    let peak = record.memory_peak_bytes.expect("the controller counts");
+    assert!(peak > 24 * MEBIBYTE && peak <= 32 * MEBIBYTE, "{peak}");
+    assert!(groups(&leaf).iter().all(|group| !group.exists()), "nothing of the leaf is left");
+    finish(&mut neighbour, other.path());
+    assert_eq!(stdout(other.path()), "unharmed\n");
+}
+
+#[test]
+fn a_fork_bomb_is_contained_and_ended() {
+    let dir = directory();
+    let mut launch = script(dir.path(), "f() { f | f & }; f; sleep 60");
+    launch.options.process_limit = Some(40);
+    launch.options.leaf = Some(leaf());
+    let mut shepherd = start_run(&launch);
+    eventually("it has reached its limit", || shepherd.status().expect("the shepherd is well").processes > 20);
+    assert!(shepherd.status().expect("there").processes <= 40);
+    shepherd.kill(Cause::Cancelled).expect("there");
+    let record = finish(&mut shepherd, dir.path());
+    assert_eq!(record.limits.processes, Some(Enforcement::Enforced));
+    assert!(record.unkillable.is_empty());
+}
+
+#[test]
+fn a_job_cannot_leave_its_cpus() {
+    let dir = directory();
+    let mut launch = script(dir.path(), "nproc; taskset -p -c 0,1 $$ > /dev/null 2>&1; nproc");
+    launch.options.cpus = Some(vec![1]);
+    launch.options.leaf = Some(leaf());
+    let record = run(&launch);
+    assert_eq!(record.limits.cpus, Some(Enforcement::Enforced));
+    assert_eq!(stdout(dir.path()), "1\n1\n");
+
+    let dir = directory();
+    let mut launch = command(dir.path(), ["true"]);
+    launch.options.cpus = Some(vec![4000]);
+    launch.options.leaf = Some(leaf());
+    let record = run(&launch);
+    let Some(Enforcement::Advisory(reason)) = record.limits.cpus else { panic!("there is no such CPU") };
+    assert!(reason.contains("the cpuset controller refuses"), "{reason}");
+}
+
+#[test]
+fn tasks_in_one_leaf_have_a_peak_each() {
+    let dirs = [directory(), directory()];
+    let leaf = leaf();
+    let launch = |index: usize, text: &str| {
+        let mut launch = script(dirs[index].path(), text);
+        launch.options.linger = Some(crate::common::DEADLINE);
+        launch.options.memory_limit_bytes = Some(256 * MEBIBYTE);
+        launch.options.leaf = Some(leaf.clone());
+        launch
+    };
+    let mut shepherd = start_run(&launch(0, "head -c 60000000 /dev/zero | tail > /dev/null"));
+    let first = finished(&mut shepherd).memory_peak_bytes.expect("counted");
+    shepherd.launch_next(&launch(1, "true")).expect("it lingers");
+    assert!(matches!(shepherd.next_event(), Ok(Event::Started(_))));
+    let second = finished(&mut shepherd).memory_peak_bytes.expect("counted anew");
+    assert!(first > 50 * MEBIBYTE && second < 30 * MEBIBYTE, "{first} {second}");
+    let in_v1 = |group: &PathBuf| fs::read_to_string(group.join("cgroup.procs")).is_ok_and(|text| !text.is_empty());
+    assert!(groups(&leaf).iter().any(in_v1) || leaf.path.exists(), "it waits in its leaf");
+    drop_and_end(shepherd);
+    assert!(groups(&leaf).iter().all(|group| !group.exists()), "and takes it along");
+}
