@@ -76,7 +76,7 @@ pub enum Command {
         /// The connection.
         connection: ConnectionId,
     },
-    /// Time has passed: see who is silent and what has been kept long enough.
+    /// Time has passed: see who is silent and what has been kept long enough. Due at [`super::State::next_deadline`]; harmless earlier.
     Tick,
 }
 

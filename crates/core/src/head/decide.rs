@@ -12,7 +12,7 @@ use hostler_sched::NeverFits;
 use super::command::{Caller, Command, Refusal};
 use super::event::{ConnectionId, Event, Now, SubmissionKey};
 use super::job::{Job, Phase};
-use super::node::Node;
+use super::node::{Node, Silence};
 use super::state::State;
 
 /// The most tasks one array may have.
@@ -38,10 +38,11 @@ pub fn decide(state: &State, command: &Command, now: Now) -> Result<Vec<Event>, 
         Command::Hello { connection, hello, complete } => Ok(decide_hello(state, *connection, hello, complete)),
         Command::Message { connection, message, result_is_complete } => {
             let node = state.node_of(*connection).ok_or(Refusal::Stale)?;
-            Ok(match message {
-                AgentMessage::Heartbeat => vec![Event::Heard { connection: *connection }],
-                AgentMessage::Report(report) => decide_report(state, node, report, *result_is_complete),
-            })
+            let mut events = vec![Event::Heard { connection: *connection }];
+            if let AgentMessage::Report(report) = message {
+                events.extend(decide_report(state, node, report, *result_is_complete));
+            }
+            Ok(events)
         }
         Command::ConnectionEnded { connection } => Ok(state
             .node_of(*connection)
@@ -222,20 +223,25 @@ fn decide_report(state: &State, node: &Node, report: &RunReport, result_is_compl
 }
 
 fn decide_tick(state: &State, now: Now) -> Vec<Event> {
-    let settings = &state.settings;
-    let mut events = Vec::new();
-    for node in state.nodes().filter(|node| !node.given_up) {
-        let silence_ms = now.at.ms_since(node.last_heard);
-        if !node.silent && silence_ms > settings.suspect_after_ms {
-            events.push(Event::Silent { node: node.name.clone() });
-        } else if node.silent && silence_ms > settings.lost_after_ms {
-            events.push(Event::NodeGivenUp { node: node.name.clone() });
-        }
-    }
-    let is_due = |job: &&Arc<Job>| job.ended.is_some_and(|ended| now.at.ms_since(ended) > settings.retention_ms);
-    let due: Vec<JobId> = state.jobs().filter(is_due).map(|job| job.id).take(FORGET_AT_ONCE).collect();
+    let mut events: Vec<Event> = state.overdue_nodes(now.at).flat_map(|node| decide_silence(state, node)).collect();
+    let due: Vec<JobId> = state.overdue_jobs(now.at).take(FORGET_AT_ONCE).collect();
     if !due.is_empty() {
         events.push(Event::Forgotten { jobs: due });
     }
     events
+}
+
+/// A node has passed its next limit of silence.
+fn decide_silence(state: &State, node: &Node) -> Vec<Event> {
+    let name = node.name.clone();
+    match node.silence {
+        Silence::Short => vec![Event::Silent { node: name }],
+        Silence::Suspect => {
+            let message = format!("node {name} is down");
+            let again = node.runs.keys().filter(|run| state.job(run.task.job).is_some_and(|job| job.spec.requeue));
+            let again: Vec<Event> = again.map(|run| lost(*run, message.clone())).collect();
+            std::iter::once(Event::Down { node: name }).chain(again).collect()
+        }
+        Silence::Down => vec![Event::NodeGivenUp { node: name }],
+    }
 }

@@ -165,13 +165,39 @@ pub enum Event {
         /// Its name.
         node: NodeName,
     },
+    /// A node has been silent for so long that it counts as down. Not durable.
+    Down {
+        /// Its name.
+        node: NodeName,
+    },
 }
 
 impl Event {
     /// Whether the event must be in the log: the others concern only what ends with the head's process.
     #[must_use]
     pub const fn is_durable(&self) -> bool {
-        !matches!(self, Self::Connected { .. } | Self::Disconnected { .. } | Self::Heard { .. } | Self::Silent { .. })
+        match self {
+            Self::Connected { .. }
+            | Self::Disconnected { .. }
+            | Self::Heard { .. }
+            | Self::Silent { .. }
+            | Self::Down { .. } => false,
+            Self::EpochStarted { .. }
+            | Self::Submitted { .. }
+            | Self::Cancelled { .. }
+            | Self::Held { .. }
+            | Self::Released { .. }
+            | Self::Requeued { .. }
+            | Self::Placed { .. }
+            | Self::Accepted { .. }
+            | Self::Running { .. }
+            | Self::Completing { .. }
+            | Self::Ended { .. }
+            | Self::NodeSeen { .. }
+            | Self::NodeGivenUp { .. }
+            | Self::Fetched { .. }
+            | Self::Forgotten { .. } => true,
+        }
     }
 }
 

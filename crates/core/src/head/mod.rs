@@ -18,7 +18,7 @@ pub use command::{Caller, Command, Refusal};
 pub use decide::decide;
 pub use event::{Changes, ConnectionId, Effect, Event, Now, Record, Stamped, Start, SubmissionKey};
 pub use job::{Active, Job, Phase};
-pub use node::{Link, Node};
+pub use node::{Link, Node, Silence};
 pub use schedule::{explain, schedule};
 pub use settings::Settings;
 pub use state::State;

@@ -44,6 +44,12 @@ pub struct State {
     pub(super) names: Vec<NodeName>,
     #[serde(skip)]
     pub(super) connections: BTreeMap<ConnectionId, NodeName>,
+    /// Nodes by when their next limit of silence will have passed.
+    #[serde(skip)]
+    silences: BTreeSet<(Timestamp, NodeName)>,
+    /// Ended jobs by when they ended: retention counts from there.
+    #[serde(skip)]
+    ended: BTreeSet<(Timestamp, JobId)>,
     #[serde(skip)]
     pub(super) reservation: Option<Reservation>,
     /// Something has changed since the last scheduling pass that could let a task start.
@@ -78,6 +84,7 @@ impl State {
         for id in jobs {
             let job = Arc::clone(&self.jobs[&id]);
             self.keys.insert(job.key, id);
+            self.ended.extend(job.ended.map(|at| (at, id)));
             for dependency in &job.unmet {
                 self.dependents.entry(dependency.job).or_default().insert(id);
             }
@@ -91,6 +98,7 @@ impl State {
         let node = &self.nodes[name];
         assert_eq!(node.ix.0 as usize, self.names.len(), "nodes are enrolled in the order of their numbers");
         self.names.push(name.clone());
+        self.silences.extend(node.next_limit(&self.settings).map(|at| (at, name.clone())));
         self.sync_pool(name);
     }
 
@@ -100,6 +108,38 @@ impl State {
         let usable = node.state() == NodeState::Up;
         self.pool.set(node.ix, name, node.total(), node.free(), usable);
         self.needs_pass = true;
+    }
+
+    /// Changes a node and brings `silences` in line with it. The node must exist; the pool is told by [`Self::sync_pool`].
+    pub(super) fn change_node<T>(&mut self, name: &NodeName, change: impl FnOnce(&mut Node) -> T) -> T {
+        let node = self.nodes.get_mut(name).expect("the event was decided for a node that is known");
+        let before = node.next_limit(&self.settings);
+        let value = change(node);
+        let after = node.next_limit(&self.settings);
+        if before != after {
+            before.map(|at| self.silences.remove(&(at, name.clone())));
+            self.silences.extend(after.map(|at| (at, name.clone())));
+        }
+        value
+    }
+
+    /// When time alone next matters, whatever else happens until then: [`super::Command::Tick`] has something to say from then on.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Timestamp> {
+        let silence = self.silences.first().map(|(at, _)| at.plus_ms(1));
+        let retention = self.ended.first().map(|(ended, _)| ended.plus_ms(self.settings.retention_ms).plus_ms(1));
+        silence.into_iter().chain(retention).min()
+    }
+
+    /// Nodes that have been silent for longer than their next limit.
+    pub(super) fn overdue_nodes(&self, now: Timestamp) -> impl Iterator<Item = &Node> {
+        self.silences.iter().take_while(move |(at, _)| *at < now).map(|(_, name)| &self.nodes[name])
+    }
+
+    /// Jobs that ended longer ago than they are kept, those first that ended first.
+    pub(super) fn overdue_jobs(&self, now: Timestamp) -> impl Iterator<Item = JobId> {
+        let retention_ms = self.settings.retention_ms;
+        self.ended.iter().take_while(move |(ended, _)| ended.plus_ms(retention_ms) < now).map(|(_, id)| *id)
     }
 
     /// The next job's id.
@@ -236,6 +276,7 @@ impl State {
     pub(super) fn remove_job(&mut self, id: JobId) {
         if let Some(job) = self.jobs.remove(&id) {
             self.keys.remove(&job.key);
+            job.ended.map(|at| self.ended.remove(&(at, id)));
             self.live.remove(&id);
             self.queue.remove(&QueueKey::of(&job));
             job.unmet.iter().for_each(|dependency| self.depends_no_more(id, dependency.job));
@@ -265,7 +306,13 @@ impl State {
     /// Changes a job and brings the indexes in line with it. The job must exist.
     pub(super) fn change_job<T>(&mut self, id: JobId, change: impl FnOnce(&mut Job) -> T) -> T {
         let job = self.jobs.get_mut(&id).expect("the event was decided for a job that exists");
+        let before = job.ended;
         let value = change(Arc::make_mut(job));
+        let after = job.ended;
+        if before != after {
+            before.map(|at| self.ended.remove(&(at, id)));
+            self.ended.extend(after.map(|at| (at, id)));
+        }
         self.index(id);
         value
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use hostler_client::JobFilter;
 use hostler_model::JobState;
-use hostler_proto::link::RunReport;
+use hostler_proto::link::{RunReport, RunStatus};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
@@ -68,10 +68,14 @@ async fn a_full_disk_is_a_refusal_in_words_and_loses_nothing() {
     let mut large = request("large");
     large.spec.environment.insert("LARGE".to_owned(), "x".repeat(900_000));
     assert_eq!(code(client.submit(&large).await), "not_stored");
+    // The head goes back at once to what it has stored, and its agents introduce themselves again.
+    soon("the link to be closed", async { while agent.next().await.is_some() {} }).await;
+    let report = RunReport { run, status: RunStatus::Running };
+    let mut agent = FakeAgent::link(&head, &identity, vec![report]).await;
 
-    // Not a byte: what agents say cannot be kept either, and is not taken.
+    // Not a byte: what agents say cannot be kept either, and is not taken. It is more than what the log had been given room for.
     fill(&ballast, 0);
-    agent.report(run, completed(run, &[b'x'; 100_000])).await;
+    agent.report(run, completed(run, &vec![b'x'; 2_000_000])).await;
     soon("the link to be closed", async { while agent.next().await.is_some() {} }).await;
     let info = client.info().await.expect("it answers");
     assert!(info.head.refusing.is_some(), "{info:?}");

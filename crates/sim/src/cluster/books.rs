@@ -140,7 +140,11 @@ impl Books {
             Event::NodeGivenUp { node } => self.see_node_given_up(node, records),
             Event::Forgotten { jobs } => jobs.iter().for_each(|job| self.see_forgotten(*job, stamped.now.at)),
             Event::EpochStarted { .. } | Event::NodeSeen { .. } | Event::Fetched { .. } => {}
-            Event::Connected { .. } | Event::Disconnected { .. } | Event::Heard { .. } | Event::Silent { .. } => {
+            Event::Connected { .. }
+            | Event::Disconnected { .. }
+            | Event::Heard { .. }
+            | Event::Silent { .. }
+            | Event::Down { .. } => {
                 self.wrong("an event was stored that ends with the process".to_owned());
             }
         }
