@@ -511,7 +511,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__head__subcmd__run)
-            opts="-q -h --directory --socket --listen --embedded --head --json --quiet --help"
+            opts="-q -h --directory --socket --listen --results-cap --embedded --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -526,6 +526,10 @@ _hostler() {
                     return 0
                     ;;
                 --listen)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --results-cap)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1277,7 +1281,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__up)
-            opts="-q -h --nodes --cpus --memory --head --json --quiet --help"
+            opts="-q -h --nodes --cpus --memory --results-cap --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1292,6 +1296,10 @@ _hostler() {
                     return 0
                     ;;
                 --memory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --results-cap)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

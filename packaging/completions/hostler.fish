@@ -61,6 +61,7 @@ complete -c hostler -n "__fish_hostler_using_subcommand demo" -s h -l help -d 'P
 complete -c hostler -n "__fish_hostler_using_subcommand up" -l nodes -d 'How many nodes; four by default' -r
 complete -c hostler -n "__fish_hostler_using_subcommand up" -l cpus -d 'CPUs for each node; by default the machine\'s are divided, and shared if there are more nodes' -r
 complete -c hostler -n "__fish_hostler_using_subcommand up" -l memory -d 'Memory for each node; by default four fifths of what is free, at least half of all, are divided' -r
+complete -c hostler -n "__fish_hostler_using_subcommand up" -l results-cap -d 'What results may take on the head\'s disk before fetched ones are dropped; half of the disk by default. Remembered; holds from the next start of the head on' -r
 complete -c hostler -n "__fish_hostler_using_subcommand up" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
 complete -c hostler -n "__fish_hostler_using_subcommand up" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand up" -s q -l quiet -d 'Say nothing but data and errors'
@@ -184,6 +185,7 @@ complete -c hostler -n "__fish_hostler_using_subcommand head; and not __fish_see
 complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from run" -l directory -d 'Where it keeps its state' -r -F
 complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from run" -l socket -d 'The Unix socket for users of this machine' -r -F
 complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from run" -l listen -d 'Where agents connect' -r
+complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from run" -l results-cap -d 'What results may take before fetched ones are dropped; half of the disk by default' -r
 complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from run" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
 complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from run" -l embedded -d 'The head is part of a cluster on this machine alone'
 complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from run" -l json -d 'Print data as JSON'

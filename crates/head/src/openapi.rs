@@ -387,6 +387,9 @@ mod tests {
             address: String::new(),
             directory: String::new(),
             refusing: None,
+            results_bytes: None,
+            results_cap_bytes: 0,
+            warning: None,
         };
         check("HeadInfo", &head);
         check("NodeCounts", &NodeCounts::default());

@@ -49,8 +49,17 @@ pub(crate) struct Started {
 }
 
 /// Starts what does not run and waits until all nodes are up. `tell` hears what is being done. The caller holds the lock.
-pub(crate) async fn bring_up(places: &Places, sizes: Sizes, mut tell: impl FnMut(&str)) -> Result<Started, Failure> {
+pub(crate) async fn bring_up(
+    places: &Places,
+    sizes: Sizes,
+    results_cap_bytes: Option<u64>,
+    mut tell: impl FnMut(&str),
+) -> Result<Started, Failure> {
     let mut starter = Starter::new(places)?;
+    if results_cap_bytes.is_some() {
+        starter.record.results_cap_bytes = results_cap_bytes;
+        starter.save()?;
+    }
     starter.ensure_head(&mut tell).await?;
     let other_sizes = starter.choose_nodes(sizes)?;
     starter.ensure_agents(&mut tell).await?;
@@ -122,7 +131,7 @@ impl<'a> Starter<'a> {
 
     fn start_head(&mut self) -> Result<(), Failure> {
         let listen = free_address(self.record.address.as_deref());
-        let args: [OsString; 9] = [
+        let mut args: Vec<OsString> = vec![
             "head".into(),
             "run".into(),
             "--embedded".into(),
@@ -133,6 +142,9 @@ impl<'a> Starter<'a> {
             "--listen".into(),
             listen.into(),
         ];
+        if let Some(bytes) = self.record.results_cap_bytes {
+            args.extend(["--results-cap".into(), bytes.to_string().into()]);
+        }
         self.record.head = Some(self.start("head", &args)?);
         self.save()
     }

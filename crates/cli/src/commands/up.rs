@@ -28,6 +28,11 @@ pub(crate) struct Up {
     /// Memory for each node; by default four fifths of what is free, at least half of all, are divided
     #[arg(long, value_name = "SIZE")]
     memory: Option<Memory>,
+
+    /// What results may take on the head's disk before fetched ones are dropped; half of the disk by default. Remembered; holds from
+    /// the next start of the head on
+    #[arg(long, value_name = "SIZE")]
+    results_cap: Option<Memory>,
 }
 
 impl Up {
@@ -38,7 +43,8 @@ impl Up {
         let _lock =
             Lock::take(&places.lock(), || output.say("another `hostler up` or `down` is at work; waiting for it"))?;
         let sizes = Sizes { nodes: self.nodes, cpus: self.cpus, memory_bytes: self.memory.map(|memory| memory.0) };
-        let started = block_on(bring_up(&places, sizes, |text| output.aside(text)))?;
+        let results_cap_bytes = self.results_cap.map(|size| size.0);
+        let started = block_on(bring_up(&places, sizes, results_cap_bytes, |text| output.aside(text)))?;
         if output.is_json() {
             output.json(&json!({ "started": started.started, "info": started.info, "nodes": started.nodes }));
         } else if !output.is_quiet() {

@@ -53,6 +53,13 @@ pub enum Command {
         /// Which tasks' results.
         indices: IndexSet,
     },
+    /// Room is needed: results that have been fetched are to go, whatever their retention.
+    DropResults {
+        /// The job.
+        job: JobId,
+        /// Which tasks' results; those that were not fetched stay.
+        indices: IndexSet,
+    },
     /// An agent opens a connection.
     Hello {
         /// The connection.

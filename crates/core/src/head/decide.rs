@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use hostler_model::{Epoch, JobId, JobSpec, RunId, Work};
+use hostler_model::{Epoch, IndexSet, JobId, JobSpec, RunId, Work};
 use hostler_proto::api::JobAction;
 use hostler_proto::link::{AgentHello, AgentMessage, Fate, RunEnd, RunReport, RunStatus, Usage};
 
@@ -32,8 +32,15 @@ pub fn decide(state: &State, command: &Command, now: Now) -> Result<Vec<Event>, 
         }
         Command::Act { caller, job, index, action } => decide_action(state, caller, *job, *index, *action),
         Command::Fetched { caller, job, indices } => {
-            own_job(state, caller, *job)?;
-            Ok(vec![Event::Fetched { job: *job, indices: indices.clone() }])
+            // What is not there yet cannot have been fetched, and must not count as fetched when it comes.
+            let there = &own_job(state, caller, *job)?.results;
+            let indices = among(indices, there);
+            Ok(if indices.is_empty() { Vec::new() } else { vec![Event::Fetched { job: *job, indices }] })
+        }
+        Command::DropResults { job, indices } => {
+            let fetched = state.job(*job).ok_or(Refusal::NoSuchJob(*job))?.fetched_results();
+            let indices = among(indices, &fetched);
+            Ok(if indices.is_empty() { Vec::new() } else { vec![Event::ResultsDropped { job: *job, indices }] })
         }
         Command::Hello { connection, hello, complete } => Ok(decide_hello(state, *connection, hello, complete)),
         Command::Message { connection, message, result_is_complete } => {
@@ -59,6 +66,15 @@ impl State {
     pub fn next_epoch(&self) -> Epoch {
         Epoch(self.epoch.0 + 1)
     }
+}
+
+/// Those of `indices` that are in `others`.
+fn among(indices: &IndexSet, others: &IndexSet) -> IndexSet {
+    let mut both = IndexSet::default();
+    indices.iter().filter(|index| others.contains(*index)).for_each(|index| {
+        both.insert(index);
+    });
+    both
 }
 
 fn decide_submit(

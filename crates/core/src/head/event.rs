@@ -132,6 +132,13 @@ pub enum Event {
         /// Which tasks' results.
         indices: IndexSet,
     },
+    /// Fetched results were dropped to make room; that the tasks ended so stays.
+    ResultsDropped {
+        /// The job.
+        job: JobId,
+        /// Which tasks' results.
+        indices: IndexSet,
+    },
     /// Jobs and their results were dropped: their retention has ended.
     Forgotten {
         /// The jobs.
@@ -196,6 +203,7 @@ impl Event {
             | Self::NodeSeen { .. }
             | Self::NodeGivenUp { .. }
             | Self::Fetched { .. }
+            | Self::ResultsDropped { .. }
             | Self::Forgotten { .. } => true,
         }
     }

@@ -170,6 +170,12 @@ impl State {
         self.live.iter().map(|id| &self.jobs[id])
     }
 
+    /// Ended jobs with results that have been fetched, those first that ended first.
+    pub fn fetched_jobs(&self) -> impl Iterator<Item = &Arc<Job>> {
+        let ended = self.ended.iter().map(|(_, id)| &self.jobs[id]);
+        ended.filter(|job| !job.fetched.is_empty() && !job.results.is_empty())
+    }
+
     /// Jobs that could start as far as they themselves are concerned, in the order of the queue.
     pub fn queue(&self) -> impl Iterator<Item = &Arc<Job>> {
         self.queue.iter().map(|key| &self.jobs[&key.job])

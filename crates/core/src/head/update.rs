@@ -41,6 +41,11 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
         Event::NodeSeen { node, boot, resources } => step.see_node(node, boot, resources),
         Event::NodeGivenUp { node } => step.give_up_node(node),
         Event::Fetched { job, indices } => step.state.change_job(*job, |job| job.fetched.add_all(indices)),
+        Event::ResultsDropped { job, indices } => step.state.change_job(*job, |job| {
+            indices.iter().for_each(|index| {
+                job.results.remove(index);
+            });
+        }),
         Event::Forgotten { jobs } => step.forget(jobs),
         Event::Connected { node, connection, pid, version, holds } => {
             step.connect(node, Link { connection: *connection, pid: *pid, version: version.clone() }, holds);

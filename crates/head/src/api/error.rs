@@ -5,6 +5,7 @@ use axum::extract::rejection::{BytesRejection, JsonRejection, PathRejection, Que
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use hostler_core::head::Refusal;
+use hostler_model::TaskId;
 use hostler_proto::api::ErrorBody;
 use hostler_store::StoreError;
 
@@ -44,6 +45,14 @@ impl ApiError {
     pub(crate) fn disk_full(why: impl Into<String>) -> Self {
         Self::new(StatusCode::INSUFFICIENT_STORAGE, "disk_full", why)
             .hint("make room on the head's disk; jobs that run already go on")
+    }
+
+    /// The result is not on the head any more.
+    pub(crate) fn dropped(task: TaskId) -> Self {
+        let why = format!(
+            "the result of task {task} was fetched before and has been dropped to make room, its output with it"
+        );
+        Self::new(StatusCode::GONE, "result_dropped", why).hint("it is where it was fetched to: stdout.log, stderr.log")
     }
 
     /// A failure of the head itself, which its log explains.

@@ -130,6 +130,9 @@ pub(super) const SHAPES: &[Shape] = &[
         ("address", "string", "where agents connect"),
         ("directory", "string", "its state directory"),
         ("refusing", "string?", "why submissions are refused at the moment"),
+        ("results_bytes", "integer?", "what results took when that was last measured"),
+        ("results_cap_bytes", "integer", "what they may take before fetched ones are dropped"),
+        ("warning", "string?", "what the head's user should know"),
     ]),
     ("NodeCounts", "Nodes by state.", &[
         ("up", "integer", "connected"),

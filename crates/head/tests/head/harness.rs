@@ -37,6 +37,7 @@ fn head_process() {
         directory,
         listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
         embedded: true,
+        results_cap_bytes: None,
     };
     let problem = config.directory.join(PROBLEM);
     if let Err(error) = hostler_head::run(config) {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use hostler_core::head::{
     Changes, Command, ConnectionId, Effect, Event, Now, Refusal, Stamped, State, decide, schedule, update,
 };
-use hostler_model::{Digest, JobId, Timestamp, WallTime};
+use hostler_model::{Digest, JobId, TaskId, Timestamp, WallTime};
 
 use super::Rule;
 use super::disk::{Batch, Disk, Logged, Order, Work, Writer};
@@ -576,7 +576,14 @@ impl World {
         if process.has_failed || !process.writer.is_idle() || !process.queue.is_empty() {
             return;
         }
-        let removed = self.head.disk.sweep(before_us, forget_results);
+        // What is dropped now to make room is swept the next time.
+        let fetched = process.state.fetched_jobs().next().map(|job| (job.id, job.results.clone()));
+        if let Some((job, indices)) = fetched {
+            self.input(Input { command: Command::DropResults { job, indices }, blobs: Vec::new(), reply: None });
+        }
+        let Head { disk, process: Some(Process { state, .. }), .. } = &mut self.head else { return };
+        let has_result = |task: TaskId| state.job(task.job).is_some_and(|job| job.results.contains(task.index));
+        let removed = disk.sweep(before_us, |task| !forget_results && has_result(task));
         if removed > 0 {
             self.note(format_args!("{removed} blobs are collected"));
         }
