@@ -163,21 +163,7 @@ fn name(text: &str) -> NodeName {
 }
 
 fn spec() -> JobSpec {
-    JobSpec {
-        name: "test".into(),
-        work: Work::Command { argv: vec!["true".into()], directory: "/".into() },
-        request: Request { cpus: 1, memory_bytes: 1 << 30 },
-        time_limit_ms: None,
-        array: None,
-        after: Vec::new(),
-        priority: 0,
-        hold: false,
-        requeue: false,
-        environment: Default::default(),
-        pty: None,
-        grace_ms: None,
-        umask: None,
-    }
+    JobSpec::new("test", Work::command(["true"], "/"), Request { cpus: 1, memory_bytes: 1 << 30 })
 }
 
 fn ended(code: i32) -> RunStatus {

@@ -245,7 +245,6 @@ fn more_lines(state: &State, job: &Job, reason: &Reason, now: Now) -> Vec<String
     match reason {
         Reason::Held => vec![format!("`hostler release {id}` lets it start.")],
         Reason::Dependency { .. } => job.unmet.iter().map(|dependency| dependency_line(state, dependency)).collect(),
-        Reason::DependencyNeverSatisfied { .. } => vec![format!("`hostler cancel {id}` gives it up.")],
         Reason::ArrayLimit { .. } => vec![format!("{} of its tasks are placed now.", job.active.len())],
         Reason::Resources { closest } => {
             let asks = format!(

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use hostler_client::{Client, Endpoint, Follow, LiveJobs, LogEvent, Patience};
-use hostler_model::{ArraySpec, Environment, JobId, JobSpec, JobState, Request, TaskId};
+use hostler_model::{ArraySpec, JobId, JobSpec, JobState, Request, TaskId};
 use hostler_proto::api::{JobDetail, NodeView, TaskView};
 use hostler_proto::link::Output;
 use hostler_snapshot::OnConflict;
@@ -147,21 +147,8 @@ fn write_example(directory: &Path) -> Result<PathBuf, Failure> {
 
 fn sweep(snapshot: hostler_model::Digest, memory_bytes: u64) -> Result<JobSpec, Failure> {
     let array: ArraySpec = TASKS.parse()?;
-    Ok(JobSpec {
-        name: "digits-sweep".to_owned(),
-        work: submission::project_work(snapshot, "main.py", &[]),
-        request: Request { cpus: 1, memory_bytes },
-        time_limit_ms: None,
-        array: Some(array),
-        after: Vec::new(),
-        priority: 0,
-        hold: false,
-        requeue: false,
-        environment: Environment::new(),
-        pty: None,
-        grace_ms: None,
-        umask: None,
-    })
+    let work = submission::project_work(snapshot, "main.py", &[]);
+    Ok(JobSpec { array: Some(array), ..JobSpec::new("digits-sweep", work, Request { cpus: 1, memory_bytes }) })
 }
 
 /// Says what becomes of each task, and what the first one's environment is made of, until all have ended.

@@ -171,21 +171,7 @@ mod tests {
 
     fn project(snapshot: Digest) -> Command {
         let work = Work::Project { snapshot, entrypoint: "main.py".to_owned(), args: Vec::new() };
-        let spec = JobSpec {
-            name: "test".to_owned(),
-            work,
-            request: Request { cpus: 1, memory_bytes: 1 },
-            time_limit_ms: None,
-            array: None,
-            after: Vec::new(),
-            priority: 0,
-            hold: false,
-            requeue: false,
-            environment: Default::default(),
-            pty: None,
-            grace_ms: None,
-            umask: None,
-        };
+        let spec = JobSpec::new("test", work, Request { cpus: 1, memory_bytes: 1 });
         let caller = Caller { user: "a".to_owned(), operator: false };
         Command::Submit { caller, key: SubmissionKey(1), spec: Arc::new(spec), snapshot_is_complete: true }
     }
