@@ -22,7 +22,7 @@ pub enum Reason {
         /// The limit.
         limit: u32,
     },
-    /// No node that is up has enough free; it is the first in the queue.
+    /// No node that is up has enough free and it is the first in the queue, or no node is large enough at all.
     Resources {
         /// The nodes that came closest and what each lacks, best first; at most three.
         closest: Vec<Shortfall>,

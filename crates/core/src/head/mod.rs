@@ -9,6 +9,7 @@ mod decide;
 mod event;
 mod job;
 mod node;
+mod queue;
 mod schedule;
 mod settings;
 mod state;

@@ -1,6 +1,5 @@
 //! The head's state: jobs and nodes, and the indexes derived from them.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -12,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::event::{ConnectionId, SubmissionKey};
 use super::job::{Active, Job, Phase};
 use super::node::Node;
+use super::queue::Queue;
 use super::settings::Settings;
 
 /// Everything the head knows. Serialised it is a snapshot of the log; the fields that are skipped are derived from the others, or
@@ -35,7 +35,10 @@ pub struct State {
     #[serde(skip)]
     pub(super) live: BTreeSet<JobId>,
     #[serde(skip)]
-    pub(super) queue: BTreeSet<QueueKey>,
+    queue: Queue,
+    /// How many tasks wait, in the queue or not.
+    #[serde(skip)]
+    pending: u64,
     #[serde(skip)]
     pub(super) dependents: BTreeMap<JobId, BTreeSet<JobId>>,
     #[serde(skip)]
@@ -57,20 +60,6 @@ pub struct State {
     pub(super) needs_pass: bool,
 }
 
-/// Where a job stands in the queue: higher priority first, then the order of submission.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct QueueKey {
-    priority: Reverse<i32>,
-    pub(super) job: JobId,
-}
-
-impl QueueKey {
-    /// The place of `job`.
-    pub(super) fn of(job: &Job) -> Self {
-        Self { priority: Reverse(job.spec.priority), job: job.id }
-    }
-}
-
 impl State {
     /// Rebuilds what is derived, after a snapshot was read.
     #[must_use]
@@ -85,6 +74,7 @@ impl State {
             let job = Arc::clone(&self.jobs[&id]);
             self.keys.insert(job.key, id);
             self.ended.extend(job.ended.map(|at| (at, id)));
+            self.pending += job.pending.len();
             for dependency in &job.unmet {
                 self.dependents.entry(dependency.job).or_default().insert(id);
             }
@@ -178,13 +168,22 @@ impl State {
 
     /// Jobs that could start as far as they themselves are concerned, in the order of the queue.
     pub fn queue(&self) -> impl Iterator<Item = &Arc<Job>> {
-        self.queue.iter().map(|key| &self.jobs[&key.job])
+        self.queue.iter().map(|id| &self.jobs[&id])
     }
 
-    /// How many jobs are ahead of this one in the queue; counts at most `limit`.
+    /// How many jobs are ahead of this one in the queue.
     #[must_use]
-    pub fn ahead_of(&self, job: &Job, limit: usize) -> u64 {
-        self.queue.range(..QueueKey::of(job)).take(limit).count() as u64
+    pub fn ahead_of(&self, job: &Job) -> u64 {
+        self.queue.ahead_of(job)
+    }
+
+    /// Tasks that are placed, node by node. Costs nothing for what waits.
+    pub fn placed(&self) -> impl Iterator<Item = (&Arc<Job>, &Active)> {
+        let runs = self.nodes.values().flat_map(|node| node.runs.keys());
+        runs.map(|run| {
+            let job = &self.jobs[&run.task.job];
+            (job, &job.active[&run.task.index])
+        })
     }
 
     /// Nodes by name.
@@ -238,15 +237,12 @@ impl State {
     /// Live tasks by stage.
     #[must_use]
     pub fn live_counts(&self) -> LiveCounts {
-        let mut counts = LiveCounts::default();
-        for job in self.live_jobs() {
-            counts.pending += job.pending.len();
-            for active in job.active.values() {
-                match active.phase {
-                    Phase::Placed | Phase::Accepted => counts.starting += 1,
-                    Phase::Running => counts.running += 1,
-                    Phase::Completing => counts.completing += 1,
-                }
+        let mut counts = LiveCounts { pending: self.pending, ..LiveCounts::default() };
+        for (_, active) in self.placed() {
+            match active.phase {
+                Phase::Placed | Phase::Accepted => counts.starting += 1,
+                Phase::Running => counts.running += 1,
+                Phase::Completing => counts.completing += 1,
             }
         }
         counts
@@ -274,6 +270,7 @@ impl State {
             self.dependents.entry(dependency.job).or_default().insert(job.id);
         }
         let id = job.id;
+        self.pending += job.pending.len();
         self.jobs.insert(id, Arc::new(job));
         self.index(id);
     }
@@ -284,7 +281,8 @@ impl State {
             self.keys.remove(&job.key);
             job.ended.map(|at| self.ended.remove(&(at, id)));
             self.live.remove(&id);
-            self.queue.remove(&QueueKey::of(&job));
+            self.pending -= job.pending.len();
+            self.queue.remove(&job);
             job.unmet.iter().for_each(|dependency| self.depends_no_more(id, dependency.job));
         }
     }
@@ -312,9 +310,10 @@ impl State {
     /// Changes a job and brings the indexes in line with it. The job must exist.
     pub(super) fn change_job<T>(&mut self, id: JobId, change: impl FnOnce(&mut Job) -> T) -> T {
         let job = self.jobs.get_mut(&id).expect("the event was decided for a job that exists");
-        let before = job.ended;
+        let (before, waited) = (job.ended, job.pending.len());
         let value = change(Arc::make_mut(job));
         let after = job.ended;
+        self.pending = self.pending - waited + job.pending.len();
         if before != after {
             before.map(|at| self.ended.remove(&(at, id)));
             self.ended.extend(after.map(|at| (at, id)));
@@ -332,9 +331,9 @@ impl State {
             self.live.insert(id);
         }
         if job.startable() > 0 {
-            self.needs_pass |= self.queue.insert(QueueKey::of(job));
+            self.needs_pass |= self.queue.insert(job);
         } else {
-            self.queue.remove(&QueueKey::of(job));
+            self.queue.remove(job);
         }
     }
 }

@@ -563,6 +563,13 @@ impl Books {
 
     /// What must hold of a state at any time.
     pub(super) fn check_live(&mut self, state: &State) {
+        let waiting: u64 = state.jobs().map(|job| job.pending.len()).sum();
+        let placed: u64 = state.jobs().map(|job| job.active.len() as u64).sum();
+        let counts = state.live_counts();
+        let counted = (counts.pending, counts.starting + counts.running + counts.completing);
+        self.expect(counted == (waiting, placed), || format!("{waiting} tasks wait and {placed} are placed: {counts:?}"));
+        let places = state.queue().map(|job| state.ahead_of(job));
+        self.expect(places.eq(0..state.queue().count() as u64), || "places in the queue are miscounted".to_owned());
         for job in state.jobs() {
             let ended: u64 = job.endings.values().map(IndexSet::len).sum();
             let adds_up = job.pending.len() + job.active.len() as u64 + ended == job.len();
