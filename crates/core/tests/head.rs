@@ -334,6 +334,38 @@ fn a_late_heartbeat_makes_no_node_down() {
 }
 
 #[test]
+fn a_node_is_forgotten_when_nobody_can_miss_it() {
+    let mut head = Head::new();
+    for (connection, node) in [(1, "n1"), (2, "n2"), (3, "n3")] {
+        head.hello(node, connection, "boot", vec![]);
+    }
+    let job = head.submit(spec()).expect("accepted");
+    let run = head.run_of(job);
+    assert_eq!(head.job(job).active[&0].node, name("n1"));
+    let forget = |node| Command::ForgetNode { node: name(node) };
+    let refusal = head.command(&forget("n2")).expect_err("it is connected");
+    assert!(refusal.to_string().contains("connected"), "{refusal}");
+    for connection in [1, 2] {
+        head.command(&Command::ConnectionEnded { connection: ConnectionId(connection) }).expect("it may end");
+    }
+    let refusal = head.command(&forget("n1")).expect_err("a run is placed there");
+    assert!(refusal.to_string().contains("still has a task"), "{refusal}");
+    head.command(&forget("n2")).expect("nothing is there");
+    assert!(head.state.node(&name("n2")).is_none());
+    assert_eq!(head.command(&forget("n2")), Err(Refusal::NoSuchNode(name("n2"))));
+
+    // What is left has kept its place, over a restart too, and the node may come back.
+    head.restart();
+    for (connection, node) in [(4, "n2"), (5, "n3")] {
+        head.hello(node, connection, "boot", vec![]);
+    }
+    head.hello("n1", 6, "boot", vec![RunReport { run, status: RunStatus::Running }]);
+    let states = ["n1", "n2", "n3"].map(|node| head.node_state(node));
+    assert_eq!(states, [NodeState::Up; 3]);
+    assert_eq!(head.state_of(job), JobState::Running);
+}
+
+#[test]
 fn nobody_looks_while_nothing_can_come_due() {
     let mut head = Head::new();
     assert_eq!(head.state.next_deadline(), None);

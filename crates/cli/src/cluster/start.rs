@@ -64,6 +64,7 @@ pub(crate) async fn bring_up(
     let other_sizes = starter.choose_nodes(sizes)?;
     starter.ensure_agents(&mut tell).await?;
     let nodes = starter.wait_for_nodes(&mut tell).await?;
+    starter.forget_others(&mut tell).await?;
     let info = starter.client.info().await?;
     Ok(Started { info, nodes, started: starter.children.len(), other_sizes })
 }
@@ -269,6 +270,21 @@ impl<'a> Starter<'a> {
             }
             sleep(LOOK_AGAIN).await;
         }
+    }
+
+    /// Takes nodes of an earlier, larger cluster off the list. One that still has tasks stays until these have been given up.
+    async fn forget_others(&self, tell: &mut impl FnMut(&str)) -> Result<(), Failure> {
+        for node in self.client.nodes().await? {
+            if self.record.nodes.iter().any(|ours| ours.name == node.name) {
+                continue;
+            }
+            match self.client.forget_node(&node.name).await {
+                Ok(()) => {}
+                Err(error) if error.code() == Some("node_in_use") => tell(&format!("note: {error}")),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
     }
 
     /// Codes that were used are worth nothing to anyone, and need not lie about.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use hostler_model::{Epoch, IndexSet, JobId, JobSpec, RunId, Work};
+use hostler_model::{Epoch, IndexSet, JobId, JobSpec, NodeName, RunId, Work};
 use hostler_proto::api::JobAction;
 use hostler_proto::link::{AgentHello, AgentMessage, Fate, RunEnd, RunReport, RunStatus, Usage};
 
@@ -42,6 +42,7 @@ pub fn decide(state: &State, command: &Command, now: Now) -> Result<Vec<Event>, 
             let indices = among(indices, &fetched);
             Ok(if indices.is_empty() { Vec::new() } else { vec![Event::ResultsDropped { job: *job, indices }] })
         }
+        Command::ForgetNode { node } => decide_forget_node(state, node),
         Command::Hello { connection, hello, complete } => Ok(decide_hello(state, *connection, hello, complete)),
         Command::Message { connection, message, result_is_complete } => {
             let node = state.node_of(*connection).ok_or(Refusal::Stale)?;
@@ -167,6 +168,18 @@ fn own_job<'a>(state: &'a State, caller: &Caller, id: JobId) -> Result<&'a Job, 
         Ok(job)
     } else {
         Err(Refusal::NotYours { job: id, owner: job.user.clone() })
+    }
+}
+
+/// A node goes only when nobody can miss it: its agent is not connected, and no run counts on it.
+fn decide_forget_node(state: &State, name: &NodeName) -> Result<Vec<Event>, Refusal> {
+    let node = state.node(name).ok_or_else(|| Refusal::NoSuchNode(name.clone()))?;
+    let in_use = |why: String| Err(Refusal::NodeInUse { node: name.clone(), why });
+    match (&node.link, node.runs.len()) {
+        (Some(_), _) => in_use("is connected; stop its agent first".to_owned()),
+        (None, 0) => Ok(vec![Event::NodeForgotten { node: name.clone() }]),
+        (None, 1) => in_use("still has a task".to_owned()),
+        (None, tasks) => in_use(format!("still has {tasks} tasks")),
     }
 }
 

@@ -125,6 +125,11 @@ pub enum Event {
         /// Its name.
         node: NodeName,
     },
+    /// An operator had a node taken off the list. Nothing was placed there.
+    NodeForgotten {
+        /// Its name.
+        node: NodeName,
+    },
     /// Results have reached a client safely.
     Fetched {
         /// The job.
@@ -202,6 +207,7 @@ impl Event {
             | Self::Ended { .. }
             | Self::NodeSeen { .. }
             | Self::NodeGivenUp { .. }
+            | Self::NodeForgotten { .. }
             | Self::Fetched { .. }
             | Self::ResultsDropped { .. }
             | Self::Forgotten { .. } => true,

@@ -14,7 +14,7 @@ use super::settings::Settings;
 pub struct Node {
     /// Its name.
     pub name: NodeName,
-    /// Its number in the scheduler's pool, in the order nodes were first seen.
+    /// Its number in the scheduler's pool: one more than the highest there was when it was first seen.
     pub ix: NodeIx,
     /// Its machine's last known boot.
     pub boot: BootId,

@@ -22,7 +22,7 @@ pub fn schedule(state: &mut State, now: Now) -> Option<Event> {
     let mut starts = Vec::new();
     for start in &plan.starts {
         let job = &state.jobs_by_id(start.job);
-        let node = &state.nodes[&state.names[start.node.0 as usize]];
+        let node = &state.nodes[&state.names[&start.node]];
         for _ in 0..start.count {
             let index = assignment.next_index(job);
             let cpus = assignment.take_cpus(&node.name, || node.free_cpus(), job.spec.request.cpus);

@@ -44,7 +44,7 @@ pub struct State {
     #[serde(skip)]
     pub(super) pool: Pool,
     #[serde(skip)]
-    pub(super) names: Vec<NodeName>,
+    pub(super) names: BTreeMap<NodeIx, NodeName>,
     #[serde(skip)]
     pub(super) connections: BTreeMap<ConnectionId, NodeName>,
     /// Nodes by when their next limit of silence will have passed.
@@ -65,11 +65,8 @@ impl State {
     #[must_use]
     pub fn restored(mut self) -> Self {
         let jobs: Vec<JobId> = self.jobs.keys().copied().collect();
-        let mut names: Vec<(NodeIx, NodeName)> = self.nodes.values().map(|node| (node.ix, node.name.clone())).collect();
-        names.sort();
-        for (_, name) in names {
-            self.enrol(&name);
-        }
+        let names: Vec<NodeName> = self.nodes.keys().cloned().collect();
+        names.iter().for_each(|name| self.enrol(name));
         for id in jobs {
             let job = Arc::clone(&self.jobs[&id]);
             self.keys.insert(job.key, id);
@@ -86,10 +83,24 @@ impl State {
     /// Enters a new node in the pool, not usable yet.
     pub(super) fn enrol(&mut self, name: &NodeName) {
         let node = &self.nodes[name];
-        assert_eq!(node.ix.0 as usize, self.names.len(), "nodes are enrolled in the order of their numbers");
-        self.names.push(name.clone());
+        self.names.insert(node.ix, name.clone());
         self.silences.extend(node.next_limit(&self.settings).map(|at| (at, name.clone())));
         self.sync_pool(name);
+    }
+
+    /// The number of the next new node.
+    pub(super) fn next_ix(&self) -> NodeIx {
+        self.names.last_key_value().map_or(NodeIx(0), |(last, _)| NodeIx(last.0 + 1))
+    }
+
+    /// Removes a node on which nothing is placed and that is not connected.
+    pub(super) fn remove_node(&mut self, name: &NodeName) {
+        let node = self.nodes.remove(name).expect("the event was decided for a node that is known");
+        assert!(node.runs.is_empty() && node.link.is_none(), "node {name} is forgotten while it is in use");
+        node.next_limit(&self.settings).map(|at| self.silences.remove(&(at, name.clone())));
+        self.names.remove(&node.ix);
+        self.pool.remove(node.ix);
+        self.needs_pass = true;
     }
 
     /// Tells the pool what a node has, has free, and whether it can be used. The node must exist.

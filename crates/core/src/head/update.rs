@@ -9,7 +9,6 @@ use hostler_model::{
 use hostler_proto::api::Notice;
 use hostler_proto::link::{EndCause, Fate, HeadMessage, Launch, Placement, Usage};
 use hostler_proto::record::EndedTask;
-use hostler_sched::NodeIx;
 
 use super::event::{Changes, ConnectionId, Effect, Event, Now, Record, Stamped, Start, SubmissionKey};
 use super::job::{Active, Job, Phase};
@@ -40,6 +39,7 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
         }
         Event::NodeSeen { node, boot, resources } => step.see_node(node, boot, resources),
         Event::NodeGivenUp { node } => step.give_up_node(node),
+        Event::NodeForgotten { node } => step.state.remove_node(node),
         Event::Fetched { job, indices } => step.state.change_job(*job, |job| job.fetched.add_all(indices)),
         Event::ResultsDropped { job, indices } => step.state.change_job(*job, |job| {
             indices.iter().for_each(|index| {
@@ -346,7 +346,7 @@ impl Step<'_> {
             });
             return self.state.sync_pool(name);
         }
-        let ix = NodeIx(u32::try_from(self.state.names.len()).expect("fewer than 2^32 nodes"));
+        let ix = self.state.next_ix();
         let node = Node {
             name: name.clone(),
             ix,

@@ -143,6 +143,12 @@ impl Books {
             Event::Ended { run, fate, .. } => self.see_end(*run, *fate, records),
             Event::NodeGivenUp { node } => self.see_node_given_up(node, records),
             Event::Forgotten { jobs } => jobs.iter().for_each(|job| self.see_forgotten(*job, stamped.now.at)),
+            Event::NodeForgotten { node } => {
+                let held = self.held_on(node);
+                self.expect(held == (CpuSet::default(), 0), || {
+                    format!("{node} is forgotten while {held:?} is held there")
+                });
+            }
             Event::Fetched { job, indices } => indices.iter().for_each(|index| self.see_fetched(*job, index)),
             Event::ResultsDropped { job, indices } => indices.iter().for_each(|index| self.see_dropped(*job, index)),
             Event::EpochStarted { .. } | Event::NodeSeen { .. } => {}
@@ -567,7 +573,9 @@ impl Books {
         let placed: u64 = state.jobs().map(|job| job.active.len() as u64).sum();
         let counts = state.live_counts();
         let counted = (counts.pending, counts.starting + counts.running + counts.completing);
-        self.expect(counted == (waiting, placed), || format!("{waiting} tasks wait and {placed} are placed: {counts:?}"));
+        self.expect(counted == (waiting, placed), || {
+            format!("{waiting} tasks wait and {placed} are placed: {counts:?}")
+        });
         let places = state.queue().map(|job| state.ahead_of(job));
         self.expect(places.eq(0..state.queue().count() as u64), || "places in the queue are miscounted".to_owned());
         for job in state.jobs() {

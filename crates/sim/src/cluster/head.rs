@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use hostler_core::head::{
     Changes, Command, ConnectionId, Effect, Event, Now, Refusal, Stamped, State, decide, schedule, update,
 };
-use hostler_model::{Digest, JobId, TaskId, Timestamp, WallTime};
+use hostler_model::{Digest, JobId, NodeState, TaskId, Timestamp, WallTime};
 
 use super::Rule;
 use super::disk::{Batch, Disk, Logged, Order, Work, Writer};
@@ -576,6 +576,12 @@ impl World {
         if process.has_failed || !process.writer.is_idle() || !process.queue.is_empty() {
             return;
         }
+        // Somebody tidies up the list of nodes, whatever is connected by the time this is decided.
+        let down = process.state.nodes().find(|node| node.state() == NodeState::Down).map(|node| node.name.clone());
+        if let Some(node) = down {
+            self.input(Input { command: Command::ForgetNode { node }, blobs: Vec::new(), reply: None });
+        }
+        let process = self.process();
         // What is dropped now to make room is swept the next time.
         let fetched = process.state.fetched_jobs().next().map(|job| (job.id, job.results.clone()));
         if let Some((job, indices)) = fetched {
