@@ -61,6 +61,9 @@ _hostler() {
             hostler,logs)
                 cmd="hostler__subcmd__logs"
                 ;;
+            hostler,node)
+                cmd="hostler__subcmd__node"
+                ;;
             hostler,nodes)
                 cmd="hostler__subcmd__nodes"
                 ;;
@@ -157,6 +160,9 @@ _hostler() {
             hostler__subcmd__help,logs)
                 cmd="hostler__subcmd__help__subcmd__logs"
                 ;;
+            hostler__subcmd__help,node)
+                cmd="hostler__subcmd__help__subcmd__node"
+                ;;
             hostler__subcmd__help,nodes)
                 cmd="hostler__subcmd__help__subcmd__nodes"
                 ;;
@@ -190,6 +196,21 @@ _hostler() {
             hostler__subcmd__help__subcmd__head,run)
                 cmd="hostler__subcmd__help__subcmd__head__subcmd__run"
                 ;;
+            hostler__subcmd__help__subcmd__node,forget)
+                cmd="hostler__subcmd__help__subcmd__node__subcmd__forget"
+                ;;
+            hostler__subcmd__node,forget)
+                cmd="hostler__subcmd__node__subcmd__forget"
+                ;;
+            hostler__subcmd__node,help)
+                cmd="hostler__subcmd__node__subcmd__help"
+                ;;
+            hostler__subcmd__node__subcmd__help,forget)
+                cmd="hostler__subcmd__node__subcmd__help__subcmd__forget"
+                ;;
+            hostler__subcmd__node__subcmd__help,help)
+                cmd="hostler__subcmd__node__subcmd__help__subcmd__help"
+                ;;
             *)
                 ;;
         esac
@@ -197,7 +218,7 @@ _hostler() {
 
     case "${cmd}" in
         hostler)
-            opts="-q -h -V --head --json --quiet --help --version demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes head agent sim completions gen help"
+            opts="-q -h -V --head --json --quiet --help --version demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node head agent sim completions gen help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -515,7 +536,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__head__subcmd__run)
-            opts="-q -h --directory --socket --listen --embedded --head --json --quiet --help"
+            opts="-q -h --directory --socket --listen --results-cap --embedded --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -533,6 +554,10 @@ _hostler() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --results-cap)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --head)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -545,7 +570,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__help)
-            opts="demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes head agent sim completions gen help"
+            opts="demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node head agent sim completions gen help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -785,6 +810,34 @@ _hostler() {
         hostler__subcmd__help__subcmd__logs)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__node)
+            opts="forget"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__node__subcmd__forget)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -1040,6 +1093,84 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        hostler__subcmd__node)
+            opts="-q -h --head --json --quiet --help forget help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__node__subcmd__forget)
+            opts="-q -h --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__node__subcmd__help)
+            opts="forget help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__node__subcmd__help__subcmd__forget)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__node__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         hostler__subcmd__nodes)
             opts="-q -h --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -1281,7 +1412,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__up)
-            opts="-q -h --nodes --cpus --memory --head --json --quiet --help"
+            opts="-q -h --nodes --cpus --memory --results-cap --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1296,6 +1427,10 @@ _hostler() {
                     return 0
                     ;;
                 --memory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --results-cap)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -110,7 +110,7 @@ async fn carry(
     let send = async move {
         let mut outbox = Outbox::default();
         let mut waiting = Waiting::default();
-        let mut beat = tokio::time::interval(heartbeat);
+        let mut beat = Instant::now() + heartbeat;
         loop {
             tokio::select! {
                 message = outgoing.recv() => match message {
@@ -118,7 +118,7 @@ async fn carry(
                     None => return anyhow::Ok(()),
                 },
                 () = waiting.due() => {}
-                _ = beat.tick() => waiting.add(AgentMessage::Heartbeat),
+                () = tokio::time::sleep_until(beat) => waiting.add(AgentMessage::Heartbeat),
             }
             while let Ok(message) = outgoing.try_recv() {
                 waiting.add(message);
@@ -128,6 +128,8 @@ async fn carry(
                     sink.feed(Message::binary(hostler_proto::encode(&outbox.frame(messages)))).await?;
                 }
                 sink.flush().await?;
+                // Whatever was said shows that the node lives.
+                beat = Instant::now() + heartbeat;
             }
         }
     };

@@ -7,7 +7,7 @@ use std::os::unix::fs::symlink;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::Stdio;
 
-use hostler_testkit::{Cluster, Size, is_alive, wait_until};
+use hostler_testkit::{Cluster, Size, SmallDisk, is_alive, wait_until};
 
 const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
 
@@ -130,7 +130,7 @@ fn output_of_any_kind_and_size_arrives_as_it_was() {
 #[test]
 fn a_full_disk_on_a_node_fails_the_job_that_filled_it_and_no_other() {
     let cluster = Cluster::none(HOSTLER);
-    let disk = SmallDisk::mount(&cluster.path("state/hostler/nodes/n1"));
+    let disk = SmallDisk::mount(&cluster.path("state/hostler/nodes/n1"), 8 << 20);
     let size = Size { nodes: 1, cpus: 2, ..Size::default() };
     cluster.start(size);
     let greedy = cluster.ok(&["run", "--detach", "-m", "16M", "--", "sh", "-c", "head -c 50000000 /dev/zero"]);
@@ -154,25 +154,6 @@ fn a_full_disk_on_a_node_fails_the_job_that_filled_it_and_no_other() {
     still_works(&cluster);
     cluster.ok(&["down", "--cancel"]);
     drop(disk);
-}
-
-/// A file system of 8 MiB, mounted for the length of a test.
-struct SmallDisk(std::path::PathBuf);
-
-impl SmallDisk {
-    fn mount(path: &std::path::Path) -> Self {
-        fs::create_dir_all(path).expect("directories can be made");
-        let mut mount = std::process::Command::new("mount");
-        let mounted = mount.args(["-t", "tmpfs", "-o", "size=8m,mode=700", "none"]).arg(path).status();
-        assert!(mounted.is_ok_and(|status| status.success()), "mounting a small disk needs root");
-        Self(path.to_owned())
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
-    }
 }
 
 #[test]

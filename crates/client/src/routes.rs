@@ -116,6 +116,14 @@ impl Client {
         self.call(Call::post("/nodes/invite").json(&json!({ "node": node }))).await
     }
 
+    /// Takes a node off the list until its agent connects again.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with code `node_in_use` while it is connected or a task is placed there.
+    pub async fn forget_node(&self, node: &NodeName) -> Result<(), ClientError> {
+        self.call_bytes(Call::post(format!("/nodes/{node}/forget"))).await.map(drop)
+    }
+
     /// Submits a job: when this returns, it is on the head's disk. The same key gives the same job, however often it is sent.
     ///
     /// # Errors

@@ -67,9 +67,25 @@ impl Head {
         Ok(())
     }
 
+    /// Time passes, and the head looks whenever it has said that it must, as its loop does.
     fn pass_ms(&mut self, ms: u64) {
+        let until = self.now.at.plus_ms(ms);
+        while let Some(deadline) = self.state.next_deadline().filter(|deadline| *deadline <= until) {
+            assert!(self.now.at <= deadline, "nothing is left over from an earlier look");
+            self.now.at = deadline;
+            self.command(&Command::Tick).expect("time may always pass");
+        }
+        self.now.at = until;
+    }
+
+    /// Time passes in which the head itself stands still.
+    fn stand_still_ms(&mut self, ms: u64) {
         self.now.at = self.now.at.plus_ms(ms);
         self.command(&Command::Tick).expect("time may always pass");
+    }
+
+    fn node_state(&self, node: &str) -> NodeState {
+        self.state.node(&name(node)).expect("known").state()
     }
 
     fn submit(&mut self, spec: JobSpec) -> Result<JobId, Refusal> {
@@ -147,21 +163,7 @@ fn name(text: &str) -> NodeName {
 }
 
 fn spec() -> JobSpec {
-    JobSpec {
-        name: "test".into(),
-        work: Work::Command { argv: vec!["true".into()], directory: "/".into() },
-        request: Request { cpus: 1, memory_bytes: 1 << 30 },
-        time_limit_ms: None,
-        array: None,
-        after: Vec::new(),
-        priority: 0,
-        hold: false,
-        requeue: false,
-        environment: Default::default(),
-        pty: None,
-        grace_ms: None,
-        umask: None,
-    }
+    JobSpec::new("test", Work::command(["true"], "/"), Request { cpus: 1, memory_bytes: 1 << 30 })
 }
 
 fn ended(code: i32) -> RunStatus {
@@ -275,17 +277,104 @@ fn a_silent_node_gets_no_work_and_is_given_up_in_the_end() {
     let job = head.submit(spec()).expect("accepted");
     let run = head.run_of(job);
     head.report(1, run, RunStatus::Running).expect("known");
-    head.pass_ms(6_000);
-    assert_eq!(head.state.node(&name("n1")).expect("known").state(), NodeState::Suspect);
+    head.pass_ms(7_500);
+    assert_eq!(head.node_state("n1"), NodeState::Suspect);
     let waiting = head.submit(spec()).expect("accepted");
     assert!(matches!(explain(&head.state, head.job(waiting)), Some(Reason::NodesDown { .. })));
-    head.pass_ms(60_000);
+    head.pass_ms(2_500);
+    assert_eq!(head.node_state("n1"), NodeState::Down, "noticed within ten seconds");
+    assert_eq!(head.state_of(job), JobState::Running, "what would be lost for good gets more time");
+    head.pass_ms(51_000);
     assert_eq!(head.state_of(job), JobState::NodeFail);
+    assert_eq!(
+        head.state.next_deadline(),
+        head.job(job).ended.map(|at| at.plus_ms(head.state.settings.retention_ms + 1))
+    );
     // It was only asleep: it must stop what was given up.
     head.sent();
     head.hello("n1", 2, "boot", vec![RunReport { run, status: RunStatus::Running }]);
     assert!(head.sent().contains(&HeadMessage::Forget { run }));
     assert_eq!(head.state_of(waiting), JobState::Starting);
+}
+
+#[test]
+fn what_can_run_again_leaves_a_node_that_is_down() {
+    let mut head = Head::new();
+    head.hello("n1", 1, "boot", vec![]);
+    let job = head.submit(JobSpec { requeue: true, ..spec() }).expect("accepted");
+    let run = head.run_of(job);
+    head.report(1, run, RunStatus::Running).expect("known");
+    head.pass_ms(5_000);
+    head.hello("n2", 2, "boot", vec![]);
+    head.pass_ms(5_000);
+    assert_eq!((head.node_state("n1"), head.node_state("n2")), (NodeState::Down, NodeState::Up));
+    assert_eq!(head.job(job).active[&0].node, name("n2"));
+    // It was only cut off: its run is not the job's any more.
+    head.sent();
+    head.hello("n1", 3, "boot", vec![RunReport { run, status: RunStatus::Running }]);
+    assert_eq!(head.sent(), [HeadMessage::Forget { run }]);
+    assert_eq!(head.node_state("n1"), NodeState::Up);
+}
+
+#[test]
+fn a_late_heartbeat_makes_no_node_down() {
+    let mut head = Head::new();
+    head.hello("n1", 1, "boot", vec![]);
+    let heartbeat =
+        Command::Message { connection: ConnectionId(1), message: AgentMessage::Heartbeat, result_is_complete: true };
+    for late_ms in [0, 1_000, 2_000, 2_900] {
+        head.pass_ms(head.state.settings.heartbeat_ms + late_ms);
+        head.command(&heartbeat).expect("on the node's connection");
+        assert_eq!(head.node_state("n1"), NodeState::Up, "{late_ms} ms late");
+    }
+    // Later than that it must connect again, and nothing else has happened.
+    head.pass_ms(head.state.settings.heartbeat_ms + 5_000);
+    assert_eq!(head.node_state("n1"), NodeState::Suspect);
+    assert_eq!(head.command(&heartbeat), Err(Refusal::Stale));
+}
+
+#[test]
+fn a_node_is_forgotten_when_nobody_can_miss_it() {
+    let mut head = Head::new();
+    for (connection, node) in [(1, "n1"), (2, "n2"), (3, "n3")] {
+        head.hello(node, connection, "boot", vec![]);
+    }
+    let job = head.submit(spec()).expect("accepted");
+    let run = head.run_of(job);
+    assert_eq!(head.job(job).active[&0].node, name("n1"));
+    let forget = |node| Command::ForgetNode { node: name(node) };
+    let refusal = head.command(&forget("n2")).expect_err("it is connected");
+    assert!(refusal.to_string().contains("connected"), "{refusal}");
+    for connection in [1, 2] {
+        head.command(&Command::ConnectionEnded { connection: ConnectionId(connection) }).expect("it may end");
+    }
+    let refusal = head.command(&forget("n1")).expect_err("a run is placed there");
+    assert!(refusal.to_string().contains("still has a task"), "{refusal}");
+    head.command(&forget("n2")).expect("nothing is there");
+    assert!(head.state.node(&name("n2")).is_none());
+    assert_eq!(head.command(&forget("n2")), Err(Refusal::NoSuchNode(name("n2"))));
+
+    // What is left has kept its place, over a restart too, and the node may come back.
+    head.restart();
+    for (connection, node) in [(4, "n2"), (5, "n3")] {
+        head.hello(node, connection, "boot", vec![]);
+    }
+    head.hello("n1", 6, "boot", vec![RunReport { run, status: RunStatus::Running }]);
+    let states = ["n1", "n2", "n3"].map(|node| head.node_state(node));
+    assert_eq!(states, [NodeState::Up; 3]);
+    assert_eq!(head.state_of(job), JobState::Running);
+}
+
+#[test]
+fn nobody_looks_while_nothing_can_come_due() {
+    let mut head = Head::new();
+    assert_eq!(head.state.next_deadline(), None);
+    head.hello("n1", 1, "boot", vec![]);
+    head.pass_ms(61_000);
+    assert_eq!(head.node_state("n1"), NodeState::Down);
+    assert_eq!(head.state.next_deadline(), None, "a node that was given up has nothing left to miss");
+    head.restart();
+    assert_eq!(head.state.next_deadline(), None);
 }
 
 #[test]
@@ -421,8 +510,7 @@ fn a_requeued_run_never_has_the_name_of_one_that_was_lost() {
     let job = head.submit(spec()).expect("accepted");
     let lost = head.run_of(job);
     head.report(1, lost, RunStatus::Running).expect("known");
-    head.pass_ms(6_000);
-    head.pass_ms(60_000);
+    head.pass_ms(61_000);
     assert_eq!(head.state_of(job), JobState::NodeFail);
     head.act(job, JobAction::Requeue).expect("allowed");
     // The node was only cut off and still runs it.
@@ -458,7 +546,7 @@ fn a_head_that_stood_still_gives_its_agents_time_to_come_back() {
     let job = head.submit(spec()).expect("accepted");
     let run = head.run_of(job);
     head.report(1, run, RunStatus::Running).expect("known");
-    head.pass_ms(3_600_000);
+    head.stand_still_ms(3_600_000);
     head.pass_ms(500);
     assert_eq!(head.state.node(&name("n1")).expect("known").state(), NodeState::Suspect);
     head.hello("n1", 2, "boot", vec![RunReport { run, status: RunStatus::Running }]);

@@ -8,6 +8,7 @@
 
 mod collect;
 mod pins;
+mod room;
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -27,6 +28,7 @@ use hostler_store::{Reader, StoreError, Writer};
 use nix::sys::statvfs::statvfs;
 
 use self::pins::Pins;
+use self::room::Room;
 
 /// What nobody has asked for within this time may be collected.
 const YOUNG: Duration = Duration::from_secs(3600);
@@ -41,6 +43,9 @@ const REMEMBERED: usize = 4_096;
 const RESERVE_BYTES: u64 = 512 << 20;
 const RESERVE_PART: u64 = 20;
 
+/// What results may take unless somebody has said otherwise: this part of the disk.
+const RESULTS_PART: u64 = 2;
+
 /// Everything the head keeps of folders and results.
 pub(crate) struct Library {
     directory: PathBuf,
@@ -52,6 +57,7 @@ pub(crate) struct Library {
     pins: Mutex<Pins>,
     /// Something has come since the last collection, or was let go.
     changed: AtomicBool,
+    room: Room,
 }
 
 /// What a manifest turned out to be.
@@ -93,14 +99,23 @@ pub(crate) enum LibraryError {
 }
 
 impl Library {
-    /// Opens the chunk files in `directory` beside the store's table.
+    /// Opens the chunk files in `directory` beside the store's table. Results may take `cap_bytes`, or half of the disk.
     ///
     /// # Errors
     /// When the directory cannot be made.
-    pub(crate) fn open(directory: &Path, table: Reader, writer: Writer) -> Result<Self, hostler_snapshot::StoreError> {
+    pub(crate) fn open(
+        directory: &Path,
+        table: Reader,
+        writer: Writer,
+        cap_bytes: Option<u64>,
+    ) -> Result<Self, hostler_snapshot::StoreError> {
+        let chunks = ChunkStore::open(directory)?;
+        // A disk that does not say how large it is has no share to give.
+        let share = || statvfs(directory).map_or(u64::MAX, |stat| stat.blocks() * stat.fragment_size() / RESULTS_PART);
         Ok(Self {
+            room: Room::new(cap_bytes.unwrap_or_else(share)),
             directory: directory.to_owned(),
-            chunks: ChunkStore::open(directory)?,
+            chunks,
             table,
             writer,
             complete: Mutex::default(),
@@ -209,22 +224,24 @@ impl Library {
         }
     }
 
-    /// Whether a result is complete with the blobs that came along with it.
+    /// The size of a result in bytes, if it is complete with the blobs that came along with it.
     ///
     /// # Errors
     /// When the disk fails.
-    pub(crate) fn is_complete_with(
+    pub(crate) fn complete_size(
         &self,
         manifest: &Digest,
         inline: &[(Digest, Vec<u8>)],
-    ) -> Result<bool, LibraryError> {
-        let Some(result) = result_among(manifest, inline) else { return self.is_complete(manifest) };
+    ) -> Result<Option<u64>, LibraryError> {
+        let Some(result) = result_among(manifest, inline) else {
+            return Ok(if self.is_complete(manifest)? { Some(self.anything(manifest)?.bytes()) } else { None });
+        };
         let others = not_among(&result, inline);
         if !self.missing(&others)?.is_empty() {
-            return Ok(false);
+            return Ok(None);
         }
         self.chunks.sync()?;
-        Ok(true)
+        Ok(Some(result.bytes()))
     }
 
     /// The result that a manifest describes.
@@ -239,11 +256,14 @@ impl Library {
     }
 
     fn anything(&self, manifest: &Digest) -> Result<Anything, LibraryError> {
-        let bytes = self.get(manifest)?;
-        if let Ok(result) = hostler_proto::decode(&bytes) {
+        Self::read(manifest, &self.get(manifest)?)
+    }
+
+    fn read(manifest: &Digest, bytes: &[u8]) -> Result<Anything, LibraryError> {
+        if let Ok(result) = hostler_proto::decode(bytes) {
             return Ok(Anything::Result(result));
         }
-        match hostler_proto::decode(&bytes) {
+        match hostler_proto::decode(bytes) {
             Ok(folder) => Ok(Anything::Folder(folder)),
             Err(_) => Err(LibraryError::NotAManifest(*manifest)),
         }
@@ -277,6 +297,11 @@ impl Library {
         })
     }
 
+    /// What results take and may take.
+    pub(crate) fn room(&self) -> &Room {
+        &self.room
+    }
+
     /// Says that a collection is worth while.
     pub(crate) fn note_change(&self) {
         self.changed.store(true, Ordering::Release);
@@ -301,8 +326,13 @@ impl Library {
 }
 
 impl Anything {
-    /// Every chunk that it names.
+    /// Every chunk that it names, once.
     fn digests(&self) -> HashSet<Digest> {
+        self.chunks().map(|chunk| chunk.digest).collect()
+    }
+
+    /// The chunks that it names, as often as it names them.
+    fn chunks(&self) -> impl Iterator<Item = &Chunk> {
         let files = self.tree().entries.iter().filter_map(|entry| match &entry.kind {
             EntryKind::File(content) => Some(content),
             EntryKind::Directory | EntryKind::Symlink { .. } => None,
@@ -312,7 +342,12 @@ impl Anything {
             Self::Result(result) => [&result.stdout, &result.stderr, &result.setup].map(Some),
         };
         let contents = files.chain(outputs.into_iter().flatten());
-        contents.flat_map(|content| &content.chunks).map(|chunk| chunk.digest).collect()
+        contents.flat_map(|content| &content.chunks)
+    }
+
+    /// The size of what it names, in bytes.
+    fn bytes(&self) -> u64 {
+        self.chunks().map(|chunk| u64::from(chunk.len)).sum()
     }
 
     fn tree(&self) -> &Manifest {
@@ -328,10 +363,10 @@ pub(crate) fn name_of(bytes: &[u8]) -> Digest {
     chunk::digest_of(bytes)
 }
 
-/// Whether a result is complete by what came along with it alone; `None` when the disk must be asked.
-pub(crate) fn is_complete_inline(manifest: &Digest, inline: &[(Digest, Vec<u8>)]) -> Option<bool> {
+/// The size of a result in bytes, if it is complete by what came along with it alone; `None` when the disk must be asked.
+pub(crate) fn inline_size(manifest: &Digest, inline: &[(Digest, Vec<u8>)]) -> Option<u64> {
     let result = result_among(manifest, inline)?;
-    not_among(&result, inline).is_empty().then_some(true)
+    not_among(&result, inline).is_empty().then(|| result.bytes())
 }
 
 fn result_among(manifest: &Digest, inline: &[(Digest, Vec<u8>)]) -> Option<Anything> {
@@ -394,7 +429,7 @@ mod tests {
     fn library(directory: &Path) -> Library {
         let store = MemoryStore::new();
         let reader = store.reader();
-        Library::open(directory, reader, Writer::start(store).expect("a thread")).expect("a directory of chunks")
+        Library::open(directory, reader, Writer::start(store).expect("a thread"), None).expect("a directory of chunks")
     }
 
     fn frame(raw: &[u8]) -> Frame {

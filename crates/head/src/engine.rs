@@ -1,7 +1,7 @@
 //! The loop: commands in, events made durable, effects out.
 //!
-//! One thread owns all changes. It takes what has queued up, decides and applies it, runs a scheduling pass when something could
-//! start, and hands the events of the whole round to the store's writer as one batch. Replies and effects wait for that batch to be
+//! One thread owns all changes. It sleeps until something is queued or until the state says that time alone matters. It takes what has
+//! queued up, decides and applies it, runs a scheduling pass when something could start, and hands the events of the whole round to the store's writer as one batch. Replies and effects wait for that batch to be
 //! on disk, so nobody ever hears of something that a crash could undo; the loop itself does not wait and goes on with the next round.
 //!
 //! When a batch cannot be stored, the state in memory is ahead of the disk and therefore wrong: it is thrown away and loaded
@@ -19,7 +19,8 @@ use hostler_model::{Digest, JobId, Timestamp, WallTime};
 use hostler_proto::api::Notice;
 use hostler_proto::link::HeadMessage;
 use hostler_store::{Batch, Change, Writer};
-use tokio::sync::{broadcast, mpsc, oneshot};
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 
 use crate::restore::restore;
 
@@ -39,9 +40,6 @@ const EVENTS_BETWEEN_SNAPSHOTS: u64 = 50_000;
 /// How often a store that failed is tried again.
 const RECOVERY_PAUSE: Duration = Duration::from_secs(1);
 
-/// How often silence and retention are looked at.
-const TICK: Duration = Duration::from_millis(500);
-
 /// A handle on the loop; cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Engine {
@@ -58,6 +56,8 @@ struct Shared {
     trouble: Mutex<Option<String>>,
     /// A batch could not be stored, and the state has not been loaded again yet.
     failed: AtomicBool,
+    /// Tells the loop that `failed` was set.
+    failure: Notify,
     clock: Clock,
 }
 
@@ -118,6 +118,7 @@ impl Engine {
             notices: broadcast::channel(NOTICES_LEN).0,
             trouble: Mutex::default(),
             failed: AtomicBool::new(false),
+            failure: Notify::new(),
         });
         let engine = Self { inputs, shared: Arc::clone(&shared) };
         let round = Loop {
@@ -129,9 +130,9 @@ impl Engine {
             loads: Arc::default(),
             last_recovery: None,
         };
-        std::thread::Builder::new().name("engine".into()).spawn(move || round.run()).expect("a thread can be started");
-        let ticker = engine.inputs.downgrade();
-        tokio::spawn(tick(ticker));
+        let timers = Handle::current();
+        let run = move || timers.block_on(round.run());
+        std::thread::Builder::new().name("engine".into()).spawn(run).expect("a thread can be started");
         engine
     }
 
@@ -247,20 +248,6 @@ impl Shared {
     }
 }
 
-/// Sends a tick now and then until the loop is gone.
-async fn tick(inputs: mpsc::WeakSender<Input>) {
-    let mut interval = tokio::time::interval(TICK);
-    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        interval.tick().await;
-        let Some(inputs) = inputs.upgrade() else { return };
-        let tick = Input::Command { command: Command::Tick, blobs: Vec::new(), reply: None };
-        if inputs.send(tick).await.is_err() {
-            return;
-        }
-    }
-}
-
 /// The loop's own side.
 struct Loop {
     shared: Arc<Shared>,
@@ -283,11 +270,12 @@ struct Round {
 }
 
 impl Loop {
-    fn run(mut self) {
+    /// Rounds until it is told to stop. On its own thread, where it may block; it only waits for its inputs as a future.
+    async fn run(mut self) {
         let mut inputs = Vec::with_capacity(ROUND_LEN);
         loop {
             inputs.clear();
-            if self.queue.blocking_recv_many(&mut inputs, ROUND_LEN) == 0 {
+            if !self.wait(&mut inputs).await {
                 return;
             }
             let refuse = self.shared.failed.load(Ordering::Acquire) && !self.recover();
@@ -310,6 +298,36 @@ impl Loop {
                 self.finish(round);
             }
         }
+    }
+
+    /// Waits for inputs, for the time at which time alone matters, or for word that the store has failed; says whether to go on.
+    async fn wait(&mut self, inputs: &mut Vec<Input>) -> bool {
+        let wake_at = self.wake_at();
+        let deadline = async {
+            match wake_at {
+                Some(at) => tokio::time::sleep_until(at.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            count = self.queue.recv_many(inputs, ROUND_LEN) => return count > 0,
+            () = self.shared.failure.notified() => {}
+            () = deadline => {}
+        }
+        // While the store fails this is a round in which only that is looked at.
+        inputs.push(Input::Command { command: Command::Tick, blobs: Vec::new(), reply: None });
+        true
+    }
+
+    /// When the loop must look without being asked to.
+    fn wake_at(&self) -> Option<Instant> {
+        if self.shared.failed.load(Ordering::Acquire) {
+            return Some(self.last_recovery.map_or_else(Instant::now, |tried| tried + RECOVERY_PAUSE));
+        }
+        let deadline = self.shared.state().next_deadline()?;
+        let clock = &self.shared.clock;
+        clock.started.checked_add(Duration::from_millis(deadline.ms_since(clock.origin)))
     }
 
     /// Decides and applies one command.
@@ -362,6 +380,10 @@ impl Loop {
         }
         let Round { events, changes, blobs, replies } = round;
         let Changes { effects, records } = changes;
+        if events.is_empty() && effects.is_empty() && records.is_empty() && blobs.is_empty() && replies.is_empty() {
+            // A heartbeat is no reason to wake the writer.
+            return;
+        }
         let batch = batch(self.next_sequence, &events, records, blobs);
         self.next_sequence += batch.events.len() as u64;
         let shared = Arc::clone(&self.shared);
@@ -374,8 +396,9 @@ impl Loop {
                 Err(error) => {
                     tracing::error!(%error, "cannot store events; going back to what is on disk");
                     shared.set_trouble(Some(error.to_string()));
-                    // The loop sees this before its next round: at the latest with the next tick.
+                    // The loop sees this before its next round.
                     shared.failed.store(true, Ordering::Release);
+                    shared.failure.notify_one();
                     Err(error.to_string())
                 }
             };

@@ -88,10 +88,12 @@ impl Link<'_> {
         let mut complete = BTreeSet::new();
         let mut incomplete = Vec::new();
         let mut blobs = Vec::new();
+        let mut came = 0;
         let mut hello = hello;
         for report in &mut hello.runs {
             let Some((manifest, inline)) = take_result(report)? else { continue };
-            if self.is_complete(manifest, &inline).await? {
+            if let Some(bytes) = self.complete_size(manifest, &inline).await? {
+                came += bytes;
                 complete.insert(report.run);
                 blobs.extend(inline);
             } else {
@@ -100,6 +102,7 @@ impl Link<'_> {
         }
         let command = Command::Hello { connection: self.connection, hello, complete };
         self.head.engine.command_with_blobs(command, blobs).await.context("it cannot be noted")?;
+        self.head.library.room().came(came);
         let (epoch, heartbeat_ms) = {
             let state = self.head.engine.state();
             (state.epoch, state.settings.heartbeat_ms)
@@ -128,8 +131,10 @@ impl Link<'_> {
             return self.post(AgentMessage::Report(report), true, Vec::new()).await;
         };
         let run = report.run;
-        if self.is_complete(manifest, &inline).await? {
-            self.post(AgentMessage::Report(report), true, inline).await
+        if let Some(bytes) = self.complete_size(manifest, &inline).await? {
+            self.post(AgentMessage::Report(report), true, inline).await?;
+            self.head.library.room().came(bytes);
+            Ok(())
         } else {
             // The ending is not taken without its result, but that the agent is alive is.
             self.ask_again(run);
@@ -149,15 +154,16 @@ impl Link<'_> {
         self.head.engine.send(self.connection, HeadMessage::Resend { run });
     }
 
-    async fn is_complete(&self, manifest: Digest, inline: &Inline) -> anyhow::Result<bool> {
+    /// The size of a result that is complete here.
+    async fn complete_size(&self, manifest: Digest, inline: &Inline) -> anyhow::Result<Option<u64>> {
         let library = Arc::clone(&self.head.library);
         library.expect(inline);
         // Everything at hand: no disk is asked.
-        if let Some(complete) = crate::blobs::is_complete_inline(&manifest, inline) {
-            return Ok(complete);
+        if let Some(bytes) = crate::blobs::inline_size(&manifest, inline) {
+            return Ok(Some(bytes));
         }
         let inline = inline.clone();
-        let outcome = tokio::task::spawn_blocking(move || library.is_complete_with(&manifest, &inline)).await?;
+        let outcome = tokio::task::spawn_blocking(move || library.complete_size(&manifest, &inline)).await?;
         outcome.context("cannot look for a result")
     }
 

@@ -193,7 +193,6 @@ fn schemas() -> Value {
             &[
                 ("held", &[]),
                 ("dependency", &[("jobs", "[integer]", "the jobs it still waits for")]),
-                ("dependency_never_satisfied", &[("job", "integer", "the job that ended otherwise")]),
                 ("array_limit", &[("limit", "integer", "how many of its tasks may run at once")]),
                 ("resources", &[("closest", "[Shortfall]", "the nodes that came closest, best first")]),
                 ("priority", &[("ahead", "integer", "how many jobs are ahead")]),
@@ -387,6 +386,9 @@ mod tests {
             address: String::new(),
             directory: String::new(),
             refusing: None,
+            results_bytes: None,
+            results_cap_bytes: 0,
+            warning: None,
         };
         check("HeadInfo", &head);
         check("NodeCounts", &NodeCounts::default());
@@ -447,7 +449,6 @@ mod tests {
         let reasons = [
             Reason::Held,
             Reason::Dependency { jobs: Vec::new() },
-            Reason::DependencyNeverSatisfied { job: JobId(1) },
             Reason::ArrayLimit { limit: 1 },
             Reason::Resources { closest: vec![Shortfall { node: node.clone(), cpus: 1, memory_bytes: 1 }] },
             Reason::Priority { ahead: 1 },

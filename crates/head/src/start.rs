@@ -41,6 +41,9 @@ const FAREWELL: Duration = Duration::from_secs(3);
 const COLLECT_FIRST: Duration = Duration::from_secs(300);
 const COLLECT_EVERY: Duration = Duration::from_secs(3600);
 
+/// The least time between two collections, however much results take.
+const COLLECT_PAUSE: Duration = Duration::from_secs(5);
+
 /// How a head is started.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -52,6 +55,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Whether it is part of an embedded cluster, which belongs to one user and stops as a whole.
     pub embedded: bool,
+    /// What results may take, in bytes; half of the disk when absent.
+    pub results_cap_bytes: Option<u64>,
 }
 
 /// Runs a head until SIGTERM, SIGINT or `POST /shutdown`.
@@ -113,7 +118,8 @@ async fn start(config: Config) -> anyhow::Result<Arc<Head>> {
 
     let history = store.reader();
     let writer = Writer::start(store)?;
-    let library = Library::open(&config.directory.join("chunks"), history.clone(), writer.clone())?;
+    let cap_bytes = config.results_cap_bytes;
+    let library = Library::open(&config.directory.join("chunks"), history.clone(), writer.clone(), cap_bytes)?;
     let trust = Trust::open(&config.directory.join("trust"), config.listen)?;
     let usual_port = usual_port(&config.directory);
     let doors = Doors::open(&config.socket, config.listen, usual_port, config.embedded).await?;
@@ -195,6 +201,7 @@ async fn collect(head: Arc<Head>) {
     loop {
         tokio::select! {
             () = tokio::time::sleep(pause) => pause = COLLECT_EVERY,
+            () = head.library.room().wanted() => {}
             () = head.stop.cancelled() => return,
         }
         let jobs_now = head.engine.state().job_count();
@@ -205,12 +212,16 @@ async fn collect(head: Arc<Head>) {
         let (library, engine) = (Arc::clone(&head.library), head.engine.clone());
         let runtime = tokio::runtime::Handle::current();
         let collected = tokio::task::spawn_blocking(move || {
-            library.collect(&engine, || runtime.block_on(engine.settled()).is_ok())
+            library.collect(&engine, |command| runtime.block_on(engine.command(command)).is_ok())
         });
         match collected.await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!("cannot collect what is not needed any more: {error}"),
             Err(error) => tracing::error!("collecting failed: {error}"),
+        }
+        tokio::select! {
+            () = tokio::time::sleep(COLLECT_PAUSE) => {}
+            () = head.stop.cancelled() => return,
         }
     }
 }

@@ -110,7 +110,7 @@ fn ended_task(job: &Job, index: u32, ending: Ending, row: Option<&EndedTask>, is
         message: row.and_then(|row| row.message.clone()),
         started_at: row.and_then(|row| row.started_at),
         ended_at: row.map(|row| row.ended_at).or(job.ended_at),
-        result: row.and_then(|row| row.result).filter(|_| is_owner),
+        result: row.and_then(|row| row.result).filter(|_| is_owner && job.results.contains(index)),
         fetched: job.fetched.contains(index),
         usage: row.filter(|row| row.attempt > Attempt(0)).map(|row| row.usage),
     }
@@ -245,7 +245,6 @@ fn more_lines(state: &State, job: &Job, reason: &Reason, now: Now) -> Vec<String
     match reason {
         Reason::Held => vec![format!("`hostler release {id}` lets it start.")],
         Reason::Dependency { .. } => job.unmet.iter().map(|dependency| dependency_line(state, dependency)).collect(),
-        Reason::DependencyNeverSatisfied { .. } => vec![format!("`hostler cancel {id}` gives it up.")],
         Reason::ArrayLimit { .. } => vec![format!("{} of its tasks are placed now.", job.active.len())],
         Reason::Resources { closest } => {
             let asks = format!(

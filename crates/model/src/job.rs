@@ -53,6 +53,28 @@ pub struct JobSpec {
     pub umask: Option<u32>,
 }
 
+impl JobSpec {
+    /// One task that needs `request`, and of everything else the least: no limits, nothing to wait for, not run again when it is lost.
+    #[must_use]
+    pub fn new(name: impl Into<String>, work: Work, request: Request) -> Self {
+        Self {
+            name: name.into(),
+            work,
+            request,
+            time_limit_ms: None,
+            array: None,
+            after: Vec::new(),
+            priority: 0,
+            hold: false,
+            requeue: false,
+            environment: Environment::new(),
+            pty: None,
+            grace_ms: None,
+            umask: None,
+        }
+    }
+}
+
 /// What a job runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
@@ -74,6 +96,13 @@ pub enum Work {
         /// An absolute path.
         directory: String,
     },
+}
+
+impl Work {
+    /// A program and its arguments, to run in `directory`.
+    pub fn command(argv: impl IntoIterator<Item = impl Into<String>>, directory: impl Into<String>) -> Self {
+        Self::Command { argv: argv.into_iter().map(Into::into).collect(), directory: directory.into() }
+    }
 }
 
 /// What one task needs.

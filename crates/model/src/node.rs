@@ -21,7 +21,7 @@ pub enum NodeState {
     Up,
     /// Its agent has been silent for a short while: nothing new is placed, running jobs are left alone.
     Suspect,
-    /// Its agent has been silent for so long that its jobs were given up.
+    /// Its agent has been silent for so long that what can run again runs elsewhere; in the end its jobs are given up.
     Down,
 }
 

@@ -17,17 +17,12 @@ pub enum Reason {
         /// The jobs it still waits for.
         jobs: Vec<JobId>,
     },
-    /// A dependency ended in a way that can never satisfy it.
-    DependencyNeverSatisfied {
-        /// The job that ended otherwise.
-        job: JobId,
-    },
     /// As many tasks of its array run as its `%limit` allows.
     ArrayLimit {
         /// The limit.
         limit: u32,
     },
-    /// No node that is up has enough free; it is the first in the queue.
+    /// No node that is up has enough free and it is the first in the queue, or no node is large enough at all.
     Resources {
         /// The nodes that came closest and what each lacks, best first; at most three.
         closest: Vec<Shortfall>,
@@ -67,9 +62,6 @@ impl fmt::Display for Reason {
         match self {
             Self::Held => f.write_str("held until released"),
             Self::Dependency { jobs } => write!(f, "waits for {}", Jobs(jobs)),
-            Self::DependencyNeverSatisfied { job } => {
-                write!(f, "job {job} ended in a way that never satisfies its dependency")
-            }
             Self::ArrayLimit { limit } => write!(f, "its array runs at most {limit} tasks at once"),
             Self::Resources { closest } => match closest.first() {
                 Some(nearest) => write!(f, "no node has enough free now; closest is {nearest}"),

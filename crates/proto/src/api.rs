@@ -83,6 +83,15 @@ pub struct HeadInfo {
     pub directory: String,
     /// Why submissions are refused at the moment, if they are.
     pub refusing: Option<String>,
+    /// What results took when that was last measured, in bytes.
+    #[serde(default)]
+    pub results_bytes: Option<u64>,
+    /// What they may take, in bytes: above it, results that have been fetched are dropped before their retention ends.
+    #[serde(default)]
+    pub results_cap_bytes: u64,
+    /// What the head's user should know, if anything.
+    #[serde(default)]
+    pub warning: Option<String>,
 }
 
 /// Nodes by state.

@@ -51,7 +51,7 @@ pub enum HeadHello {
         epoch: Epoch,
         /// The head's release, for people.
         version: String,
-        /// How often the agent must say something, in milliseconds.
+        /// An agent that has said nothing for this long says that it lives, in milliseconds.
         heartbeat_ms: u64,
     },
     /// The link is refused; the agent logs why and tries again later.

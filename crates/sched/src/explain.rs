@@ -3,27 +3,38 @@
 use hostler_model::{NodeName, Reason, Request, Shortfall};
 
 use crate::amount::{covers, distance, without};
-use crate::{Pool, Reservation, Waiting};
+use crate::pool::Node;
+use crate::{NodeIx, Policy, Pool, Reservation, Waiting};
 
 /// How many nodes a reason names.
 const NAMED: usize = 3;
 
-/// Says why a job in the queue waits. `ahead` jobs are before it, and `blocked` is what the last plan said of the first job that
-/// does not fit.
+/// Says why a job in the queue waits. `ahead` jobs are before it, and `blocked` is what the last plan, under `policy`, said of the
+/// first job that does not fit.
 ///
 /// Costs a look at every node when the answer names nodes, and next to nothing otherwise.
 #[must_use]
-pub fn explain(pool: &Pool, waiting: &Waiting, ahead: u64, blocked: Option<&Reservation>) -> Reason {
+pub fn explain(pool: &Pool, waiting: &Waiting, ahead: u64, blocked: Option<&Reservation>, policy: Policy) -> Reason {
     let request = &waiting.request;
-    if !pool.could_run(request) && pool.could_ever_run(request) {
+    if !pool.could_ever_run(request) {
+        // Accepted before there were nodes, or the large ones have come back smaller. It waits for another node, not for its turn.
+        return Reason::Resources { closest: closest(pool.nodes(), request, |node| node.total) };
+    }
+    if !pool.could_run(request) {
         return Reason::NodesDown { nodes: unusable(pool, request) };
     }
     let is_first = ahead == 0 || blocked.is_some_and(|blocked| blocked.job == waiting.job);
     match (pool.best_fit(request), blocked) {
-        (Some(_), Some(blocked)) if blocked.job != waiting.job => Reason::Reservation { job: blocked.job },
+        (Some(_), Some(blocked)) if blocked.job != waiting.job => match policy {
+            Policy::Easy => Reason::Reservation { job: blocked.job },
+            Policy::Fcfs => Reason::Priority { ahead },
+        },
         // Something was freed, or the job came, since the last pass.
         (Some(_), _) => Reason::Scheduling,
-        (None, _) if is_first => Reason::Resources { closest: closest(pool, request) },
+        (None, _) if is_first => {
+            let able = pool.nodes().filter(|(_, node)| node.is_usable && covers(&node.total, request));
+            Reason::Resources { closest: closest(able, request, |node| node.free) }
+        }
         (None, _) => Reason::Priority { ahead },
     }
 }
@@ -34,18 +45,22 @@ fn unusable(pool: &Pool, request: &Request) -> Vec<NodeName> {
     able.take(NAMED).map(|node| node.name.clone()).collect()
 }
 
-/// What the usable nodes that are large enough lack now, those that lack least first.
-fn closest(pool: &Pool, request: &Request) -> Vec<Shortfall> {
-    let able = pool.nodes().filter(|(_, node)| node.is_usable && covers(&node.total, request));
-    let mut ranked: Vec<_> = able.map(|(ix, node)| (distance(&node.free, request), ix)).collect();
+/// What these nodes lack of a request with what they `have`, those that lack least first.
+fn closest<'a>(
+    nodes: impl Iterator<Item = (NodeIx, &'a Node)>,
+    request: &Request,
+    have: impl Fn(&Node) -> Request,
+) -> Vec<Shortfall> {
+    let mut ranked: Vec<(u32, NodeIx, &Node)> =
+        nodes.map(|(ix, node)| (distance(&have(node), request), ix, node)).collect();
+    let rank = |(distance, ix, _): &(u32, NodeIx, &Node)| (*distance, *ix);
     if ranked.len() > NAMED {
-        ranked.select_nth_unstable(NAMED);
+        ranked.select_nth_unstable_by_key(NAMED, rank);
         ranked.truncate(NAMED);
     }
-    ranked.sort_unstable();
-    let shortfall = |(_, ix)| {
-        let node = pool.expect(ix);
-        let lacks = without(request, &node.free);
+    ranked.sort_unstable_by_key(rank);
+    let shortfall = |(_, _, node): (u32, NodeIx, &Node)| {
+        let lacks = without(request, &have(node));
         Shortfall { node: node.name.clone(), cpus: lacks.cpus, memory_bytes: lacks.memory_bytes }
     };
     ranked.into_iter().map(shortfall).collect()
@@ -56,7 +71,6 @@ mod tests {
     use hostler_model::{JobId, Timestamp};
 
     use super::*;
-    use crate::NodeIx;
 
     /// Four nodes of 8 CPUs, of which 0, 2, 4 and 6 are free, and one of 64 that is not usable.
     fn pool() -> Pool {
@@ -74,9 +88,13 @@ mod tests {
     }
 
     fn why(cpus: u32, ahead: u64, blocked: Option<u64>) -> String {
+        why_under(Policy::Easy, cpus, ahead, blocked)
+    }
+
+    fn why_under(policy: Policy, cpus: u32, ahead: u64, blocked: Option<u64>) -> String {
         let waiting = Waiting { job: JobId(9), request: amount(cpus), tasks: 1, time_limit_ms: None };
         let blocked = blocked.map(|job| Reservation { job: JobId(job), node: NodeIx(0), at: Timestamp::NEVER });
-        explain(&pool(), &waiting, ahead, blocked.as_ref()).to_string()
+        explain(&pool(), &waiting, ahead, blocked.as_ref(), policy).to_string()
     }
 
     #[test]
@@ -87,12 +105,19 @@ mod tests {
         assert_eq!(why(2, 1, Some(3)), "starting it now could delay job 3, which is first in the queue");
         assert_eq!(why(2, 1, None), "about to be scheduled");
         assert_eq!(why(64, 0, None), "every node that could run it is down: big");
-        assert_eq!(why(65, 0, None), "no node has enough free now");
+        assert_eq!(why(65, 0, None), "no node has enough free now; closest is big, which lacks 1 CPU");
+        assert_eq!(why(65, 7, Some(3)), "no node has enough free now; closest is big, which lacks 1 CPU");
+        assert_eq!(why_under(Policy::Fcfs, 2, 1, Some(3)), "one job is ahead of it");
+        assert_eq!(why_under(Policy::Fcfs, 8, 0, Some(9)), why(8, 0, Some(9)));
     }
 
     #[test]
     fn the_three_closest_nodes_are_named_best_first() {
-        let names: Vec<String> = closest(&pool(), &amount(7)).iter().map(|lack| lack.node.to_string()).collect();
+        let waiting = Waiting { job: JobId(9), request: amount(7), tasks: 1, time_limit_ms: None };
+        let Reason::Resources { closest } = explain(&pool(), &waiting, 0, None, Policy::Easy) else {
+            panic!("it does not fit")
+        };
+        let names: Vec<&str> = closest.iter().map(|lack| lack.node.as_str()).collect();
         assert_eq!(names, ["n3", "n2", "n1"]);
     }
 }

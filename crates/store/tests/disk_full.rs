@@ -4,32 +4,11 @@
 
 mod common;
 
-use std::fs::File;
-use std::io::Write;
-use std::path::Path;
 use std::sync::mpsc::sync_channel;
 
 use common::{digest_of, event, events};
 use hostler_store::{Batch, Change, SqliteStore, Store, StoreError, Writer};
-use nix::mount::{MsFlags, mount};
-use nix::sched::{CloneFlags, unshare};
-
-/// Mounts 8 MiB on `directory`, visible to this thread and those it starts.
-fn mount_small(directory: &Path) {
-    assert!(nix::unistd::geteuid().is_root(), "this test mounts a filesystem: run it as root");
-    unshare(CloneFlags::CLONE_NEWNS).expect("root may leave its mount namespace");
-    let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
-    mount(None::<&str>, "/", None::<&str>, private, None::<&str>).expect("mounts stay in this namespace");
-    mount(Some("tmpfs"), directory, Some("tmpfs"), MsFlags::empty(), Some("size=8m")).expect("a small filesystem");
-}
-
-/// Writes a file until not a byte fits any more.
-fn fill(path: &Path) {
-    let mut file = File::create(path).expect("a file fits");
-    for piece in [1 << 16, 1] {
-        while file.write_all(&vec![0; piece]).is_ok() {}
-    }
-}
+use hostler_testkit::{fill_disk, mount_for_this_thread};
 
 fn blob(number: u64) -> Change {
     Change::PutBlob(digest_of(&[number]), vec![0xA5; 100_000].into())
@@ -38,13 +17,13 @@ fn blob(number: u64) -> Change {
 #[test]
 fn commits_fail_while_the_disk_is_full_and_go_on_when_it_is_not() {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    mount_small(directory.path());
+    mount_for_this_thread(directory.path(), 8 << 20);
     let path = directory.path().join("store.db");
     let ballast = directory.path().join("ballast");
     let mut store = SqliteStore::open(&path).expect("it opens");
     store.commit(&events(1, 10)).expect("there is room");
 
-    fill(&ballast);
+    fill_disk(&ballast, 0);
     let mut failures = 0;
     let mut next = 11;
     // What the log has preallocated may still take a little.
@@ -76,12 +55,12 @@ fn commits_fail_while_the_disk_is_full_and_go_on_when_it_is_not() {
 #[test]
 fn the_writer_goes_on_after_a_reload() {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    mount_small(directory.path());
+    mount_for_this_thread(directory.path(), 8 << 20);
     let ballast = directory.path().join("ballast");
     let store = SqliteStore::open(&directory.path().join("store.db")).expect("it opens");
     let reader = store.reader();
     let writer = Writer::start(store).expect("a thread");
-    fill(&ballast);
+    fill_disk(&ballast, 0);
     let mut next = 1;
     let error = loop {
         assert!(next < 200, "the disk is full");

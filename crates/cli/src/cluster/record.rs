@@ -17,6 +17,9 @@ pub(crate) struct Record {
     pub(crate) head: Option<ProcessId>,
     /// Where its agents connect: kept, so that agents find a head that was started again.
     pub(crate) address: Option<String>,
+    /// What results may take on the head's disk, in bytes, if somebody has said so.
+    #[serde(default)]
+    pub(crate) results_cap_bytes: Option<u64>,
     /// Its nodes.
     pub(crate) nodes: Vec<NodeRecord>,
 }

@@ -49,12 +49,22 @@ pub(crate) struct Started {
 }
 
 /// Starts what does not run and waits until all nodes are up. `tell` hears what is being done. The caller holds the lock.
-pub(crate) async fn bring_up(places: &Places, sizes: Sizes, mut tell: impl FnMut(&str)) -> Result<Started, Failure> {
+pub(crate) async fn bring_up(
+    places: &Places,
+    sizes: Sizes,
+    results_cap_bytes: Option<u64>,
+    mut tell: impl FnMut(&str),
+) -> Result<Started, Failure> {
     let mut starter = Starter::new(places)?;
+    if results_cap_bytes.is_some() {
+        starter.record.results_cap_bytes = results_cap_bytes;
+        starter.save()?;
+    }
     starter.ensure_head(&mut tell).await?;
     let other_sizes = starter.choose_nodes(sizes)?;
     starter.ensure_agents(&mut tell).await?;
     let nodes = starter.wait_for_nodes(&mut tell).await?;
+    starter.forget_others(&mut tell).await?;
     let info = starter.client.info().await?;
     Ok(Started { info, nodes, started: starter.children.len(), other_sizes })
 }
@@ -122,7 +132,7 @@ impl<'a> Starter<'a> {
 
     fn start_head(&mut self) -> Result<(), Failure> {
         let listen = free_address(self.record.address.as_deref());
-        let args: [OsString; 9] = [
+        let mut args: Vec<OsString> = vec![
             "head".into(),
             "run".into(),
             "--embedded".into(),
@@ -133,6 +143,9 @@ impl<'a> Starter<'a> {
             "--listen".into(),
             listen.into(),
         ];
+        if let Some(bytes) = self.record.results_cap_bytes {
+            args.extend(["--results-cap".into(), bytes.to_string().into()]);
+        }
         self.record.head = Some(self.start("head", &args)?);
         self.save()
     }
@@ -259,6 +272,21 @@ impl<'a> Starter<'a> {
             }
             sleep(LOOK_AGAIN).await;
         }
+    }
+
+    /// Takes nodes of an earlier, larger cluster off the list. One that still has tasks stays until these have been given up.
+    async fn forget_others(&self, tell: &mut impl FnMut(&str)) -> Result<(), Failure> {
+        for node in self.client.nodes().await? {
+            if self.record.nodes.iter().any(|ours| ours.name == node.name) {
+                continue;
+            }
+            match self.client.forget_node(&node.name).await {
+                Ok(()) => {}
+                Err(error) if error.code() == Some("node_in_use") => tell(&format!("note: {error}")),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
     }
 
     /// Codes that were used are worth nothing to anyone, and need not lie about.

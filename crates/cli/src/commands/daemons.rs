@@ -39,6 +39,10 @@ struct HeadRun {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
 
+    /// What results may take before fetched ones are dropped; half of the disk by default
+    #[arg(long, value_name = "SIZE")]
+    results_cap: Option<Memory>,
+
     /// The head is part of a cluster on this machine alone
     #[arg(long)]
     embedded: bool,
@@ -90,9 +94,10 @@ struct AgentRun {
 
 impl Head {
     pub(crate) fn run(self) -> Outcome {
-        let HeadCommand::Run(HeadRun { directory, socket, listen, embedded }) = self.command;
+        let HeadCommand::Run(HeadRun { directory, socket, listen, results_cap, embedded }) = self.command;
         log_to_stderr()?;
-        hostler_head::run(hostler_head::Config { directory, socket, listen, embedded })?;
+        let results_cap_bytes = results_cap.map(|size| size.0);
+        hostler_head::run(hostler_head::Config { directory, socket, listen, embedded, results_cap_bytes })?;
         Ok(exit::OK)
     }
 }

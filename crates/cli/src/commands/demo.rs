@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use hostler_client::{Client, Endpoint, Follow, LiveJobs, LogEvent, Patience};
-use hostler_model::{ArraySpec, Environment, JobId, JobSpec, JobState, Request, TaskId};
+use hostler_model::{ArraySpec, JobId, JobSpec, JobState, Request, TaskId};
 use hostler_proto::api::{JobDetail, NodeView, TaskView};
 use hostler_proto::link::Output;
 use hostler_snapshot::OnConflict;
@@ -105,7 +105,7 @@ async fn show(context: &Context, places: &Places, directory: &Path, destination:
     let output = &context.output;
     places.create()?;
     output.say("1. a private cluster on this machine (hostler up)");
-    let started = bring_up(places, Sizes::default(), |text| output.aside(&format!("   {text}"))).await?;
+    let started = bring_up(places, Sizes::default(), None, |text| output.aside(&format!("   {text}"))).await?;
     output.say(&format!("   {}", describe(&started.nodes)));
 
     output.say(&format!("2. a project folder, eight models to train (hostler submit digits-sweep main.py -a {TASKS})"));
@@ -147,21 +147,8 @@ fn write_example(directory: &Path) -> Result<PathBuf, Failure> {
 
 fn sweep(snapshot: hostler_model::Digest, memory_bytes: u64) -> Result<JobSpec, Failure> {
     let array: ArraySpec = TASKS.parse()?;
-    Ok(JobSpec {
-        name: "digits-sweep".to_owned(),
-        work: submission::project_work(snapshot, "main.py", &[]),
-        request: Request { cpus: 1, memory_bytes },
-        time_limit_ms: None,
-        array: Some(array),
-        after: Vec::new(),
-        priority: 0,
-        hold: false,
-        requeue: false,
-        environment: Environment::new(),
-        pty: None,
-        grace_ms: None,
-        umask: None,
-    })
+    let work = submission::project_work(snapshot, "main.py", &[]);
+    Ok(JobSpec { array: Some(array), ..JobSpec::new("digits-sweep", work, Request { cpus: 1, memory_bytes }) })
 }
 
 /// Says what becomes of each task, and what the first one's environment is made of, until all have ended.

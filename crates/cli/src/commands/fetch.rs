@@ -112,15 +112,18 @@ enum Absence {
 
 async fn nothing_for(client: &Client, target: Target) -> Result<Absence, Failure> {
     let job = client.job(target.job, u32::MAX).await?;
+    let mut tasks = job.tasks_shown.iter().filter(|task| target.index.is_none_or(|index| task.index == index));
     let state = match target.index {
         None => job.summary.state,
-        Some(index) => {
-            // A task that is in no list waits.
-            let task = job.tasks_shown.iter().find(|task| task.index == index);
-            task.map_or(job.summary.state, |task| task.state)
-        }
+        // A task that is in no list waits.
+        Some(_) => tasks.clone().next().map_or(job.summary.state, |task| task.state),
     };
     if state.is_ended() {
+        if tasks.any(|task| task.fetched) {
+            return Ok(Absence::Never(format!(
+                "job {target} has no results any more: they were fetched before and have been dropped to make room"
+            )));
+        }
         return Ok(Absence::Never(format!("job {target} has no results: it is {state} and never ran")));
     }
     Ok(Absence::NotYet(

@@ -12,6 +12,7 @@ pub(crate) mod info;
 pub(crate) mod job;
 pub(crate) mod jobs;
 pub(crate) mod logs;
+pub(crate) mod node;
 pub(crate) mod nodes;
 pub(crate) mod run;
 pub(crate) mod sim;

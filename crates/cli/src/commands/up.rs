@@ -4,7 +4,7 @@ use clap::Args;
 use serde_json::json;
 
 use crate::cluster::start::bring_up;
-use crate::cluster::{Lock, Places, Sizes};
+use crate::cluster::{Lock, Machine, Places, Sizes};
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::Outcome;
@@ -21,13 +21,19 @@ pub(crate) struct Up {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     nodes: Option<u32>,
 
-    /// CPUs for each node; by default the machine's are divided, and shared if there are more nodes
+    /// CPUs for each node; by default the machine's are divided, and shared if there are more nodes. More than the machine has is for
+    /// trying things: CPU ids beyond those that there are stand for none, and a task that gets only such ids is not bound to any
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     cpus: Option<u32>,
 
     /// Memory for each node; by default four fifths of what is free, at least half of all, are divided
     #[arg(long, value_name = "SIZE")]
     memory: Option<Memory>,
+
+    /// What results may take on the head's disk before fetched ones are dropped; half of the disk by default. Remembered; holds from
+    /// the next start of the head on
+    #[arg(long, value_name = "SIZE")]
+    results_cap: Option<Memory>,
 }
 
 impl Up {
@@ -38,7 +44,8 @@ impl Up {
         let _lock =
             Lock::take(&places.lock(), || output.say("another `hostler up` or `down` is at work; waiting for it"))?;
         let sizes = Sizes { nodes: self.nodes, cpus: self.cpus, memory_bytes: self.memory.map(|memory| memory.0) };
-        let started = block_on(bring_up(&places, sizes, |text| output.aside(text)))?;
+        let results_cap_bytes = self.results_cap.map(|size| size.0);
+        let started = block_on(bring_up(&places, sizes, results_cap_bytes, |text| output.aside(text)))?;
         if output.is_json() {
             output.json(&json!({ "started": started.started, "info": started.info, "nodes": started.nodes }));
         } else if !output.is_quiet() {
@@ -47,6 +54,13 @@ impl Up {
                 _ => "the cluster is up",
             });
             output.data(&views::node_list(&started.nodes, output::width()));
+        }
+        let available = Machine::detect()?.cpus.len() as u32;
+        if let Some(cpus) = self.cpus.filter(|cpus| *cpus > available) {
+            output.say(&format!(
+                "note: this machine has {available} CPUs and each node says it has {cpus}; they share what there is, and tasks are not \
+                 bound to CPUs of their own"
+            ));
         }
         if let Some(text) = started.other_sizes {
             output.say(&format!("note: {text}"));

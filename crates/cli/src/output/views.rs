@@ -288,6 +288,7 @@ pub(crate) fn info(info: &Info) -> String {
     lines.add("address", &head.address);
     lines.add("state in", &head.directory);
     lines.add_some("refuses", head.refusing.as_ref());
+    lines.add_some("warning", head.warning.as_ref());
     let nodes = &info.nodes;
     lines.add("nodes", format!("{} up, {} suspect, {} down", nodes.up, nodes.suspect, nodes.down));
     lines.add("cpus", format!("{} of {} free", info.cpus.free, info.cpus.total));
@@ -301,6 +302,8 @@ pub(crate) fn info(info: &Info) -> String {
             tasks.pending, tasks.starting, tasks.running, tasks.completing
         ),
     );
+    let kept = head.results_bytes.map_or_else(|| "not measured yet".to_owned(), format_bytes);
+    lines.add("results", format!("{kept}, of {} set aside", format_bytes(head.results_cap_bytes)));
     lines.text
 }
 
@@ -512,6 +515,9 @@ n1    up     on        4     1      4G    1G      3  4711  0.1.0
                 address: "127.0.0.1:7000".to_owned(),
                 directory: "/state/head".to_owned(),
                 refusing: None,
+                results_bytes: Some(3 << 30),
+                results_cap_bytes: 40 << 30,
+                warning: None,
             },
             nodes: NodeCounts { up: 4, suspect: 0, down: 0 },
             tasks: LiveCounts { pending: 1, starting: 0, running: 2, completing: 0 },
@@ -526,6 +532,7 @@ nodes      4 up, 0 suspect, 0 down
 cpus       6 of 8 free
 memory     12G of 16G free
 tasks      1 pending, 0 starting, 2 running, 0 completing
+results    3G, of 40G set aside
 ";
         assert_eq!(info(&cluster), expected);
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use hostler_model::{IndexSet, JobId, JobSpec, RunId};
+use hostler_model::{IndexSet, JobId, JobSpec, NodeName, RunId};
 use hostler_proto::api::JobAction;
 use hostler_proto::link::{AgentHello, AgentMessage};
 use hostler_sched::NeverFits;
@@ -53,6 +53,18 @@ pub enum Command {
         /// Which tasks' results.
         indices: IndexSet,
     },
+    /// Room is needed: results that have been fetched are to go, whatever their retention.
+    DropResults {
+        /// The job.
+        job: JobId,
+        /// Which tasks' results; those that were not fetched stay.
+        indices: IndexSet,
+    },
+    /// An operator wants a node off the list; it comes back when its agent connects again.
+    ForgetNode {
+        /// The node.
+        node: NodeName,
+    },
     /// An agent opens a connection.
     Hello {
         /// The connection.
@@ -76,7 +88,7 @@ pub enum Command {
         /// The connection.
         connection: ConnectionId,
     },
-    /// Time has passed: see who is silent and what has been kept long enough.
+    /// Time has passed: see who is silent and what has been kept long enough. Due at [`super::State::next_deadline`]; harmless earlier.
     Tick,
 }
 
@@ -122,6 +134,17 @@ pub enum Refusal {
     /// The specification contradicts itself.
     #[error("{0}")]
     BadSpec(String),
+    /// There is no such node, or not any more.
+    #[error("there is no node {0}")]
+    NoSuchNode(NodeName),
+    /// The node cannot be forgotten now.
+    #[error("node {node} {why}")]
+    NodeInUse {
+        /// The node.
+        node: NodeName,
+        /// Why not, as the rest of a sentence.
+        why: String,
+    },
     /// The node's name is taken by an agent that is connected.
     #[error("a message on a connection that is no longer the node's")]
     Stale,
@@ -140,6 +163,8 @@ impl Refusal {
             Self::NotYours { .. } => "not_yours",
             Self::WrongState { .. } => "wrong_state",
             Self::BadSpec(_) => "bad_spec",
+            Self::NoSuchNode(_) => "no_such_node",
+            Self::NodeInUse { .. } => "node_in_use",
             Self::Stale => "stale",
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use hostler_model::{Epoch, JobId, JobSpec, RunId, Work};
+use hostler_model::{Epoch, IndexSet, JobId, JobSpec, NodeName, RunId, Work};
 use hostler_proto::api::JobAction;
 use hostler_proto::link::{AgentHello, AgentMessage, Fate, RunEnd, RunReport, RunStatus, Usage};
 
@@ -12,7 +12,7 @@ use hostler_sched::NeverFits;
 use super::command::{Caller, Command, Refusal};
 use super::event::{ConnectionId, Event, Now, SubmissionKey};
 use super::job::{Job, Phase};
-use super::node::Node;
+use super::node::{Node, Silence};
 use super::state::State;
 
 /// The most tasks one array may have.
@@ -32,16 +32,25 @@ pub fn decide(state: &State, command: &Command, now: Now) -> Result<Vec<Event>, 
         }
         Command::Act { caller, job, index, action } => decide_action(state, caller, *job, *index, *action),
         Command::Fetched { caller, job, indices } => {
-            own_job(state, caller, *job)?;
-            Ok(vec![Event::Fetched { job: *job, indices: indices.clone() }])
+            // What is not there yet cannot have been fetched, and must not count as fetched when it comes.
+            let there = &own_job(state, caller, *job)?.results;
+            let indices = among(indices, there);
+            Ok(if indices.is_empty() { Vec::new() } else { vec![Event::Fetched { job: *job, indices }] })
         }
+        Command::DropResults { job, indices } => {
+            let fetched = state.job(*job).ok_or(Refusal::NoSuchJob(*job))?.fetched_results();
+            let indices = among(indices, &fetched);
+            Ok(if indices.is_empty() { Vec::new() } else { vec![Event::ResultsDropped { job: *job, indices }] })
+        }
+        Command::ForgetNode { node } => decide_forget_node(state, node),
         Command::Hello { connection, hello, complete } => Ok(decide_hello(state, *connection, hello, complete)),
         Command::Message { connection, message, result_is_complete } => {
             let node = state.node_of(*connection).ok_or(Refusal::Stale)?;
-            Ok(match message {
-                AgentMessage::Heartbeat => vec![Event::Heard { connection: *connection }],
-                AgentMessage::Report(report) => decide_report(state, node, report, *result_is_complete),
-            })
+            let mut events = vec![Event::Heard { connection: *connection }];
+            if let AgentMessage::Report(report) = message {
+                events.extend(decide_report(state, node, report, *result_is_complete));
+            }
+            Ok(events)
         }
         Command::ConnectionEnded { connection } => Ok(state
             .node_of(*connection)
@@ -58,6 +67,15 @@ impl State {
     pub fn next_epoch(&self) -> Epoch {
         Epoch(self.epoch.0 + 1)
     }
+}
+
+/// Those of `indices` that are in `others`.
+fn among(indices: &IndexSet, others: &IndexSet) -> IndexSet {
+    let mut both = IndexSet::default();
+    indices.iter().filter(|index| others.contains(*index)).for_each(|index| {
+        both.insert(index);
+    });
+    both
 }
 
 fn decide_submit(
@@ -153,6 +171,18 @@ fn own_job<'a>(state: &'a State, caller: &Caller, id: JobId) -> Result<&'a Job, 
     }
 }
 
+/// A node goes only when nobody can miss it: its agent is not connected, and no run counts on it.
+fn decide_forget_node(state: &State, name: &NodeName) -> Result<Vec<Event>, Refusal> {
+    let node = state.node(name).ok_or_else(|| Refusal::NoSuchNode(name.clone()))?;
+    let in_use = |why: String| Err(Refusal::NodeInUse { node: name.clone(), why });
+    match (&node.link, node.runs.len()) {
+        (Some(_), _) => in_use("is connected; stop its agent first".to_owned()),
+        (None, 0) => Ok(vec![Event::NodeForgotten { node: name.clone() }]),
+        (None, 1) => in_use("still has a task".to_owned()),
+        (None, tasks) => in_use(format!("still has {tasks} tasks")),
+    }
+}
+
 /// An agent has come, or come back: what it has, what became of its runs, and which of them are lost.
 fn decide_hello(state: &State, connection: ConnectionId, hello: &AgentHello, complete: &BTreeSet<RunId>) -> Vec<Event> {
     let mut events = Vec::new();
@@ -222,20 +252,25 @@ fn decide_report(state: &State, node: &Node, report: &RunReport, result_is_compl
 }
 
 fn decide_tick(state: &State, now: Now) -> Vec<Event> {
-    let settings = &state.settings;
-    let mut events = Vec::new();
-    for node in state.nodes().filter(|node| !node.given_up) {
-        let silence_ms = now.at.ms_since(node.last_heard);
-        if !node.silent && silence_ms > settings.suspect_after_ms {
-            events.push(Event::Silent { node: node.name.clone() });
-        } else if node.silent && silence_ms > settings.lost_after_ms {
-            events.push(Event::NodeGivenUp { node: node.name.clone() });
-        }
-    }
-    let is_due = |job: &&Arc<Job>| job.ended.is_some_and(|ended| now.at.ms_since(ended) > settings.retention_ms);
-    let due: Vec<JobId> = state.jobs().filter(is_due).map(|job| job.id).take(FORGET_AT_ONCE).collect();
+    let mut events: Vec<Event> = state.overdue_nodes(now.at).flat_map(|node| decide_silence(state, node)).collect();
+    let due: Vec<JobId> = state.overdue_jobs(now.at).take(FORGET_AT_ONCE).collect();
     if !due.is_empty() {
         events.push(Event::Forgotten { jobs: due });
     }
     events
+}
+
+/// A node has passed its next limit of silence.
+fn decide_silence(state: &State, node: &Node) -> Vec<Event> {
+    let name = node.name.clone();
+    match node.silence {
+        Silence::Short => vec![Event::Silent { node: name }],
+        Silence::Suspect => {
+            let message = format!("node {name} is down");
+            let again = node.runs.keys().filter(|run| state.job(run.task.job).is_some_and(|job| job.spec.requeue));
+            let again: Vec<Event> = again.map(|run| lost(*run, message.clone())).collect();
+            std::iter::once(Event::Down { node: name }).chain(again).collect()
+        }
+        Silence::Down => vec![Event::NodeGivenUp { node: name }],
+    }
 }

@@ -125,8 +125,20 @@ pub enum Event {
         /// Its name.
         node: NodeName,
     },
+    /// An operator had a node taken off the list. Nothing was placed there.
+    NodeForgotten {
+        /// Its name.
+        node: NodeName,
+    },
     /// Results have reached a client safely.
     Fetched {
+        /// The job.
+        job: JobId,
+        /// Which tasks' results.
+        indices: IndexSet,
+    },
+    /// Fetched results were dropped to make room; that the tasks ended so stays.
+    ResultsDropped {
         /// The job.
         job: JobId,
         /// Which tasks' results.
@@ -165,13 +177,41 @@ pub enum Event {
         /// Its name.
         node: NodeName,
     },
+    /// A node has been silent for so long that it counts as down. Not durable.
+    Down {
+        /// Its name.
+        node: NodeName,
+    },
 }
 
 impl Event {
     /// Whether the event must be in the log: the others concern only what ends with the head's process.
     #[must_use]
     pub const fn is_durable(&self) -> bool {
-        !matches!(self, Self::Connected { .. } | Self::Disconnected { .. } | Self::Heard { .. } | Self::Silent { .. })
+        match self {
+            Self::Connected { .. }
+            | Self::Disconnected { .. }
+            | Self::Heard { .. }
+            | Self::Silent { .. }
+            | Self::Down { .. } => false,
+            Self::EpochStarted { .. }
+            | Self::Submitted { .. }
+            | Self::Cancelled { .. }
+            | Self::Held { .. }
+            | Self::Released { .. }
+            | Self::Requeued { .. }
+            | Self::Placed { .. }
+            | Self::Accepted { .. }
+            | Self::Running { .. }
+            | Self::Completing { .. }
+            | Self::Ended { .. }
+            | Self::NodeSeen { .. }
+            | Self::NodeGivenUp { .. }
+            | Self::NodeForgotten { .. }
+            | Self::Fetched { .. }
+            | Self::ResultsDropped { .. }
+            | Self::Forgotten { .. } => true,
+        }
     }
 }
 

@@ -43,7 +43,7 @@ pub struct Job {
     pub endings: BTreeMap<Ending, IndexSet>,
     /// The last attempt of tasks that were placed and then requeued.
     pub attempts: BTreeMap<u32, Attempt>,
-    /// Tasks with a result.
+    /// Tasks whose result is on the head.
     pub results: IndexSet,
     /// Tasks whose result has reached a client.
     pub fetched: IndexSet,
@@ -185,6 +185,16 @@ impl Job {
             self.endings.iter().filter(of_kind).map(|(_, indices)| indices.len()).sum()
         };
         (count(true), count(false))
+    }
+
+    /// Tasks whose result has reached a client and is still here: the first to go when room is needed.
+    #[must_use]
+    pub fn fetched_results(&self) -> IndexSet {
+        let mut both = IndexSet::default();
+        self.results.iter().filter(|index| self.fetched.contains(*index)).for_each(|index| {
+            both.insert(index);
+        });
+        both
     }
 
     /// The task with this index.

@@ -7,13 +7,14 @@ use hostler_sched::NodeIx;
 use serde::{Deserialize, Serialize};
 
 use super::event::ConnectionId;
+use super::settings::Settings;
 
 /// A node. What it has is durable; whether it is connected ends with the head's process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Node {
     /// Its name.
     pub name: NodeName,
-    /// Its number in the scheduler's pool, in the order nodes were first seen.
+    /// Its number in the scheduler's pool: one more than the highest there was when it was first seen.
     pub ix: NodeIx,
     /// Its machine's last known boot.
     pub boot: BootId,
@@ -26,12 +27,24 @@ pub struct Node {
     /// Its agent's connection.
     #[serde(skip)]
     pub link: Option<Link>,
-    /// It was silent for a while.
+    /// Which limits of silence it has passed.
     #[serde(skip)]
-    pub silent: bool,
+    pub silence: Silence,
     /// When it was last heard, or when this head started.
     #[serde(skip)]
     pub last_heard: Timestamp,
+}
+
+/// Which limits of silence a node has passed; the last one is [`Node::given_up`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Silence {
+    /// None.
+    #[default]
+    Short,
+    /// Silent for too long to be given work.
+    Suspect,
+    /// Silent for so long that it counts as down.
+    Down,
 }
 
 /// An agent's connection.
@@ -49,11 +62,22 @@ impl Node {
     /// Whether it can be given work.
     #[must_use]
     pub fn state(&self) -> NodeState {
-        match (&self.link, self.given_up, self.silent) {
-            (Some(_), false, false) => NodeState::Up,
-            (_, true, _) => NodeState::Down,
-            (None, false, _) | (Some(_), false, true) => NodeState::Suspect,
+        match (&self.link, self.given_up, self.silence) {
+            (_, true, _) | (_, false, Silence::Down) => NodeState::Down,
+            (Some(_), false, Silence::Short) => NodeState::Up,
+            (None, false, Silence::Short) | (_, false, Silence::Suspect) => NodeState::Suspect,
         }
+    }
+
+    /// When it will have passed its next limit of silence unless it is heard; `None` when there is none left to pass.
+    pub(super) fn next_limit(&self, settings: &Settings) -> Option<Timestamp> {
+        let limit_ms = match self.silence {
+            _ if self.given_up => return None,
+            Silence::Short => settings.suspect_after_ms,
+            Silence::Suspect => settings.down_after_ms,
+            Silence::Down => settings.lost_after_ms,
+        };
+        Some(self.last_heard.plus_ms(limit_ms))
     }
 
     /// CPUs that no run holds.

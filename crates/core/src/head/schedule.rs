@@ -9,9 +9,6 @@ use super::event::{Event, Now, Start};
 use super::job::{Active, Job};
 use super::state::State;
 
-/// How many jobs ahead of one are counted when it says why it waits; more is "many".
-const COUNT_AHEAD: usize = 10_000;
-
 /// Looks for tasks that can start now: the event that places them, or `None` when there are none. What was learnt about the first
 /// job that must wait is kept for [`explain`].
 pub fn schedule(state: &mut State, now: Now) -> Option<Event> {
@@ -25,7 +22,7 @@ pub fn schedule(state: &mut State, now: Now) -> Option<Event> {
     let mut starts = Vec::new();
     for start in &plan.starts {
         let job = &state.jobs_by_id(start.job);
-        let node = &state.nodes[&state.names[start.node.0 as usize]];
+        let node = &state.nodes[&state.names[&start.node]];
         for _ in 0..start.count {
             let index = assignment.next_index(job);
             let cpus = assignment.take_cpus(&node.name, || node.free_cpus(), job.spec.request.cpus);
@@ -53,8 +50,8 @@ pub fn explain(state: &State, job: &Job) -> Option<Reason> {
         let limit = job.spec.array.as_ref().and_then(|array| array.limit).unwrap_or_default();
         return Some(Reason::ArrayLimit { limit });
     }
-    let ahead = state.ahead_of(job, COUNT_AHEAD);
-    Some(hostler_sched::explain(&state.pool, &waiting(state, job), ahead, state.reservation.as_ref()))
+    let (waiting, ahead, policy) = (waiting(state, job), state.ahead_of(job), state.settings.policy);
+    Some(hostler_sched::explain(&state.pool, &waiting, ahead, state.reservation.as_ref(), policy))
 }
 
 impl State {
@@ -85,7 +82,7 @@ fn running(state: &State) -> Vec<Running> {
         request: job.spec.request,
         ends_at: longest_ms(state, job).map_or(Timestamp::NEVER, |longest| active.since.plus_ms(longest)),
     };
-    state.live_jobs().flat_map(|job| job.active.values().map(move |active| of_job(job, active))).collect()
+    state.placed().map(|(job, active)| of_job(job, active)).collect()
 }
 
 /// How long a task of the job can take: its time limit, and the grace after it.

@@ -4,13 +4,19 @@ use hostler_sched::Policy;
 use serde::{Deserialize, Serialize};
 
 /// Settings of the head. All times are in milliseconds on the cluster's clock.
+///
+/// The three limits of silence must grow in the order in which they stand here, and the first must leave room for a heartbeat that
+/// comes late: a machine under full load may take seconds to send one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Settings {
-    /// How often an agent must say something.
+    /// An agent that has nothing to say says so after this long.
     pub heartbeat_ms: u64,
     /// After how long a silence a node gets no new work.
     pub suspect_after_ms: u64,
-    /// After how long a silence the runs on a node are given up.
+    /// After how long a silence a node counts as down: what can run again without harm is placed elsewhere.
+    pub down_after_ms: u64,
+    /// After how long a silence every run on a node is given up. Longer, since this loses work where the node was only cut off.
     pub lost_after_ms: u64,
     /// Between TERM and KILL, unless the job says otherwise.
     pub grace_ms: u64,
@@ -24,8 +30,9 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            heartbeat_ms: 1_000,
-            suspect_after_ms: 5_000,
+            heartbeat_ms: 4_000,
+            suspect_after_ms: 7_000,
+            down_after_ms: 9_000,
             lost_after_ms: 60_000,
             grace_ms: 10_000,
             retention_ms: 14 * 24 * 3600 * 1000,

@@ -1,6 +1,5 @@
 //! The head's state: jobs and nodes, and the indexes derived from them.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -12,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::event::{ConnectionId, SubmissionKey};
 use super::job::{Active, Job, Phase};
 use super::node::Node;
+use super::queue::Queue;
 use super::settings::Settings;
 
 /// Everything the head knows. Serialised it is a snapshot of the log; the fields that are skipped are derived from the others, or
@@ -35,15 +35,24 @@ pub struct State {
     #[serde(skip)]
     pub(super) live: BTreeSet<JobId>,
     #[serde(skip)]
-    pub(super) queue: BTreeSet<QueueKey>,
+    queue: Queue,
+    /// How many tasks wait, in the queue or not.
+    #[serde(skip)]
+    pending: u64,
     #[serde(skip)]
     pub(super) dependents: BTreeMap<JobId, BTreeSet<JobId>>,
     #[serde(skip)]
     pub(super) pool: Pool,
     #[serde(skip)]
-    pub(super) names: Vec<NodeName>,
+    pub(super) names: BTreeMap<NodeIx, NodeName>,
     #[serde(skip)]
     pub(super) connections: BTreeMap<ConnectionId, NodeName>,
+    /// Nodes by when their next limit of silence will have passed.
+    #[serde(skip)]
+    silences: BTreeSet<(Timestamp, NodeName)>,
+    /// Ended jobs by when they ended: retention counts from there.
+    #[serde(skip)]
+    ended: BTreeSet<(Timestamp, JobId)>,
     #[serde(skip)]
     pub(super) reservation: Option<Reservation>,
     /// Something has changed since the last scheduling pass that could let a task start.
@@ -51,33 +60,18 @@ pub struct State {
     pub(super) needs_pass: bool,
 }
 
-/// Where a job stands in the queue: higher priority first, then the order of submission.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct QueueKey {
-    priority: Reverse<i32>,
-    pub(super) job: JobId,
-}
-
-impl QueueKey {
-    /// The place of `job`.
-    pub(super) fn of(job: &Job) -> Self {
-        Self { priority: Reverse(job.spec.priority), job: job.id }
-    }
-}
-
 impl State {
     /// Rebuilds what is derived, after a snapshot was read.
     #[must_use]
     pub fn restored(mut self) -> Self {
         let jobs: Vec<JobId> = self.jobs.keys().copied().collect();
-        let mut names: Vec<(NodeIx, NodeName)> = self.nodes.values().map(|node| (node.ix, node.name.clone())).collect();
-        names.sort();
-        for (_, name) in names {
-            self.enrol(&name);
-        }
+        let names: Vec<NodeName> = self.nodes.keys().cloned().collect();
+        names.iter().for_each(|name| self.enrol(name));
         for id in jobs {
             let job = Arc::clone(&self.jobs[&id]);
             self.keys.insert(job.key, id);
+            self.ended.extend(job.ended.map(|at| (at, id)));
+            self.pending += job.pending.len();
             for dependency in &job.unmet {
                 self.dependents.entry(dependency.job).or_default().insert(id);
             }
@@ -89,9 +83,24 @@ impl State {
     /// Enters a new node in the pool, not usable yet.
     pub(super) fn enrol(&mut self, name: &NodeName) {
         let node = &self.nodes[name];
-        assert_eq!(node.ix.0 as usize, self.names.len(), "nodes are enrolled in the order of their numbers");
-        self.names.push(name.clone());
+        self.names.insert(node.ix, name.clone());
+        self.silences.extend(node.next_limit(&self.settings).map(|at| (at, name.clone())));
         self.sync_pool(name);
+    }
+
+    /// The number of the next new node.
+    pub(super) fn next_ix(&self) -> NodeIx {
+        self.names.last_key_value().map_or(NodeIx(0), |(last, _)| NodeIx(last.0 + 1))
+    }
+
+    /// Removes a node on which nothing is placed and that is not connected.
+    pub(super) fn remove_node(&mut self, name: &NodeName) {
+        let node = self.nodes.remove(name).expect("the event was decided for a node that is known");
+        assert!(node.runs.is_empty() && node.link.is_none(), "node {name} is forgotten while it is in use");
+        node.next_limit(&self.settings).map(|at| self.silences.remove(&(at, name.clone())));
+        self.names.remove(&node.ix);
+        self.pool.remove(node.ix);
+        self.needs_pass = true;
     }
 
     /// Tells the pool what a node has, has free, and whether it can be used. The node must exist.
@@ -100,6 +109,38 @@ impl State {
         let usable = node.state() == NodeState::Up;
         self.pool.set(node.ix, name, node.total(), node.free(), usable);
         self.needs_pass = true;
+    }
+
+    /// Changes a node and brings `silences` in line with it. The node must exist; the pool is told by [`Self::sync_pool`].
+    pub(super) fn change_node<T>(&mut self, name: &NodeName, change: impl FnOnce(&mut Node) -> T) -> T {
+        let node = self.nodes.get_mut(name).expect("the event was decided for a node that is known");
+        let before = node.next_limit(&self.settings);
+        let value = change(node);
+        let after = node.next_limit(&self.settings);
+        if before != after {
+            before.map(|at| self.silences.remove(&(at, name.clone())));
+            self.silences.extend(after.map(|at| (at, name.clone())));
+        }
+        value
+    }
+
+    /// When time alone next matters, whatever else happens until then: [`super::Command::Tick`] has something to say from then on.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Timestamp> {
+        let silence = self.silences.first().map(|(at, _)| at.plus_ms(1));
+        let retention = self.ended.first().map(|(ended, _)| ended.plus_ms(self.settings.retention_ms).plus_ms(1));
+        silence.into_iter().chain(retention).min()
+    }
+
+    /// Nodes that have been silent for longer than their next limit.
+    pub(super) fn overdue_nodes(&self, now: Timestamp) -> impl Iterator<Item = &Node> {
+        self.silences.iter().take_while(move |(at, _)| *at < now).map(|(_, name)| &self.nodes[name])
+    }
+
+    /// Jobs that ended longer ago than they are kept, those first that ended first.
+    pub(super) fn overdue_jobs(&self, now: Timestamp) -> impl Iterator<Item = JobId> {
+        let retention_ms = self.settings.retention_ms;
+        self.ended.iter().take_while(move |(ended, _)| ended.plus_ms(retention_ms) < now).map(|(_, id)| *id)
     }
 
     /// The next job's id.
@@ -130,15 +171,30 @@ impl State {
         self.live.iter().map(|id| &self.jobs[id])
     }
 
-    /// Jobs that could start as far as they themselves are concerned, in the order of the queue.
-    pub fn queue(&self) -> impl Iterator<Item = &Arc<Job>> {
-        self.queue.iter().map(|key| &self.jobs[&key.job])
+    /// Ended jobs with results that have been fetched, those first that ended first.
+    pub fn fetched_jobs(&self) -> impl Iterator<Item = &Arc<Job>> {
+        let ended = self.ended.iter().map(|(_, id)| &self.jobs[id]);
+        ended.filter(|job| !job.fetched.is_empty() && !job.results.is_empty())
     }
 
-    /// How many jobs are ahead of this one in the queue; counts at most `limit`.
+    /// Jobs that could start as far as they themselves are concerned, in the order of the queue.
+    pub fn queue(&self) -> impl Iterator<Item = &Arc<Job>> {
+        self.queue.iter().map(|id| &self.jobs[&id])
+    }
+
+    /// How many jobs are ahead of this one in the queue.
     #[must_use]
-    pub fn ahead_of(&self, job: &Job, limit: usize) -> u64 {
-        self.queue.range(..QueueKey::of(job)).take(limit).count() as u64
+    pub fn ahead_of(&self, job: &Job) -> u64 {
+        self.queue.ahead_of(job)
+    }
+
+    /// Tasks that are placed, node by node. Costs nothing for what waits.
+    pub fn placed(&self) -> impl Iterator<Item = (&Arc<Job>, &Active)> {
+        let runs = self.nodes.values().flat_map(|node| node.runs.keys());
+        runs.map(|run| {
+            let job = &self.jobs[&run.task.job];
+            (job, &job.active[&run.task.index])
+        })
     }
 
     /// Nodes by name.
@@ -192,15 +248,12 @@ impl State {
     /// Live tasks by stage.
     #[must_use]
     pub fn live_counts(&self) -> LiveCounts {
-        let mut counts = LiveCounts::default();
-        for job in self.live_jobs() {
-            counts.pending += job.pending.len();
-            for active in job.active.values() {
-                match active.phase {
-                    Phase::Placed | Phase::Accepted => counts.starting += 1,
-                    Phase::Running => counts.running += 1,
-                    Phase::Completing => counts.completing += 1,
-                }
+        let mut counts = LiveCounts { pending: self.pending, ..LiveCounts::default() };
+        for (_, active) in self.placed() {
+            match active.phase {
+                Phase::Placed | Phase::Accepted => counts.starting += 1,
+                Phase::Running => counts.running += 1,
+                Phase::Completing => counts.completing += 1,
             }
         }
         counts
@@ -228,6 +281,7 @@ impl State {
             self.dependents.entry(dependency.job).or_default().insert(job.id);
         }
         let id = job.id;
+        self.pending += job.pending.len();
         self.jobs.insert(id, Arc::new(job));
         self.index(id);
     }
@@ -236,8 +290,10 @@ impl State {
     pub(super) fn remove_job(&mut self, id: JobId) {
         if let Some(job) = self.jobs.remove(&id) {
             self.keys.remove(&job.key);
+            job.ended.map(|at| self.ended.remove(&(at, id)));
             self.live.remove(&id);
-            self.queue.remove(&QueueKey::of(&job));
+            self.pending -= job.pending.len();
+            self.queue.remove(&job);
             job.unmet.iter().for_each(|dependency| self.depends_no_more(id, dependency.job));
         }
     }
@@ -265,7 +321,14 @@ impl State {
     /// Changes a job and brings the indexes in line with it. The job must exist.
     pub(super) fn change_job<T>(&mut self, id: JobId, change: impl FnOnce(&mut Job) -> T) -> T {
         let job = self.jobs.get_mut(&id).expect("the event was decided for a job that exists");
+        let (before, waited) = (job.ended, job.pending.len());
         let value = change(Arc::make_mut(job));
+        let after = job.ended;
+        self.pending = self.pending - waited + job.pending.len();
+        if before != after {
+            before.map(|at| self.ended.remove(&(at, id)));
+            self.ended.extend(after.map(|at| (at, id)));
+        }
         self.index(id);
         value
     }
@@ -279,9 +342,9 @@ impl State {
             self.live.insert(id);
         }
         if job.startable() > 0 {
-            self.needs_pass |= self.queue.insert(QueueKey::of(job));
+            self.needs_pass |= self.queue.insert(job);
         } else {
-            self.queue.remove(&QueueKey::of(job));
+            self.queue.remove(job);
         }
     }
 }

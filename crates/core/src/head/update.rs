@@ -9,11 +9,10 @@ use hostler_model::{
 use hostler_proto::api::Notice;
 use hostler_proto::link::{EndCause, Fate, HeadMessage, Launch, Placement, Usage};
 use hostler_proto::record::EndedTask;
-use hostler_sched::NodeIx;
 
 use super::event::{Changes, ConnectionId, Effect, Event, Now, Record, Stamped, Start, SubmissionKey};
 use super::job::{Active, Job, Phase};
-use super::node::{Link, Node};
+use super::node::{Link, Node, Silence};
 use super::state::State;
 
 /// Applies one event to the state and adds what follows from it to `changes`.
@@ -40,7 +39,13 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
         }
         Event::NodeSeen { node, boot, resources } => step.see_node(node, boot, resources),
         Event::NodeGivenUp { node } => step.give_up_node(node),
+        Event::NodeForgotten { node } => step.state.remove_node(node),
         Event::Fetched { job, indices } => step.state.change_job(*job, |job| job.fetched.add_all(indices)),
+        Event::ResultsDropped { job, indices } => step.state.change_job(*job, |job| {
+            indices.iter().for_each(|index| {
+                job.results.remove(index);
+            });
+        }),
         Event::Forgotten { jobs } => step.forget(jobs),
         Event::Connected { node, connection, pid, version, holds } => {
             step.connect(node, Link { connection: *connection, pid: *pid, version: version.clone() }, holds);
@@ -48,6 +53,7 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
         Event::Disconnected { connection } => step.disconnect(*connection),
         Event::Heard { connection } => step.hear(*connection),
         Event::Silent { node } => step.mark_silent(node),
+        Event::Down { node } => step.mark_down(node),
     }
 }
 
@@ -69,14 +75,16 @@ struct RunOver {
 impl Step<'_> {
     fn start_epoch(&mut self, epoch: hostler_model::Epoch) {
         self.state.epoch = epoch;
-        for node in self.state.nodes.values_mut() {
-            node.link = None;
-            node.silent = false;
-            node.last_heard = self.now.at;
-        }
         self.state.connections.clear();
         let names: Vec<NodeName> = self.state.nodes.keys().cloned().collect();
-        names.iter().for_each(|name| self.state.sync_pool(name));
+        for name in &names {
+            self.state.change_node(name, |node| {
+                node.link = None;
+                node.silence = Silence::Short;
+                node.last_heard = self.now.at;
+            });
+            self.state.sync_pool(name);
+        }
     }
 
     fn submit(&mut self, id: JobId, key: SubmissionKey, user: &str, spec: &Arc<JobSpec>) {
@@ -330,14 +338,15 @@ impl Step<'_> {
     }
 
     fn see_node(&mut self, name: &NodeName, boot: &BootId, resources: &Resources) {
-        if let Some(node) = self.state.nodes.get_mut(name) {
-            node.boot = boot.clone();
-            node.resources = resources.clone();
-            node.given_up = false;
-            self.state.sync_pool(name);
-            return;
+        if self.state.nodes.contains_key(name) {
+            self.state.change_node(name, |node| {
+                node.boot = boot.clone();
+                node.resources = resources.clone();
+                node.given_up = false;
+            });
+            return self.state.sync_pool(name);
         }
-        let ix = NodeIx(u32::try_from(self.state.names.len()).expect("fewer than 2^32 nodes"));
+        let ix = self.state.next_ix();
         let node = Node {
             name: name.clone(),
             ix,
@@ -346,7 +355,7 @@ impl Step<'_> {
             runs: BTreeMap::new(),
             given_up: false,
             link: None,
-            silent: false,
+            silence: Silence::Short,
             last_heard: self.now.at,
         };
         self.state.nodes.insert(name.clone(), node);
@@ -356,15 +365,17 @@ impl Step<'_> {
     /// The agent holds what it lists; what was placed and is not among it never arrived and is sent again.
     fn connect(&mut self, name: &NodeName, link: Link, holds: &[RunId]) {
         let connection = link.connection;
-        let node = self.state.nodes.get_mut(name).expect("seen before it is connected");
-        if let Some(old) = node.link.replace(link) {
-            self.state.connections.remove(&old.connection);
-            self.changes.effects.push(Effect::Close { connection: old.connection });
+        let now = self.now;
+        let before = self.state.change_node(name, |node| {
+            node.silence = Silence::Short;
+            node.last_heard = now.at;
+            node.link.replace(link)
+        });
+        if let Some(before) = before {
+            self.state.connections.remove(&before.connection);
+            self.changes.effects.push(Effect::Close { connection: before.connection });
         }
-        let node = self.state.nodes.get_mut(name).expect("just there");
-        node.silent = false;
-        node.last_heard = self.now.at;
-        let mine: BTreeSet<RunId> = node.runs.keys().copied().collect();
+        let mine: BTreeSet<RunId> = self.state.nodes[name].runs.keys().copied().collect();
         let theirs: BTreeSet<RunId> = holds.iter().copied().collect();
         self.state.connections.insert(connection, name.clone());
         self.state.sync_pool(name);
@@ -397,17 +408,20 @@ impl Step<'_> {
     }
 
     fn hear(&mut self, connection: ConnectionId) {
-        let Some(name) = self.state.connections.get(&connection) else { return };
-        self.state.nodes.get_mut(name).expect("a connection is a known node's").last_heard = self.now.at;
+        let Some(name) = self.state.connections.get(&connection).cloned() else { return };
+        let now = self.now;
+        self.state.change_node(&name, |node| node.last_heard = now.at);
     }
 
     fn mark_silent(&mut self, name: &NodeName) {
         let noticed = Timestamp(self.now.at.0.saturating_sub(self.state.settings.suspect_after_ms));
-        let node = self.state.nodes.get_mut(name).expect("decided for a known node");
-        node.silent = true;
-        // A head that itself stood still noticed late: its agents get the time to come back that they would have had.
-        node.last_heard = node.last_heard.max(noticed);
-        if let Some(link) = node.link.take() {
+        let link = self.state.change_node(name, |node| {
+            node.silence = Silence::Suspect;
+            // A head that itself stood still noticed late: its agents get the time to come back that they would have had.
+            node.last_heard = node.last_heard.max(noticed);
+            node.link.take()
+        });
+        if let Some(link) = link {
             self.state.connections.remove(&link.connection);
             self.changes.effects.push(Effect::Close { connection: link.connection });
         }
@@ -415,10 +429,17 @@ impl Step<'_> {
         self.notify_node(name);
     }
 
+    /// Its link was closed when it became suspect, and what can run again elsewhere follows as events of its own.
+    fn mark_down(&mut self, name: &NodeName) {
+        self.state.change_node(name, |node| node.silence = Silence::Down);
+        self.notify_node(name);
+    }
+
     fn give_up_node(&mut self, name: &NodeName) {
-        let node = self.state.nodes.get_mut(name).expect("decided for a known node");
-        node.given_up = true;
-        let runs: Vec<RunId> = node.runs.keys().copied().collect();
+        let runs: Vec<RunId> = self.state.change_node(name, |node| {
+            node.given_up = true;
+            node.runs.keys().copied().collect()
+        });
         self.state.sync_pool(name);
         let message = format!("node {name} was not heard of for too long");
         for run in runs {

@@ -5,6 +5,7 @@ use axum::extract::rejection::{BytesRejection, JsonRejection, PathRejection, Que
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use hostler_core::head::Refusal;
+use hostler_model::TaskId;
 use hostler_proto::api::ErrorBody;
 use hostler_store::StoreError;
 
@@ -46,6 +47,14 @@ impl ApiError {
             .hint("make room on the head's disk; jobs that run already go on")
     }
 
+    /// The result is not on the head any more.
+    pub(crate) fn dropped(task: TaskId) -> Self {
+        let why = format!(
+            "the result of task {task} was fetched before and has been dropped to make room, its output with it"
+        );
+        Self::new(StatusCode::GONE, "result_dropped", why).hint("it is where it was fetched to: stdout.log, stderr.log")
+    }
+
     /// A failure of the head itself, which its log explains.
     pub(crate) fn internal(error: impl std::fmt::Display) -> Self {
         tracing::error!("request failed: {error}");
@@ -76,9 +85,11 @@ impl From<EngineError> for ApiError {
 impl From<Refusal> for ApiError {
     fn from(refusal: Refusal) -> Self {
         let status = match &refusal {
-            Refusal::NoSuchJob(_) | Refusal::NoSuchTask { .. } => StatusCode::NOT_FOUND,
+            Refusal::NoSuchJob(_) | Refusal::NoSuchTask { .. } | Refusal::NoSuchNode(_) => StatusCode::NOT_FOUND,
             Refusal::NotYours { .. } => StatusCode::FORBIDDEN,
-            Refusal::SnapshotMissing | Refusal::WrongState { .. } | Refusal::Stale => StatusCode::CONFLICT,
+            Refusal::SnapshotMissing | Refusal::WrongState { .. } | Refusal::NodeInUse { .. } | Refusal::Stale => {
+                StatusCode::CONFLICT
+            }
             Refusal::NeverFits(_) | Refusal::NoSuchDependency(_) | Refusal::BadSpec(_) => {
                 StatusCode::UNPROCESSABLE_ENTITY
             }
@@ -91,6 +102,10 @@ impl From<Refusal> for ApiError {
             Refusal::NoSuchDependency(_) => Some("depend on a job that was submitted before".to_owned()),
             Refusal::NotYours { owner, .. } => Some(format!("ask {owner}, or an operator of the cluster")),
             Refusal::WrongState { job, .. } => Some(format!("`hostler job {job}` shows where it stands")),
+            Refusal::NoSuchNode(_) => Some("`hostler nodes` lists the nodes that are known".to_owned()),
+            Refusal::NodeInUse { .. } => {
+                Some("its tasks end, or are given up a minute after it was last heard".to_owned())
+            }
             Refusal::BadSpec(_) | Refusal::Stale => None,
         };
         let error = Self::new(status, refusal.code(), refusal.to_string());

@@ -47,6 +47,7 @@ pub(crate) fn routes(head: &Arc<Head>) -> Router {
         .route("/shutdown", post(shutdown::shutdown))
         .route("/nodes", get(nodes::list))
         .route("/nodes/invite", post(nodes::invite))
+        .route("/nodes/{name}/forget", post(nodes::forget))
         .route("/jobs", post(jobs::submit).get(jobs::list))
         .route("/jobs/{id}", get(jobs::show))
         .route("/jobs/{id}/why", get(jobs::why))

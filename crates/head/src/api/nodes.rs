@@ -7,13 +7,14 @@ use axum::extract::State;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::http::StatusCode;
 use axum::response::Response;
+use hostler_core::head::Command;
 use hostler_model::NodeName;
 use hostler_proto::api::{Invitation, JoinRequest, Joined, NodeView};
 use hostler_proto::link::MAX_FRAME_BYTES;
 use serde::Deserialize;
 
 use super::error::ApiError;
-use super::extract::Json as Body;
+use super::extract::{Json as Body, Path};
 use super::who::{Agent, User};
 use crate::head::Head;
 use crate::trust::JoinError;
@@ -39,6 +40,18 @@ pub(crate) async fn invite(
     user.must_operate("invite nodes")?;
     tracing::info!(%node, by = user.0.user, "node invited");
     Ok(Json(Invitation { code: head.trust.invite(&node, head.address()).to_string() }))
+}
+
+/// `POST /nodes/{name}/forget`.
+pub(crate) async fn forget(
+    user: User,
+    State(head): State<Arc<Head>>,
+    Path(node): Path<NodeName>,
+) -> Result<StatusCode, ApiError> {
+    user.must_operate("forget nodes")?;
+    head.engine.command(Command::ForgetNode { node: node.clone() }).await?;
+    tracing::info!(%node, by = user.0.user, "node forgotten");
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// `POST /agent/join`: for strangers, who prove by the secret that they were invited.

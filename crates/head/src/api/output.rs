@@ -131,6 +131,9 @@ async fn from_result(head: &Head, task: TaskId, output: Output, from: u64) -> Re
         // It ended without ever running, or its output is lost with its node.
         return Ok(answer(row.map_or(Attempt(0), |row| row.attempt), Body::empty()));
     };
+    if !head.engine.state().job(task.job).is_some_and(|job| job.results.contains(task.index)) {
+        return Err(ApiError::dropped(task));
+    }
     let library = Arc::clone(&head.library);
     let result = tokio::task::spawn_blocking(move || library.result(&manifest)).await.map_err(ApiError::internal)??;
     let content: &Content = match output {

@@ -69,9 +69,9 @@ pub(crate) fn readable(state: &hostler_core::head::State, user: &User, id: JobId
     }
 }
 
-/// One result, unless the task is to run again since.
+/// One result, unless the task is to run again since or the result was dropped.
 fn view(job: &Job, task: TaskId, manifest: Digest) -> Option<ResultView> {
-    let ending = job.ending_of(task.index)?;
+    let ending = job.ending_of(task.index).filter(|_| job.results.contains(task.index))?;
     Some(ResultView {
         job: task.job,
         name: job.spec.name.clone(),
@@ -90,5 +90,7 @@ pub(crate) async fn fetched(
     Body(Fetched { indices }): Body<Fetched>,
 ) -> Result<StatusCode, ApiError> {
     head.engine.command(Command::Fetched { caller: user.0, job, indices }).await?;
+    head.library.note_change();
+    head.library.room().fetched();
     Ok(StatusCode::NO_CONTENT)
 }

@@ -7,7 +7,8 @@ use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 
-use hostler_model::{Digest, JobId, Work};
+use hostler_core::head::Command;
+use hostler_model::{Digest, JobId, TaskId, Work};
 use hostler_store::{Batch, Change};
 
 use super::{BELIEVED, Library, LibraryError, YOUNG};
@@ -17,18 +18,21 @@ use crate::engine::Engine;
 const PAGE_LEN: usize = 1_000;
 
 impl Library {
-    /// Removes what no job and no result refers to, unless nothing has changed since the last time. `settled` waits until everything
-    /// that was handed to the engine before is stored.
+    /// Removes what no job and no result refers to, unless nothing has changed since the last time, after fetched results were let go
+    /// if all results together take too much room. `tell` has the head carry a command out and says whether that is durable, with
+    /// everything that was handed over before.
     ///
     /// # Errors
     /// When the disk fails; what was removed by then was not needed.
-    pub(crate) fn collect(&self, engine: &Engine, settled: impl FnOnce() -> bool) -> Result<(), LibraryError> {
+    pub(crate) fn collect(&self, engine: &Engine, tell: impl Fn(Command) -> bool) -> Result<(), LibraryError> {
         if !self.changed.swap(false, Ordering::AcqRel) {
             return Ok(());
         }
+        self.make_room(engine, &tell)?;
         // Listed first: every blob in the list was stored together with the event that refers to it, which the marking then sees.
         let listed = self.list_table()?;
-        if !settled() {
+        // A tick changes nothing that was not due anyway, and its answer comes behind all that was handed over before.
+        if !tell(Command::Tick) {
             self.changed.store(true, Ordering::Release);
             return Ok(());
         }
@@ -60,18 +64,12 @@ impl Library {
 
     /// Everything that a job or a result refers to.
     fn mark(&self, engine: &Engine) -> Result<HashSet<Digest>, LibraryError> {
-        let (mut manifests, jobs): (HashSet<Digest>, Vec<JobId>) = {
-            let state = engine.state();
-            let snapshots = state.jobs().filter_map(|job| match &job.spec.work {
-                Work::Project { snapshot, .. } => Some(*snapshot),
-                Work::Command { .. } => None,
-            });
-            let with_results = state.jobs().filter(|job| !job.results.is_empty()).map(|job| job.id);
-            (snapshots.collect(), with_results.collect())
+        let snapshot = |work: &Work| match work {
+            Work::Project { snapshot, .. } => Some(*snapshot),
+            Work::Command { .. } => None,
         };
-        for some in jobs.chunks(PAGE_LEN) {
-            manifests.extend(self.table.results_of(some)?.into_iter().map(|(_, manifest)| manifest));
-        }
+        let mut manifests: HashSet<Digest> = engine.state().jobs().filter_map(|job| snapshot(&job.spec.work)).collect();
+        manifests.extend(self.kept_results(engine)?.into_iter().map(|(_, manifest)| manifest));
         manifests.extend(self.complete().keys());
         let mut live = HashSet::new();
         for manifest in manifests {
@@ -87,6 +85,20 @@ impl Library {
             live.insert(manifest);
         }
         Ok(live)
+    }
+
+    /// The results that are kept, as manifests.
+    pub(super) fn kept_results(&self, engine: &Engine) -> Result<Vec<(TaskId, Digest)>, LibraryError> {
+        let jobs: Vec<JobId> = engine.state().jobs().filter(|job| !job.results.is_empty()).map(|job| job.id).collect();
+        let mut kept = Vec::new();
+        for some in jobs.chunks(PAGE_LEN) {
+            let rows = self.table.results_of(some)?;
+            let state = engine.state();
+            // The history still has rows of results that were dropped.
+            let is_kept = |task: &TaskId| state.job(task.job).is_some_and(|job| job.results.contains(task.index));
+            kept.extend(rows.into_iter().filter(|(task, _)| is_kept(task)));
+        }
+        Ok(kept)
     }
 
     /// Lets the writer drop those of `listed` that are neither live nor wanted, a page at a time; says how many.
@@ -129,14 +141,16 @@ impl Library {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::fs::{self, File};
     use std::path::Path;
     use std::sync::Arc;
     use std::time::{Duration, SystemTime};
 
-    use hostler_core::head::{Caller, Command, State, SubmissionKey};
-    use hostler_model::{JobSpec, Request};
-    use hostler_proto::manifest::{Manifest, VERSION};
+    use hostler_core::head::{Caller, ConnectionId, State, SubmissionKey};
+    use hostler_model::{BootId, CpuSet, Ending, JobSpec, JobState, Request, Resources, RunId};
+    use hostler_proto::link::{AgentHello, AgentMessage, Fate, RunEnd, RunReport, RunResult, RunStatus};
+    use hostler_proto::manifest::{Chunk, Content, Manifest, ResultManifest, VERSION};
     use hostler_snapshot::{pack::Frame, wire};
     use hostler_store::{MemoryStore, Store, Writer};
 
@@ -157,21 +171,7 @@ mod tests {
 
     fn project(snapshot: Digest) -> Command {
         let work = Work::Project { snapshot, entrypoint: "main.py".to_owned(), args: Vec::new() };
-        let spec = JobSpec {
-            name: "test".to_owned(),
-            work,
-            request: Request { cpus: 1, memory_bytes: 1 },
-            time_limit_ms: None,
-            array: None,
-            after: Vec::new(),
-            priority: 0,
-            hold: false,
-            requeue: false,
-            environment: Default::default(),
-            pty: None,
-            grace_ms: None,
-            umask: None,
-        };
+        let spec = JobSpec::new("test", work, Request { cpus: 1, memory_bytes: 1 });
         let caller = Caller { user: "a".to_owned(), operator: false };
         Command::Submit { caller, key: SubmissionKey(1), spec: Arc::new(spec), snapshot_is_complete: true }
     }
@@ -183,7 +183,7 @@ mod tests {
         let reader = store.reader();
         let writer = Writer::start(store).expect("a thread");
         let engine = Engine::start(State::default(), 1, writer.clone());
-        let library = Library::open(directory.path(), reader, writer.clone()).expect("a directory of chunks");
+        let library = Library::open(directory.path(), reader, writer.clone(), None).expect("a directory of chunks");
         let manifest = hostler_proto::encode(&Manifest { version: VERSION, entries: Vec::new() });
         let (kept, old, young) = (name_of(&manifest), name_of(b"old"), name_of(b"young"));
         let insert = |raw: &[u8]| {
@@ -202,10 +202,103 @@ mod tests {
         assert!(library.missing(&[on_table[1].0]).expect("the table works").is_empty());
         engine.command(project(kept)).await.expect("accepted");
 
-        library.collect(&engine, || true).expect("the disk works");
+        library.collect(&engine, |_| true).expect("the disk works");
         let gone = library.missing(&[kept, old, young, on_table[0].0, on_table[1].0, on_table[2].0]);
         assert_eq!(gone.expect("the table works"), [old, on_table[2].0]);
         engine.stop().await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn fetched_results_go_when_all_take_too_much_and_the_others_stay() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let store = MemoryStore::new();
+        let reader = store.reader();
+        let writer = Writer::start(store).expect("a thread");
+        let engine = Engine::start(State::default(), 1, writer.clone());
+        let library = Library::open(directory.path(), reader, writer.clone(), Some(250_000)).expect("a directory");
+        let shared = vec![b's'; 10_000];
+        let runs = runs(&engine, 3).await;
+        let mut chunks = Vec::new();
+        for (i, run) in runs.iter().enumerate() {
+            let own = vec![b'0' + i as u8; 100_000];
+            let manifest = result_of(*run, &[&own, &shared]);
+            for raw in [&own, &shared, &manifest] {
+                library.insert(&[Frame { digest: name_of(raw), wire: wire::encode(raw) }]).expect("there is room");
+            }
+            end(&engine, *run, name_of(&manifest)).await;
+            chunks.push(name_of(&own));
+        }
+        let tell = |command| tokio::runtime::Handle::current().block_on(engine.command(command)).is_ok();
+        let collect = || {
+            age(directory.path());
+            library.note_change();
+            tokio::task::block_in_place(|| library.collect(&engine, tell)).expect("the disk works");
+        };
+        collect();
+        assert!(library.room().warning().is_some_and(|text| text.contains("nobody has fetched")));
+        assert!(chunks.iter().all(|chunk| library.chunks.contains(chunk)), "nothing unfetched is dropped");
+
+        for run in [runs[1], runs[2]] {
+            let caller = Caller { user: "a".to_owned(), operator: false };
+            let indices = hostler_model::IndexSet::one(0);
+            engine.command(Command::Fetched { caller, job: run.task.job, indices }).await.expect("it has a result");
+        }
+        collect();
+        assert_eq!(library.room().warning(), None);
+        let left: Vec<bool> = chunks.iter().map(|chunk| library.chunks.contains(chunk)).collect();
+        assert_eq!(left, [true, false, true], "the one that ended first of those that were fetched, and no more");
+        assert!(library.chunks.contains(&name_of(&shared)), "others still use it");
+        engine.stop().await;
+    }
+
+    /// Submits this many jobs of one task; the runs that they become on a node that is there for them.
+    async fn runs(engine: &Engine, count: usize) -> Vec<RunId> {
+        let resources = Resources { cpus: CpuSet::first(8), memory_bytes: 1 << 30 };
+        let hello = AgentHello {
+            protocol_min: 1,
+            protocol_max: 1,
+            version: "test".to_owned(),
+            node: "n1".parse().expect("a valid name"),
+            boot: BootId("boot".to_owned()),
+            pid: 1,
+            resources,
+            runs: Vec::new(),
+        };
+        let hello = Command::Hello { connection: ConnectionId(1), hello, complete: BTreeSet::new() };
+        engine.command(hello).await.expect("welcome");
+        for key in 0..count {
+            let Command::Submit { caller, spec, .. } = project(Digest([0; 32])) else { unreachable!("it is one") };
+            let key = SubmissionKey(key as u128);
+            let submit = Command::Submit { caller, key, spec, snapshot_is_complete: true };
+            engine.command(submit).await.expect("accepted");
+        }
+        engine.state().jobs().flat_map(|job| job.active.values().map(|active| active.run)).collect()
+    }
+
+    /// A result with this standard output.
+    fn result_of(run: RunId, parts: &[&Vec<u8>]) -> Vec<u8> {
+        let chunks: Vec<Chunk> =
+            parts.iter().map(|part| Chunk { digest: name_of(part), len: part.len() as u32 }).collect();
+        hostler_proto::encode(&ResultManifest {
+            version: VERSION,
+            run,
+            tree: Manifest { version: VERSION, entries: Vec::new() },
+            removed: Vec::new(),
+            stdout: Content { size: parts.iter().map(|part| part.len() as u64).sum(), chunks },
+            stderr: Content::default(),
+            setup: Content::default(),
+            problems: Vec::new(),
+        })
+    }
+
+    /// The run completes with this result.
+    async fn end(engine: &Engine, run: RunId, manifest: Digest) {
+        let fate = Fate::Ended(Ending { state: JobState::Completed, exit_code: Some(0) });
+        let result = Some(RunResult { manifest, inline: Vec::new() });
+        let end = RunEnd { fate, message: None, result, usage: Default::default() };
+        let message = AgentMessage::Report(RunReport { run, status: RunStatus::Ended(end) });
+        let command = Command::Message { connection: ConnectionId(1), message, result_is_complete: true };
+        engine.command(command).await.expect("on the node's connection");
     }
 
     #[tokio::test]
@@ -215,12 +308,12 @@ mod tests {
         let reader = store.reader();
         let writer = Writer::start(store).expect("a thread");
         let engine = Engine::start(State::default(), 1, writer.clone());
-        let library = Library::open(directory.path(), reader, writer).expect("a directory of chunks");
+        let library = Library::open(directory.path(), reader, writer, None).expect("a directory of chunks");
         library.insert(&[Frame { digest: name_of(b"old"), wire: wire::encode(b"old") }]).expect("there is room");
         age(directory.path());
-        library.collect(&engine, || false).expect("put off");
+        library.collect(&engine, |_| false).expect("put off");
         assert!(library.chunks.contains(&name_of(b"old")));
-        library.collect(&engine, || true).expect("the disk works");
+        library.collect(&engine, |_| true).expect("the disk works");
         assert!(!library.chunks.contains(&name_of(b"old")), "it was only put off");
         engine.stop().await;
     }

@@ -62,6 +62,7 @@ pub(super) const ROUTES: &[Route] = &[
     route("post", "/shutdown", Operators, &[], Json("Shutdown"), Nothing, "Stops the head, and the agents of an embedded cluster. 409 `jobs_live` when jobs have not ended and are to be neither kept nor cancelled."),
     route("get", "/nodes", Users, &[], Nothing, Json("[Node]"), "Every node."),
     route("post", "/nodes/invite", Operators, &[], Json("Invite"), Json("Invitation"), "A join code for one node, good for an hour and one use."),
+    route("post", "/nodes/{name}/forget", Operators, &[], Nothing, Nothing, "Takes a node off the list until its agent connects again. 409 `node_in_use` while it is connected or a task is placed there."),
     route("post", "/jobs", Users, &[], Json("SubmitRequest"), Json("Submitted"), "Submits a job. When this is answered the job is on disk; the same key gives the same job. 409 `snapshot_missing`, 422 `never_fits`, 507 `disk_full`."),
     route("get", "/jobs", Users, &[
         ("state", "string", "states, separated by commas; all when absent"),
@@ -130,6 +131,9 @@ pub(super) const SHAPES: &[Shape] = &[
         ("address", "string", "where agents connect"),
         ("directory", "string", "its state directory"),
         ("refusing", "string?", "why submissions are refused at the moment"),
+        ("results_bytes", "integer?", "what results took when that was last measured"),
+        ("results_cap_bytes", "integer", "what they may take before fetched ones are dropped"),
+        ("warning", "string?", "what the head's user should know"),
     ]),
     ("NodeCounts", "Nodes by state.", &[
         ("up", "integer", "connected"),

@@ -3,44 +3,21 @@
 //! Needs root, to mount a small filesystem. The mount is in a mount namespace of the test's own thread and of the head that it starts,
 //! so it is gone with them.
 
-use std::fs::File;
-use std::io::Write;
-use std::path::Path;
 use std::time::Duration;
 
 use hostler_client::JobFilter;
 use hostler_model::JobState;
-use hostler_proto::link::RunReport;
-use nix::mount::{MsFlags, mount};
-use nix::sched::{CloneFlags, unshare};
+use hostler_proto::link::{RunReport, RunStatus};
+use hostler_testkit::{fill_disk, mount_for_this_thread};
 
 use crate::agent::{FakeAgent, Identity, completed};
 use crate::harness::{TestHead, request, soon};
 use crate::jobs::code;
 
-/// Mounts 8 MiB on `directory`, visible to this thread and the processes it starts.
-fn mount_small(directory: &Path) {
-    assert!(nix::unistd::geteuid().is_root(), "this test mounts a filesystem: run it as root");
-    unshare(CloneFlags::CLONE_NEWNS).expect("root may leave its mount namespace");
-    let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
-    mount(None::<&str>, "/", None::<&str>, private, None::<&str>).expect("mounts stay in this namespace");
-    mount(Some("tmpfs"), directory, Some("tmpfs"), MsFlags::empty(), Some("size=8m")).expect("a small filesystem");
-}
-
-/// Writes a file until no more than `leave` bytes fit any more.
-fn fill(path: &Path, leave: u64) {
-    let mut file = File::create(path).expect("a file fits");
-    for piece in [1 << 16, 1] {
-        while file.write_all(&vec![0; piece]).is_ok() {}
-    }
-    let size = file.metadata().expect("it is open").len();
-    file.set_len(size - leave).expect("files can be cut");
-}
-
 #[tokio::test]
 async fn a_full_disk_is_a_refusal_in_words_and_loses_nothing() {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    mount_small(directory.path());
+    mount_for_this_thread(directory.path(), 8 << 20);
     let head = TestHead::start_in(directory).await;
     let client = head.client();
     let identity = Identity::join(&head, "n1").await;
@@ -55,7 +32,7 @@ async fn a_full_disk_is_a_refusal_in_words_and_loses_nothing() {
 
     // Below the watermark: refused before anything is tried.
     let ballast = head.path("ballast");
-    fill(&ballast, 100_000);
+    fill_disk(&ballast, 100_000);
     assert_eq!(code(client.submit(&request("refused")).await), "disk_full");
     assert_eq!(code(client.send_pack(bytes::Bytes::new()).await), "disk_full");
     let refusing = client.info().await.expect("it answers").head.refusing.expect("it says why");
@@ -64,14 +41,18 @@ async fn a_full_disk_is_a_refusal_in_words_and_loses_nothing() {
     assert_eq!((again.id, again.duplicate), (running, true));
 
     // Above it, but not for something this large.
-    fill(&ballast, 500_000);
+    fill_disk(&ballast, 500_000);
     let mut large = request("large");
     large.spec.environment.insert("LARGE".to_owned(), "x".repeat(900_000));
     assert_eq!(code(client.submit(&large).await), "not_stored");
+    // The head goes back at once to what it has stored, and its agents introduce themselves again.
+    soon("the link to be closed", async { while agent.next().await.is_some() {} }).await;
+    let report = RunReport { run, status: RunStatus::Running };
+    let mut agent = FakeAgent::link(&head, &identity, vec![report]).await;
 
-    // Not a byte: what agents say cannot be kept either, and is not taken.
-    fill(&ballast, 0);
-    agent.report(run, completed(run, &[b'x'; 100_000])).await;
+    // Not a byte: what agents say cannot be kept either, and is not taken. It is more than what the log had been given room for.
+    fill_disk(&ballast, 0);
+    agent.report(run, completed(run, &vec![b'x'; 2_000_000])).await;
     soon("the link to be closed", async { while agent.next().await.is_some() {} }).await;
     let info = client.info().await.expect("it answers");
     assert!(info.head.refusing.is_some(), "{info:?}");

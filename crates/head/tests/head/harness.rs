@@ -37,6 +37,7 @@ fn head_process() {
         directory,
         listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
         embedded: true,
+        results_cap_bytes: None,
     };
     let problem = config.directory.join(PROBLEM);
     if let Err(error) = hostler_head::run(config) {
@@ -177,21 +178,7 @@ pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
 
 /// A job that takes one CPU.
 pub(crate) fn spec(name: &str) -> JobSpec {
-    JobSpec {
-        name: name.to_owned(),
-        work: Work::Command { argv: vec!["true".to_owned()], directory: "/".to_owned() },
-        request: Request { cpus: 1, memory_bytes: 1 << 20 },
-        time_limit_ms: None,
-        array: None,
-        after: Vec::new(),
-        priority: 0,
-        hold: false,
-        requeue: false,
-        environment: Default::default(),
-        pty: None,
-        grace_ms: None,
-        umask: None,
-    }
+    JobSpec::new(name, Work::command(["true"], "/"), Request { cpus: 1, memory_bytes: 1 << 20 })
 }
 
 /// A submission of [`spec`].

@@ -57,6 +57,10 @@ struct TaskAccount {
     is_cancelled: bool,
     /// The user asked to run it again while it was placed.
     is_asked_again: bool,
+    /// Its result has reached the user.
+    is_fetched: bool,
+    /// Its result was dropped to make room.
+    is_dropped: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -139,8 +143,20 @@ impl Books {
             Event::Ended { run, fate, .. } => self.see_end(*run, *fate, records),
             Event::NodeGivenUp { node } => self.see_node_given_up(node, records),
             Event::Forgotten { jobs } => jobs.iter().for_each(|job| self.see_forgotten(*job, stamped.now.at)),
-            Event::EpochStarted { .. } | Event::NodeSeen { .. } | Event::Fetched { .. } => {}
-            Event::Connected { .. } | Event::Disconnected { .. } | Event::Heard { .. } | Event::Silent { .. } => {
+            Event::NodeForgotten { node } => {
+                let held = self.held_on(node);
+                self.expect(held == (CpuSet::default(), 0), || {
+                    format!("{node} is forgotten while {held:?} is held there")
+                });
+            }
+            Event::Fetched { job, indices } => indices.iter().for_each(|index| self.see_fetched(*job, index)),
+            Event::ResultsDropped { job, indices } => indices.iter().for_each(|index| self.see_dropped(*job, index)),
+            Event::EpochStarted { .. } | Event::NodeSeen { .. } => {}
+            Event::Connected { .. }
+            | Event::Disconnected { .. }
+            | Event::Heard { .. }
+            | Event::Silent { .. }
+            | Event::Down { .. } => {
                 self.wrong("an event was stored that ends with the process".to_owned());
             }
         }
@@ -164,7 +180,13 @@ impl Books {
         self.expect(!is_known, || format!("I1: the submission of job {job} made job {earlier:?} before"));
         self.expect(!self.jobs.contains_key(&job), || format!("I1: job id {job} is used twice"));
         let indices = spec.array.as_ref().map_or_else(|| IndexSet::one(0), |array| array.indices.clone());
-        let task = TaskAccount { at: Standing::Waiting, is_cancelled: false, is_asked_again: false };
+        let task = TaskAccount {
+            at: Standing::Waiting,
+            is_cancelled: false,
+            is_asked_again: false,
+            is_fetched: false,
+            is_dropped: false,
+        };
         let account = JobAccount {
             spec: Arc::clone(spec),
             tasks: indices.iter().map(|index| (index, task.clone())).collect(),
@@ -329,6 +351,20 @@ impl Books {
         runs.into_iter().for_each(|run| self.settle_run(run, Fate::Lost, records));
     }
 
+    fn see_fetched(&mut self, job: JobId, index: u32) {
+        let task = self.task(TaskId { job, index });
+        task.is_fetched = true;
+        let has_result = matches!(task.at, Standing::Ended { result: Some(_), .. }) && !task.is_dropped;
+        self.expect(has_result, || format!("the result of {job}_{index} counts as fetched, and there is none"));
+    }
+
+    fn see_dropped(&mut self, job: JobId, index: u32) {
+        let task = self.task(TaskId { job, index });
+        let (was_fetched, was_dropped) = (task.is_fetched, std::mem::replace(&mut task.is_dropped, true));
+        self.expect(was_fetched, || format!("I5: the result of {job}_{index} is dropped and was never fetched"));
+        self.expect(!was_dropped, || format!("the result of {job}_{index} is dropped twice"));
+    }
+
     fn see_forgotten(&mut self, job: JobId, at: Timestamp) {
         let retention_ms = self.retention_ms;
         let account = self.account(job);
@@ -359,6 +395,7 @@ impl Books {
             Record::Reopened(task) => {
                 let account = self.task(*task);
                 let was = std::mem::replace(&mut account.at, Standing::Waiting);
+                (account.is_fetched, account.is_dropped) = (false, false);
                 let had_ended = matches!(was, Standing::Ended { .. });
                 self.expect(had_ended, || format!("task {task} is opened again while it is {was:?}"));
             }
@@ -491,7 +528,7 @@ impl Books {
                     }),
                     Standing::Ended { state, result } => {
                         job.ending_of(*index).is_some_and(|ending| ending.state == *state)
-                            && job.results.contains(*index) == result.is_some()
+                            && job.results.contains(*index) == (result.is_some() && !task.is_dropped)
                     }
                 };
                 if !agrees {
@@ -532,6 +569,15 @@ impl Books {
 
     /// What must hold of a state at any time.
     pub(super) fn check_live(&mut self, state: &State) {
+        let waiting: u64 = state.jobs().map(|job| job.pending.len()).sum();
+        let placed: u64 = state.jobs().map(|job| job.active.len() as u64).sum();
+        let counts = state.live_counts();
+        let counted = (counts.pending, counts.starting + counts.running + counts.completing);
+        self.expect(counted == (waiting, placed), || {
+            format!("{waiting} tasks wait and {placed} are placed: {counts:?}")
+        });
+        let places = state.queue().map(|job| state.ahead_of(job));
+        self.expect(places.eq(0..state.queue().count() as u64), || "places in the queue are miscounted".to_owned());
         for job in state.jobs() {
             let ended: u64 = job.endings.values().map(IndexSet::len).sum();
             let adds_up = job.pending.len() + job.active.len() as u64 + ended == job.len();
@@ -554,6 +600,7 @@ impl Books {
     fn check_kept_results(&mut self, disk: &Disk) {
         let kept = self.jobs.iter().filter(|(_, account)| !account.is_forgotten);
         let tasks = kept.flat_map(|(id, account)| account.tasks.iter().map(move |(index, task)| (*id, *index, task)));
+        let tasks = tasks.filter(|(_, _, task)| !task.is_dropped);
         let lost = tasks.filter_map(|(id, index, task)| match &task.at {
             Standing::Ended { result: Some(result), .. } if !disk.holds_result(result) => Some(format!("{id}_{index}")),
             Standing::Ended { .. } | Standing::Placed { .. } | Standing::Waiting => None,

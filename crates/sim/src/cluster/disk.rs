@@ -230,9 +230,10 @@ impl Disk {
     }
 
     /// Removes what no result refers to and nobody has touched since `before_us`; says how much.
-    pub(super) fn sweep(&mut self, before_us: u64, forget_results: bool) -> usize {
+    pub(super) fn sweep(&mut self, before_us: u64, is_kept: impl Fn(TaskId) -> bool) -> usize {
         let mut live: BTreeSet<Digest> = BTreeSet::new();
-        for manifest in self.records.values().filter_map(|task| task.result).filter(|_| !forget_results) {
+        let kept = self.records.iter().filter(|(task, _)| is_kept(**task));
+        for manifest in kept.filter_map(|(_, row)| row.result) {
             live.insert(manifest);
             live.extend(self.blobs.get(&manifest).and_then(|blob| content::named_by(&blob.bytes)).unwrap_or_default());
         }

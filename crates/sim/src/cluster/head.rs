@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use hostler_core::head::{
     Changes, Command, ConnectionId, Effect, Event, Now, Refusal, Stamped, State, decide, schedule, update,
 };
-use hostler_model::{Digest, JobId, Timestamp, WallTime};
+use hostler_model::{Digest, JobId, NodeState, TaskId, Timestamp, WallTime};
 
 use super::Rule;
 use super::disk::{Batch, Disk, Logged, Order, Work, Writer};
@@ -14,8 +14,8 @@ use super::head_link::Link;
 use super::network::HelloPacket;
 use super::world::{Happening, MS, SECOND, World};
 
-/// How often silence and retention are looked at.
-const TICK: u64 = 500 * MS;
+/// How late the loop may wake up when its time has come.
+const LATE: u64 = 50 * MS;
 
 /// How often a store that failed is tried again.
 const RECOVERY_PAUSE: u64 = SECOND;
@@ -56,6 +56,8 @@ pub(super) struct Process {
     started_us: u64,
     queue: VecDeque<Input>,
     round_is_due: bool,
+    /// When the loop wakes up by itself.
+    wakes_us: Option<u64>,
     pub(super) links: BTreeMap<ConnectionId, Link>,
     pub(super) connections: u64,
     writer: Writer,
@@ -99,11 +101,23 @@ pub(super) enum HeadStep {
     Start,
     Round,
     Written,
-    Tick,
-    Encoded { sequence: u64, bytes: Vec<u8>, loads: u64 },
+    /// The loop wakes up by itself, if that is still what it is waiting for.
+    Wake {
+        at_us: u64,
+    },
+    Encoded {
+        sequence: u64,
+        bytes: Vec<u8>,
+        loads: u64,
+    },
     Command(Box<Input>),
-    Greet { connection: ConnectionId, hello: Box<HelloPacket> },
-    Checked { connection: ConnectionId },
+    Greet {
+        connection: ConnectionId,
+        hello: Box<HelloPacket>,
+    },
+    Checked {
+        connection: ConnectionId,
+    },
     Sweep,
 }
 
@@ -138,6 +152,7 @@ impl World {
             state,
             queue: VecDeque::new(),
             round_is_due: false,
+            wakes_us: None,
             links: BTreeMap::new(),
             connections: 0,
             writer: Writer::default(),
@@ -155,9 +170,9 @@ impl World {
         }
         self.note(format_args!("head {life} starts in epoch {}", process.state.epoch.0));
         self.head.process = Some(process);
-        let (first_tick, first_sweep) = (self.rng.below(TICK), self.rng.skewed(200 * MS));
-        self.head_later(first_tick, HeadStep::Tick);
+        let first_sweep = self.rng.skewed(200 * MS);
         self.head_later(first_sweep, HeadStep::Sweep);
+        self.let_loop_sleep();
     }
 
     /// Loads what is stored, as the books see to it.
@@ -230,10 +245,7 @@ impl World {
             HeadStep::Start => {}
             HeadStep::Round => self.round(),
             HeadStep::Written => self.written(),
-            HeadStep::Tick => {
-                self.input(Input { command: Command::Tick, blobs: Vec::new(), reply: None });
-                self.head_later(TICK, HeadStep::Tick);
-            }
+            HeadStep::Wake { at_us } => self.wake(at_us),
             HeadStep::Encoded { sequence, bytes, loads } => self.order(Order::Snapshot { sequence, bytes, loads }),
             HeadStep::Command(input) => self.input(*input),
             HeadStep::Greet { connection, hello } => self.greet(connection, *hello),
@@ -277,6 +289,39 @@ impl World {
         }
     }
 
+    /// Plans when the loop wakes up by itself, which may be earlier than was planned before but need not be later.
+    fn let_loop_sleep(&mut self) {
+        let late = self.rng.skewed(LATE);
+        let now_us = self.now_us;
+        let process = self.process();
+        let at_us = if process.has_failed {
+            Some(process.last_reload_us.map_or(now_us, |last| last + RECOVERY_PAUSE))
+        } else {
+            let elapsed_ms = |at: Timestamp| at.ms_since(process.origin);
+            process.state.next_deadline().map(|at| process.started_us + elapsed_ms(at).saturating_mul(MS))
+        };
+        let Some(at_us) = at_us.map(|at_us| at_us.max(now_us)) else { return };
+        if process.wakes_us.is_none_or(|planned| at_us < planned) {
+            process.wakes_us = Some(at_us);
+            self.head_later(at_us - now_us + late, HeadStep::Wake { at_us });
+        }
+    }
+
+    /// The time has come, unless it was put off.
+    fn wake(&mut self, at_us: u64) {
+        let now_us = self.now_us;
+        let process = self.process();
+        if process.wakes_us != Some(at_us) {
+            return;
+        }
+        process.wakes_us = None;
+        let has_come = |at: Timestamp| process.started_us + at.ms_since(process.origin).saturating_mul(MS) <= now_us;
+        if process.has_failed || process.state.next_deadline().is_some_and(has_come) {
+            return self.input(Input { command: Command::Tick, blobs: Vec::new(), reply: None });
+        }
+        self.let_loop_sleep();
+    }
+
     /// One round of the loop.
     fn round(&mut self) {
         let now_us = self.now_us;
@@ -287,7 +332,8 @@ impl World {
             if process.last_reload_us.is_none_or(|last| now_us >= last + RECOVERY_PAUSE) {
                 return self.begin_reload();
             }
-            return self.refuse_all();
+            self.refuse_all();
+            return self.let_loop_sleep();
         }
         let count = process.queue.len().min(most);
         let inputs: Vec<Input> = process.queue.drain(..count).collect();
@@ -297,6 +343,7 @@ impl World {
         }
         self.finish(batch);
         self.let_loop_run();
+        self.let_loop_sleep();
     }
 
     /// Decides and applies one command.
@@ -408,6 +455,7 @@ impl World {
                     self.note(format_args!("a batch from event {} on cannot be stored", batch.first_sequence));
                 }
                 self.process().has_failed = true;
+                self.let_loop_sleep();
             }
             // What was not stored, or may rest on what was not, never happened.
             if fails || self.process().has_failed {
@@ -477,7 +525,12 @@ impl World {
         }
         self.head.process = Some(process);
         self.note(format_args!("the head goes back to what is stored: {goes_on}"));
-        if goes_on { self.let_loop_run() } else { self.refuse_all() }
+        if goes_on {
+            self.let_loop_run();
+        } else {
+            self.refuse_all();
+        }
+        self.let_loop_sleep();
     }
 
     /// Answers everything that waits while nothing can be stored.
@@ -523,7 +576,20 @@ impl World {
         if process.has_failed || !process.writer.is_idle() || !process.queue.is_empty() {
             return;
         }
-        let removed = self.head.disk.sweep(before_us, forget_results);
+        // Somebody tidies up the list of nodes, whatever is connected by the time this is decided.
+        let down = process.state.nodes().find(|node| node.state() == NodeState::Down).map(|node| node.name.clone());
+        if let Some(node) = down {
+            self.input(Input { command: Command::ForgetNode { node }, blobs: Vec::new(), reply: None });
+        }
+        let process = self.process();
+        // What is dropped now to make room is swept the next time.
+        let fetched = process.state.fetched_jobs().next().map(|job| (job.id, job.results.clone()));
+        if let Some((job, indices)) = fetched {
+            self.input(Input { command: Command::DropResults { job, indices }, blobs: Vec::new(), reply: None });
+        }
+        let Head { disk, process: Some(Process { state, .. }), .. } = &mut self.head else { return };
+        let has_result = |task: TaskId| state.job(task.job).is_some_and(|job| job.results.contains(task.index));
+        let removed = disk.sweep(before_us, |task| !forget_results && has_result(task));
         if removed > 0 {
             self.note(format_args!("{removed} blobs are collected"));
         }

@@ -103,19 +103,14 @@ impl World {
             text.parse().expect("a valid array")
         });
         JobSpec {
-            name: "simulated".to_owned(),
-            work: Work::Command { argv: vec!["work".to_owned()], directory: "/".to_owned() },
-            request,
             time_limit_ms: self.rng.chance(400).then(|| self.rng.range(100, 6_000)),
             array,
             after: self.make_dependencies(),
             priority: self.rng.below(3) as i32,
             hold: self.rng.chance(80),
             requeue: self.rng.chance(400),
-            environment: Default::default(),
-            pty: None,
             grace_ms: self.rng.chance(300).then(|| self.rng.below(2_000)),
-            umask: None,
+            ..JobSpec::new("simulated", Work::command(["work"], "/"), request)
         }
     }
 

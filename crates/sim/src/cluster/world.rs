@@ -193,6 +193,7 @@ fn settings(rng: &mut Rng) -> Settings {
     Settings {
         heartbeat_ms: 1_500,
         suspect_after_ms: 4_000,
+        down_after_ms: 6_000,
         lost_after_ms: rng.range(7_000, 22_000),
         grace_ms: rng.range(100, 3_000),
         retention_ms: if rng.chance(300) { rng.range(40_000, 120_000) } else { 14 * 24 * 3_600_000 },

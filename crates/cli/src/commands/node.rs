@@ -1,0 +1,47 @@
+//! `hostler node`.
+
+use clap::{Args, Subcommand};
+use hostler_model::NodeName;
+
+use crate::context::{Context, block_on};
+use crate::exit;
+use crate::failure::Outcome;
+
+/// Manage one node
+#[derive(Debug, Args)]
+pub(crate) struct Node {
+    #[command(subcommand)]
+    command: NodeCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum NodeCommand {
+    Forget(Forget),
+}
+
+/// Take nodes that are gone for good off the list
+///
+/// A node that is connected, or on which a task is still placed, stays. One whose agent connects again is back on the list.
+#[derive(Debug, Args)]
+struct Forget {
+    /// Nodes such as n4
+    #[arg(value_name = "NAME", required = true)]
+    names: Vec<NodeName>,
+}
+
+impl Node {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let NodeCommand::Forget(Forget { names }) = self.command;
+        let client = context.client()?;
+        block_on(async {
+            for name in &names {
+                client.forget_node(name).await?;
+                context.output.say(&format!("node {name} is forgotten"));
+            }
+            if context.output.is_json() {
+                context.output.json(&names);
+            }
+            Ok(exit::OK)
+        })
+    }
+}

@@ -1,0 +1,115 @@
+//! What a cluster does while nothing happens: nothing, and yet it notices who has fallen silent.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use hostler_testkit::{Cluster, Size, kill, wait_until};
+use nix::sys::signal::Signal;
+
+const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
+
+fn node_state(cluster: &Cluster, name: &str) -> String {
+    let nodes = cluster.json(&["nodes"]);
+    let nodes = nodes.as_array().expect("a list of nodes");
+    let node = nodes.iter().find(|node| node["name"] == name).expect("the node is listed");
+    node["state"].as_str().expect("a node has a state").to_owned()
+}
+
+fn agent_of(cluster: &Cluster, name: &str) -> u32 {
+    let nodes = cluster.json(&["nodes"]);
+    let node = nodes.as_array().expect("a list").iter().find(|node| node["name"] == name).expect("it is listed");
+    u32::try_from(node["agent_pid"].as_u64().expect("a pid")).expect("a pid")
+}
+
+/// Where the only task of a job is placed.
+fn place_of(cluster: &Cluster, job: &str) -> String {
+    cluster.json(&["job", job])["nodes"][0].as_str().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn a_frozen_node_is_down_within_ten_seconds_and_its_jobs_are_not_lost_by_that() {
+    let cluster = Cluster::up(HOSTLER, Size::default());
+    let release = cluster.path("release");
+    let script = format!("while [ ! -e {} ]; do sleep 0.05; done", release.display());
+    let run = |requeue: bool| {
+        let mut command = vec!["run", "--detach", "-m", "16M"];
+        command.extend(requeue.then_some("--requeue"));
+        command.extend(["--", "sh", "-c", &script]);
+        let id = cluster.ok(&command);
+        cluster.wait_for_state(&id, "running");
+        id
+    };
+    // Best fit puts both on one node.
+    let (patient, again) = (run(false), run(true));
+    let node = place_of(&cluster, &patient);
+    assert_eq!(place_of(&cluster, &again), node);
+
+    let agent = agent_of(&cluster, &node);
+    kill(agent, Signal::SIGSTOP);
+    let frozen = Instant::now();
+    wait_until("the node to be down", 30, || (node_state(&cluster, &node) == "down").then_some(()));
+    assert!(frozen.elapsed() < Duration::from_secs(10), "after {:?}", frozen.elapsed());
+    wait_until("the job to run elsewhere", 10, || {
+        (place_of(&cluster, &again) != node && cluster.state(&again) == "running").then_some(())
+    });
+    assert_eq!(cluster.state(&patient), "running", "a job that cannot run again gets more time");
+
+    kill(agent, Signal::SIGCONT);
+    wait_until("the node to be back", 20, || (node_state(&cluster, &node) == "up").then_some(()));
+    fs::write(&release, "").expect("a file can be written");
+    for id in [&patient, &again] {
+        cluster.wait_for_state(id, "completed");
+    }
+    let attempt = |id: &str| cluster.json(&["job", id])["attempt"].as_u64();
+    assert_eq!((attempt(&patient), attempt(&again)), (Some(1), Some(2)));
+}
+
+#[test]
+fn idle_daemons_sleep() {
+    let cluster = Cluster::up(HOSTLER, Size { nodes: 4, ..Size::default() });
+    cluster.ok(&["run", "-a", "0-7", "-m", "16M", "--", "true"]);
+    let mut daemons = cluster.agent_pids();
+    daemons.push(cluster.head_pid());
+    // What was just done has its aftermath.
+    let quiet = Duration::from_millis(1_000);
+    let spent_in = |span: Duration| {
+        let before: Vec<Spent> = daemons.iter().map(|pid| Spent::of(*pid)).collect();
+        std::thread::sleep(span);
+        daemons.iter().zip(before).map(|(pid, before)| Spent::of(*pid).since(before)).collect::<Vec<_>>()
+    };
+    wait_until("the daemons to be idle", 60, || spent_in(quiet).iter().all(|spent| spent.wakes < 8).then_some(()));
+
+    let span = Duration::from_secs(12);
+    for spent in spent_in(span) {
+        // An agent speaks three times in that time and the head hears four of them; each word wakes a few threads.
+        assert!(spent.wakes < 120, "{spent:?} in {span:?}");
+        assert!(spent.cpu < span / 500, "{spent:?} in {span:?}");
+    }
+}
+
+/// What a process has used since it began.
+#[derive(Debug, Clone, Copy)]
+struct Spent {
+    cpu: Duration,
+    wakes: u64,
+}
+
+impl Spent {
+    fn of(pid: u32) -> Self {
+        let mut spent = Self { cpu: Duration::ZERO, wakes: 0 };
+        for thread in fs::read_dir(format!("/proc/{pid}/task")).expect("it runs").flatten() {
+            // A thread that has just ended is fine.
+            let scheduled = fs::read_to_string(thread.path().join("schedstat")).unwrap_or_default();
+            let nanoseconds = scheduled.split_whitespace().next().and_then(|number| number.parse().ok());
+            spent.cpu += Duration::from_nanos(nanoseconds.unwrap_or_default());
+            let status = fs::read_to_string(thread.path().join("status")).unwrap_or_default();
+            let waits = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+            spent.wakes += waits.and_then(|number| number.trim().parse::<u64>().ok()).unwrap_or_default();
+        }
+        spent
+    }
+
+    fn since(self, before: Self) -> Self {
+        Self { cpu: self.cpu.saturating_sub(before.cpu), wakes: self.wakes.saturating_sub(before.wakes) }
+    }
+}

@@ -1,0 +1,65 @@
+//! Nodes come, go and are forgotten; they may say they have more than there is.
+
+use std::fs;
+
+use hostler_testkit::{Cluster, Size, wait_until};
+
+const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
+
+fn names(cluster: &Cluster) -> Vec<String> {
+    cluster.ok(&["nodes", "--quiet"]).lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_smaller_cluster_does_not_list_what_is_gone() {
+    let cluster = Cluster::up(HOSTLER, Size { nodes: 3, ..Size::default() });
+    let refusal = cluster.fails(&["node", "forget", "n3"]);
+    assert!(refusal.contains("connected"), "{refusal}");
+    cluster.ok(&["down"]);
+    cluster.start(Size { nodes: 1, cpus: 1, ..Size::default() });
+    assert_eq!(names(&cluster), ["n1"]);
+    assert!(cluster.fails(&["run", "-c", "2", "--", "true"]).contains("1 CPU"), "what is gone admits nothing");
+    cluster.ok(&["down"]);
+    cluster.start(Size { nodes: 2, ..Size::default() });
+    assert_eq!(names(&cluster), ["n1", "n2"]);
+    assert_eq!(cluster.ok(&["run", "-m", "16M", "--", "echo", "fine"]), "fine");
+}
+
+#[test]
+fn a_node_with_a_task_stays_on_the_list_until_it_is_given_up() {
+    let cluster = Cluster::up(HOSTLER, Size { nodes: 2, cpus: 1, ..Size::default() });
+    let release = cluster.path("release");
+    let script = format!("while [ ! -e {} ]; do sleep 0.05; done", release.display());
+    let jobs: Vec<String> =
+        (0..2).map(|_| cluster.ok(&["run", "--detach", "-m", "16M", "--", "sh", "-c", &script])).collect();
+    jobs.iter().for_each(|id| cluster.wait_for_state(id, "running"));
+    cluster.ok(&["down", "--keep"]);
+    cluster.start(Size { nodes: 1, cpus: 1, ..Size::default() });
+    assert_eq!(names(&cluster), ["n1", "n2"], "a job is still placed on the second");
+    let refusal = cluster.fails(&["node", "forget", "n2"]);
+    assert!(refusal.contains("still has a task"), "{refusal}");
+    // Called for both again, both jobs are found as they were left.
+    cluster.ok(&["down", "--keep"]);
+    cluster.start(Size { nodes: 2, cpus: 1, ..Size::default() });
+    fs::write(&release, "").expect("a file can be written");
+    jobs.iter().for_each(|id| cluster.wait_for_state(id, "completed"));
+}
+
+#[test]
+fn nodes_may_say_they_have_more_cpus_than_there_are() {
+    let cluster = Cluster::none(HOSTLER);
+    let there_are = std::thread::available_parallelism().expect("Linux says").get();
+    let more = (there_are + 2).to_string();
+    let up = cluster.run(&["up", "--nodes", "1", "--cpus", &more, "--memory", "1G"]);
+    assert!(up.code == 0 && up.stderr.contains(&format!("this machine has {there_are} CPUs")), "{up:?}");
+    // Together they take every id, so one of them has only such that stand for no CPU.
+    let script = "nproc; touch $HOSTLER_ARRAY_INDEX; while [ ! -e release ]; do sleep 0.05; done";
+    let array = format!("0-{}", there_are + 1);
+    let id = cluster.ok(&["run", "--detach", "-a", &array, "-m", "16M", "--", "sh", "-c", script]);
+    let all_run = || (0..there_are + 2).all(|index| cluster.path(&index.to_string()).exists()).then_some(());
+    wait_until("all to run at once", 30, all_run);
+    cluster.write("release", "");
+    cluster.ok(&["wait", &id]);
+    let beyond: usize = cluster.ok(&["logs", &format!("{id}_{}", there_are + 1)]).trim().parse().expect("a number");
+    assert!((1..=there_are).contains(&beyond), "it runs on CPUs that there are");
+}
