@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hostler_client::Client;
 use hostler_core::agent::{Effect, Event, Exit, RunLaunch, Stage, State, Why, update};
-use hostler_model::{BootId, NodeName, Resources, RunId, Work};
+use hostler_model::{Advisory, BootId, NodeName, Resources, RunId, Work};
 use hostler_proto::link::{AgentHello, AgentMessage, HeadMessage, PROTOCOL, StreamKind, StreamRequest, Usage};
+use hostler_shepherd::cgroup::Controller;
 use hostler_shepherd::{Launcher, cgroup};
 use hostler_snapshot::ChunkStore;
 use tokio::sync::{mpsc, oneshot};
@@ -27,7 +28,8 @@ pub(crate) struct Node {
     pub(crate) resources: Resources,
     pub(crate) head: Client,
     pub(crate) launcher: Launcher,
-    pub(crate) cgroups: Option<cgroup::Tree>,
+    /// Where the processes of jobs are held together; or why they are not.
+    pub(crate) cgroups: Result<cgroup::Tree, String>,
     /// What the names of this agent's cgroup leaves begin with: no other agent's on this machine do.
     pub(crate) leaf_prefix: String,
     pub(crate) chunks: ChunkStore,
@@ -35,6 +37,17 @@ pub(crate) struct Node {
     pub(crate) environments: environment::Cache,
     pub(crate) runs: Runs,
     pub(crate) idle: IdleShepherds,
+}
+
+impl Node {
+    /// Which limits the kernel does not hold jobs to here, and why.
+    fn advisory(&self) -> Advisory {
+        let why = |controller| match &self.cgroups {
+            Ok(tree) => tree.missing(controller).map(str::to_owned),
+            Err(reason) => Some(reason.clone()),
+        };
+        Advisory { cpus: why(Controller::Cpuset), memory: why(Controller::Memory) }
+    }
 }
 
 /// A handle on the loop; cheap to clone.
@@ -167,6 +180,7 @@ impl Engine {
             boot: self.node.boot.clone(),
             pid: std::process::id(),
             resources: self.node.resources.clone(),
+            advisory: self.node.advisory(),
             runs: self.handle.state().reports(),
         }
     }

@@ -39,7 +39,7 @@ pub(crate) fn recover(node: &Arc<Node>, handle: &Handle) -> anyhow::Result<HashM
 
 /// Removes what belongs to no run that goes on: stray processes and environments held by nobody.
 fn clean_up(node: &Node, going_on: &HashSet<RunId>, leaves: &HashSet<String>) {
-    if let Some(tree) = &node.cgroups {
+    if let Ok(tree) = &node.cgroups {
         match tree.sweep(&node.leaf_prefix, leaves) {
             Ok(sweep) => tracing::debug!(?sweep, "swept what earlier runs left"),
             Err(error) => tracing::warn!(%error, "cannot look for processes that earlier runs left"),

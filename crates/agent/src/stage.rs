@@ -151,7 +151,11 @@ fn build(
         cpus: Some(launch.resources.cpus.iter().collect()),
         memory_limit_bytes: Some(launch.resources.memory_bytes),
         process_limit: Some(PROCESS_LIMIT),
-        leaf: node.cgroups.as_ref().and_then(|tree| tree.leaf(&format!("{}{}", node.leaf_prefix, launch.run)).ok()),
+        leaf: node
+            .cgroups
+            .as_ref()
+            .ok()
+            .and_then(|tree| tree.leaf(&format!("{}{}", node.leaf_prefix, launch.run)).ok()),
         linger: (spec.array.is_some() && spec.pty.is_none()).then_some(LINGER),
         ..Options::default()
     };

@@ -60,13 +60,10 @@ async fn serve(config: Config, launcher: Launcher) -> anyhow::Result<()> {
     let identity =
         Identity::obtain(directory.join("identity"), &config.name, config.join_file.as_deref(), config.head_file)
             .await?;
-    let cgroups = match cgroup::Tree::find() {
-        Ok(tree) => Some(tree),
-        Err(error) => {
-            tracing::info!(%error, "no cgroups for jobs; their processes are tracked by descent");
-            None
-        }
-    };
+    let cgroups = cgroup::Tree::find().map_err(|error| error.to_string());
+    if let Err(reason) = &cgroups {
+        tracing::info!(%reason, "no cgroups for jobs; their processes are tracked by descent");
+    }
     let environments = config.environments.unwrap_or_else(|| directory.join("environments"));
     let settings = environment::Settings { node: config.name.to_string(), ..environment::Settings::new(CACHE_BYTES) };
     let node = Arc::new(Node {

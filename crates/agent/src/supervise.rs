@@ -150,7 +150,7 @@ pub(crate) async fn watch(
         Some(record) => {
             let exit = exit_of(&record, &launch);
             // One that was adopted did not say which leaf it sits beside.
-            if launch.spec.array.is_some() && leaf.is_some() == node.cgroups.is_some() {
+            if launch.spec.array.is_some() && leaf.is_some() == node.cgroups.is_ok() {
                 node.idle.put(Idle { job: run.task.job, shepherd, leaf });
             }
             exit

@@ -108,6 +108,11 @@ fn a_job_over_its_memory_is_told_so_and_its_neighbour_goes_on() {
     cluster.wait_for_state(&id, "out_of_memory");
     let job = cluster.json(&["job", &id]).to_string();
     assert!(job.contains("it needed more than its 64M of memory; ask for more with --memory"), "{job}");
+    let limits = cluster.json(&["job", &neighbour])["limits"].clone();
+    let holds = |name: &str| {
+        limits.as_array().expect("a list").iter().any(|it| it["name"] == name && it["enforcement"] == "enforced")
+    };
+    assert!(holds("cpus") && holds("memory"), "{limits}");
     cluster.ok(&["wait", &neighbour]);
     assert_eq!(cluster.ok(&["logs", &neighbour]), "fine");
     still_works(&cluster);

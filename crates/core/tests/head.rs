@@ -109,6 +109,7 @@ impl Head {
             boot: BootId(boot.into()),
             pid: 1,
             resources: Resources { cpus: CpuSet::first(2), memory_bytes: 4 << 30 },
+            advisory: Default::default(),
             runs,
         };
         let command = Command::Hello { connection: ConnectionId(connection), hello, complete: BTreeSet::new() };

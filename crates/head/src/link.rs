@@ -292,6 +292,7 @@ mod tests {
             boot: BootId("boot".to_owned()),
             pid: 1,
             resources: Resources::default(),
+            advisory: Default::default(),
             runs: Vec::new(),
         }
     }

@@ -1,18 +1,15 @@
 //! The state and the history, as the API shows them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use hostler_core::head::{Job, Node, Now, Phase, State, explain};
 use hostler_model::{
-    Attempt, Dependency, Ending, JobId, JobState, NodeName, NodeState, Reason, Shortfall, Timestamp, WallTime, Work,
-    format_bytes, format_duration,
+    Advisory, Attempt, Dependency, Ending, JobId, JobState, NodeName, NodeState, Reason, Shortfall, Timestamp,
+    WallTime, Work, format_bytes, format_duration,
 };
 use hostler_proto::api::{JobDetail, JobSummary, LimitView, NodeView, TaskCounts, TaskView, Why};
 use hostler_proto::record::EndedTask;
-
-/// Why CPUs and memory are advisory.
-const NOT_ENFORCED: &str = "limits are not enforced by the kernel in this version";
 
 /// How many other jobs or tasks an explanation names before it says "and more".
 const NAMED: usize = 3;
@@ -94,7 +91,7 @@ pub(crate) fn detail(
             Work::Project { snapshot, .. } if is_owner => Some(*snapshot),
             Work::Project { .. } | Work::Command { .. } => None,
         },
-        limits: limits(job),
+        limits: limits(state, job),
         unfetched: unfetched(job),
         tasks_shown,
     }
@@ -138,22 +135,27 @@ pub(crate) fn unfetched(job: &Job) -> u64 {
     }
 }
 
-/// Each limit and whether it holds.
-fn limits(job: &Job) -> Vec<LimitView> {
-    let advisory = |name: &str, value| LimitView {
-        name: name.to_owned(),
-        value,
-        enforcement: "advisory".to_owned(),
-        why: Some(NOT_ENFORCED.to_owned()),
+/// Each limit, and whether the kernel holds the job to it on the nodes that it is on, or on those it may get.
+fn limits(state: &State, job: &Job) -> Vec<LimitView> {
+    let on: BTreeSet<&NodeName> = job.active.values().map(|active| &active.node).collect();
+    let nodes = state.nodes().filter(|node| on.is_empty() || on.contains(&node.name));
+    let nodes: Vec<&Node> = nodes.collect();
+    let limit = |name: &str, value, why: &dyn Fn(&Advisory) -> Option<&String>| {
+        let not_on = nodes.iter().find_map(|node| Some((&node.name, why(&node.advisory)?)));
+        LimitView {
+            name: name.to_owned(),
+            value,
+            enforcement: if not_on.is_none() { "enforced" } else { "advisory" }.to_owned(),
+            why: not_on.map(|(node, why)| format!("on node {node}: {why}")),
+        }
     };
-    let mut limits =
-        vec![advisory("cpus", u64::from(job.spec.request.cpus)), advisory("memory", job.spec.request.memory_bytes)];
-    limits.extend(job.spec.time_limit_ms.map(|value| LimitView {
-        name: "time".to_owned(),
-        value,
-        enforcement: "enforced".to_owned(),
-        why: None,
-    }));
+    let request = &job.spec.request;
+    let mut limits = vec![
+        limit("cpus", u64::from(request.cpus), &|advisory| advisory.cpus.as_ref()),
+        limit("memory", request.memory_bytes, &|advisory| advisory.memory.as_ref()),
+    ];
+    // By the shepherd.
+    limits.extend(job.spec.time_limit_ms.map(|value| limit("time", value, &|_| None)));
     limits
 }
 

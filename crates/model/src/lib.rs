@@ -19,7 +19,7 @@ pub use cpus::CpuSet;
 pub use digest::Digest;
 pub use ids::{Attempt, BootId, Epoch, JobId, NodeName, RunId, TaskId};
 pub use job::{Condition, Dependency, Ending, Environment, JobSpec, JobState, Request, TaskState, WindowSize, Work};
-pub use node::{NodeState, Resources};
+pub use node::{Advisory, NodeState, Resources};
 pub use reason::{Reason, Shortfall};
 pub use text::ParseError;
 pub use time::{Timestamp, WallTime};

@@ -13,6 +13,15 @@ pub struct Resources {
     pub memory_bytes: u64,
 }
 
+/// Which limits a node's kernel does not hold jobs to, and why; `None` for those that it does.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Advisory {
+    /// A job may use other CPUs than its own.
+    pub cpus: Option<String>,
+    /// A job may use more memory than it asked for.
+    pub memory: Option<String>,
+}
+
 /// Whether a node can be given work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

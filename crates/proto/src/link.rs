@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use hostler_model::{BootId, Ending, Epoch, JobId, JobSpec, NodeName, Resources, RunId};
+use hostler_model::{Advisory, BootId, Ending, Epoch, JobId, JobSpec, NodeName, Resources, RunId};
 use serde::{Deserialize, Serialize};
 
 /// The oldest and newest version of the link protocol that this build speaks.
@@ -35,6 +35,8 @@ pub struct AgentHello {
     pub pid: u32,
     /// What the node has to give.
     pub resources: Resources,
+    /// Which limits it cannot hold jobs to.
+    pub advisory: Advisory,
     /// Every run it holds, ended ones included until the head has taken note.
     pub runs: Vec<RunReport>,
 }

@@ -224,6 +224,12 @@ impl Drop for Cluster {
             }
         }
         let home = self.home().to_string_lossy().into_owned();
+        // Shepherds that are asked to go take their cgroup leaves along; nobody would remove those of killed ones.
+        let _ = self.command(&["down", "--cancel"]).output();
+        let gone = std::time::Instant::now() + std::time::Duration::from_secs(3);
+        while std::time::Instant::now() < gone && !processes_with(&home).is_empty() {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
         // Killing a shepherd hands its job to the next sweep, so look until nothing is left.
         for _ in 0..100 {
             let left = processes_with(&home);

@@ -188,13 +188,15 @@ fn decide_hello(state: &State, connection: ConnectionId, hello: &AgentHello, com
     let mut events = Vec::new();
     let holds: Vec<RunId> = hello.runs.iter().map(|report| report.run).collect();
     let known = state.node(&hello.node);
-    let is_news =
-        known.is_none_or(|node| node.boot != hello.boot || node.resources != hello.resources || node.given_up);
+    let is_news = known.is_none_or(|node| {
+        node.boot != hello.boot || node.resources != hello.resources || node.advisory != hello.advisory || node.given_up
+    });
     if is_news {
         events.push(Event::NodeSeen {
             node: hello.node.clone(),
             boot: hello.boot.clone(),
             resources: hello.resources.clone(),
+            advisory: hello.advisory.clone(),
         });
     }
     if let Some(node) = known {

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use hostler_model::{BootId, Epoch, IndexSet, JobId, JobSpec, NodeName, Resources, RunId, TaskId, Timestamp, WallTime};
+use hostler_model::{
+    Advisory, BootId, Epoch, IndexSet, JobId, JobSpec, NodeName, Resources, RunId, TaskId, Timestamp, WallTime,
+};
 use hostler_proto::api::Notice;
 use hostler_proto::link::{Fate, HeadMessage, Usage};
 use hostler_proto::record::EndedTask;
@@ -119,6 +121,9 @@ pub enum Event {
         boot: BootId,
         /// What it has to give.
         resources: Resources,
+        /// Which limits it cannot hold jobs to.
+        #[serde(default)]
+        advisory: Advisory,
     },
     /// A node was silent for so long that its runs were given up.
     NodeGivenUp {

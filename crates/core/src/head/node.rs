@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hostler_model::{BootId, CpuSet, NodeName, NodeState, Request, Resources, RunId, Timestamp};
+use hostler_model::{Advisory, BootId, CpuSet, NodeName, NodeState, Request, Resources, RunId, Timestamp};
 use hostler_sched::NodeIx;
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +20,9 @@ pub struct Node {
     pub boot: BootId,
     /// What it has to give.
     pub resources: Resources,
+    /// Which limits it cannot hold jobs to.
+    #[serde(default)]
+    pub advisory: Advisory,
     /// The runs placed on it and what each holds.
     pub runs: BTreeMap<RunId, Resources>,
     /// Its runs were given up and it has not been heard of since.

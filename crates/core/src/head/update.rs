@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hostler_model::{
-    BootId, Condition, Dependency, Ending, IndexSet, JobId, JobSpec, JobState, NodeName, Resources, RunId, Timestamp,
+    Advisory, BootId, Condition, Dependency, Ending, IndexSet, JobId, JobSpec, JobState, NodeName, Resources, RunId,
+    Timestamp,
 };
 use hostler_proto::api::Notice;
 use hostler_proto::link::{EndCause, Fate, HeadMessage, Launch, Placement, Usage};
@@ -37,7 +38,7 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
         Event::Ended { run, fate, message, result, usage } => {
             step.end_run(*run, &RunOver { fate: *fate, message: message.clone(), result: *result, usage: *usage });
         }
-        Event::NodeSeen { node, boot, resources } => step.see_node(node, boot, resources),
+        Event::NodeSeen { node, boot, resources, advisory } => step.see_node(node, boot, resources, advisory),
         Event::NodeGivenUp { node } => step.give_up_node(node),
         Event::NodeForgotten { node } => step.state.remove_node(node),
         Event::Fetched { job, indices } => step.state.change_job(*job, |job| job.fetched.add_all(indices)),
@@ -337,11 +338,12 @@ impl Step<'_> {
         }
     }
 
-    fn see_node(&mut self, name: &NodeName, boot: &BootId, resources: &Resources) {
+    fn see_node(&mut self, name: &NodeName, boot: &BootId, resources: &Resources, advisory: &Advisory) {
         if self.state.nodes.contains_key(name) {
             self.state.change_node(name, |node| {
                 node.boot = boot.clone();
                 node.resources = resources.clone();
+                node.advisory = advisory.clone();
                 node.given_up = false;
             });
             return self.state.sync_pool(name);
@@ -352,6 +354,7 @@ impl Step<'_> {
             ix,
             boot: boot.clone(),
             resources: resources.clone(),
+            advisory: advisory.clone(),
             runs: BTreeMap::new(),
             given_up: false,
             link: None,

@@ -262,6 +262,7 @@ mod tests {
             boot: BootId("boot".to_owned()),
             pid: 1,
             resources,
+            advisory: Default::default(),
             runs: Vec::new(),
         };
         let hello = Command::Hello { connection: ConnectionId(1), hello, complete: BTreeSet::new() };

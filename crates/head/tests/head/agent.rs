@@ -66,6 +66,7 @@ impl Identity {
             boot: BootId("boot".to_owned()),
             pid: 4242,
             resources: Resources { cpus: CpuSet::first(4), memory_bytes: 1 << 30 },
+            advisory: Default::default(),
             runs,
         }
     }

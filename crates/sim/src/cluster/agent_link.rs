@@ -77,6 +77,7 @@ impl World {
             boot,
             pid: agent.life as u32,
             resources,
+            advisory: Default::default(),
             runs: agent.state.reports(),
         };
         let held: Vec<String> = hello.runs.iter().map(|report| report.run.to_string()).collect();
