@@ -3,6 +3,7 @@
 //! Reports of stages that pass quickly are worth little, so they wait a few milliseconds for a later report of the same run to
 //! replace them; endings go at once with all that waits.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -107,10 +108,10 @@ async fn carry(
     heartbeat: Duration,
 ) -> anyhow::Result<()> {
     let (mut sink, mut source) = socket.split();
+    let beat = &Cell::new(Instant::now() + heartbeat);
     let send = async move {
         let mut outbox = Outbox::default();
         let mut waiting = Waiting::default();
-        let mut beat = Instant::now() + heartbeat;
         loop {
             tokio::select! {
                 message = outgoing.recv() => match message {
@@ -118,8 +119,9 @@ async fn carry(
                     None => return anyhow::Ok(()),
                 },
                 () = waiting.due() => {}
-                () = tokio::time::sleep_until(beat) => waiting.add(AgentMessage::Heartbeat),
+                () = tokio::time::sleep_until(beat.get()) => waiting.add(AgentMessage::Heartbeat),
             }
+            check_awake(beat.get(), heartbeat)?;
             while let Ok(message) = outgoing.try_recv() {
                 waiting.add(message);
             }
@@ -129,13 +131,14 @@ async fn carry(
                 }
                 sink.flush().await?;
                 // Whatever was said shows that the node lives.
-                beat = Instant::now() + heartbeat;
+                beat.set(Instant::now() + heartbeat);
             }
         }
     };
     let receive = async move {
         let mut inbox = Inbox::default();
         while let Some(bytes) = next_frame(&mut source).await? {
+            check_awake(beat.get(), heartbeat)?;
             let frame: Frame<HeadMessage> = hostler_proto::decode(&bytes)?;
             for message in inbox.accept(frame)? {
                 engine.received(message);
@@ -147,6 +150,16 @@ async fn carry(
         result = send => result,
         result = receive => result,
     }
+}
+
+/// An agent that stood still finds, when it goes on, what the head had said meanwhile before it gave the link up. Launches among that
+/// may run elsewhere by now, so none of it counts: the link ends, and the next hello tells what is so. The head is slower to give up.
+fn check_awake(beat: Instant, heartbeat: Duration) -> anyhow::Result<()> {
+    let late = Instant::now().saturating_duration_since(beat);
+    if late > heartbeat / 2 {
+        bail!("this agent stood still: it should have spoken {late:.1?} ago");
+    }
+    Ok(())
 }
 
 /// The next binary message; `None` when the other side has closed.

@@ -335,6 +335,47 @@ fn a_late_heartbeat_makes_no_node_down() {
 }
 
 #[test]
+fn what_never_arrived_is_placed_again_and_what_may_have_begun_is_not() {
+    let mut head = Head::new();
+    head.hello("n1", 1, "boot", vec![]);
+    let (unheard, accepted) = (head.submit(spec()).expect("accepted"), head.submit(spec()).expect("accepted"));
+    head.report(1, head.run_of(accepted), RunStatus::Accepted).expect("known");
+    head.hello("n2", 2, "boot", vec![]);
+    let heartbeat =
+        Command::Message { connection: ConnectionId(2), message: AgentMessage::Heartbeat, result_is_complete: true };
+    for _ in 0..15 {
+        head.pass_ms(4_000);
+        head.command(&heartbeat).expect("n2 lives");
+    }
+    assert_eq!(head.job(unheard).active[&0].node, name("n2"), "n1 never said that it has it");
+    assert_eq!((head.run_of(unheard).attempt.0, head.state_of(unheard)), (2, JobState::Starting));
+    head.pass_ms(2_000);
+    assert_eq!(head.state_of(accepted), JobState::NodeFail, "it may have begun");
+}
+
+#[test]
+fn what_an_earlier_head_sent_may_have_begun() {
+    let mut head = Head::new();
+    head.hello("n1", 1, "boot", vec![]);
+    let job = head.submit(spec()).expect("accepted");
+    // The agent starts it, but the head is killed before it hears so, and is down for long; the node never comes back.
+    head.restart();
+    head.pass_ms(61_000);
+    assert_eq!(head.state_of(job), JobState::NodeFail);
+
+    // When the node does come back, its hello tells: what it has not got has never arrived.
+    let job = head.submit(spec()).expect("accepted");
+    head.hello("n1", 2, "boot", vec![]);
+    let run = head.run_of(job);
+    head.restart();
+    head.sent();
+    head.hello("n1", 3, "boot", vec![]);
+    assert!(matches!(head.sent().as_slice(), [HeadMessage::Launch(launch)] if launch.runs[0].run == run));
+    head.pass_ms(61_000);
+    assert_eq!(head.state_of(job), JobState::Pending, "sent again, and nothing heard since");
+}
+
+#[test]
 fn a_node_is_forgotten_when_nobody_can_miss_it() {
     let mut head = Head::new();
     for (connection, node) in [(1, "n1"), (2, "n2"), (3, "n3")] {

@@ -205,8 +205,7 @@ fn decide_hello(state: &State, connection: ConnectionId, hello: &AgentHello, com
         for &run in node.runs.keys().filter(|run| !held.contains(run)) {
             let phase = state.active(run).map_or(Phase::Placed, |active| active.phase);
             if phase > Phase::Placed || rebooted {
-                let message = format!("node {} came back without it", node.name);
-                events.push(lost(run, message));
+                events.push(gone(state, run, format!("node {} came back without it", node.name)));
             }
         }
     }
@@ -223,6 +222,16 @@ fn decide_hello(state: &State, connection: ConnectionId, hello: &AgentHello, com
         events.extend(reports);
     }
     events
+}
+
+/// A run will not be heard of any more. If its agent has never said that it has it, it never began, and its task simply waits again;
+/// otherwise it may have begun, and is lost.
+fn gone(state: &State, run: RunId, message: String) -> Event {
+    if state.unconfirmed.contains(&run) {
+        let usage = Usage::default();
+        return Event::Ended { run, fate: Fate::Requeued, message: None, result: None, usage };
+    }
+    lost(run, message)
 }
 
 fn lost(run: RunId, message: String) -> Event {
@@ -244,11 +253,7 @@ fn decide_report(state: &State, node: &Node, report: &RunReport, result_is_compl
             if result.is_some() && !result_is_complete {
                 return Vec::new();
             }
-            // Who lost a run has had it: it must not count as one that never arrived.
-            let mut events =
-                if *fate == Fate::Lost { if_further(Phase::Accepted, Event::Accepted { run }) } else { Vec::new() };
-            events.push(Event::Ended { run, fate: *fate, message: message.clone(), result, usage: *usage });
-            events
+            vec![Event::Ended { run, fate: *fate, message: message.clone(), result, usage: *usage }]
         }
     }
 }
@@ -268,9 +273,11 @@ fn decide_silence(state: &State, node: &Node) -> Vec<Event> {
     match node.silence {
         Silence::Short => vec![Event::Silent { node: name }],
         Silence::Suspect => {
-            let message = format!("node {name} is down");
-            let again = node.runs.keys().filter(|run| state.job(run.task.job).is_some_and(|job| job.spec.requeue));
-            let again: Vec<Event> = again.map(|run| lost(*run, message.clone())).collect();
+            let may_run_again = |run: &&RunId| {
+                state.unconfirmed.contains(*run) || state.job(run.task.job).is_some_and(|job| job.spec.requeue)
+            };
+            let again = node.runs.keys().filter(may_run_again);
+            let again: Vec<Event> = again.map(|run| gone(state, *run, format!("node {name} is down"))).collect();
             std::iter::once(Event::Down { node: name }).chain(again).collect()
         }
         Silence::Down => vec![Event::NodeGivenUp { node: name }],

@@ -47,6 +47,10 @@ pub struct State {
     pub(super) names: BTreeMap<NodeIx, NodeName>,
     #[serde(skip)]
     pub(super) connections: BTreeMap<ConnectionId, NodeName>,
+    /// Runs whose launch this head has sent and whose agent has not said that it has it. What an earlier head sent is not among them:
+    /// nobody knows what became of it until the node's hello says so.
+    #[serde(skip)]
+    pub(super) unconfirmed: BTreeSet<RunId>,
     /// Nodes by when their next limit of silence will have passed.
     #[serde(skip)]
     silences: BTreeSet<(Timestamp, NodeName)>,

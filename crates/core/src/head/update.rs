@@ -76,6 +76,7 @@ struct RunOver {
 impl Step<'_> {
     fn start_epoch(&mut self, epoch: hostler_model::Epoch) {
         self.state.epoch = epoch;
+        self.state.unconfirmed.clear();
         self.state.connections.clear();
         let names: Vec<NodeName> = self.state.nodes.keys().cloned().collect();
         for name in &names {
@@ -219,6 +220,7 @@ impl Step<'_> {
                 job.active.insert(index, active);
             });
             self.hold(start);
+            self.state.unconfirmed.insert(start.run);
             if let Some(link) = &self.state.nodes[&start.node].link {
                 let placement = Placement { run: start.run, resources: start.resources.clone() };
                 launches.entry((link.connection, id)).or_default().push(placement);
@@ -252,6 +254,7 @@ impl Step<'_> {
     }
 
     fn advance(&mut self, run: RunId, phase: Phase) {
+        self.state.unconfirmed.remove(&run);
         let now = self.now;
         let id = run.task.job;
         self.state.change_job(id, |job| {
@@ -276,7 +279,8 @@ impl Step<'_> {
         self.let_go(run, &active.node);
         let asked_again = active.ending == Some(EndCause::Requeued);
         let cancelled = active.ending == Some(EndCause::Cancelled);
-        let job_requeues = self.job(id).spec.requeue || active.phase == Phase::Placed;
+        self.state.unconfirmed.remove(&run);
+        let job_requeues = self.job(id).spec.requeue;
         let ending = match over.fate {
             Fate::Ended(_) if asked_again => None,
             Fate::Ended(ending) => Some(ending),
@@ -387,6 +391,7 @@ impl Step<'_> {
         }
         let mut launches: BTreeMap<JobId, Vec<Placement>> = BTreeMap::new();
         for &run in mine.difference(&theirs) {
+            self.state.unconfirmed.insert(run);
             let resources = self.state.nodes[name].runs[&run].clone();
             launches.entry(run.task.job).or_default().push(Placement { run, resources });
         }

@@ -22,6 +22,8 @@ const PAUSES: (u64, u64) = (100 * MS, 5 * SECOND);
 pub(super) struct AgentLink {
     pub(super) connection: u64,
     heartbeat: Option<u64>,
+    /// When it last said something.
+    said_us: u64,
     outbox: Outbox,
     inbox: Inbox,
     waiting: Vec<AgentMessage>,
@@ -64,6 +66,7 @@ impl World {
         agent.link = Some(AgentLink {
             connection,
             heartbeat: None,
+            said_us: 0,
             outbox: Outbox::default(),
             inbox: Inbox::default(),
             waiting: Vec::new(),
@@ -95,12 +98,16 @@ impl World {
 
     /// Something came from the head.
     pub(super) fn agent_receives(&mut self, node: usize, connection: u64, packet: Packet) {
-        let ignores_gaps = self.breaks(Rule::GapsEndConnections);
+        if self.stood_still(node) {
+            return;
+        }
+        let (ignores_gaps, now_us) = (self.breaks(Rule::GapsEndConnections), self.now_us);
         let Some(agent) = self.nodes[node].agent.as_mut() else { return };
         let Some(link) = agent.link.as_mut().filter(|link| link.connection == connection) else { return };
         match packet {
             Packet::Welcome { heartbeat_ms } => {
                 link.heartbeat = Some(heartbeat_ms * MS);
+                link.said_us = now_us;
                 self.heartbeat(node, connection);
             }
             Packet::FromHead(frame) if ignores_gaps => self.agent_takes(node, frame),
@@ -118,7 +125,21 @@ impl World {
         }
     }
 
+    /// Ends the link of an agent that notices that it stood still: what has come meanwhile does not count.
+    fn stood_still(&mut self, node: usize) -> bool {
+        let now_us = self.now_us;
+        let Some(link) = self.nodes[node].agent.as_ref().and_then(|agent| agent.link.as_ref()) else { return false };
+        let is_late = link.heartbeat.is_some_and(|heartbeat| now_us - link.said_us > heartbeat + heartbeat / 2);
+        if is_late {
+            self.unlink(node, "it stood still");
+        }
+        is_late
+    }
+
     pub(super) fn heartbeat(&mut self, node: usize, connection: u64) {
+        if self.stood_still(node) {
+            return;
+        }
         let Some(link) = self.agent(node).link.as_mut().filter(|link| link.connection == connection) else { return };
         let Some(heartbeat) = link.heartbeat else { return };
         link.add(AgentMessage::Heartbeat);
@@ -128,12 +149,17 @@ impl World {
 
     /// Sends what waits.
     pub(super) fn flush_agent(&mut self, node: usize, connection: u64) {
+        if self.stood_still(node) {
+            return;
+        }
+        let now_us = self.now_us;
         let Some(link) = self.agent(node).link.as_mut().filter(|link| link.connection == connection) else { return };
         // Nothing goes out before the welcome has come; what waits follows it.
         if link.heartbeat.is_none() || link.waiting.is_empty() {
             return;
         }
         link.reports.clear();
+        link.said_us = now_us;
         let messages = std::mem::take(&mut link.waiting);
         let frame = link.outbox.frame(messages);
         self.transmit(connection, End::Head, Packet::FromAgent(frame));

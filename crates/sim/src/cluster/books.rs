@@ -9,8 +9,8 @@ use std::sync::Arc;
 use hostler_core::agent::Why;
 use hostler_core::head::{Changes, Event, Record, Settings, Start, State, SubmissionKey, explain, update};
 use hostler_model::{
-    Condition, CpuSet, Dependency, Digest, IndexSet, JobId, JobSpec, JobState, NodeName, Resources, RunId, TaskId,
-    Timestamp,
+    Condition, CpuSet, Dependency, Digest, Epoch, IndexSet, JobId, JobSpec, JobState, NodeName, Resources, RunId,
+    TaskId, Timestamp,
 };
 use hostler_proto::link::Fate;
 use hostler_proto::record::EndedTask;
@@ -30,6 +30,8 @@ pub(super) struct Books {
     placed: BTreeSet<RunId>,
     processes: BTreeMap<RunId, Process>,
     retention_ms: u64,
+    /// Of the head that runs, or ran last.
+    epoch: Epoch,
     /// What the durable events alone come to, never interrupted.
     fold: State,
     events: u64,
@@ -66,8 +68,19 @@ struct TaskAccount {
 #[derive(Debug, Clone, PartialEq)]
 enum Standing {
     Waiting,
-    Placed { run: RunId, node: NodeName, resources: Resources, has_arrived: bool, has_run: bool },
-    Ended { state: JobState, result: Option<Digest> },
+    /// `sent_in` is the epoch of the head that last sent it, for all that its node had said by then.
+    Placed {
+        run: RunId,
+        node: NodeName,
+        resources: Resources,
+        sent_in: Epoch,
+        has_arrived: bool,
+        has_run: bool,
+    },
+    Ended {
+        state: JobState,
+        result: Option<Digest>,
+    },
 }
 
 /// A run's process, on its node.
@@ -91,6 +104,7 @@ impl Books {
             placed: BTreeSet::new(),
             processes: BTreeMap::new(),
             retention_ms: settings.retention_ms,
+            epoch: Epoch(0),
             fold: empty_state(settings),
             events: 0,
         }
@@ -151,7 +165,8 @@ impl Books {
             }
             Event::Fetched { job, indices } => indices.iter().for_each(|index| self.see_fetched(*job, index)),
             Event::ResultsDropped { job, indices } => indices.iter().for_each(|index| self.see_dropped(*job, index)),
-            Event::EpochStarted { .. } | Event::NodeSeen { .. } => {}
+            Event::EpochStarted { epoch } => self.epoch = *epoch,
+            Event::NodeSeen { .. } => {}
             Event::Connected { .. }
             | Event::Disconnected { .. }
             | Event::Heard { .. }
@@ -251,6 +266,7 @@ impl Books {
             run: *run,
             node: node.clone(),
             resources: resources.clone(),
+            sent_in: run.epoch,
             has_arrived: false,
             has_run: false,
         };
@@ -278,6 +294,19 @@ impl Books {
             Condition::AfterAny => on.has_ended,
             Condition::AfterOk => on.has_completed || was_requeued && on.has_ended,
             Condition::AfterNotOk => on.has_ended_otherwise || was_requeued && on.has_ended,
+        }
+    }
+
+    /// A node's hello was taken: what is placed there and is not among what it holds has not arrived, and is sent again.
+    pub(super) fn see_hello(&mut self, hello: &NodeName, holds: &[RunId]) {
+        let epoch = self.epoch;
+        for task in self.jobs.values_mut().flat_map(|job| job.tasks.values_mut()) {
+            if let Standing::Placed { run, node, sent_in, .. } = &mut task.at
+                && node == hello
+                && !holds.contains(run)
+            {
+                *sent_in = epoch;
+            }
         }
     }
 
@@ -329,12 +358,14 @@ impl Books {
             self.expect(!is_node_fail || !requeue, || format!("{run} was lost and should have been run again"));
             return;
         }
-        // Nobody has heard of it on its node: it counts as one that never arrived.
-        let is_unheard_of = matches!(&task.at, Standing::Placed { has_arrived: false, .. });
+        // Its agent never said that it has it to the head that sent it.
+        let epoch = self.epoch;
+        let is_unheard_of =
+            matches!(&task.at, Standing::Placed { has_arrived: false, sent_in, .. } if *sent_in == epoch);
         let is_reasonable = match fate {
             Fate::Ended(_) => task.is_asked_again,
-            Fate::Requeued => !task.is_cancelled,
-            Fate::Lost => !task.is_cancelled && (task.is_asked_again || requeue || is_unheard_of),
+            Fate::Requeued => !task.is_cancelled && (task.is_asked_again || is_unheard_of),
+            Fate::Lost => !task.is_cancelled && (task.is_asked_again || requeue),
         };
         self.expect(is_reasonable, || format!("{run} ended {fate:?} and waits again for no reason: {task:?}"));
         let account = self.task(run.task);

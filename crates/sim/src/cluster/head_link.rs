@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use hostler_core::head::{Command, ConnectionId};
 use hostler_core::link::{Inbox, Outbox};
-use hostler_model::{Digest, RunId};
+use hostler_model::{Digest, NodeName, RunId};
 use hostler_proto::link::{AgentMessage, Frame, HeadMessage, RunReport, RunStatus};
 
 use super::Rule;
@@ -19,6 +19,8 @@ pub(super) struct Link {
     /// The connection below it.
     pub(super) network: u64,
     is_open: bool,
+    /// What its agent has introduced itself with.
+    introduction: Option<(NodeName, Vec<RunId>)>,
     /// Results to ask for again once it is open.
     incomplete: Vec<RunId>,
     pub(super) outgoing: Vec<HeadMessage>,
@@ -44,6 +46,7 @@ impl World {
             let link = Link {
                 network,
                 is_open: false,
+                introduction: None,
                 incomplete: Vec::new(),
                 outgoing: Vec::new(),
                 outbox: Outbox::default(),
@@ -85,6 +88,7 @@ impl World {
         let process = self.head.process.as_mut().expect("steps are for a running head");
         let Some(link) = process.links.get_mut(&connection) else { return };
         link.incomplete = incomplete;
+        link.introduction = Some((hello.node.clone(), hello.runs.iter().map(|report| report.run).collect()));
         let command = Command::Hello { connection, hello, complete };
         self.input(Input { command, blobs, reply: Some(ReplyTo::Hello(connection)) });
     }
@@ -98,6 +102,9 @@ impl World {
             return self.close_link(connection, "the hello cannot be noted");
         }
         link.is_open = true;
+        if let Some((node, holds)) = link.introduction.take() {
+            self.books.see_hello(&node, &holds);
+        }
         let network = link.network;
         let again = std::mem::take(&mut link.incomplete);
         link.outgoing.extend(again.into_iter().map(|run| HeadMessage::Resend { run }));
