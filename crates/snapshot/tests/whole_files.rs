@@ -59,14 +59,14 @@ fn a_folder_fits_many_times_where_blocks_are_shared() {
         let store = open(place);
         assert!(store.shares_files());
         let folder = manifest(vec![
-            big_file("data", &store, 1, 40 << 20),
+            big_file("data", &store, 1, 16 << 20),
             common::file("main.py", &store, b"print(1)"),
-            Entry { mode: 0o555, modified_ns: 7, ..big_file("tool", &store, 1, 40 << 20) },
+            Entry { mode: 0o555, modified_ns: 7, ..big_file("tool", &store, 1, 16 << 20) },
         ]);
-        // A thousand million bytes and more on a disk of four hundred.
+        // 448 MiB on a disk of 400, which holds more than these.
         let directories: Vec<PathBuf> = (0..14).map(|index| place.join(format!("work-{index}"))).collect();
         let laid_out: Vec<LaidOut> = directories.iter().map(|directory| lay(&folder, &store, directory)).collect();
-        assert!(laid_out.iter().all(|it| it.bytes == 2 * (40 << 20) + 8));
+        assert!(laid_out.iter().all(|it| it.bytes == 2 * (16 << 20) + 8));
         let expected = inventory(&directories[0]);
         assert_eq!(expected[b"tool".as_slice()].0 & 0o7777, 0o555);
         assert!(directories.iter().all(|directory| inventory(directory) == expected));
@@ -208,20 +208,21 @@ fn whole_files_count_and_go_before_the_chunks_they_were_used_with() {
 fn whole_files_make_room_when_the_disk_is_full() {
     on_sharing_disks(|place| {
         let store = open(place);
-        let kept = manifest(vec![big_file("data", &store, 1, 100 << 20)]);
+        let kept = manifest(vec![big_file("data", &store, 1, 40 << 20)]);
         lay(&kept, &store, &place.join("first"));
         fs::remove_dir_all(place.join("first")).expect("ours");
         lay(&kept, &store, &place.join("second"));
         fs::remove_dir_all(place.join("second")).expect("ours");
         assert_eq!(whole_files(place).len(), 1);
-        let other = manifest(vec![big_file("data", &store, 2, 64 << 20)]);
-        nix::unistd::sync();
+        let other = manifest(vec![big_file("data", &store, 2, 32 << 20)]);
+        let disk = fs::File::open(place).expect("mounted");
+        nix::unistd::syncfs(&disk).expect("the disk works");
         // Leave half of what the folder needs.
-        let fill = store.free_bytes().expect("known") - (32 << 20);
+        let fill = store.free_bytes().expect("known") - (16 << 20);
         let ballast = fs::File::create(place.join("ballast")).expect("writable");
         nix::fcntl::fallocate(&ballast, nix::fcntl::FallocateFlags::empty(), 0, fill as i64).expect("there is room");
         lay(&other, &store, &place.join("work"));
-        assert_eq!(fs::read(place.join("work/data")).expect("laid out"), noise(2, 64 << 20));
+        assert_eq!(fs::read(place.join("work/data")).expect("laid out"), noise(2, 32 << 20));
         assert_eq!(whole_files(place).len(), 0);
         // And when there is nothing left to give, that is said, and nothing stays.
         let answer = lay_out(&kept, &store, &place.join("no"), &LayoutOptions::default());
