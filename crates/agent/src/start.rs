@@ -74,16 +74,17 @@ async fn serve(config: Config, launcher: Launcher) -> anyhow::Result<()> {
         launcher,
         cgroups,
         leaf_prefix: leaf_prefix(&directory)?,
-        chunks: ChunkStore::open(&directory.join("chunks"))?,
+        chunks: ChunkStore::open(&directory.join("chunks"))?.sharing_files(),
         chunk_cap_bytes: CACHE_BYTES,
         environments: environment::Cache::with_settings(&environments, settings)?,
         runs: Runs::open(directory.join("runs"))?,
         idle: Default::default(),
     });
+    let shares_files = node.chunks.shares_files();
     let (handle, inputs) = Handle::new();
     let adopted = recover::recover(&node, &handle)?;
     let engine = Engine::new(node, handle.clone(), adopted);
-    tracing::info!("agent started");
+    tracing::info!(shares_files, "agent started");
 
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;

@@ -52,12 +52,21 @@ fn main() {
     time("missing, of an unchanged folder", 9, || assert!(store.missing(&wanted).is_empty()));
 
     let mut round = 0;
-    let (work, laid_out) = time("lay out", 9, || {
+    let mut lay = |store: &ChunkStore| {
         round += 1;
         let work = dir.path().join(format!("work-{round}"));
-        let laid_out = lay_out(&captured.manifest, &store, &work, &LayoutOptions::default()).expect("there is room");
+        let laid_out = lay_out(&captured.manifest, store, &work, &LayoutOptions::default()).expect("there is room");
         (work, laid_out)
-    });
+    };
+    let (work, laid_out) = time("lay out", 9, || lay(&store));
+    let store = store.sharing_files();
+    if store.shares_files() {
+        time("lay out, seen for the first time", 1, || lay(&store));
+        time("lay out, keeping whole files", 1, || lay(&store));
+        time("lay out, sharing blocks", 9, || lay(&store));
+    } else {
+        println!("this file system cannot share blocks between files: try TMPDIR on btrfs or XFS");
+    }
     let options = ChangesOptions::default();
     time("changes, none", 9, || changes(&work, &captured.manifest, &laid_out.baseline, &options));
     time("changes, none, without baseline", 9, || changes(&work, &captured.manifest, &Baseline::default(), &options));

@@ -5,12 +5,11 @@
 //! times, deepest first, for making what is in them changes both. Files are created anew and paths are opened beneath the
 //! directory, so nothing outside it can be touched, whatever the manifest says and whoever else is at work there.
 //!
-//! Every file is a copy. Hard links to cached files are absent on purpose: a job that owns its files could write into the
-//! cache through them, and a link shares its times and owner with every other. Sharing blocks (`FICLONE`) would be safe,
-//! but needs whole uncompressed files, and the store keeps compressed chunks.
+//! Every file is a file of its own, which its job may change. Where the file system can, it shares its blocks with a whole
+//! file that the store keeps ([`ChunkStore::sharing_files`]) until it is changed; otherwise it is written from chunks.
 
 use std::fs::{self, DirBuilder, File};
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -27,7 +26,7 @@ use crate::beneath::{Parents, Root, Stat, time_of};
 use crate::check::{ManifestError, check};
 use crate::hashing::{on_threads, threads_for};
 use crate::paths;
-use crate::store::{ChunkStore, StoreError, free_bytes, is_disk_full};
+use crate::store::{Buffers, ChunkStore, ContentError, StoreError, free_bytes, is_disk_full};
 
 /// How to lay out.
 #[derive(Debug, Clone, Default)]
@@ -102,15 +101,27 @@ pub fn lay_out(
 ) -> Result<LaidOut, LayoutError> {
     check(manifest)?;
     check_chunks(manifest, chunks)?;
-    let on_error = |source| LayoutError::Io { path: directory.to_owned(), source };
     let created = prepare(directory)?;
-    let laid_out = check_room(manifest, directory).and_then(|needed| {
-        let root = Root::open(directory).map_err(on_error)?;
-        Layout { manifest, chunks, root: &root, directory, needed, options }.run()
-    });
-    if laid_out.is_err() && created {
-        // The caller hears about the first failure; what cannot even be removed is found where it lies.
-        let _ = fs::remove_dir_all(directory);
+    let write = |shares| {
+        let bytes = check_room(manifest, chunks, directory)?;
+        let root = Root::open(directory).map_err(|source| LayoutError::Io { path: directory.to_owned(), source })?;
+        Layout { manifest, chunks, root: &root, directory, bytes, shares, options }.run()
+    };
+    let laid_out = write(true);
+    if laid_out.is_ok() || !created {
+        return laid_out;
+    }
+    // The caller hears about the failure; what cannot even be removed is found where it lies.
+    let _ = fs::remove_dir_all(directory);
+    let is_full = matches!(laid_out, Err(LayoutError::DiskFull { .. }));
+    // A shortcut must not take the room of what it is for.
+    if is_full && chunks.remove_whole_files().is_ok_and(|freed| freed.files > 0) {
+        prepare(directory)?;
+        let again = write(false);
+        if again.is_err() {
+            let _ = fs::remove_dir_all(directory);
+        }
+        return again;
     }
     laid_out
 }
@@ -144,14 +155,19 @@ fn prepare(directory: &Path) -> Result<bool, LayoutError> {
     }
 }
 
-/// How many bytes will be written, if there is room for them.
-fn check_room(manifest: &Manifest, directory: &Path) -> Result<u64, LayoutError> {
-    let needed = files(manifest).fold(0, |sum: u64, (_, content)| sum.saturating_add(content.size));
+/// The size of all files, in bytes, if there is room for them.
+fn check_room(manifest: &Manifest, chunks: &ChunkStore, directory: &Path) -> Result<u64, LayoutError> {
+    let size_of = |is_counted: &dyn Fn(&Content) -> bool| {
+        let counted = files(manifest).filter(|(_, content)| is_counted(content));
+        counted.fold(0, |sum: u64, (_, content)| sum.saturating_add(content.size))
+    };
+    let bytes = size_of(&|_| true);
     let free = free_bytes(directory).map_err(|source| LayoutError::Io { path: directory.to_owned(), source })?;
-    if needed > free {
-        return Err(LayoutError::DiskFull { path: directory.to_owned(), needed, free });
+    // What shares its blocks takes no room; that question costs a system call for each file.
+    if bytes > free && size_of(&|content| !chunks.has_whole(content)) > free {
+        return Err(LayoutError::DiskFull { path: directory.to_owned(), needed: bytes, free });
     }
-    Ok(needed)
+    Ok(bytes)
 }
 
 struct Layout<'a> {
@@ -159,7 +175,10 @@ struct Layout<'a> {
     chunks: &'a ChunkStore,
     root: &'a Root,
     directory: &'a Path,
-    needed: u64,
+    /// The size of all files.
+    bytes: u64,
+    /// Whether files may share their blocks with whole ones.
+    shares: bool,
     options: &'a LayoutOptions,
 }
 
@@ -183,7 +202,7 @@ impl Layout<'_> {
                 .map_err(|source| LayoutError::Io { path: self.directory.to_owned(), source: source.into() })?;
         }
         baseline.settle();
-        Ok(LaidOut { baseline, files: files(self.manifest).count() as u64, bytes: self.needed })
+        Ok(LaidOut { baseline, files: files(self.manifest).count() as u64, bytes: self.bytes })
     }
 
     /// Does `make` for every entry of a kind, in order.
@@ -208,12 +227,13 @@ impl Layout<'_> {
         let work = || -> Result<Baseline, LayoutError> {
             let mut baseline = Baseline::default();
             let mut parents = Parents::of(self.root);
+            let mut buffers = Buffers::default();
             while let Some(batch) = batches.get(next.fetch_add(1, Ordering::Relaxed)) {
                 for (entry, content) in *batch {
                     if stop.load(Ordering::Relaxed) {
                         return Ok(baseline);
                     }
-                    let stat = self.write_file(entry, content, &mut parents);
+                    let stat = self.write_file(entry, content, &mut parents, &mut buffers);
                     stop.fetch_or(stat.is_err(), Ordering::Relaxed);
                     baseline.record(&entry.path, &stat?);
                 }
@@ -227,20 +247,33 @@ impl Layout<'_> {
         Ok(baseline)
     }
 
-    fn write_file(&self, entry: &Entry, content: &Content, parents: &mut Parents<'_>) -> Result<Stat, LayoutError> {
+    fn write_file(
+        &self,
+        entry: &Entry,
+        content: &Content,
+        parents: &mut Parents<'_>,
+        buffers: &mut Buffers,
+    ) -> Result<Stat, LayoutError> {
         let failure = |source| self.failure(entry, source);
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let parent = parents.directory_of(&entry.path).map_err(failure)?;
-        let file = openat(parent, paths::name(&entry.path), flags, Mode::S_IRUSR | Mode::S_IWUSR);
+        // Its last mode from the start, which mostly spares setting it. The bits for running as its owner come last.
+        let mode = Mode::from_bits_truncate(entry.mode & 0o777);
+        let file = openat(parent, paths::name(&entry.path), flags, mode);
         let mut file = file.map(File::from).map_err(|error| failure(error.into()))?;
-        for chunk in &content.chunks {
-            let bytes = self.chunks.get(&chunk.digest)?;
-            if bytes.len() != chunk.len as usize {
-                return Err(LayoutError::WrongLength(chunk.digest));
-            }
-            file.write_all(&bytes).map_err(failure)?;
-        }
+        self.fill(&mut file, content, buffers).map_err(|error| match error {
+            ContentError::Store(error) => LayoutError::Store(error),
+            ContentError::WrongLength(digest) => LayoutError::WrongLength(digest),
+            ContentError::Write(source) => failure(source),
+        })?;
         self.finish(&file, entry).map_err(failure)
+    }
+
+    fn fill(&self, file: &mut File, content: &Content, buffers: &mut Buffers) -> Result<(), ContentError> {
+        if self.shares && self.chunks.share_content(content, file, buffers)? {
+            return Ok(());
+        }
+        self.chunks.write_content(content, file, buffers)
     }
 
     fn finish_directory(&self, entry: &Entry) -> io::Result<Stat> {
@@ -248,15 +281,19 @@ impl Layout<'_> {
         self.finish(&directory, entry)
     }
 
-    /// Gives an open file or directory its owner, mode and time, in this order: each step changes what the ones before set.
+    /// Gives an open file or directory its owner, time and mode. The owner comes first, for a new one takes bits from the mode.
     fn finish(&self, file: impl AsFd, entry: &Entry) -> io::Result<Stat> {
         if let Some((user, group)) = self.options.owner {
             fchown(&file, Some(Uid::from_raw(user)), Some(Gid::from_raw(group)))?;
         }
-        let kept = if self.options.keep_set_id { 0o7777 } else { 0o1777 };
-        fchmod(&file, Mode::from_bits_truncate(entry.mode & kept))?;
         let time = time_of(entry.modified_ns);
         futimens(&file, &time, &time)?;
+        let kept = if self.options.keep_set_id { 0o7777 } else { 0o1777 };
+        let stat = Stat::of(&file)?;
+        if stat.mode == entry.mode & kept {
+            return Ok(stat);
+        }
+        fchmod(&file, Mode::from_bits_truncate(entry.mode & kept))?;
         Stat::of(&file)
     }
 
@@ -275,7 +312,7 @@ impl Layout<'_> {
     fn failure(&self, entry: &Entry, source: io::Error) -> LayoutError {
         if is_disk_full(&source) {
             let free = free_bytes(self.directory).unwrap_or(0);
-            return LayoutError::DiskFull { path: self.directory.to_owned(), needed: self.needed, free };
+            return LayoutError::DiskFull { path: self.directory.to_owned(), needed: self.bytes, free };
         }
         LayoutError::Io { path: self.root.full(&entry.path), source }
     }

@@ -9,20 +9,28 @@
 //! absent. **Removal** ([`ChunkStore::sweep`], [`ChunkStore::evict_to`]) goes by a chunk's modification time, which asking
 //! for it renews: a chunk that a client was just told to be present is not swept away before its submission refers to it.
 //!
+//! A store may keep [whole files](ChunkStore::sharing_files) beside the chunks they are made of. They are a shortcut for
+//! laying out and count like chunks; nothing depends on them.
+//!
 //! One program owns a store at a time; its threads share it.
+
+mod scratch;
+mod whole;
 
 use std::collections::HashSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use hostler_model::Digest;
+use hostler_proto::manifest::Content;
 use nix::sys::statvfs::statvfs;
 
+use self::scratch::Scratch;
+use self::whole::WholeFiles;
 use crate::chunk::digest_of;
 use crate::pack;
 use crate::wire::{self, WireError};
@@ -79,8 +87,28 @@ pub enum StoreError {
 pub struct Freed {
     /// Chunks removed.
     pub chunks: u64,
-    /// Their size on disk, in bytes.
+    /// Whole files removed.
+    pub files: u64,
+    /// The size of all of them on disk, in bytes.
     pub bytes: u64,
+}
+
+/// Why the content of a file could not be put together.
+#[derive(Debug)]
+pub(crate) enum ContentError {
+    /// A chunk could not be read.
+    Store(StoreError),
+    /// A chunk has another length than the content says.
+    WrongLength(Digest),
+    /// The file could not be written.
+    Write(io::Error),
+}
+
+/// Room for one chunk, kept from one to the next.
+#[derive(Debug, Default)]
+pub(crate) struct Buffers {
+    wire: Vec<u8>,
+    raw: Vec<u8>,
 }
 
 /// A directory of chunks.
@@ -90,6 +118,7 @@ pub struct ChunkStore {
     /// Open from the start, so that the kernel tells us of every failed write-back since.
     handle: File,
     scratch: Scratch,
+    whole: Option<WholeFiles>,
     /// Held while a chunk appears, disappears or is renewed. Holds the bytes in the store once they have been counted.
     ledger: Mutex<Option<u64>>,
     unsynced: Mutex<Unsynced>,
@@ -125,6 +154,7 @@ impl ChunkStore {
             directory: directory.to_owned(),
             handle,
             scratch,
+            whole: None,
             ledger: Mutex::new(None),
             // A predecessor may have been killed before its sync.
             unsynced: Mutex::new(Unsynced::Many),
@@ -151,10 +181,45 @@ impl ChunkStore {
     /// [`StoreError::Missing`], or [`StoreError::Corrupt`] after removing a damaged chunk.
     pub fn get(&self, digest: &Digest) -> Result<Vec<u8>, StoreError> {
         let wire = self.get_wire(digest)?;
-        wire::decode(digest, &wire).map_err(|source| match self.remove(digest) {
+        wire::decode(digest, &wire).map_err(|source| self.remove_corrupt(digest, source))
+    }
+
+    /// Writes the bytes of `content` to `file`, chunk by chunk, each checked. The chunks are not renewed: ask whether they are
+    /// [`missing`](Self::missing) before.
+    pub(crate) fn write_content(
+        &self,
+        content: &Content,
+        file: &mut impl Write,
+        buffers: &mut Buffers,
+    ) -> Result<(), ContentError> {
+        for chunk in &content.chunks {
+            let raw = self.read(&chunk.digest, buffers).map_err(ContentError::Store)?;
+            if raw.len() != chunk.len as usize {
+                return Err(ContentError::WrongLength(chunk.digest));
+            }
+            file.write_all(raw).map_err(ContentError::Write)?;
+        }
+        Ok(())
+    }
+
+    /// The bytes of a chunk, checked.
+    fn read<'b>(&self, digest: &Digest, buffers: &'b mut Buffers) -> Result<&'b [u8], StoreError> {
+        let path = self.path_of(digest);
+        let Buffers { wire, raw } = buffers;
+        let wire = match File::open(&path).and_then(|mut file| read_all(&mut file, wire)) {
+            Ok(wire) if !wire.is_empty() => wire,
+            Ok(_) => return Err(StoreError::Missing(*digest)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(StoreError::Missing(*digest)),
+            Err(source) => return Err(StoreError::Io { action: "read", path, source }),
+        };
+        wire::decode_into(digest, wire, raw).map_err(|source| self.remove_corrupt(digest, source))
+    }
+
+    fn remove_corrupt(&self, digest: &Digest, source: WireError) -> StoreError {
+        match self.remove(digest) {
             Ok(_) => StoreError::Corrupt { digest: *digest, source },
             Err(error) => error,
-        })
+        }
     }
 
     /// A chunk as it lies on disk, for a receiver that checks it. When the receiver complains, [`ChunkStore::get`] finds out
@@ -249,7 +314,8 @@ impl ChunkStore {
         self.unsynced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many bytes the chunks take on disk. The first call counts them, which takes seconds for millions.
+    /// How many bytes the chunks, and the whole files beside them, take on disk. The first call counts them, which takes
+    /// seconds for millions.
     ///
     /// # Errors
     /// When the directory cannot be read.
@@ -272,24 +338,28 @@ impl ChunkStore {
         free_bytes(&self.directory).map_err(|source| self.failure("measure", &self.directory, source, 0))
     }
 
-    /// Removes the chunks that were not used for the longest time until at most `cap_bytes` are left. Those for which
-    /// `keep` says so stay, even when that leaves more.
+    /// Removes what was not used for the longest time, chunks and whole files, until at most `cap_bytes` are left. Chunks for
+    /// which `keep` says so stay, even when that leaves more. Costs next to nothing while there is less.
     ///
     /// # Errors
     /// Those of the file system.
     pub fn evict_to(&self, cap_bytes: u64, keep: &dyn Fn(&Digest) -> bool) -> Result<Freed, StoreError> {
+        let mut freed = Freed::default();
+        if self.total_bytes()? <= cap_bytes {
+            return Ok(freed);
+        }
         let mut stored = Vec::new();
         self.each(|it| stored.push(it))?;
         let mut total: u64 = stored.iter().map(|it| it.bytes).sum();
-        stored.sort_unstable_by_key(|it| it.used);
-        let mut freed = Freed::default();
+        stored.sort_by_cached_key(Stored::eviction_time);
         for candidate in stored {
             if total <= cap_bytes {
                 break;
             }
-            if !keep(&candidate.digest) && self.remove_if_unused_since(&candidate)? {
+            let is_kept = candidate.kind == StoredKind::Chunk && keep(&candidate.digest);
+            if !is_kept && self.remove_if_unused_since(&candidate)? {
                 total -= candidate.bytes;
-                freed.count(candidate.bytes);
+                freed.count(&candidate);
             }
         }
         Ok(freed)
@@ -305,14 +375,14 @@ impl ChunkStore {
         let limit = SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
         let mut candidates = Vec::new();
         self.each(|stored| {
-            if stored.used <= limit && !live.contains(&stored.digest) {
+            if stored.kind == StoredKind::Chunk && stored.used <= limit && !live.contains(&stored.digest) {
                 candidates.push(stored);
             }
         })?;
         let mut freed = Freed::default();
         for candidate in candidates {
             if self.remove_if_unused_since(&candidate)? {
-                freed.count(candidate.bytes);
+                freed.count(&candidate);
             }
         }
         Ok(freed)
@@ -323,12 +393,10 @@ impl ChunkStore {
     /// # Errors
     /// Those of the file system.
     pub fn remove(&self, digest: &Digest) -> Result<bool, StoreError> {
-        let mut ledger = self.ledger();
-        self.remove_locked(&mut ledger, digest)
+        Self::remove_locked(&mut self.ledger(), self.path_of(digest))
     }
 
-    fn remove_locked(&self, ledger: &mut Option<u64>, digest: &Digest) -> Result<bool, StoreError> {
-        let path = self.path_of(digest);
+    fn remove_locked(ledger: &mut Option<u64>, path: PathBuf) -> Result<bool, StoreError> {
         let bytes = fs::symlink_metadata(&path).map_or(0, |metadata| metadata.len());
         match fs::remove_file(&path) {
             Ok(()) => {
@@ -340,11 +408,15 @@ impl ChunkStore {
         }
     }
 
-    /// Removes a chunk unless it was renewed since it was listed.
+    /// Removes what was listed unless it was renewed since.
     fn remove_if_unused_since(&self, listed: &Stored) -> Result<bool, StoreError> {
+        let path = match listed.kind {
+            StoredKind::Chunk => self.path_of(&listed.digest),
+            StoredKind::WholeFile => self.whole_path_of(&listed.digest),
+        };
         let mut ledger = self.ledger();
-        match fs::symlink_metadata(self.path_of(&listed.digest)).and_then(|metadata| metadata.modified()) {
-            Ok(used) if used == listed.used => self.remove_locked(&mut ledger, &listed.digest),
+        match fs::symlink_metadata(&path).and_then(|metadata| metadata.modified()) {
+            Ok(used) if used == listed.used => Self::remove_locked(&mut ledger, path),
             _ => Ok(false),
         }
     }
@@ -401,37 +473,13 @@ impl ChunkStore {
     }
 
     fn path_of(&self, digest: &Digest) -> PathBuf {
-        let name = digest.to_string();
-        let (shard, rest) = name.split_at(2);
-        let mut path = PathBuf::with_capacity(self.directory.as_os_str().len() + 2 + name.len());
-        path.push(&self.directory);
-        path.push(shard);
-        path.push(rest);
-        path
+        place_in(&self.directory, digest)
     }
 
-    /// Calls `each` for every chunk, in no particular order.
+    /// Calls `each` for every chunk and every whole file, in no particular order.
     fn each(&self, mut each: impl FnMut(Stored)) -> Result<(), StoreError> {
-        for shard in 0..=u8::MAX {
-            let shard = format!("{shard:02x}");
-            let path = self.directory.join(&shard);
-            let on_error = |source| StoreError::Io { action: "list", path: path.clone(), source };
-            let entries = match fs::read_dir(&path) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                entries => entries.map_err(on_error)?,
-            };
-            for entry in entries {
-                let entry = entry.map_err(on_error)?;
-                let name = entry.file_name();
-                let digest = name.to_str().and_then(|rest| format!("{shard}{rest}").parse().ok());
-                // Anything else in there is not ours; a chunk that goes meanwhile is gone.
-                if let (Some(digest), Ok(metadata)) = (digest, entry.metadata()) {
-                    let used = metadata.modified().map_err(on_error)?;
-                    each(Stored { digest, bytes: metadata.size(), used });
-                }
-            }
-        }
-        Ok(())
+        each_in(&self.directory, StoredKind::Chunk, &mut each)?;
+        each_in(&self.whole_directory(), StoredKind::WholeFile, &mut each)
     }
 
     fn ledger(&self) -> MutexGuard<'_, Option<u64>> {
@@ -447,68 +495,93 @@ impl ChunkStore {
     }
 }
 
-/// A chunk in a listing.
+/// A chunk or a whole file in a listing.
 struct Stored {
+    kind: StoredKind,
     digest: Digest,
     bytes: u64,
     used: SystemTime,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StoredKind {
+    Chunk,
+    WholeFile,
+}
+
+impl Stored {
+    /// What counts as its last use when something must go. A whole file goes before the chunks that it was used with: they can
+    /// make it again, and are themselves only to be had from the head.
+    fn eviction_time(&self) -> SystemTime {
+        // Longer than it takes to lay out any folder, after which both count as used now.
+        const WHOLE_FILES_SEEM_OLDER_BY: Duration = Duration::from_secs(15 * 60);
+        match self.kind {
+            StoredKind::Chunk => self.used,
+            StoredKind::WholeFile => self.used.checked_sub(WHOLE_FILES_SEEM_OLDER_BY).unwrap_or(self.used),
+        }
+    }
+}
+
 impl Freed {
-    fn count(&mut self, bytes: u64) {
-        self.chunks += 1;
-        self.bytes += bytes;
-    }
-}
-
-/// A directory for unfinished files that lives as long as its store. It is locked, so that the next one to open the store
-/// can tell what a killed predecessor left.
-#[derive(Debug)]
-struct Scratch {
-    path: PathBuf,
-    next: AtomicU64,
-    _lock: File,
-}
-
-impl Scratch {
-    fn within(parent: &Path) -> io::Result<Self> {
-        make_private(parent)?;
-        for entry in fs::read_dir(parent)? {
-            remove_if_abandoned(&entry?.path());
+    fn count(&mut self, removed: &Stored) {
+        match removed.kind {
+            StoredKind::Chunk => self.chunks += 1,
+            StoredKind::WholeFile => self.files += 1,
         }
-        for attempt in 0u32.. {
-            let path = parent.join(format!("{}-{attempt}", std::process::id()));
-            match DirBuilder::new().mode(0o700).create(&path) {
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
-                made => made?,
-            }
-            let lock = File::open(&path)?;
-            // Whoever removes abandoned ones may have taken it between these two lines.
-            if lock.try_lock().is_ok() && path.exists() {
-                return Ok(Self { path, next: AtomicU64::new(0), _lock: lock });
+        self.bytes += removed.bytes;
+    }
+}
+
+/// Where something called `digest` lies below `directory`.
+fn place_in(directory: &Path, digest: &Digest) -> PathBuf {
+    let name = digest.to_string();
+    let (shard, rest) = name.split_at(2);
+    let mut path = PathBuf::with_capacity(directory.as_os_str().len() + 2 + name.len());
+    path.push(directory);
+    path.push(shard);
+    path.push(rest);
+    path
+}
+
+/// Calls `each` for everything that lies below `directory` where [`place_in`] puts it.
+fn each_in(directory: &Path, kind: StoredKind, each: &mut impl FnMut(Stored)) -> Result<(), StoreError> {
+    for shard in 0..=u8::MAX {
+        let shard = format!("{shard:02x}");
+        let path = directory.join(&shard);
+        let on_error = |source| StoreError::Io { action: "list", path: path.clone(), source };
+        let entries = match fs::read_dir(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            entries => entries.map_err(on_error)?,
+        };
+        for entry in entries {
+            let entry = entry.map_err(on_error)?;
+            let name = entry.file_name();
+            let digest = name.to_str().and_then(|rest| format!("{shard}{rest}").parse().ok());
+            // Anything else in there is not ours; what goes meanwhile is gone.
+            if let (Some(digest), Ok(metadata)) = (digest, entry.metadata()) {
+                let used = metadata.modified().map_err(on_error)?;
+                each(Stored { kind, digest, bytes: metadata.size(), used });
             }
         }
-        unreachable!("four thousand million names are not all taken")
     }
-
-    fn next_path(&self) -> PathBuf {
-        self.path.join(self.next.fetch_add(1, Ordering::Relaxed).to_string())
-    }
+    Ok(())
 }
 
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // What stays is removed when the store is next opened.
-        let _ = fs::remove_dir_all(&self.path);
-    }
-}
-
-/// Removes the scratch directory of a program that has ended: nobody holds its lock.
-fn remove_if_abandoned(path: &Path) {
-    if let Ok(lock) = File::open(path)
-        && lock.try_lock().is_ok()
-    {
-        let _ = fs::remove_dir_all(path);
+/// Reads `file` to its end into `buffer`, which grows if need be and is kept as long as it is: clearing it for every chunk would
+/// cost more than reading a small one.
+fn read_all<'b>(file: &mut File, buffer: &'b mut Vec<u8>) -> io::Result<&'b [u8]> {
+    const FIRST_BYTES: usize = 512 << 10;
+    let mut filled = 0;
+    loop {
+        if filled == buffer.len() {
+            buffer.resize((2 * filled).max(FIRST_BYTES), 0);
+        }
+        match file.read(&mut buffer[filled..]) {
+            Ok(0) => return Ok(&buffer[..filled]),
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
     }
 }
 

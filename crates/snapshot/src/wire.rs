@@ -83,14 +83,37 @@ pub fn decode(digest: &Digest, wire: &[u8]) -> Result<Vec<u8>, WireError> {
     Ok(raw)
 }
 
+/// As [`decode`], without allocating: the content lies in `wire` itself or, if it was compressed, in `buffer`, which grows if
+/// need be.
+pub(crate) fn decode_into<'a>(digest: &Digest, wire: &'a [u8], buffer: &'a mut Vec<u8>) -> Result<&'a [u8], WireError> {
+    let raw = match wire.split_first() {
+        Some((&RAW, raw)) => raw,
+        Some((&ZSTD, frame)) => {
+            let length = length_of(frame)?;
+            if buffer.len() < length {
+                buffer.resize(length, 0);
+            }
+            let room = &mut buffer[..length];
+            let length = DECOMPRESSOR.with_borrow_mut(|zstd| zstd.decompress_to_buffer(frame, room));
+            &buffer[..length.map_err(WireError::Damaged)?]
+        }
+        _ => return Err(WireError::Form),
+    };
+    verify(digest, raw)?;
+    Ok(raw)
+}
+
 /// Decompresses a frame that says its length. More than one frame, or more content than said, does not fit and is an error.
 fn decompressed(frame: &[u8]) -> Result<Vec<u8>, WireError> {
+    let length = length_of(frame)?;
+    DECOMPRESSOR.with_borrow_mut(|zstd| zstd.decompress(frame, length)).map_err(WireError::Damaged)
+}
+
+/// The length that a frame says its content has, in bytes.
+fn length_of(frame: &[u8]) -> Result<usize, WireError> {
     let damaged = || WireError::Damaged(io::Error::other("no valid frame"));
     let length = get_frame_content_size(frame).ok().flatten().ok_or_else(damaged)?;
-    if length > MAX_BLOB_BYTES as u64 {
-        return Err(WireError::TooLong);
-    }
-    DECOMPRESSOR.with_borrow_mut(|zstd| zstd.decompress(frame, length as usize)).map_err(WireError::Damaged)
+    if length > MAX_BLOB_BYTES as u64 { Err(WireError::TooLong) } else { Ok(length as usize) }
 }
 
 /// Checks that `raw` is the content called `digest`.
@@ -123,6 +146,19 @@ mod tests {
         assert_eq!(decode(&digest_of(&noise), &wire).expect("just encoded"), noise);
 
         assert_eq!(decode(&digest_of(b""), &encode(b"")).expect("just encoded"), b"");
+    }
+
+    #[test]
+    fn a_kept_buffer_shows_nothing_of_what_was_in_it() {
+        let mut buffer = Vec::new();
+        for raw in [b"long ".repeat(9000), b"short ".repeat(90), b"x".to_vec(), Vec::new()] {
+            let wire = encode(&raw);
+            assert_eq!(decode_into(&digest_of(&raw), &wire, &mut buffer).expect("just encoded"), raw);
+        }
+        // A second frame does not fit, whatever room an earlier chunk has left.
+        let [one, two] = [b"one", b"two"].map(|raw| zstd::bulk::compress(raw, 1).expect("memory suffices"));
+        let chained = [[ZSTD].as_slice(), &one, &two].concat();
+        assert!(matches!(decode_into(&digest_of(b"onetwo"), &chained, &mut buffer), Err(WireError::Damaged(_))));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::thread;
 
 use hostler_proto::manifest::{Chunk, Content, Entry, EntryKind, Manifest, VERSION};
@@ -128,14 +129,41 @@ pub fn unprivileged<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 /// the test ends.
 pub fn with_small_disk<T: Send>(place: &Path, bytes: u64, work: impl FnOnce() -> T + Send) -> T {
     use nix::mount::{MsFlags, mount};
+    with_mounts(|| {
+        let options = format!("size={bytes}");
+        mount(Some("none"), place, Some("tmpfs"), MsFlags::empty(), Some(options.as_str())).expect("root may mount");
+        work()
+    })
+}
+
+/// As [`with_small_disk`], with a file system that can share blocks between files: `btrfs` or `xfs`, in a file beside `place`.
+pub fn with_sharing_disk<T: Send>(kind: &str, place: &Path, bytes: u64, work: impl FnOnce() -> T + Send) -> T {
+    let image = place.with_extension("image");
+    let file = fs::File::create_new(&image).expect("writable");
+    file.set_len(bytes).expect("a sparse file takes no room");
+    run(Command::new(format!("mkfs.{kind}")).arg("-q").arg(&image));
+    with_mounts(|| {
+        run(Command::new("mount").args(["-t", kind, "-o", "loop"]).arg(&image).arg(place));
+        work()
+    })
+}
+
+fn run(command: &mut Command) {
+    let help = "this test needs xfsprogs, btrfs-progs, and a machine where root may mount loop devices";
+    let output = command.output().unwrap_or_else(|error| panic!("cannot run {command:?}: {error}; {help}"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?} failed: {said}; {help}");
+}
+
+/// Runs `work` in a thread whose mounts nobody else sees.
+fn with_mounts<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    use nix::mount::{MsFlags, mount};
     use nix::sched::{CloneFlags, unshare};
     assert!(nix::unistd::geteuid().is_root(), "this test mounts a file system: run it as root");
     in_thread(|| {
         unshare(CloneFlags::CLONE_NEWNS).expect("root may have a mount namespace");
         let none: Option<&str> = None;
         mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).expect("root may change propagation");
-        let options = format!("size={bytes}");
-        mount(Some("none"), place, Some("tmpfs"), MsFlags::empty(), Some(options.as_str())).expect("root may mount");
         work()
     })
 }

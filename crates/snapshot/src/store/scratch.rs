@@ -1,0 +1,61 @@
+//! Where files of a store are written before they appear in their place by renaming.
+
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::make_private;
+
+/// A directory for unfinished files that lives as long as its store. It is locked, so that the next one to open the store
+/// can tell what a killed predecessor left.
+#[derive(Debug)]
+pub(super) struct Scratch {
+    path: PathBuf,
+    next: AtomicU64,
+    _lock: File,
+}
+
+impl Scratch {
+    pub(super) fn within(parent: &Path) -> io::Result<Self> {
+        make_private(parent)?;
+        for entry in fs::read_dir(parent)? {
+            remove_if_abandoned(&entry?.path());
+        }
+        for attempt in 0u32.. {
+            let path = parent.join(format!("{}-{attempt}", std::process::id()));
+            match DirBuilder::new().mode(0o700).create(&path) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+                made => made?,
+            }
+            let lock = File::open(&path)?;
+            // Whoever removes abandoned ones may have taken it between these two lines.
+            if lock.try_lock().is_ok() && path.exists() {
+                return Ok(Self { path, next: AtomicU64::new(0), _lock: lock });
+            }
+        }
+        unreachable!("four thousand million names are not all taken")
+    }
+
+    /// A path for a new file that nobody else is given.
+    pub(super) fn next_path(&self) -> PathBuf {
+        self.path.join(self.next.fetch_add(1, Ordering::Relaxed).to_string())
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What stays is removed when the store is next opened.
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Removes the scratch directory of a program that has ended: nobody holds its lock.
+fn remove_if_abandoned(path: &Path) {
+    if let Ok(lock) = File::open(path)
+        && lock.try_lock().is_ok()
+    {
+        let _ = fs::remove_dir_all(path);
+    }
+}

@@ -1,0 +1,302 @@
+//! Whole files that directories share blocks with, on file systems that really can; and that nothing depends on them.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use common::{at, inventory, manifest, noise, set_mode, with_sharing_disk, with_small_disk};
+use hostler_model::Digest;
+use hostler_proto::manifest::{Entry, EntryKind, Manifest};
+use hostler_snapshot::{ChangesOptions, ChunkStore, LaidOut, LayoutError, LayoutOptions, changes, chunk, lay_out};
+
+/// What `mkfs.xfs` takes.
+const DISK_BYTES: u64 = 400 << 20;
+
+fn open(place: &Path) -> ChunkStore {
+    ChunkStore::open(&place.join("chunks")).expect("writable").sharing_files()
+}
+
+/// A file of several chunks.
+fn big_file(path: &str, store: &ChunkStore, seed: u64, length: usize) -> Entry {
+    let bytes = noise(seed, length);
+    let content = chunk::content_of(&mut bytes.as_slice()).expect("memory can be read");
+    let mut rest = bytes.as_slice();
+    for chunk in &content.chunks {
+        let (first, others) = rest.split_at(chunk.len as usize);
+        store.insert(&chunk.digest, first).expect("writable");
+        rest = others;
+    }
+    Entry { path: path.into(), mode: 0o644, modified_ns: 1, kind: EntryKind::File(content) }
+}
+
+fn lay(manifest: &Manifest, store: &ChunkStore, directory: &Path) -> LaidOut {
+    lay_out(manifest, store, directory, &LayoutOptions::default()).expect("nothing is in the way")
+}
+
+/// The files in `whole/`.
+fn whole_files(place: &Path) -> Vec<PathBuf> {
+    let Ok(shards) = fs::read_dir(place.join("chunks/whole")) else { return Vec::new() };
+    let shards = shards.map(|shard| shard.expect("readable").path());
+    shards.flat_map(|shard| fs::read_dir(shard).expect("readable")).map(|it| it.expect("readable").path()).collect()
+}
+
+/// Runs `work` on btrfs and on XFS.
+fn on_sharing_disks(work: impl Fn(&Path) + Sync) {
+    for kind in ["btrfs", "xfs"] {
+        let dir = tempfile::tempdir().expect("a temporary directory can be made");
+        let place = dir.path().join("disk");
+        fs::create_dir(&place).expect("writable");
+        with_sharing_disk(kind, &place, DISK_BYTES, || work(&place));
+    }
+}
+
+#[test]
+fn a_folder_fits_many_times_where_blocks_are_shared() {
+    on_sharing_disks(|place| {
+        let store = open(place);
+        assert!(store.shares_files());
+        let folder = manifest(vec![
+            big_file("data", &store, 1, 16 << 20),
+            common::file("main.py", &store, b"print(1)"),
+            Entry { mode: 0o555, modified_ns: 7, ..big_file("tool", &store, 1, 16 << 20) },
+        ]);
+        // 448 MiB on a disk of 400, which holds more than these.
+        let directories: Vec<PathBuf> = (0..14).map(|index| place.join(format!("work-{index}"))).collect();
+        let laid_out: Vec<LaidOut> = directories.iter().map(|directory| lay(&folder, &store, directory)).collect();
+        assert!(laid_out.iter().all(|it| it.bytes == 2 * (16 << 20) + 8));
+        let expected = inventory(&directories[0]);
+        assert_eq!(expected[b"tool".as_slice()].0 & 0o7777, 0o555);
+        assert!(directories.iter().all(|directory| inventory(directory) == expected));
+        assert_eq!(whole_files(place).len(), 1, "equal content is kept once, whatever its name, mode and time");
+        for (directory, laid_out) in directories.iter().zip(&laid_out) {
+            let found = changes(directory, &folder, &laid_out.baseline, &ChangesOptions::default());
+            assert!(found.tree.entries.is_empty() && found.removed.is_empty() && found.problems.is_empty());
+        }
+    });
+}
+
+#[test]
+fn what_a_job_does_to_its_files_nobody_else_sees() {
+    on_sharing_disks(|place| {
+        let store = open(place);
+        let folder = manifest(vec![big_file("data", &store, 1, 1 << 20)]);
+        let laid_out: Vec<LaidOut> = (0..3).map(|it| lay(&folder, &store, &place.join(format!("work-{it}")))).collect();
+        let expected = inventory(&place.join("work-0"));
+        let file = fs::File::options().write(true).open(place.join("work-2/data")).expect("the job's own");
+        file.write_all_at(b"changed in place", 500_000).expect("the job's own");
+        drop(file);
+        let found = changes(&place.join("work-2"), &folder, &laid_out[2].baseline, &ChangesOptions::default());
+        assert_eq!(common::paths(&found.tree), ["data"]);
+        lay(&folder, &store, &place.join("work-3"));
+        assert!([0, 1, 3].iter().all(|it| inventory(&place.join(format!("work-{it}"))) == expected));
+    });
+}
+
+#[test]
+fn what_is_laid_out_once_or_is_small_is_not_kept() {
+    on_sharing_disks(|place| {
+        let store = open(place);
+        let folder = manifest(vec![big_file("data", &store, 1, 1 << 20), big_file("small", &store, 2, 100_000)]);
+        lay(&folder, &store, &place.join("first"));
+        assert_eq!(whole_files(place).len(), 0);
+        lay(&folder, &store, &place.join("second"));
+        assert_eq!(whole_files(place).len(), 1);
+    });
+}
+
+#[test]
+fn damage_is_found_before_anybody_gets_it() {
+    type Damage = fn(&Path);
+    let flip: Damage = |path| {
+        let modified = fs::metadata(path).and_then(|it| it.modified()).expect("there");
+        set_mode(path, 0o600);
+        let file = fs::File::options().write(true).open(path).expect("ours");
+        file.write_all_at(b"damage", 700_000).expect("ours");
+        // As a fault of the disk would: nothing of it shows but the bytes.
+        file.set_modified(modified).expect("ours");
+        drop(file);
+        set_mode(path, 0o400);
+    };
+    let cut: Damage = |path| fs::File::options().write(true).open(path).expect("ours").set_len(123_456).expect("ours");
+    let grow: Damage = |path| {
+        let length = fs::metadata(path).expect("there").size();
+        let file = fs::File::options().write(true).open(path).expect("ours");
+        file.write_all_at(b"x", length).expect("ours");
+    };
+    let empty: Damage = |path| fs::File::options().write(true).open(path).expect("ours").set_len(0).expect("ours");
+    let replace: Damage = |path| {
+        fs::remove_file(path).expect("ours");
+        std::os::unix::fs::symlink("/etc/passwd", path).expect("ours");
+    };
+    on_sharing_disks(|place| {
+        let mut store = open(place);
+        let folder = manifest(vec![big_file("data", &store, 1, 1 << 20)]);
+        let mut round = 0;
+        let mut lay_next = |store: &ChunkStore| {
+            round += 1;
+            let directory = place.join(format!("work-{round}"));
+            lay(&folder, store, &directory);
+            inventory(&directory)
+        };
+        let expected = lay_next(&store);
+        assert_eq!(lay_next(&store), expected);
+        for damage in [flip, cut, grow, empty, replace] {
+            // While the store is open, and while nobody looks, as in a crash.
+            for restarts in [false, true] {
+                let [path] = whole_files(place).try_into().expect("one file is kept");
+                damage(&path);
+                if restarts {
+                    drop(store);
+                    store = open(place);
+                }
+                for _ in 0..3 {
+                    assert_eq!(lay_next(&store), expected);
+                }
+                assert_eq!(fs::read(&whole_files(place)[0]).expect("made anew"), noise(1, 1 << 20));
+                assert!(!whole_files(place)[0].is_symlink());
+            }
+        }
+    });
+}
+
+#[test]
+fn whole_files_count_and_go_before_the_chunks_they_were_used_with() {
+    on_sharing_disks(|place| {
+        let store = open(place);
+        let old = store.add(&noise(9, 300_000)).expect("writable");
+        let name = old.to_string();
+        let old_place = place.join("chunks").join(&name[..2]).join(&name[2..]);
+        let file = fs::File::options().append(true).open(old_place).expect("there");
+        file.set_modified(SystemTime::now() - Duration::from_secs(86_400)).expect("ours");
+        let folder = manifest(vec![big_file("a", &store, 1, 1 << 20), big_file("b", &store, 2, 1 << 20)]);
+        let chunks: Vec<Digest> = (folder.entries.iter())
+            .flat_map(|entry| match &entry.kind {
+                EntryKind::File(content) => content.chunks.iter().map(|chunk| chunk.digest).collect(),
+                _ => Vec::new(),
+            })
+            .collect();
+        let before = store.total_bytes().expect("readable");
+        for index in 0..3 {
+            lay(&folder, &store, &place.join(format!("work-{index}")));
+        }
+        assert_eq!(store.total_bytes().expect("readable"), before + (2 << 20));
+        drop(store);
+        let store = open(place);
+        assert_eq!(store.total_bytes().expect("readable"), before + (2 << 20));
+
+        assert_eq!(store.evict_to(before + (2 << 20), &|_| false).expect("ours").bytes, 0);
+        // What was not used for long goes first, whatever it is; then whole files, and their chunks last.
+        let freed = store.evict_to(before + (2 << 20) - 1, &|_| false).expect("ours");
+        assert_eq!((freed.chunks, freed.files, freed.bytes), (1, 0, 300_001));
+        let freed = store.evict_to(before, &|_| false).expect("ours");
+        assert_eq!((freed.chunks, freed.files, freed.bytes), (0, 2, 2 << 20));
+        assert!(store.missing(&chunks).is_empty() && whole_files(place).is_empty());
+        // An evicted one is made again.
+        for index in 3..6 {
+            lay(&folder, &store, &place.join(format!("work-{index}")));
+        }
+        assert_eq!(whole_files(place).len(), 2);
+        store.evict_to(0, &|_| false).expect("ours");
+        assert_eq!((whole_files(place).len(), store.total_bytes().expect("readable")), (0, 0));
+    });
+}
+
+#[test]
+fn whole_files_make_room_when_the_disk_is_full() {
+    on_sharing_disks(|place| {
+        let store = open(place);
+        let kept = manifest(vec![big_file("data", &store, 1, 40 << 20)]);
+        lay(&kept, &store, &place.join("first"));
+        fs::remove_dir_all(place.join("first")).expect("ours");
+        lay(&kept, &store, &place.join("second"));
+        fs::remove_dir_all(place.join("second")).expect("ours");
+        assert_eq!(whole_files(place).len(), 1);
+        let other = manifest(vec![big_file("data", &store, 2, 32 << 20)]);
+        let disk = fs::File::open(place).expect("mounted");
+        nix::unistd::syncfs(&disk).expect("the disk works");
+        // Leave half of what the folder needs.
+        let fill = store.free_bytes().expect("known") - (16 << 20);
+        let ballast = fs::File::create(place.join("ballast")).expect("writable");
+        nix::fcntl::fallocate(&ballast, nix::fcntl::FallocateFlags::empty(), 0, fill as i64).expect("there is room");
+        lay(&other, &store, &place.join("work"));
+        assert_eq!(fs::read(place.join("work/data")).expect("laid out"), noise(2, 32 << 20));
+        assert_eq!(whole_files(place).len(), 0);
+        // And when there is nothing left to give, that is said, and nothing stays.
+        let answer = lay_out(&kept, &store, &place.join("no"), &LayoutOptions::default());
+        assert!(matches!(answer, Err(LayoutError::DiskFull { .. })), "{answer:?}");
+        assert!(!place.join("no").exists());
+    });
+}
+
+#[test]
+fn many_jobs_may_start_at_once() {
+    on_sharing_disks(|place| {
+        let store = open(place);
+        let folder = manifest((0..6).map(|it| big_file(&format!("{it}"), &store, it, 700_000)).collect());
+        std::thread::scope(|scope| {
+            for job in 0..6 {
+                let (folder, store) = (&folder, &store);
+                scope.spawn(move || {
+                    for round in 0..3 {
+                        lay(folder, store, &place.join(format!("work-{job}-{round}")));
+                    }
+                });
+            }
+        });
+        let expected = inventory(&place.join("work-0-0"));
+        for seed in 0..6 {
+            assert_eq!(expected[seed.to_string().as_bytes()].2, noise(seed, 700_000));
+        }
+        for job in 0..6 {
+            for round in 0..3 {
+                assert_eq!(inventory(&place.join(format!("work-{job}-{round}"))), expected);
+            }
+        }
+        assert_eq!(whole_files(place).len(), 6);
+        assert_eq!(fs::read_dir(scratch(place)).expect("there").count(), 0, "nothing unfinished is left");
+    });
+}
+
+fn scratch(place: &Path) -> PathBuf {
+    let mut ours = fs::read_dir(place.join("chunks/tmp")).expect("there");
+    ours.next().expect("one store is open").expect("readable").path()
+}
+
+#[test]
+fn directories_elsewhere_are_written_as_ever() {
+    on_sharing_disks(|place| {
+        let store = open(place);
+        let folder = manifest(vec![big_file("data", &store, 1, 1 << 20)]);
+        let elsewhere = at(place, b"elsewhere");
+        fs::create_dir(&elsewhere).expect("writable");
+        with_small_disk(&elsewhere, 64 << 20, || {
+            for index in 0..4 {
+                let directory = elsewhere.join(format!("work-{index}"));
+                lay(&folder, &store, &directory);
+                assert_eq!(fs::read(directory.join("data")).expect("laid out"), noise(1, 1 << 20));
+            }
+        });
+        assert!(!store.shares_files(), "it has learned that this does not work here");
+    });
+}
+
+#[test]
+fn a_disk_that_cannot_share_keeps_nothing_twice() {
+    let dir = tempfile::tempdir().expect("a temporary directory can be made");
+    with_small_disk(dir.path(), 64 << 20, || {
+        fs::create_dir_all(dir.path().join("chunks/whole/ab")).expect("writable");
+        fs::write(dir.path().join("chunks/whole/ab/cdef"), "of a disk that could").expect("writable");
+        let store = open(dir.path());
+        assert!(!store.shares_files());
+        let folder = manifest(vec![big_file("data", &store, 1, 1 << 20)]);
+        let before = store.total_bytes().expect("readable");
+        for index in 0..3 {
+            lay(&folder, &store, &dir.path().join(format!("work-{index}")));
+        }
+        assert_eq!(store.total_bytes().expect("readable"), before);
+        assert!(!dir.path().join("chunks/whole").exists());
+    });
+}
