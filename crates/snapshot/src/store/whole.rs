@@ -11,9 +11,9 @@
 //! towards the store's size and are evicted with the chunks, before those that they were used with.
 //!
 //! **Why not copies elsewhere.** Where blocks cannot be shared (ext4), copying a whole file takes half to three quarters of
-//! the processor time of putting it together from chunks, as measured for files of 50 KiB to 4 MiB, and when the disk has to
-//! be read, hardly less time. It writes as much, keeps everything on the disk twice, and would give up checking every byte
-//! that is laid out. So such a file system is noticed when the store is opened, and nothing is kept there.
+//! the processor time of putting it together from chunks, as measured for files of 50 KiB to 4 MiB: some 50 ms less for
+//! 100 MiB. For that it would keep everything on the disk twice, write as much as before and once more to begin with, and give
+//! up checking every byte that is laid out. So such a file system is noticed when the store is opened, and nothing is kept.
 //!
 //! **Why never hard links.** A link is the same inode. Who owns it can make it writable and change the cache and every other
 //! job's file; a job runs as the agent's own user or owns its files, so it can. Were the inode somebody else's and without
