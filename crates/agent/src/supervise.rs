@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use hostler_core::agent::{Event, Exit, RunLaunch, Why};
-use hostler_model::{JobId, format_bytes};
+use hostler_model::{CpuSet, JobId, format_bytes};
 use hostler_proto::link::Usage;
 use hostler_shepherd::cgroup::LeafSpec;
 use hostler_shepherd::{
@@ -76,13 +76,16 @@ struct Idle {
     shepherd: Watched,
     /// The cgroup leaf it sits beside: its next task gets the same one, which costs nothing.
     leaf: Option<LeafSpec>,
+    /// The CPUs that leaf is held to.
+    cpus: CpuSet,
 }
 
 impl IdleShepherds {
-    /// One that has worked for this job.
-    fn take(&self, job: JobId) -> Option<Idle> {
+    /// One that has worked for this job, best on these CPUs.
+    fn take(&self, job: JobId, cpus: &CpuSet) -> Option<Idle> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = waiting.iter().rposition(|idle| idle.job == job)?;
+        let same = waiting.iter().rposition(|idle| idle.job == job && idle.cpus == *cpus);
+        let at = same.or_else(|| waiting.iter().rposition(|idle| idle.job == job))?;
         Some(waiting.remove(at))
     }
 
@@ -102,7 +105,7 @@ impl IdleShepherds {
 /// When no shepherd took it; nothing runs then.
 pub(crate) async fn launch(node: &Node, launch: &RunLaunch, orders: &mut Launch) -> anyhow::Result<Watched> {
     if orders.options.linger.is_some()
-        && let Some(Idle { mut shepherd, leaf, .. }) = node.idle.take(launch.run.task.job)
+        && let Some(Idle { mut shepherd, leaf, .. }) = node.idle.take(launch.run.task.job, &launch.resources.cpus)
     {
         let own_leaf = std::mem::replace(&mut orders.options.leaf, leaf);
         let is_sent = shepherd.shepherd.launch_next(orders).is_ok();
@@ -151,7 +154,7 @@ pub(crate) async fn watch(
             let exit = exit_of(&record, &launch);
             // One that was adopted did not say which leaf it sits beside.
             if launch.spec.array.is_some() && leaf.is_some() == node.cgroups.is_ok() {
-                node.idle.put(Idle { job: run.task.job, shepherd, leaf });
+                node.idle.put(Idle { job: run.task.job, shepherd, leaf, cpus: launch.resources.cpus.clone() });
             }
             exit
         }

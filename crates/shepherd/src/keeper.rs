@@ -187,7 +187,9 @@ impl Keeper {
         };
         let wanted = limits_of(options);
         let contained = Containment::Leaf { path: spec.path.clone() };
-        if let Some(leaf) = self.leaf.as_ref().filter(|leaf| leaf.is(spec, &wanted)) {
+        if let Some(leaf) = &mut self.leaf
+            && leaf.take_over(spec, &wanted)
+        {
             return (contained, leaf.forget_peak());
         }
         self.drop_leaf();

@@ -33,8 +33,24 @@ impl Leaf {
     /// name left over and empty is replaced, a populated one is an error.
     pub(crate) fn create(spec: &LeafSpec, limits: &[Limit]) -> io::Result<Leaf> {
         make(&spec.path)?;
-        let limits = limits.iter().map(|limit| (limit.clone(), spec.hold_to(limit))).collect();
+        let limits = limits.iter().map(|limit| (limit.clone(), spec.prepare(limit))).collect();
         Ok(Leaf { limits, ..Leaf::open(spec)? })
+    }
+
+    /// Takes the leaf for another run with the same kinds of limits, when it is the one that `spec` says.
+    pub(crate) fn take_over(&mut self, spec: &LeafSpec, limits: &[Limit]) -> bool {
+        let kinds = |limits: &[Limit]| limits.iter().map(Limit::controller).collect::<Vec<_>>();
+        let had: Vec<Limit> = self.limits.iter().map(|(limit, _)| limit.clone()).collect();
+        if self.spec != *spec || kinds(&had) != kinds(limits) {
+            return false;
+        }
+        for ((held, enforcement), wanted) in self.limits.iter_mut().zip(limits) {
+            if held != wanted {
+                *enforcement = spec.write(wanted);
+                *held = wanted.clone();
+            }
+        }
+        true
     }
 
     pub(super) fn open(spec: &LeafSpec) -> io::Result<Leaf> {
@@ -50,11 +66,6 @@ impl Leaf {
             _ => (file("memory.events"), file("memory.peak")),
         };
         Ok(Leaf { spec: spec.clone(), limits: Vec::new(), directory, events, cpu_stat, oom_events, memory_peak })
-    }
-
-    /// Whether it is this very leaf, with these limits.
-    pub(crate) fn is(&self, spec: &LeafSpec, limits: &[Limit]) -> bool {
-        self.spec == *spec && self.limits.iter().map(|(limit, _)| limit).eq(limits)
     }
 
     /// Whether the kernel holds the leaf to the limit of a controller; `None` when none was asked for.
@@ -128,11 +139,23 @@ impl Leaf {
 }
 
 impl LeafSpec {
+    /// Makes the group that a limit needs, writes the limit, and enters the group.
+    fn prepare(&self, limit: &Limit) -> Enforcement {
+        let Some(Place::V1(group)) = self.controllers.get(&limit.controller()) else { return self.write(limit) };
+        if let Err(error) = make(group) {
+            return refused(limit, &error);
+        }
+        match (self.write(limit), enter(group)) {
+            (Enforcement::Enforced, Err(error)) => refused(limit, &error),
+            (written, _) => written,
+        }
+    }
+
     /// Writes a limit where its controller is, and tells whether the kernel took it.
-    fn hold_to(&self, limit: &Limit) -> Enforcement {
+    fn write(&self, limit: &Limit) -> Enforcement {
         let written = match self.controllers.get(&limit.controller()) {
             Some(Place::Unified) => limit.write_unified(&self.path),
-            Some(Place::V1(group)) => make(group).and_then(|()| limit.write_v1(group)).and_then(|()| enter(group)),
+            Some(Place::V1(group)) => limit.write_v1(group),
             Some(Place::Missing(reason)) => return Enforcement::Advisory(reason.clone()),
             None => {
                 return Enforcement::Advisory(format!("no {} controller was looked for", limit.controller().as_str()));
@@ -140,12 +163,14 @@ impl LeafSpec {
         };
         match written {
             Ok(()) => Enforcement::Enforced,
-            Err(error) => {
-                let name = limit.controller().as_str();
-                Enforcement::Advisory(format!("the {name} controller refuses: {}", sys::explain(&error)))
-            }
+            Err(error) => refused(limit, &error),
         }
     }
+}
+
+fn refused(limit: &Limit, error: &io::Error) -> Enforcement {
+    let name = limit.controller().as_str();
+    Enforcement::Advisory(format!("the {name} controller refuses: {}", sys::explain(error)))
 }
 
 /// Moves the calling process into a group of version 1.
