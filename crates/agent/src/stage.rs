@@ -25,8 +25,8 @@ use crate::{transfer, variables};
 /// How many processes and threads one run may have: enough for any honest program, too few to take a machine down.
 const PROCESS_LIMIT: u64 = 8192;
 
-/// How long a shepherd of a short task stays for the next one.
-const LINGER: Duration = Duration::from_secs(2);
+/// How long a shepherd stays for another run: starting one with its leaf costs more than a short command.
+const LINGER: Duration = Duration::from_secs(10);
 
 /// What the shepherd is to start: made ready, not started.
 ///
@@ -156,7 +156,7 @@ fn build(
             .as_ref()
             .ok()
             .and_then(|tree| tree.leaf(&format!("{}{}", node.leaf_prefix, launch.run)).ok()),
-        linger: (spec.array.is_some() && spec.pty.is_none()).then_some(LINGER),
+        linger: spec.pty.is_none().then_some(LINGER),
         ..Options::default()
     };
     Launch {

@@ -1,4 +1,4 @@
-//! Shepherds: starting one for a run, hearing how the run ended, and keeping those that wait for another task of their array.
+//! Shepherds: starting one for a run, hearing how the run ended, and keeping those that wait for another run.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use hostler_core::agent::{Event, Exit, RunLaunch, Why};
-use hostler_model::{CpuSet, JobId, format_bytes};
+use hostler_model::{CpuSet, format_bytes};
 use hostler_proto::link::Usage;
 use hostler_shepherd::cgroup::LeafSpec;
 use hostler_shepherd::{
@@ -34,7 +34,7 @@ pub(crate) enum Order {
     },
 }
 
-/// Shepherds that have finished a task and wait for the next one of the same array, newest last.
+/// Shepherds that have finished a run and wait for the next one, newest last.
 #[derive(Default)]
 pub(crate) struct IdleShepherds {
     waiting: Mutex<Vec<Idle>>,
@@ -70,23 +70,23 @@ impl Watched {
     }
 }
 
-/// One shepherd between two tasks.
+/// One shepherd between two runs.
 struct Idle {
-    job: JobId,
     shepherd: Watched,
-    /// The cgroup leaf it sits beside: its next task gets the same one, which costs nothing.
+    /// The cgroup leaf it sits beside: its next run gets the same one, which costs nothing.
     leaf: Option<LeafSpec>,
     /// The CPUs that leaf is held to.
     cpus: CpuSet,
 }
 
 impl IdleShepherds {
-    /// One that has worked for this job, best on these CPUs.
-    fn take(&self, job: JobId, cpus: &CpuSet) -> Option<Idle> {
+    /// One, best on these CPUs.
+    fn take(&self, cpus: &CpuSet) -> Option<Idle> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let same = waiting.iter().rposition(|idle| idle.job == job && idle.cpus == *cpus);
-        let at = same.or_else(|| waiting.iter().rposition(|idle| idle.job == job))?;
-        Some(waiting.remove(at))
+        match waiting.iter().rposition(|idle| idle.cpus == *cpus) {
+            Some(at) => Some(waiting.remove(at)),
+            None => waiting.pop(),
+        }
     }
 
     fn put(&self, idle: Idle) {
@@ -99,13 +99,13 @@ impl IdleShepherds {
     }
 }
 
-/// Starts a run: with a shepherd that has just finished another task of the same array, or with a new one.
+/// Starts a run: with a shepherd that has just finished another one, or with a new one.
 ///
 /// # Errors
 /// When no shepherd took it; nothing runs then.
 pub(crate) async fn launch(node: &Node, launch: &RunLaunch, orders: &mut Launch) -> anyhow::Result<Watched> {
     if orders.options.linger.is_some()
-        && let Some(Idle { mut shepherd, leaf, .. }) = node.idle.take(launch.run.task.job, &launch.resources.cpus)
+        && let Some(Idle { mut shepherd, leaf, .. }) = node.idle.take(&launch.resources.cpus)
     {
         let own_leaf = std::mem::replace(&mut orders.options.leaf, leaf);
         let is_sent = shepherd.shepherd.launch_next(orders).is_ok();
@@ -153,8 +153,8 @@ pub(crate) async fn watch(
         Some(record) => {
             let exit = exit_of(&record, &launch);
             // One that was adopted did not say which leaf it sits beside.
-            if launch.spec.array.is_some() && leaf.is_some() == node.cgroups.is_ok() {
-                node.idle.put(Idle { job: run.task.job, shepherd, leaf, cpus: launch.resources.cpus.clone() });
+            if launch.spec.pty.is_none() && leaf.is_some() == node.cgroups.is_ok() {
+                node.idle.put(Idle { shepherd, leaf, cpus: launch.resources.cpus.clone() });
             }
             exit
         }

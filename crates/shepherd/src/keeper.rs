@@ -187,10 +187,12 @@ impl Keeper {
         };
         let wanted = limits_of(options);
         let contained = Containment::Leaf { path: spec.path.clone() };
+        // What the last run used must not be counted as this one's.
         if let Some(leaf) = &mut self.leaf
+            && leaf.forget_peak()
             && leaf.take_over(spec, &wanted)
         {
-            return (contained, leaf.forget_peak());
+            return (contained, true);
         }
         self.drop_leaf();
         match Leaf::create(spec, &wanted) {

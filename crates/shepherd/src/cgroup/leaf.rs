@@ -119,9 +119,9 @@ impl Leaf {
         read(self.memory_peak.as_ref())?.trim().parse().ok()
     }
 
-    /// Begins to look for a new peak; `false` where that cannot be done.
+    /// Begins to look for a new peak; `false` where there is one that cannot be forgotten.
     pub(crate) fn forget_peak(&self) -> bool {
-        self.memory_peak.as_ref().is_some_and(|file| file.write_at(b"0", 0).is_ok())
+        self.memory_peak.as_ref().is_none_or(|file| file.write_at(b"0", 0).is_ok())
     }
 
     /// Removes the leaf and the groups the job made in it. The shepherd leaves the groups of version 1 first.
