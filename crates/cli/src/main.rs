@@ -10,6 +10,7 @@ mod failure;
 mod fetching;
 mod flags;
 mod interrupts;
+mod memory;
 mod multicall;
 mod output;
 mod submission;

@@ -13,6 +13,7 @@ use hostler_snapshot::{Capture, CaptureOptions, Scan};
 
 use crate::context::Context;
 use crate::failure::{During, Failure};
+use crate::memory::Memory;
 
 /// Files that are started as what their name says, so a missing one is a mistake and not a command.
 const SCRIPT_ENDINGS: [&str; 3] = [".py", ".pyz", ".sh"];
@@ -30,11 +31,17 @@ pub(crate) async fn submit_command(client: &Client, spec: JobSpec) -> Result<Job
     Ok(client.submit(&SubmitRequest { key: new_key()?, spec }).await?.id)
 }
 
-/// Submits a job whose work names `capture`.
+/// A captured folder, and what is remembered of it.
+pub(crate) struct Captured {
+    pub(crate) capture: Capture,
+    memory: Memory,
+}
+
+/// Submits a job whose work names `captured`.
 pub(crate) async fn submit_project(
     context: &Context,
     client: &Client,
-    capture: &Capture,
+    captured: &Captured,
     spec: JobSpec,
 ) -> Result<Submitted, Failure> {
     let request = SubmitRequest { key: new_key()?, spec };
@@ -46,7 +53,11 @@ pub(crate) async fn submit_project(
             return Ok(submitted);
         }
     }
-    send(context, client, capture).await?;
+    if let Err(failure) = send(context, client, &captured.capture).await {
+        // If a file is other than was remembered, the next capture reads it.
+        captured.memory.forget();
+        return Err(failure);
+    }
     Ok(client.submit(&request).await?)
 }
 
@@ -64,18 +75,26 @@ async fn send(context: &Context, client: &Client, capture: &Capture) -> Result<(
 }
 
 /// Captures the folder at `path`, after looking whether that makes sense.
-pub(crate) fn capture(context: &Context, path: &Path, entrypoint: &str) -> Result<Capture, Failure> {
+pub(crate) fn capture(context: &Context, path: &Path, entrypoint: &str, memory: Memory) -> Result<Captured, Failure> {
     check_project(path, entrypoint)?;
     let scan = Scan::of(path).map_err(|error| uncapturable(&error))?;
     let (files, bytes) = (scan.files(), scan.bytes());
     let progress = context.output.progress("capturing", bytes);
+    let options = CaptureOptions { seen: memory.recall(), ..CaptureOptions::default() };
     let capture = scan
-        .capture(&CaptureOptions::default(), &|so_far| progress.at(so_far.bytes, so_far.total_bytes))
+        .capture(&options, &|so_far| progress.at(so_far.bytes, so_far.total_bytes))
         .map_err(|error| uncapturable(&error))?;
     drop(progress);
+    if let Some(seen) = &capture.seen {
+        memory.remember(seen);
+    }
     let noun = if files == 1 { "file" } else { "files" };
-    context.output.say(&format!("captured {files} {noun}, {}", format_bytes(bytes)));
-    Ok(capture)
+    let read = match capture.files_read {
+        read if read == files => String::new(),
+        read => format!(", {} unchanged since the last time", files - read),
+    };
+    context.output.say(&format!("captured {files} {noun}, {}{read}", format_bytes(bytes)));
+    Ok(Captured { capture, memory })
 }
 
 fn uncapturable(error: &hostler_snapshot::CaptureError) -> Failure {

@@ -25,7 +25,7 @@ fn main() {
 
     let options = CaptureOptions::default();
     time("scan", 9, || Scan::of(&folder).expect("readable"));
-    let one_thread = CaptureOptions { threads: 1 };
+    let one_thread = CaptureOptions { threads: 1, ..CaptureOptions::default() };
     time("capture, 1 thread", 9, || capture(&folder, &one_thread, &|_| ()).expect("readable"));
     time("capture", 9, || capture(&folder, &options, &|_| ()).expect("readable"));
 

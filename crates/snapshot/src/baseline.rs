@@ -26,7 +26,7 @@ pub struct Baseline {
 /// What must all be the same for a file to count as untouched. The time of the last change of metadata, which programs
 /// cannot set, catches those that restore the modification time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-struct Mark {
+pub(crate) struct Mark {
     size: u64,
     modified_ns: i64,
     changed_ns: i64,
@@ -134,7 +134,7 @@ impl Mark {
 }
 
 /// The clock that files are stamped with, in nanoseconds since the epoch.
-fn ticking_clock() -> i64 {
+pub(crate) fn ticking_clock() -> i64 {
     let time = clock_gettime(ClockId::CLOCK_REALTIME_COARSE).expect("Linux has this clock since 2.6.32");
     nanoseconds(time.tv_sec(), time.tv_nsec())
 }

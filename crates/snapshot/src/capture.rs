@@ -14,6 +14,7 @@ use hostler_proto::manifest::{Entry, EntryKind, Manifest, VERSION};
 
 use crate::beneath::{Kind, Root};
 use crate::hashing::{HashError, OnFailure, hash_all};
+use crate::seen::Seen;
 use crate::sources::{SourceError, Sources};
 use crate::walk::{Found, Problem, Rules, Walked, walk};
 use crate::wire::MAX_BLOB_BYTES;
@@ -23,6 +24,8 @@ use crate::wire::MAX_BLOB_BYTES;
 pub struct CaptureOptions {
     /// Threads that read and hash; 0 (the default) takes as many as there are processors.
     pub threads: usize,
+    /// What the files held at an earlier capture.
+    pub seen: Seen,
 }
 
 /// How far a capture has come.
@@ -47,6 +50,10 @@ pub struct Capture {
     pub digest: Digest,
     /// Where to read its chunks, the encoded manifest among them.
     pub sources: Sources,
+    /// What the files hold, for the next capture; `None` when that is what the options said already.
+    pub seen: Option<Seen>,
+    /// How many files were read.
+    pub files_read: u64,
 }
 
 impl Capture {
@@ -146,7 +153,8 @@ impl Scan {
         self.found.iter().filter(|found| found.stat.kind == Kind::File)
     }
 
-    /// Reads every file and writes the manifest. `progress` is called from several threads, after each file.
+    /// Reads every file that it has not seen, and writes the manifest. `progress` is called from several threads, after each
+    /// file.
     ///
     /// # Errors
     /// When a file changes or vanishes meanwhile, or cannot be read after all.
@@ -155,8 +163,11 @@ impl Scan {
         options: &CaptureOptions,
         progress: &(dyn Fn(Progress) + Sync),
     ) -> Result<Capture, CaptureError> {
-        let jobs: Vec<_> = self.regular_files().map(|found| (found.path.as_slice(), found.stat.size)).collect();
-        let (total_files, total_bytes) = (jobs.len() as u64, self.bytes());
+        let now = Seen::now();
+        let is_new = |found: &&Found| options.seen.recall(&found.path, &found.stat).is_none();
+        let jobs = self.regular_files().filter(is_new).map(|found| (found.path.as_slice(), found.stat.size));
+        let jobs: Vec<_> = jobs.collect();
+        let (total_files, total_bytes) = (jobs.len() as u64, jobs.iter().map(|(_, size)| size).sum());
         let (files, bytes) = (AtomicU64::new(0), AtomicU64::new(0));
         let done = |size| {
             let bytes = bytes.fetch_add(size, Ordering::Relaxed) + size;
@@ -171,6 +182,7 @@ impl Scan {
             }
         }
         drop(jobs);
+        let mut seen = Seen::default();
 
         let mut sources = Sources::beneath(self.root);
         let mut contents = hashed.into_iter().flatten().flatten();
@@ -178,11 +190,18 @@ impl Scan {
         for Found { path, mut stat, target } in self.found {
             let kind = match stat.kind {
                 Kind::File => {
-                    let hashed = contents.next().expect("every file was hashed");
-                    sources.add_hashed(&path, &hashed.content);
-                    // What was read is what the manifest describes, even if a mode changed since the scan.
-                    stat = hashed.stat;
-                    EntryKind::File(hashed.content)
+                    let content = match options.seen.recall(&path, &stat) {
+                        Some(content) => content.clone(),
+                        None => {
+                            let hashed = contents.next().expect("every file that was not seen was hashed");
+                            // What was read is what the manifest describes, even if a mode changed since the scan.
+                            stat = hashed.stat;
+                            hashed.content
+                        }
+                    };
+                    sources.add_hashed(&path, &content);
+                    seen.remember(&path, &stat, &content, now);
+                    EntryKind::File(content)
                 }
                 Kind::Symlink => EntryKind::Symlink { target },
                 _ => EntryKind::Directory,
@@ -195,7 +214,8 @@ impl Scan {
             return Err(CaptureError::TooManyEntries { path: self.path, entries: manifest.entries.len() });
         }
         let digest = sources.add_blob(encoded);
-        Ok(Capture { manifest, digest, sources })
+        let seen = (seen != options.seen).then_some(seen);
+        Ok(Capture { manifest, digest, sources, seen, files_read: total_files })
     }
 
     fn failure(&self, path: &[u8], error: HashError) -> CaptureError {

@@ -2,8 +2,8 @@
 //!
 //! The life of a project folder, module by module:
 //!
-//! 1. [`capture`] walks the user's folder, hashes it in content-defined chunks ([`chunk`]) and yields a manifest. Nothing is
-//!    copied: [`Sources`] reads a chunk again, and checks it, only when the head turns out to lack it.
+//! 1. [`capture`] walks the user's folder, hashes it in content-defined chunks ([`chunk`]) and yields a manifest. Files that it
+//!    has [`Seen`] before and that did not change are not even read. Nothing is copied: [`Sources`] reads a chunk again, and checks it, only when the head turns out to lack it.
 //! 2. Chunks travel many at a time as a [`pack`], each in its compressed [`wire`] form, and are kept in a [`ChunkStore`].
 //! 3. [`lay_out`] writes the folder into a job's work directory and leaves a [`Baseline`] of what it wrote.
 //! 4. [`changes`] compares the directory with that baseline when the job has ended; its [`Sources`] feed the upload.
@@ -28,6 +28,7 @@ mod ignores;
 mod layout;
 pub mod pack;
 mod paths;
+mod seen;
 mod sources;
 mod store;
 mod walk;
@@ -39,6 +40,7 @@ pub use changes::{Changes, ChangesOptions, changes};
 pub use deliver::{Conflict, Delivered, Delivery, DeliveryError, OnConflict};
 pub use layout::{LaidOut, LayoutError, LayoutOptions, lay_out};
 pub use paths::show;
+pub use seen::Seen;
 pub use sources::{SourceError, Sources};
 pub use store::{ChunkStore, Freed, StoreError};
 pub use walk::{Problem, ProblemReason};

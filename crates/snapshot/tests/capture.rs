@@ -6,6 +6,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use common::{capture, noise, paths, put, set_mode, unprivileged};
 use hostler_snapshot::{CaptureError, Scan, SourceError};
@@ -207,4 +208,43 @@ fn a_file_that_changes_during_the_capture_is_noticed() {
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
         assert!(matches!(&answer, Err(CaptureError::Changed { path }) if path.ends_with("b")), "{answer:?}");
     });
+}
+
+/// Long enough ago for a file to be remembered.
+fn settle(path: &Path) {
+    let then = std::time::SystemTime::now() - Duration::from_secs(3600);
+    fs::File::options().write(true).open(path).expect("there").set_modified(then).expect("ours");
+}
+
+#[test]
+fn what_was_seen_and_is_the_same_is_not_read_again() {
+    let dir = tempfile::tempdir().expect("a temporary directory can be made");
+    let (kept, edited) = (dir.path().join("kept"), dir.path().join("edited"));
+    for file in [&kept, &edited] {
+        fs::write(file, "one").expect("writable");
+        settle(file);
+    }
+    let again = |seen| {
+        let options = hostler_snapshot::CaptureOptions { seen, ..Default::default() };
+        hostler_snapshot::capture(dir.path(), &options, &|_| ()).expect("nothing is in the way")
+    };
+    // Setting the time was a change of metadata, and must be long ago as well.
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let first = loop {
+        match again(Default::default()).seen {
+            Some(seen) if seen.len() == 2 => break seen,
+            _ => assert!(Instant::now() < deadline, "both are remembered"),
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    assert_eq!(again(first.clone()).files_read, 0);
+    assert!(again(first.clone()).seen.is_none(), "there is nothing new to remember");
+    assert_eq!(again(first.clone()).digest, again(Default::default()).digest);
+
+    // The same size, and the modification time restored: the change of metadata gives it away.
+    fs::write(&edited, "two").expect("writable");
+    settle(&edited);
+    let second = again(first);
+    assert_eq!(second.files_read, 1);
+    assert_eq!(second.digest, again(Default::default()).digest);
 }

@@ -158,7 +158,8 @@ fn progress_ends_at_the_total() {
     let seen = std::sync::Mutex::new(Vec::new());
     let on_progress = |progress| seen.lock().expect("no panic").push(progress);
     let captured =
-        capture_with(dir.path(), &hostler_snapshot::CaptureOptions { threads: 3 }, &on_progress).expect("readable");
+        capture_with(dir.path(), &hostler_snapshot::CaptureOptions { threads: 3, ..Default::default() }, &on_progress)
+            .expect("readable");
     assert_eq!(paths(&captured.manifest).len(), 100);
     let seen = seen.into_inner().expect("no panic");
     assert_eq!(seen.len(), 100);

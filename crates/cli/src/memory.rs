@@ -1,0 +1,71 @@
+//! Where the command line remembers what it has seen of project folders: one file a folder in the user's cache directory.
+//!
+//! Nothing depends on it. Without a cache directory, or with one that cannot be written, every capture reads every file.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use hostler_snapshot::Seen;
+
+/// Folders that were not submitted for this long are forgotten.
+const KEPT: Duration = Duration::from_secs(60 * 24 * 3600);
+
+/// The memory of one folder.
+pub(crate) struct Memory {
+    file: Option<PathBuf>,
+}
+
+impl Memory {
+    /// Of the folder at `path`.
+    pub(crate) fn of(path: &Path) -> Self {
+        Self { file: directory().zip(path.canonicalize().ok()).map(|(directory, path)| directory.join(name(&path))) }
+    }
+
+    /// Of nothing, for what is not to leave a trace.
+    pub(crate) fn none() -> Self {
+        Self { file: None }
+    }
+
+    /// What it held when it was last captured.
+    pub(crate) fn recall(&self) -> Seen {
+        self.file.as_deref().map(Seen::load).unwrap_or_default()
+    }
+
+    /// Remembers what it holds now, and forgets folders that nobody submits any more.
+    pub(crate) fn remember(&self, seen: &Seen) {
+        let Some(file) = &self.file else { return };
+        let Some(directory) = file.parent() else { return };
+        // Nothing depends on it, so a cache that cannot be written is nobody's concern.
+        let _ = fs::create_dir_all(directory).and_then(|()| seen.save(file));
+        let is_old = |path: &Path| {
+            let modified = fs::metadata(path).and_then(|metadata| metadata.modified());
+            modified.is_ok_and(|time| SystemTime::now().duration_since(time).is_ok_and(|age| age > KEPT))
+        };
+        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+            if is_old(&entry.path()) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+    }
+
+    /// Forgets the folder: what was remembered of it turned out to be wrong.
+    pub(crate) fn forget(&self) {
+        if let Some(file) = &self.file {
+            let _ = fs::remove_file(file);
+        }
+    }
+}
+
+fn directory() -> Option<PathBuf> {
+    let cache = match std::env::var_os("XDG_CACHE_HOME").filter(|path| Path::new(path).is_absolute()) {
+        Some(path) => PathBuf::from(path),
+        None => PathBuf::from(std::env::var_os("HOME")?).join(".cache"),
+    };
+    Some(cache.join("hostler/folders"))
+}
+
+/// A file name for a path of any length.
+fn name(path: &Path) -> String {
+    hostler_snapshot::chunk::digest_of(path.as_os_str().as_encoded_bytes()).to_string()
+}
