@@ -45,6 +45,9 @@ pub(crate) fn hash_all(
     on_failure: OnFailure,
     done: &(dyn Fn(u64) + Sync),
 ) -> Vec<Option<Result<Hashed, HashError>>> {
+    if files.is_empty() {
+        return Vec::new();
+    }
     let order = big_files_first(files);
     let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
     let work = || {
@@ -97,10 +100,14 @@ fn hash_file(root: &Root, path: &[u8], chunker: &mut Chunker) -> Result<Hashed, 
 /// How many threads pay for `items` pieces of work; 0 asks for as many as there are processors.
 pub(crate) fn threads_for(asked: usize, items: usize) -> usize {
     const ITEMS_PER_THREAD: usize = 16;
-    let limit = if asked == 0 { thread::available_parallelism().map_or(1, NonZeroUsize::get) } else { asked };
     // A few big files deserve threads as well: one each.
     let useful = if items <= ITEMS_PER_THREAD { items } else { items / ITEMS_PER_THREAD + 1 };
-    limit.min(useful.max(1))
+    match (useful, asked) {
+        // Asking the system takes longer than many a piece of work.
+        (0 | 1, _) => 1,
+        (_, 0) => useful.min(thread::available_parallelism().map_or(1, NonZeroUsize::get)),
+        (_, asked) => useful.min(asked),
+    }
 }
 
 /// Runs `work` on `count` threads, of which the caller's is one.
