@@ -1,8 +1,15 @@
 //! Prints how long a scheduling pass takes over 10,000 nodes and 100,000 waiting jobs, for several mixes.
 //!
-//! `cargo run --release -p hostler-sched --example pass`
+//! `cargo run --release -p hostler-sched --example pass [-- --brief]`
+//!
+//! `--brief` prints the passes alone, for programs: milliseconds, starts and the mix, separated by tabs.
 
-#![expect(clippy::print_stdout, clippy::disallowed_types, reason = "a measurement reads the clock and prints")]
+#![expect(
+    clippy::print_stdout,
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "a measurement reads its arguments and the clock, and prints"
+)]
 
 use std::time::{Duration, Instant};
 
@@ -17,8 +24,10 @@ const NOW: Timestamp = Timestamp(1_000_000);
 const REPETITIONS: usize = 9;
 
 fn main() {
-    println!("{NODES} nodes, {JOBS} waiting jobs, EASY; the median of {REPETITIONS} passes\n");
-    println!("{:<46} {:>9} {:>9} {:>9} {:>12}", "mix", "pass ms", "started", "examined", "µs a start");
+    if !is_brief() {
+        println!("{NODES} nodes, {JOBS} waiting jobs, EASY; the median of {REPETITIONS} passes\n");
+        println!("{:<46} {:>9} {:>9} {:>9} {:>12}", "mix", "pass ms", "started", "examined", "µs a start");
+    }
     let same = |_: &mut Random| Request { cpus: 4, memory_bytes: 16 * G };
     let random =
         |random: &mut Random| Request { cpus: 1 + random.below(64) as u32, memory_bytes: (1 + random.below(256)) * G };
@@ -37,7 +46,13 @@ fn main() {
     measure("nearly full (random), one job", &nearly_full(), &queue(random)[..1]);
     measure("empty cluster, one job", &empty(), &queue(random)[..1]);
     measure("empty cluster, two jobs", &empty(), &queue(random)[..2]);
-    single_calls();
+    if !is_brief() {
+        single_calls();
+    }
+}
+
+fn is_brief() -> bool {
+    std::env::args().any(|argument| argument == "--brief")
 }
 
 fn measure(mix: &str, cluster: &Cluster, queue: &[Waiting]) {
@@ -52,6 +67,9 @@ fn measure(mix: &str, cluster: &Cluster, queue: &[Waiting]) {
         examined = plan.examined;
     }
     let median = median(&mut times);
+    if is_brief() {
+        return println!("{}\t{started}\t{mix}", median.as_secs_f64() * 1e3);
+    }
     let each = match started {
         0 => "-".to_owned(),
         _ => format!("{:.2}", median.as_secs_f64() * 1e6 / started as f64),

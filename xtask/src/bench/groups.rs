@@ -4,6 +4,7 @@ mod environment;
 mod idle;
 mod latency;
 mod pending;
+mod scheduling;
 mod staging;
 mod submissions;
 mod throughput;
@@ -27,6 +28,11 @@ pub(super) const GROUPS: &[Group] = &[
     Group { name: "staging", about: "a folder of 2,000 files, again and again", measure: staging::measure },
     Group { name: "environment", about: "a second start with the same requirements", measure: environment::measure },
     Group { name: "idle", about: "what a cluster costs that does nothing", measure: idle::measure },
+    Group {
+        name: "scheduling",
+        about: "a pass over 10,000 nodes and 100,000 pending jobs",
+        measure: scheduling::measure,
+    },
     Group { name: "pending", about: "memory and queries with many jobs waiting", measure: pending::measure },
 ];
 
