@@ -19,7 +19,9 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
 
 use hostler_core::agent::RunLaunch;
 use hostler_model::{BootId, RunId};
@@ -71,7 +73,8 @@ impl Runs {
     }
 
     /// The directory of a new run, with what was launched, and in which boot, written in it.
-    pub(crate) fn create(&self, launch: &RunLaunch, boot: &BootId) -> io::Result<()> {
+    /// Returns what a shepherd must name to take it.
+    pub(crate) fn create(&self, launch: &RunLaunch, boot: &BootId) -> io::Result<String> {
         let directory = self.of(launch.run);
         match self.spares().waiting.pop() {
             Some(spare) if fs::rename(&spare, &directory.path).is_ok() => {}
@@ -121,14 +124,22 @@ impl Runs {
             .is_ok_and(|disk| disk.blocks_available().saturating_mul(disk.fragment_size()) < ROOM_BYTES)
     }
 
-    /// Every run that has a directory with a readable launch. What a crash left without one never began and is removed.
+    /// Every run that has a directory with a readable launch. What a crash left without one never began and is removed, as are
+    /// spare directories; what cannot be read now stays.
     pub(crate) fn found(&self) -> io::Result<Vec<FoundRun>> {
         let mut found = Vec::new();
         for entry in fs::read_dir(&self.root)? {
             let directory = RunDirectory { path: entry?.path() };
             match directory.launch() {
-                Some((boot, launch)) => found.push(FoundRun { launch: Arc::new(launch), boot, directory }),
-                None => directory.remove(),
+                Ok(Some((boot, launch))) => found.push(FoundRun { launch: Arc::new(launch), boot, directory }),
+                Ok(None) => directory.remove(),
+                // Its job may run, so nothing of it is touched, and its processes with everybody else's stay.
+                Err(error) => {
+                    return Err(io::Error::other(format!(
+                        "cannot read what ran in {}: {error}",
+                        directory.path.display()
+                    )));
+                }
             }
         }
         Ok(found)
@@ -136,12 +147,6 @@ impl Runs {
 }
 
 impl RunDirectory {
-    /// Empties it and stores in it the launch, and the boot in which it came: the run begins once more.
-    pub(crate) fn create_again(&self, launch: &RunLaunch, boot: &BootId) -> io::Result<()> {
-        self.make()?;
-        self.begin(launch, boot)
-    }
-
     /// Makes it afresh.
     fn make(&self) -> io::Result<()> {
         let builder = {
@@ -159,8 +164,15 @@ impl RunDirectory {
         Ok(())
     }
 
-    fn begin(&self, launch: &RunLaunch, boot: &BootId) -> io::Result<()> {
-        journal::begin(&self.path, &launch.run.to_string(), &(boot, launch))
+    /// Begins its journal, over an earlier one: what was launched, and in which boot. Returns what a shepherd must name to take
+    /// the run, which is new each time: one that was asked earlier, and comes late, does not take it.
+    pub(crate) fn begin(&self, launch: &RunLaunch, boot: &BootId) -> io::Result<String> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let identity = format!("{}#{}.{now}.{count}", launch.run, std::process::id());
+        journal::begin(&self.path, &identity, &(boot, launch))?;
+        Ok(identity)
     }
 
     /// Makes a command's directory as good as new; `false` when somebody still looks into it.
@@ -208,10 +220,13 @@ impl RunDirectory {
         hostler_proto::decode(&fs::read(self.path.join("end")).ok()?).ok()
     }
 
-    /// What was launched here, if it was for the run whose name this directory has.
-    fn launch(&self) -> Option<(BootId, RunLaunch)> {
-        let (boot, launch): (BootId, RunLaunch) = Story::read(&self.path).ok()?.note().ok()?;
-        (self.path.file_name()?.to_str()? == launch.run.to_string()).then_some((boot, launch))
+    /// What was launched here; `None` when nothing was, or it was for a run of another name.
+    fn launch(&self) -> io::Result<Option<(BootId, RunLaunch)>> {
+        let story = Story::read(&self.path)?;
+        if !story.is_of(self.path.file_name().and_then(|name| name.to_str()).unwrap_or_default()) {
+            return Ok(None);
+        }
+        Ok(Some(story.note()?))
     }
 
     /// Removes it with all that is in it.

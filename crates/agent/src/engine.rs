@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::directory::Runs;
 use crate::environment;
-use crate::supervise::{IdleShepherds, Order};
+use crate::supervise::{Asked, IdleShepherds, Order};
 use crate::{collect, output, stage, supervise, terminal};
 
 /// Orders that a run may have waiting: one to end it, one to end it at once, and room.
@@ -211,12 +211,16 @@ impl Engine {
         let run = launch.run;
         let (control, controlled) = control();
         self.controls.insert(run, control);
-        if let Err(error) = self.node.runs.create(&launch, &self.node.boot) {
-            let message = format!("node {} cannot make a directory for it: {error}", self.node.name);
-            return self.handle.happened(Event::Exited { run, exit: not_started(message) });
+        match self.node.runs.create(&launch, &self.node.boot) {
+            Ok(identity) => {
+                let (node, handle) = (Arc::clone(&self.node), self.handle.clone());
+                tokio::spawn(start_run(node, handle, launch, identity, controlled));
+            }
+            Err(error) => {
+                let message = format!("node {} cannot make a directory for it: {error}", self.node.name);
+                self.handle.happened(Event::Exited { run, exit: not_started(message) });
+            }
         }
-        let (node, handle) = (Arc::clone(&self.node), self.handle.clone());
-        tokio::spawn(start_run(node, handle, launch, controlled));
     }
 
     fn end(&mut self, run: RunId, grace_ms: u64) {
@@ -285,7 +289,7 @@ impl Engine {
 }
 
 /// One run from its launch to the end of its process.
-async fn start_run(node: Arc<Node>, handle: Handle, launch: Arc<RunLaunch>, controlled: Controlled) {
+async fn start_run(node: Arc<Node>, handle: Handle, launch: Arc<RunLaunch>, identity: String, controlled: Controlled) {
     let run = launch.run;
     let directory = node.runs.of(run);
     let prepared = stage::prepare(&node, &launch, &directory, &controlled.cancel).await;
@@ -298,8 +302,10 @@ async fn start_run(node: Arc<Node>, handle: Handle, launch: Arc<RunLaunch>, cont
             return handle.happened(Event::Exited { run, exit: not_started(format!("{error:#}")) });
         }
     };
+    orders.options.identity = identity;
     match supervise::launch(&node, &launch, &mut orders).await {
-        Ok(shepherd) => {
+        Ok(Asked::Over(exit)) => handle.happened(Event::Exited { run, exit }),
+        Ok(Asked::Took(shepherd)) => {
             handle.happened(Event::Started { run });
             supervise::watch(node, handle, launch, (shepherd, orders.options.leaf), controlled.orders).await;
         }

@@ -6,24 +6,23 @@ use std::sync::Arc;
 use hostler_core::agent::{Event, Exit, Found, RunLaunch, Why};
 use hostler_model::{BootId, RunId};
 use hostler_proto::link::Usage;
-use hostler_shepherd::{Adopted, LostReason, RunningRecord, Shepherd, adopt};
+use hostler_shepherd::{LostReason, RunningRecord};
 
 use crate::directory::{FoundRun, RunDirectory};
 use crate::engine::{Control, Handle, Node, control};
-use crate::supervise::{self, Watched};
+use crate::supervise::{self, Became, Watched};
 
 /// Takes up every run found on the disk; returns how those that go on are ended.
-pub(crate) fn recover(node: &Arc<Node>, handle: &Handle) -> anyhow::Result<HashMap<RunId, Control>> {
+pub(crate) async fn recover(node: &Arc<Node>, handle: &Handle) -> anyhow::Result<HashMap<RunId, Control>> {
     let mut controls = HashMap::new();
     let mut going_on = HashSet::new();
     let mut leaves = HashSet::new();
     for FoundRun { launch, boot, directory } in node.runs.found()? {
         let run = launch.run;
-        let (found, shepherd) = look(node, &launch, &boot, &directory);
+        let (found, shepherd) = look(node, &launch, &boot, &directory).await;
         tracing::info!(%run, ?found, "found a run");
         handle.happened(Event::Recovered { launch: Arc::clone(&launch), found });
         if let Some(shepherd) = shepherd {
-            let shepherd = Watched::new(shepherd);
             going_on.insert(run);
             leaves.extend(leaf_of(&directory));
             let (control, controlled) = control();
@@ -52,26 +51,17 @@ fn clean_up(node: &Node, going_on: &HashSet<RunId>, leaves: &HashSet<String>) {
 }
 
 /// How far a run had come, with its shepherd if it goes on.
-fn look(node: &Node, launch: &Arc<RunLaunch>, boot: &BootId, directory: &RunDirectory) -> (Found, Option<Shepherd>) {
+async fn look(node: &Node, launch: &RunLaunch, boot: &BootId, directory: &RunDirectory) -> (Found, Option<Watched>) {
     if let Some(end) = directory.end() {
         return (Found::Over(end), None);
     }
-    match adopt(directory.path()) {
-        Ok(Adopted::Running(shepherd)) => (Found::Shepherd, Some(shepherd)),
-        Ok(Adopted::Ended(record)) => (Found::Exit(supervise::exit_of(&record, launch)), None),
-        // A power cut may have taken the shepherd's claim with it: only in the same boot is no claim a proof of no start.
-        Ok(Adopted::Lost(lost)) if lost.reason == LostReason::NeverStarted && *boot != node.boot => {
-            (lost_because(lost_sentence(node, LostReason::Rebooted)), None)
-        }
-        // It never began, so it may begin now, in a directory without the mark that forbids it.
-        Ok(Adopted::Lost(lost)) if lost.reason == LostReason::NeverStarted => {
-            match directory.create_again(launch, boot) {
-                Ok(()) => (Found::Launch, None),
-                Err(error) => (lost_because(format!("node {} cannot begin it again: {error}", node.name)), None),
-            }
-        }
-        Ok(Adopted::Lost(lost)) => (lost_because(lost_sentence(node, lost.reason)), None),
-        Err(error) => (lost_because(format!("node {} cannot tell what became of it: {error}", node.name)), None),
+    match supervise::what_became_of(node, launch).await {
+        Became::GoesOn(shepherd) => (Found::Shepherd, Some(shepherd)),
+        Became::Over(exit) => (Found::Exit(exit), None),
+        // A power cut may have taken the shepherd's line with it: only in the same boot is its absence a proof of no start.
+        Became::NeverBegan if *boot != node.boot => (lost_because(lost_sentence(node, LostReason::Rebooted)), None),
+        // So it may begin now, in a directory made anew.
+        Became::NeverBegan => (Found::Launch, None),
     }
 }
 

@@ -20,13 +20,10 @@ use hostler_snapshot::{LayoutOptions, StoreError, lay_out};
 use crate::directory::RunDirectory;
 use crate::engine::Node;
 use crate::environment::{detect, entry_command};
-use crate::{transfer, variables};
+use crate::{supervise, transfer, variables};
 
 /// How many processes and threads one run may have: enough for any honest program, too few to take a machine down.
 const PROCESS_LIMIT: u64 = 8192;
-
-/// How long a shepherd stays for another run: starting one with its leaf costs more than a short command.
-const LINGER: Duration = Duration::from_secs(10);
 
 /// What the shepherd is to start: made ready, not started.
 ///
@@ -143,7 +140,7 @@ fn build(
 ) -> Launch {
     let spec = &launch.spec;
     let options = Options {
-        identity: launch.run.to_string(),
+        has_journal: true,
         time_limit: spec.time_limit_ms.map(Duration::from_millis),
         grace: spec.grace_ms.map_or(Options::default().grace, Duration::from_millis),
         terminal: spec.pty.map(|size| WindowSize { rows: size.rows, columns: size.columns }),
@@ -156,7 +153,7 @@ fn build(
             .as_ref()
             .ok()
             .and_then(|tree| tree.leaf(&format!("{}{}", node.leaf_prefix, launch.run)).ok()),
-        linger: spec.pty.is_none().then_some(LINGER),
+        linger: spec.pty.is_none().then_some(supervise::LINGER),
         ..Options::default()
     };
     Launch {

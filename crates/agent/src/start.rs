@@ -82,7 +82,7 @@ async fn serve(config: Config, launcher: Launcher) -> anyhow::Result<()> {
     });
     let shares_files = node.chunks.shares_files();
     let (handle, inputs) = Handle::new();
-    let adopted = recover::recover(&node, &handle)?;
+    let adopted = recover::recover(&node, &handle).await?;
     let engine = Engine::new(node, handle.clone(), adopted);
     tracing::info!(shares_files, "agent started");
 

@@ -1,9 +1,8 @@
 //! Shepherds: starting one for a run, hearing how the run ended, and keeping those that wait for another run.
 
 use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use hostler_core::agent::{Event, Exit, RunLaunch, Why};
@@ -11,7 +10,8 @@ use hostler_model::{CpuSet, format_bytes};
 use hostler_proto::link::Usage;
 use hostler_shepherd::cgroup::LeafSpec;
 use hostler_shepherd::{
-    Adopted, Cause, Event as ShepherdEvent, ExitRecord, Launch, LaunchError, Shepherd, Status, adopt,
+    Adopted, Cause, Event as ShepherdEvent, ExitRecord, Launch, LaunchError, Lost, LostReason, RunningRecord, Shepherd,
+    Status, adopt,
 };
 use tokio::sync::mpsc;
 
@@ -21,6 +21,15 @@ use crate::recover::lost_sentence;
 
 /// How long a lingering shepherd may take to start its next run before another is asked.
 const NEXT_BOUND: Duration = Duration::from_secs(10);
+
+/// How long a shepherd stays for another run: starting one with its leaf costs more than a short command.
+pub(crate) const LINGER: Duration = Duration::from_secs(10);
+
+/// How long it is counted on: a little less.
+const STAYS: Duration = Duration::from_secs(9);
+
+/// Between two looks at a run of which nothing can be told.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 /// The most shepherds kept waiting; each takes a fraction of a mebibyte.
 const MAX_IDLE: usize = 64;
@@ -57,6 +66,14 @@ impl Watched {
         Self { shepherd, connection: connection.ok() }
     }
 
+    /// Hands it another run; whether it says that it took it.
+    async fn take(&mut self, orders: &Launch) -> bool {
+        // Nothing it may still have said is about this run.
+        while let Ok(Some(_)) = self.shepherd.try_next_event() {}
+        self.shepherd.launch_next(orders).is_ok()
+            && matches!(tokio::time::timeout(NEXT_BOUND, self.next_event()).await, Ok(Some(ShepherdEvent::Started(_))))
+    }
+
     /// The next thing the shepherd says; `None` when it is gone or cannot be heard.
     async fn next_event(&mut self) -> Option<ShepherdEvent> {
         let connection = self.connection.as_ref()?;
@@ -77,12 +94,14 @@ struct Idle {
     leaf: Option<LeafSpec>,
     /// The CPUs that leaf is held to.
     cpus: CpuSet,
+    since: Instant,
 }
 
 impl IdleShepherds {
     /// One, best on these CPUs.
     fn take(&self, cpus: &CpuSet) -> Option<Idle> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.retain(|idle| idle.since.elapsed() < STAYS);
         match waiting.iter().rposition(|idle| idle.cpus == *cpus) {
             Some(at) => Some(waiting.remove(at)),
             None => waiting.pop(),
@@ -91,52 +110,51 @@ impl IdleShepherds {
 
     fn put(&self, idle: Idle) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.retain(|idle| idle.since.elapsed() < STAYS);
         if waiting.len() >= MAX_IDLE {
-            // The oldest has most likely left already. A dropped connection ends it.
+            // A dropped connection ends it.
             waiting.remove(0);
         }
         waiting.push(idle);
     }
 }
 
+/// What asking for a run came to.
+pub(crate) enum Asked {
+    /// A shepherd has it.
+    Took(Watched),
+    /// It began and is over, or nobody can tell: it must not begin again.
+    Over(Exit),
+}
+
 /// Starts a run: with a shepherd that has just finished another one, or with a new one.
 ///
 /// # Errors
-/// When no shepherd took it; nothing runs then.
-pub(crate) async fn launch(node: &Node, launch: &RunLaunch, orders: &mut Launch) -> anyhow::Result<Watched> {
+/// When no shepherd took it; nothing runs then, and nothing will.
+pub(crate) async fn launch(node: &Node, launch: &RunLaunch, orders: &mut Launch) -> anyhow::Result<Asked> {
     if orders.options.linger.is_some()
         && let Some(Idle { mut shepherd, leaf, .. }) = node.idle.take(&launch.resources.cpus)
     {
         let own_leaf = std::mem::replace(&mut orders.options.leaf, leaf);
-        let is_sent = shepherd.shepherd.launch_next(orders).is_ok();
-        if is_sent {
-            match tokio::time::timeout(NEXT_BOUND, shepherd.next_event()).await {
-                Ok(Some(ShepherdEvent::Started(_))) => return Ok(shepherd),
-                // It had stopped waiting, unless it took the run and died: adoption tells.
-                Ok(_) | Err(_) => {
-                    if let Some(shepherd) = taken(&orders.directory)? {
-                        return Ok(shepherd);
-                    }
-                    node.runs.of(launch.run).create_again(launch, &node.boot)?;
-                }
-            }
+        if shepherd.take(orders).await {
+            return Ok(Asked::Took(shepherd));
+        }
+        // It had most likely stopped waiting. What it has been sent must not begin late, or a second time.
+        match what_became_of(node, launch).await {
+            Became::GoesOn(shepherd) => return Ok(Asked::Took(shepherd)),
+            Became::Over(exit) => return Ok(Asked::Over(exit)),
+            Became::NeverBegan => orders.options.identity = node.runs.of(launch.run).begin(launch, &node.boot)?,
         }
         orders.options.leaf = own_leaf;
     }
     match node.launcher.launch(orders) {
-        Ok(shepherd) => Ok(Watched::new(shepherd)),
-        Err(LaunchError::NoAnswer(error)) => {
-            taken(&orders.directory)?.with_context(|| format!("no answer from its shepherd: {error}"))
-        }
+        Ok(shepherd) => Ok(Asked::Took(Watched::new(shepherd))),
+        Err(LaunchError::NoAnswer(error)) => match what_became_of(node, launch).await {
+            Became::GoesOn(shepherd) => Ok(Asked::Took(shepherd)),
+            Became::Over(exit) => Ok(Asked::Over(exit)),
+            Became::NeverBegan => Err(error).context("no answer from its shepherd"),
+        },
         Err(error) => Err(error.into()),
-    }
-}
-
-/// The shepherd that took the run in this directory, if one did and it goes on.
-fn taken(directory: &Path) -> anyhow::Result<Option<Watched>> {
-    match adopt(directory)? {
-        Adopted::Running(shepherd) => Ok(Some(Watched::new(shepherd))),
-        Adopted::Ended(_) | Adopted::Lost(_) => Ok(None),
     }
 }
 
@@ -149,17 +167,27 @@ pub(crate) async fn watch(
     mut orders: mpsc::Receiver<Order>,
 ) {
     let run = launch.run;
-    let exit = match follow(&mut shepherd, &mut orders).await {
-        Some(record) => {
+    let record = loop {
+        match follow(&mut shepherd, &mut orders).await {
+            Some(record) => break Ok(record),
+            // The connection broke without a word: the disk and the kernel know more.
+            None => match what_became_of(&node, &launch).await {
+                Became::GoesOn(again) => shepherd = again,
+                Became::Over(exit) => break Err(exit),
+                Became::NeverBegan => break Err(lost(&node, LostReason::NeverStarted)),
+            },
+        }
+    };
+    let exit = match record {
+        Ok(record) => {
             let exit = exit_of(&record, &launch);
             // One that was adopted did not say which leaf it sits beside.
             if launch.spec.pty.is_none() && leaf.is_some() == node.cgroups.is_ok() {
-                node.idle.put(Idle { shepherd, leaf, cpus: launch.resources.cpus.clone() });
+                node.idle.put(Idle { shepherd, leaf, cpus: launch.resources.cpus.clone(), since: Instant::now() });
             }
             exit
         }
-        // The connection broke without a word: the disk and the kernel know more.
-        None => what_became_of(&node, &launch).await,
+        Err(exit) => exit,
     };
     handle.happened(Event::Exited { run, exit: with_disk(&node, exit) });
 }
@@ -190,22 +218,48 @@ async fn follow(shepherd: &mut Watched, orders: &mut mpsc::Receiver<Order>) -> O
     }
 }
 
-/// Finds out how a run ended whose shepherd no longer speaks, waiting for it if it still lives.
-async fn what_became_of(node: &Node, launch: &RunLaunch) -> Exit {
+/// What became of a run whose shepherd no longer speaks.
+pub(crate) enum Became {
+    /// It goes on, with this shepherd.
+    GoesOn(Watched),
+    /// It is over.
+    Over(Exit),
+    /// It never began, and cannot until its journal is begun anew.
+    NeverBegan,
+}
+
+/// Finds out what became of a run, for as long as that takes: while the system lacks what is needed to look, nothing is known.
+pub(crate) async fn what_became_of(node: &Node, launch: &RunLaunch) -> Became {
     let directory = node.runs.of(launch.run);
     loop {
         match adopt(directory.path()) {
-            Ok(Adopted::Ended(record)) => return exit_of(&record, launch),
-            Ok(Adopted::Lost(lost)) => {
-                return Exit {
-                    why: Why::Lost,
-                    message: Some(lost_sentence(node, lost.reason)),
-                    usage: Usage::default(),
-                };
+            Ok(Adopted::Running(shepherd)) => return Became::GoesOn(Watched::new(shepherd)),
+            Ok(Adopted::Ended(record)) => return Became::Over(exit_of(&record, launch)),
+            Ok(Adopted::Lost(Lost { reason: LostReason::NeverStarted, .. })) => return Became::NeverBegan,
+            Ok(Adopted::Lost(found)) => {
+                end_leaf(node, found.record.as_ref());
+                return Became::Over(lost(node, found.reason));
             }
-            Ok(Adopted::Running(_)) | Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
+            Err(error) => {
+                tracing::warn!(run = %launch.run, %error, "cannot tell what became of a run; looking again");
+                tokio::time::sleep(LOOK_AGAIN).await;
+            }
         }
     }
+}
+
+/// Ends what a lost run has left in its leaf: its main process went with the shepherd, others need not have.
+pub(crate) fn end_leaf(node: &Node, record: Option<&RunningRecord>) {
+    if let (Ok(tree), Some(leaf)) = (&node.cgroups, record.and_then(|record| record.leaf.as_ref()))
+        && !tree.end(leaf)
+    {
+        tracing::warn!(leaf = %leaf.display(), "processes of a lost run could not be ended");
+    }
+}
+
+/// How a lost run ended.
+fn lost(node: &Node, reason: LostReason) -> Exit {
+    Exit { why: Why::Lost, message: Some(lost_sentence(node, reason)), usage: Usage::default() }
 }
 
 /// What the head is told of an exit record.

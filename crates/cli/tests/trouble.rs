@@ -58,6 +58,25 @@ fn what_cannot_be_submitted_is_refused_with_a_reason() {
 }
 
 #[test]
+fn a_mistyped_flag_of_run_is_no_command() {
+    let cluster = Cluster::none(HOSTLER);
+    let outcome = cluster.run(&["run", "--memroy", "3G", "true"]);
+    assert_eq!(outcome.code, 2, "{outcome:?}");
+    assert!(outcome.stderr.contains("has no flag `--memroy`"), "{outcome:?}");
+}
+
+#[test]
+fn a_node_is_as_good_as_new_after_a_kill() {
+    let cluster = Cluster::up(HOSTLER, Size { nodes: 1, cpus: 1, ..Size::default() });
+    let deaf = "trap '' TERM; while :; do sleep 0.1; done";
+    let killed = cluster.run(&["run", "-t", "300ms", "--grace", "100ms", "-m", "16M", "--", "sh", "-c", deaf]);
+    assert_eq!(killed.code, 124, "{killed:?}");
+    for _ in 0..3 {
+        assert_eq!(cluster.ok(&["run", "-m", "16M", "--", "echo", "fine"]), "fine");
+    }
+}
+
+#[test]
 fn programs_that_fail_say_how() {
     let cluster = Cluster::up(HOSTLER, Size::default());
     let project = folder(&cluster, &[("main.py", "print(1)\nthis is no python\n")]);

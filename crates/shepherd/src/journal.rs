@@ -44,7 +44,9 @@ pub fn begin(directory: &Path, identity: &str, note: &impl Serialize) -> io::Res
     let note = serde_json::value::to_raw_value(note)?;
     let mut text = line(&Entry::Launch { identity: identity.to_owned(), note });
     text.resize((text.len() + ROOM_BYTES).next_multiple_of(BLOCK_BYTES), b'\n');
-    let file = open(&directory.join(JOURNAL))?;
+    let file = open(&directory.join(JOURNAL), true)?;
+    // A shepherd with an old launch must not see it half written.
+    file.lock()?;
     if file.metadata()?.len() > text.len() as u64 {
         file.set_len(0)?;
     }
@@ -53,7 +55,7 @@ pub fn begin(directory: &Path, identity: &str, note: &impl Serialize) -> io::Res
 
 /// Declares that no shepherd may take the run in this directory, unless one has.
 pub(crate) fn void(directory: &Path) -> io::Result<()> {
-    let file = open(&directory.join(JOURNAL))?;
+    let file = open(&directory.join(JOURNAL), true)?;
     let (story, _) = locked(&file)?;
     if story.taken.is_none() && !story.is_void && !story.is_torn {
         file.write_all_at(&line(&Entry::Void), story.length as u64)?;
@@ -95,15 +97,16 @@ pub(crate) enum TakeError {
 }
 
 impl Journal {
-    /// Makes the run ours, exclusively and visibly.
-    pub(crate) fn take(record: &RunningRecord) -> Result<Journal, TakeError> {
-        let file = open(Path::new(JOURNAL))?;
+    /// Makes the run ours, exclusively and visibly. `must_exist`: only in a journal that was begun for it.
+    pub(crate) fn take(record: &RunningRecord, must_exist: bool) -> Result<Journal, TakeError> {
+        let file = open(Path::new(JOURNAL), !must_exist)?;
         let (story, size) = locked(&file)?;
         match &story {
             Story { is_torn: true, .. } => return Err(TakeError::Damaged),
             Story { is_void: true, .. } => return Err(TakeError::Void),
             Story { taken: Some(_), .. } => return Err(TakeError::Taken),
             Story { identity: Some(identity), .. } if *identity != record.identity => return Err(TakeError::Other),
+            Story { identity: None, .. } if must_exist => return Err(TakeError::Other),
             _ => {}
         }
         let mut text = line(&Entry::Taken(record.clone()));
@@ -167,6 +170,11 @@ impl Story {
         serde_json::from_str(self.note.as_ref().map_or("null", |note| note.get()))
     }
 
+    /// Whether the journal was begun for `run`: its identity is that, or begins with that and a `#`.
+    pub fn is_of(&self, run: &str) -> bool {
+        self.identity.as_ref().is_some_and(|identity| identity.split('#').next() == Some(run))
+    }
+
     /// Whether a shepherd has written how the run ended.
     pub fn has_ended(&self) -> bool {
         self.ended.is_some()
@@ -182,10 +190,9 @@ impl Story {
             let text = &text[text.iter().position(|&byte| byte != 0).unwrap_or(text.len())..];
             if !text.is_empty() {
                 match serde_json::from_slice(text) {
-                    Ok(entry) => story.take_in(entry),
-                    // Whole, but of a kind this version does not know.
-                    Err(error) if error.is_data() => {}
-                    Err(_) => {
+                    Ok(entry) if story.belongs(&entry) => story.take_in(entry),
+                    Err(error) if error.is_data() && is_of_unknown_kind(text) => {}
+                    Ok(_) | Err(_) => {
                         story.is_torn = true;
                         return story;
                     }
@@ -195,6 +202,16 @@ impl Story {
             start = end;
         }
         story
+    }
+
+    /// Whether the line belongs to the run of the first one. A power cut may leave old lines behind a new beginning.
+    fn belongs(&self, entry: &Entry) -> bool {
+        let identity = match entry {
+            Entry::Taken(record) => &record.identity,
+            Entry::Ended(record) => &record.identity,
+            Entry::Launch { .. } | Entry::Void | Entry::Started(_) => return true,
+        };
+        self.identity.as_ref().is_none_or(|own| own == identity)
     }
 
     fn take_in(&mut self, entry: Entry) {
@@ -212,9 +229,20 @@ impl Story {
     }
 }
 
-fn open(path: &Path) -> io::Result<File> {
+/// Whether a whole line is of a kind that this version does not know. One of a known kind that cannot be understood must not be
+/// overlooked: what it says may be that the run has begun.
+fn is_of_unknown_kind(line: &[u8]) -> bool {
+    const KNOWN: [&str; 5] = ["launch", "taken", "void", "started", "ended"];
+    match serde_json::from_slice::<serde_json::Value>(line) {
+        Ok(serde_json::Value::Object(entry)) => !entry.keys().any(|kind| KNOWN.contains(&kind.as_str())),
+        Ok(serde_json::Value::String(kind)) => !KNOWN.contains(&kind.as_str()),
+        _ => false,
+    }
+}
+
+fn open(path: &Path, create: bool) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW).open(path)
+    options.read(true).write(true).create(create).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW).open(path)
 }
 
 /// What the journal tells, and its size in bytes, while nobody else can take or void the run: until `file` is closed or
@@ -284,6 +312,14 @@ mod tests {
         let story = Story::parse(text);
         assert_eq!((story.note::<u32>().expect("a number"), story.is_void, story.is_torn), (5, true, false));
         assert_eq!(story.length, text.len() - 1);
+    }
+
+    #[test]
+    fn what_is_known_but_not_understood_is_damage() {
+        assert!(Story::parse(b"{\"taken\":{\"shepherd\":7}}\n").is_torn);
+        let begun =
+            line(&Entry::Launch { identity: "8.1".into(), note: RawValue::from_string("1".into()).expect("JSON") });
+        assert!(Story::parse(&[begun, line(&Entry::Taken(record("7.1")))].concat()).is_torn, "of another run");
     }
 
     #[test]

@@ -109,7 +109,11 @@ impl Keeper {
                 while let Some(request) = connection.next_request() {
                     match request {
                         Request::Launch(frame) => return Some((index, frame)),
-                        _ => connection.send(&wire::refused_frame("no run is going on")),
+                        Request::Status | Request::Attach(_) => {
+                            connection.send(&wire::refused_frame("no run is going on"));
+                        }
+                        // Meant for the run that has just ended. An answer would be taken for that to the next launch.
+                        Request::Terminate(_) | Request::Resize(_) | Request::Input(_) => {}
                     }
                 }
             }
@@ -176,7 +180,8 @@ impl Keeper {
             child: None,
             leaf: view.options.leaf.as_ref().map(|leaf| leaf.path.clone()),
         };
-        Journal::take(&record).map_err(|error| format!("cannot take the run in `{directory}`: {error}"))
+        Journal::take(&record, view.options.has_journal)
+            .map_err(|error| format!("cannot take the run in `{directory}`: {error}"))
     }
 
     /// Makes the leaf that was asked for, or says why there is none; and whether its peak will be that of this run.
@@ -187,9 +192,7 @@ impl Keeper {
         };
         let wanted = limits_of(options);
         let contained = Containment::Leaf { path: spec.path.clone() };
-        // What the last run used must not be counted as this one's.
         if let Some(leaf) = &mut self.leaf
-            && leaf.forget_peak()
             && leaf.take_over(spec, &wanted)
         {
             return (contained, true);

@@ -40,8 +40,11 @@ impl Launch {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Options {
-    /// Echoed in every record; the agent's (job, attempt, epoch). Opaque here.
+    /// Echoed in every record, and compared with that of the journal. Opaque here; the agent's run, and something that is new
+    /// each time it asks for it.
     pub identity: String,
+    /// The run's journal has been begun, by [`crate::journal::begin`]. Without it, or with another's, the launch is stale.
+    pub has_journal: bool,
     /// From the start of the program, on a clock that stops while the machine sleeps. `None`: no limit.
     pub time_limit: Option<Duration>,
     /// Between TERM and KILL when the time limit or the output limit ends the run. Default 10 s.
@@ -74,6 +77,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             identity: String::new(),
+            has_journal: false,
             time_limit: None,
             grace: Duration::from_secs(10),
             terminal: None,

@@ -5,13 +5,14 @@
 //! a pipe. Where the kernel has `clone3`, the child borrows the shepherd's memory until then, with a stack of its own
 //! (copying page tables costs as much as all the rest), and is born inside its cgroup leaf. So the child's side must
 //! be harmless to its lender: it makes system calls on what was laid out before, and writes to its stack, to
-//! the shared page and to its image alone. Elsewhere it has a copy of the memory and moves itself.
+//! the shared page, to its image and to `errno` alone. Elsewhere it has a copy of the memory and moves itself.
 
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::ptr::{self, NonNull};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
 use libc::{c_char, c_int, c_long};
@@ -26,12 +27,28 @@ const DEFAULT_PATH: &[u8] = b"/usr/local/bin:/usr/bin:/bin";
 /// Born in the group whose directory is given. libc's constant of that name does not fit its type.
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
+/// What the out-of-memory killer is told of programs that [`spawn`] starts, when that is not what they inherit.
+static OOM_SCORE: OnceLock<CString> = OnceLock::new();
+
+/// Makes the out-of-memory killer choose a job rather than its shepherd, which sits in the job's memory group on machines with
+/// cgroups of version 1 and may well have more memory than a job that fills a file in memory. As root this process, and those
+/// forked from it, are never chosen; without the right to say so, jobs are chosen before others.
+pub(crate) fn offer_jobs_to_oom_killer() {
+    const SCORE: &str = "/proc/self/oom_score_adj";
+    const READILY: i32 = 500;
+    let Ok(usual) = std::fs::read_to_string(SCORE) else { return };
+    let usual: i32 = usual.trim().parse().unwrap_or_default();
+    let is_protected = std::fs::write(SCORE, "-1000").is_ok();
+    let score = if is_protected { usual } else { usual.max(READILY) };
+    let _ = OOM_SCORE.set(CString::new(score.to_string()).expect("a number has no NUL"));
+}
+
 /// What the child becomes.
 pub(crate) struct Program<'a> {
     pub(crate) argv: &'a [&'a CStr],
     pub(crate) env: &'a [&'a CStr],
     pub(crate) cwd: &'a CStr,
-    /// Become standard input, output and error; none of them is 0, 1 or 2.
+    /// Become standard input, output and error; 0, 1 or 2 only in its own place.
     pub(crate) stdio: [BorrowedFd<'a>; 3],
     /// Standard input is a terminal, to be the controlling one.
     pub(crate) terminal: bool,
@@ -242,7 +259,7 @@ fn clone(program: &Program<'_>, image: &mut Image<'_>, report: &Report) -> io::R
         Ok(pid) => return Ok(pid),
         Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ENOMEM)) => return Err(error),
         // An old kernel or a container's system call filter: the child moves itself.
-        Err(_) => child.image.members = program.leaf.map(Leaf::members_file).transpose()?,
+        Err(_) => child.image.members = program.leaf.and_then(|leaf| leaf.members_file().ok()),
     }
     let flags = c_long::from(libc::CLONE_VFORK | libc::SIGCHLD);
     // SAFETY: without CLONE_VM and with a null stack this is fork(2) that waits for the exec. This process has one
@@ -376,6 +393,14 @@ fn prepare(image: &Image<'_>, report: &Report, parent: u32) -> Result<(), Step> 
         // SAFETY: the buffer is a literal of that length.
         if unsafe { libc::write(members.as_raw_fd(), b"0".as_ptr().cast(), 1) } != 1 {
             report.leaf_errno.store(errno(), Ordering::Release);
+        }
+    }
+    if let Some(score) = OOM_SCORE.get() {
+        // SAFETY: both strings end with a NUL and outlive the calls. That it fails would do no harm.
+        unsafe {
+            let file = libc::open(c"/proc/self/oom_score_adj".as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+            libc::write(file, score.as_ptr().cast(), score.count_bytes());
+            libc::close(file);
         }
     }
     if !image.cpu_mask.is_empty() {

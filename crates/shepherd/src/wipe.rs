@@ -1,32 +1,44 @@
 //! Using the directory of a run once more.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
+use crate::journal::JOURNAL;
 use crate::record::{STDERR, STDOUT};
 use crate::sys;
 
+/// Which signal tells of a lease that is to be broken; fcntl.h has it for GNU only.
+const F_SETSIG: libc::c_int = 10;
+
 /// Empties the outputs in the directory of a run that is over, so that another run may have it; the journal is written
-/// over by [`crate::journal::begin`]. `false` when any process still has an output open, by the kernel's word:
-/// it would read what the next run writes, or write into it. Then, and after an error, the directory is not to be used.
+/// over by [`crate::journal::begin`]. `false` when the directory holds anything else than a journal and two outputs, or when any
+/// process still has an output open, by the kernel's word: it would read what the next run writes, or write into it.
+/// Then, and after an error, the directory is not to be used.
 ///
 /// # Errors
 /// When the files cannot be looked at or emptied, or are no files.
 pub fn wipe(directory: &Path) -> io::Result<bool> {
+    for entry in fs::read_dir(directory)? {
+        if !entry?.file_name().to_str().is_some_and(|name| [JOURNAL, STDOUT, STDERR].contains(&name)) {
+            return Ok(false);
+        }
+    }
     for name in [STDOUT, STDERR] {
         let mut options = OpenOptions::new();
         let file = match options.read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(directory.join(name)) {
             Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            // Somebody who has it open may have removed it.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
             Err(error) => return Err(error),
         };
-        if !is_ours_alone(&file) {
+        let metadata = file.metadata()?;
+        if metadata.nlink() != 1 || metadata.mode() & 0o777 != 0o600 || !is_ours_alone(&file) {
             return Ok(false);
         }
-        if file.metadata()?.len() > 0 {
+        if metadata.len() > 0 {
             file.set_len(0)?;
         }
     }
@@ -34,13 +46,14 @@ pub fn wipe(directory: &Path) -> io::Result<bool> {
 }
 
 /// Whether nobody else has the file open: the kernel grants a write lease then only. File systems that grant none, as
-/// network ones, say no.
+/// network ones, say no. Whoever opens it meanwhile makes the kernel send a signal, which must not be the usual, deadly one.
 fn is_ours_alone(file: &File) -> bool {
-    let lease = |kind: libc::c_int| {
+    let set = |what: libc::c_int, value: libc::c_int| {
         // SAFETY: plain integers go in.
-        sys::check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) }.into())
+        sys::check(unsafe { libc::fcntl(file.as_raw_fd(), what, value) }.into())
     };
-    lease(libc::F_WRLCK).and_then(|_| lease(libc::F_UNLCK)).is_ok()
+    let lease = |kind| set(libc::F_SETLEASE, kind);
+    set(F_SETSIG, libc::SIGURG).and_then(|_| lease(libc::F_WRLCK)).and_then(|_| lease(libc::F_UNLCK)).is_ok()
 }
 
 #[cfg(test)]
@@ -50,7 +63,7 @@ mod tests {
     #[test]
     fn outputs_are_emptied_unless_somebody_has_them_open() {
         let directory = tempfile::tempdir().expect("a directory");
-        let stdout = directory.path().join(STDOUT);
+        let stdout = outputs(directory.path());
         std::fs::write(&stdout, "x").expect("writes");
         let reader = File::open(&stdout).expect("there");
         assert!(!wipe(directory.path()).expect("looks"));
@@ -61,13 +74,26 @@ mod tests {
         drop(writer);
         assert!(wipe(directory.path()).expect("looks"));
         assert!(std::fs::read(&stdout).expect("there").is_empty());
+        std::fs::hard_link(&stdout, directory.path().join("mine")).expect("links");
+        assert!(!wipe(directory.path()).expect("looks"), "somebody keeps it");
+    }
+
+    /// Outputs as a shepherd makes them; the path of the first.
+    fn outputs(directory: &Path) -> std::path::PathBuf {
+        for name in [STDOUT, STDERR] {
+            OpenOptions::new().append(true).create(true).mode(0o600).open(directory.join(name)).expect("writable");
+        }
+        directory.join(STDOUT)
     }
 
     #[test]
     fn a_link_is_not_followed() {
         let directory = tempfile::tempdir().expect("a directory");
-        let other = directory.path().join("other");
+        let elsewhere = tempfile::tempdir().expect("a directory");
+        let other = elsewhere.path().join("other");
         std::fs::write(&other, "mine").expect("writes");
+        outputs(directory.path());
+        std::fs::remove_file(directory.path().join(STDERR)).expect("there");
         std::os::unix::fs::symlink(&other, directory.path().join(STDERR)).expect("links");
         wipe(directory.path()).expect_err("a link is no output");
         assert_eq!(std::fs::read(&other).expect("there"), b"mine");

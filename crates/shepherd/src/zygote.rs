@@ -14,6 +14,7 @@ use nix::unistd::{ForkResult, fork};
 
 use crate::keeper;
 use crate::process;
+use crate::spawn;
 use crate::sys;
 use crate::wire;
 
@@ -34,6 +35,7 @@ fn settle(socket: OwnedFd) -> io::Result<OwnedFd> {
     sys::set_name(c"hostler-launch");
     nix::unistd::setsid()?;
     nix::unistd::chdir("/")?;
+    spawn::offer_jobs_to_oom_killer();
     // Blocked for this process and for shepherds, which only KILL may end; a job gets an empty mask.
     sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), None)?;
     for signal in 1..=LAST_SIGNAL {

@@ -33,9 +33,10 @@ const NOT_PASSED_ON: [&str; 4] = ["_", "SHLVL", "OLDPWD", "HOSTLER_HEAD"];
 
 /// Queue a command, show its output as it appears, and exit with its exit code
 ///
-/// The command runs in this directory, which must exist on the node, with this environment. Ctrl-C cancels it; a second Ctrl-C
-/// leaves without waiting for its end. Exit codes of its own: 124 when its time was up, 125 when Hostler failed, 128 + N after
-/// signal N.
+/// The command runs in this directory, which must exist on the node, with this environment, and reads nothing from standard input.
+/// Ctrl-C cancels it; a second Ctrl-C leaves without waiting for its end. The output of an array's tasks is kept for `hostler logs`,
+/// or printed at the end with --label. Exit codes of its own: 124 when its time was up, 125 when the head refused or lost it, 128 +
+/// N after signal N.
 #[derive(Debug, Args)]
 pub(crate) struct Run {
     #[command(flatten)]
@@ -67,6 +68,12 @@ impl Run {
     }
 
     fn spec(&self) -> Result<JobSpec, Failure> {
+        if let Some(flag) = self.command.first().filter(|word| word.starts_with('-')) {
+            return Err(Failure::usage(format!(
+                "`hostler run` has no flag `{flag}`, and no command begins with a hyphen"
+            ))
+            .hint("`hostler run --help` lists the flags; they come before the command"));
+        }
         let directory = std::env::current_dir().during(|| "the current directory is gone".to_owned())?;
         let directory = directory.into_os_string().into_string().map_err(|path| {
             Failure::new(format!("the current directory {} has a name that is not UTF-8", path.to_string_lossy()))
@@ -105,6 +112,11 @@ impl Run {
     /// Shows what the job writes and waits for its end.
     async fn watch(&self, context: &Context, client: &Client, id: JobId) -> Outcome {
         let is_shown = self.flags.array.is_none() && !context.output.is_json();
+        if self.flags.array.is_some() && !self.label && !context.output.is_json() {
+            context
+                .output
+                .say(&format!("job {id}: `hostler logs {id}` shows what its tasks write, or --label at the end"));
+        }
         let task = TaskId { job: id, index: 0 };
         let outputs = [Output::Stdout, Output::Stderr];
         let early = client.job_when_ended(id, 1, BRIEF).await?;

@@ -1,5 +1,6 @@
 //! A leaf in use.
 
+use std::cell::Cell;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,7 +11,7 @@ use std::time::Duration;
 use nix::fcntl::{OFlag, open, openat};
 use nix::sys::stat::Mode;
 
-use super::limits::Limit;
+use super::limits::{Limit, put};
 use super::{Controller, LeafSpec, Place};
 use crate::record::Enforcement;
 use crate::sys;
@@ -26,6 +27,9 @@ pub(crate) struct Leaf {
     /// Counts kills for lack of memory; only with the memory controller.
     oom_events: Option<File>,
     memory_peak: Option<File>,
+    memory_stat: Option<File>,
+    /// Everything in it was killed once. Kernels since 6.14 then kill whoever is born into it.
+    was_killed: Cell<bool>,
 }
 
 impl Leaf {
@@ -34,14 +38,22 @@ impl Leaf {
     pub(crate) fn create(spec: &LeafSpec, limits: &[Limit]) -> io::Result<Leaf> {
         make(&spec.path)?;
         let limits = limits.iter().map(|limit| (limit.clone(), spec.prepare(limit))).collect();
-        Ok(Leaf { limits, ..Leaf::open(spec)? })
+        match Leaf::open(spec) {
+            Ok(leaf) => Ok(Leaf { limits, ..leaf }),
+            Err(error) => {
+                // What was entered must be left again.
+                let _ = spec.remove();
+                Err(error)
+            }
+        }
     }
 
-    /// Takes the leaf for another run with the same kinds of limits, when it is the one that `spec` says.
+    /// Takes the leaf for another run with the same kinds of limits, when it is the one that `spec` says and nothing of the
+    /// last run is in it. After `false` it is to be removed.
     pub(crate) fn take_over(&mut self, spec: &LeafSpec, limits: &[Limit]) -> bool {
         let kinds = |limits: &[Limit]| limits.iter().map(Limit::controller).collect::<Vec<_>>();
         let had: Vec<Limit> = self.limits.iter().map(|(limit, _)| limit.clone()).collect();
-        if self.spec != *spec || kinds(&had) != kinds(limits) {
+        if self.was_killed.get() || self.spec != *spec || kinds(&had) != kinds(limits) || self.has_shared_memory() {
             return false;
         }
         for ((held, enforcement), wanted) in self.limits.iter_mut().zip(limits) {
@@ -49,8 +61,18 @@ impl Leaf {
                 *enforcement = spec.write(wanted);
                 *held = wanted.clone();
             }
+            if *enforcement != Enforcement::Enforced {
+                return false;
+            }
         }
-        true
+        self.forget_peak()
+    }
+
+    /// Whether files in memory, which nobody owns, are still charged to it: they would be to the next run.
+    fn has_shared_memory(&self) -> bool {
+        const SMALL_BYTES: u64 = 1 << 20;
+        let shared = read(self.memory_stat.as_ref()).and_then(|text| value(&text, "shmem"));
+        shared.is_some_and(|bytes| bytes > SMALL_BYTES)
     }
 
     pub(super) fn open(spec: &LeafSpec) -> io::Result<Leaf> {
@@ -58,14 +80,18 @@ impl Leaf {
         let file =
             |name| openat(&directory, name, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty()).ok().map(File::from);
         let (events, cpu_stat) = (file("cgroup.events"), file("cpu.stat"));
-        let (oom_events, memory_peak) = match spec.controllers.get(&Controller::Memory) {
-            Some(Place::V1(group)) => {
-                let peak = File::options().read(true).write(true).open(group.join("memory.max_usage_in_bytes"));
-                (File::open(group.join("memory.oom_control")).ok(), peak.ok())
-            }
-            _ => (file("memory.events"), file("memory.peak")),
+        let writable = |path: &Path| File::options().read(true).write(true).open(path).ok();
+        let (memory, counts, peak) = match spec.controllers.get(&Controller::Memory) {
+            Some(Place::V1(group)) => (group, "memory.oom_control", "memory.max_usage_in_bytes"),
+            _ => (&spec.path, "memory.events", "memory.peak"),
         };
-        Ok(Leaf { spec: spec.clone(), limits: Vec::new(), directory, events, cpu_stat, oom_events, memory_peak })
+        let oom_events = File::open(memory.join(counts)).ok();
+        // Writing begins a new peak, with version 2 for this descriptor alone and since Linux 6.12.
+        let memory_peak = writable(&memory.join(peak)).or_else(|| File::open(memory.join(peak)).ok());
+        let memory_stat = File::open(memory.join("memory.stat")).ok();
+        let (limits, was_killed) = (Vec::new(), Cell::new(false));
+        let spec = spec.clone();
+        Ok(Leaf { spec, limits, directory, events, cpu_stat, oom_events, memory_peak, memory_stat, was_killed })
     }
 
     /// Whether the kernel holds the leaf to the limit of a controller; `None` when none was asked for.
@@ -91,6 +117,7 @@ impl Leaf {
     /// Kills everything in the leaf and below it, atomically.
     pub(crate) fn kill(&self) -> io::Result<()> {
         let file = openat(&self.directory, "cgroup.kill", OFlag::O_WRONLY | OFlag::O_CLOEXEC, Mode::empty())?;
+        self.was_killed.set(true);
         nix::unistd::write(&file, b"1")?;
         Ok(())
     }
@@ -114,20 +141,26 @@ impl Leaf {
         value(&read(self.oom_events.as_ref())?, "oom_kill")
     }
 
-    /// The most memory that was in use at once since [`Leaf::forget_peak`], page cache included, in bytes.
+    /// The most memory that was in use at once in the current run, in bytes. Page cache counts, that of an earlier run too.
     pub(crate) fn memory_peak_bytes(&self) -> Option<u64> {
         read(self.memory_peak.as_ref())?.trim().parse().ok()
     }
 
     /// Begins to look for a new peak; `false` where there is one that cannot be forgotten.
-    pub(crate) fn forget_peak(&self) -> bool {
+    fn forget_peak(&self) -> bool {
         self.memory_peak.as_ref().is_none_or(|file| file.write_at(b"0", 0).is_ok())
     }
 
     /// Removes the leaf and the groups the job made in it. The shepherd leaves the groups of version 1 first.
     pub(crate) fn remove(self) -> io::Result<()> {
-        let mut removed = remove_groups(&self.spec.path);
-        for place in self.spec.controllers.values() {
+        self.spec.remove()
+    }
+}
+
+impl LeafSpec {
+    fn remove(&self) -> io::Result<()> {
+        let mut removed = remove_groups(&self.path);
+        for place in self.controllers.values() {
             if let Place::V1(group) = place {
                 let parent = group.parent().unwrap_or(group);
                 let gone = enter(parent).and_then(|()| remove_groups(group));
@@ -136,9 +169,7 @@ impl Leaf {
         }
         removed
     }
-}
 
-impl LeafSpec {
     /// Makes the group that a limit needs, writes the limit, and enters the group.
     fn prepare(&self, limit: &Limit) -> Enforcement {
         let Some(Place::V1(group)) = self.controllers.get(&limit.controller()) else { return self.write(limit) };
@@ -175,14 +206,14 @@ fn refused(limit: &Limit, error: &io::Error) -> Enforcement {
 
 /// Moves the calling process into a group of version 1.
 fn enter(group: &Path) -> io::Result<()> {
-    fs::write(group.join("cgroup.procs"), "0")
+    put(&group.join("cgroup.procs"), "0")
 }
 
 /// Makes a group; one left over and empty is replaced.
 fn make(path: &Path) -> io::Result<()> {
     match create_group(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            fs::remove_dir(path)?;
+            remove_groups(path)?;
             fs::create_dir(path)
         }
         other => other,

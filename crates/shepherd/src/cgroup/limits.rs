@@ -1,7 +1,7 @@
 //! Limits: preparing the places where they are written, and writing them.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::path::Path;
 
 use super::leaf::create_group;
@@ -30,7 +30,7 @@ impl Limit {
 
     /// Holds a group of the unified hierarchy to it.
     pub(super) fn write_unified(&self, group: &Path) -> io::Result<()> {
-        let write = |name: &str, value: String| fs::write(group.join(name), value);
+        let write = |name: &str, value: String| put(&group.join(name), &value);
         match self {
             Limit::Cpus(cpus) => write("cpuset.cpus", list(cpus)),
             Limit::Memory(bytes) => {
@@ -44,7 +44,7 @@ impl Limit {
 
     /// Holds a group of version 1 to it. The shepherd sits in it too.
     pub(super) fn write_v1(&self, group: &Path) -> io::Result<()> {
-        let write = |name: &str, value: String| fs::write(group.join(name), value);
+        let write = |name: &str, value: String| put(&group.join(name), &value);
         match self {
             Limit::Cpus(cpus) => {
                 // Neither has a default, and without both nobody may enter.
@@ -52,9 +52,12 @@ impl Limit {
                 write("cpuset.cpus", list(cpus))
             }
             Limit::Memory(bytes) => {
+                // The first may never exceed the second, which is absent on kernels that do not account for swap.
+                write("memory.memsw.limit_in_bytes", "-1".to_owned()).or_else(unless_missing)?;
                 write("memory.limit_in_bytes", bytes.to_string())?;
                 write("memory.memsw.limit_in_bytes", bytes.to_string()).or_else(unless_missing)
             }
+            // The shepherd is one more.
             Limit::Processes(count) => write("pids.max", (count + 1).to_string()),
         }
     }
@@ -62,11 +65,7 @@ impl Limit {
 
 /// Makes the group that holds the leaves' groups of one controller of version 1.
 pub(super) fn prepare_v1(controller: Controller, parent: &Path) -> Place {
-    let prepared = create_group(parent).or_else(|error| match error.kind() {
-        io::ErrorKind::AlreadyExists => Ok(()),
-        _ => Err(error),
-    });
-    let prepared = prepared.and_then(|()| match controller {
+    let prepared = create_group(parent).or_else(unless_there).and_then(|()| match controller {
         Controller::Cpuset => {
             copy_from_parent(parent, "cpuset.mems")?;
             copy_from_parent(parent, "cpuset.cpus")
@@ -87,7 +86,7 @@ pub(super) fn prepare_unified(controller: Controller, parent: &Path) -> Place {
     if !offered.split_whitespace().any(|offered| offered == name) {
         return Place::Missing(format!("the group `{}` has no {name} controller", own.display()));
     }
-    let enable = |group: &Path| fs::write(group.join("cgroup.subtree_control"), format!("+{name}"));
+    let enable = |group: &Path| put(&group.join("cgroup.subtree_control"), &format!("+{name}"));
     let enabled = enable(own).or_else(|error| match error.raw_os_error() {
         // Only a group without processes of its own can pass a controller on.
         Some(libc::EBUSY) => vacate(own).and_then(|()| enable(own)),
@@ -115,12 +114,18 @@ fn vacate(own: &Path) -> io::Result<()> {
     }
     let agent = own.join("hostler-agent");
     create_group(&agent).or_else(unless_there)?;
-    members.iter().try_for_each(|pid| fs::write(agent.join("cgroup.procs"), pid.to_string()))
+    members.iter().try_for_each(|pid| put(&agent.join("cgroup.procs"), &pid.to_string()))
 }
 
 fn copy_from_parent(group: &Path, name: &str) -> io::Result<()> {
     let parent = group.parent().unwrap_or(group);
-    fs::write(group.join(name), fs::read_to_string(parent.join(name))?.trim())
+    put(&group.join(name), fs::read_to_string(parent.join(name))?.trim())
+}
+
+/// Writes a file of the kernel's. It is not to be created: for that, cgroup file systems refuse permission even where the file is
+/// merely absent.
+pub(super) fn put(path: &Path, text: &str) -> io::Result<()> {
+    fs::OpenOptions::new().write(true).open(path)?.write_all(text.as_bytes())
 }
 
 /// As the kernel writes lists of CPUs: `0,2,3`.

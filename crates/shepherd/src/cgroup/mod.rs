@@ -209,6 +209,17 @@ impl Tree {
         Ok(sweep)
     }
 
+    /// Kills and removes what is left of one leaf, whose shepherd is gone; `false` when it could not be emptied in time.
+    pub fn end(&self, leaf: &Path) -> bool {
+        let ended = end_leaf(leaf);
+        for place in self.controllers.values() {
+            if let (Place::V1(parent), Some(name)) = (place, leaf.file_name()) {
+                let _ = leaf::remove_groups(&parent.join(name));
+            }
+        }
+        ended
+    }
+
     /// The directory that holds the leaves.
     pub fn path(&self) -> &Path {
         &self.parent

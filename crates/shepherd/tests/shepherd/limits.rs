@@ -51,6 +51,45 @@ fn a_memory_hog_is_killed_alone_and_the_verdict_has_its_figure() {
 }
 
 #[test]
+fn a_job_that_fills_a_file_in_memory_is_killed_and_its_shepherd_is_not() {
+    let dir = directory();
+    let file = PathBuf::from(format!("/dev/shm/hostler-test-{}", std::process::id()));
+    let text = format!("dd if=/dev/zero of='{}' bs=1M count=64 2> /dev/null", file.display());
+    let mut launch = command(dir.path(), ["sh", "-c", &text]);
+    launch.options.memory_limit_bytes = Some(24 * MEBIBYTE);
+    launch.options.leaf = Some(leaf());
+    let record = run(&launch);
+    fs::remove_file(&file).expect("it was begun");
+    assert_eq!((record.oom_kill, record.status.exit_code()), (Some(true), 137));
+}
+
+#[test]
+fn a_reused_leaf_takes_higher_and_lower_limits_and_one_that_was_killed_is_made_anew() {
+    let leaf = leaf();
+    let dirs: Vec<_> = (0..4).map(|_| directory()).collect();
+    let launch = |index: usize, memory: u64, text: &str| {
+        let mut launch = script(dirs[index].path(), text);
+        launch.options.linger = Some(crate::common::DEADLINE);
+        launch.options.memory_limit_bytes = Some(memory * MEBIBYTE);
+        launch.options.leaf = Some(leaf.clone());
+        launch
+    };
+    let mut shepherd = start_run(&launch(0, 32, "exit 0"));
+    assert_eq!(finished(&mut shepherd).limits.memory, Some(Enforcement::Enforced));
+    shepherd.launch_next(&launch(1, 128, "head -c 50000000 /dev/zero | tail > /dev/null")).expect("it lingers");
+    let higher = finished(&mut shepherd);
+    assert_eq!((higher.limits.memory, higher.status), (Some(Enforcement::Enforced), Status::Exited { code: 0 }));
+    shepherd.launch_next(&launch(2, 32, "trap '' TERM; echo ready; while :; do sleep 1; done")).expect("it lingers");
+    let output = dirs[2].path().join("stdout");
+    eventually("it runs", || fs::read_to_string(&output).is_ok_and(|text| text == "ready\n"));
+    shepherd.kill(Cause::Cancelled).expect("there");
+    assert_eq!(finished(&mut shepherd).cause, Some(Cause::Cancelled));
+    shepherd.launch_next(&launch(3, 32, "sleep 0.2; exit 3")).expect("it lingers");
+    assert_eq!(finished(&mut shepherd).status, Status::Exited { code: 3 });
+    drop_and_end(shepherd);
+}
+
+#[test]
 fn a_fork_bomb_is_contained_and_ended() {
     let dir = directory();
     let mut launch = script(dir.path(), "f() { f | f & }; f; sleep 60");
