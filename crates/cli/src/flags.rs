@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use clap::Args;
 use hostler_model::{
-    ArraySpec, Dependency, Environment, JobSpec, ParseError, Request, WindowSize, Work, parse_bytes, parse_duration,
+    ArraySpec, Dependency, Environment, JobSpec, ParseError, Request, WindowSize, Work, format_bytes, parse_bytes,
+    parse_duration,
 };
 
 use crate::failure::Failure;
@@ -63,6 +64,9 @@ pub(crate) struct JobFlags {
     #[arg(long)]
     pub(crate) pty: bool,
 }
+
+/// Less is a number without its unit.
+const LEAST_MEMORY_BYTES: u64 = 1 << 20;
 
 /// A size in bytes, more than zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,6 +127,11 @@ impl JobFlags {
         for text in &self.env {
             let (name, value) = variable(text)?;
             environment.insert(name, value);
+        }
+        if self.memory.0 < LEAST_MEMORY_BYTES {
+            let asked = format_bytes(self.memory.0);
+            return Err(Failure::usage(format!("no program runs in {asked} of memory"))
+                .hint("write the unit too, as in --memory 512M or --memory 4G"));
         }
         Ok(JobSpec {
             name: self.name.clone().unwrap_or_else(|| default_name.to_owned()),

@@ -63,6 +63,9 @@ fn a_mistyped_flag_of_run_is_no_command() {
     let outcome = cluster.run(&["run", "--memroy", "3G", "true"]);
     assert_eq!(outcome.code, 2, "{outcome:?}");
     assert!(outcome.stderr.contains("has no flag `--memroy`"), "{outcome:?}");
+    let outcome = cluster.run(&["run", "-m", "4", "--", "true"]);
+    assert_eq!(outcome.code, 2, "{outcome:?}");
+    assert!(outcome.stderr.contains("write the unit too"), "{outcome:?}");
 }
 
 #[test]

@@ -7,7 +7,8 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::io;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use hostler_proto::manifest::Content;
@@ -53,8 +54,10 @@ impl Seen {
             files.map(|(path, (mark, content))| (ByteBuf::from(path.clone()), *mark, content.clone())).collect();
         let stored: Stored = (VERSION, files);
         let encoded = rmp_serde::to_vec(&stored).expect("numbers and byte strings can always be encoded");
-        let temporary = path.with_added_extension("new");
-        fs::write(&temporary, encoded)?;
+        // Several may capture the same folder at once, and its file names are its owner's business.
+        let temporary = path.with_added_extension(format!("{}.new", std::process::id()));
+        let mut file = fs::File::options().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+        file.write_all(&encoded)?;
         fs::rename(&temporary, path)
     }
 

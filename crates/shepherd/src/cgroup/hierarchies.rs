@@ -70,8 +70,12 @@ impl<'a> Mount<'a> {
 
     /// Where `group` is seen through this mount.
     fn path_of(&self, group: &str) -> Option<PathBuf> {
-        // In a container the mount may show only part of the hierarchy.
-        let group = Path::new(group).strip_prefix(self.root).unwrap_or(Path::new("")).to_owned();
+        // In a container the mount may show only part of the hierarchy, and the group be named as seen from its root.
+        let group = match Path::new(group).strip_prefix(self.root) {
+            Ok(below) => below.to_owned(),
+            Err(_) if group == "/" => PathBuf::new(),
+            Err(_) => return None,
+        };
         // A group outside of our view cannot be written through it.
         if group.components().any(|part| part == std::path::Component::ParentDir) {
             return None;
@@ -107,6 +111,8 @@ mod tests {
         assert_eq!(unified(pure, slice), Some(expected));
         let container = "30 23 0:26 /docker/abc /sys/fs/cgroup rw - cgroup2 cgroup rw\n";
         assert_eq!(unified(container, "0::/docker/abc/agent\n").as_deref(), Some("/sys/fs/cgroup/agent"));
+        assert_eq!(unified(container, "0::/\n").as_deref(), Some("/sys/fs/cgroup/"));
+        assert_eq!(unified(container, "0::/docker/other\n"), None, "somebody else's");
         assert_eq!(unified(pure, "0::/../outside\n"), None);
         assert_eq!(unified("35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n", "0::/\n"), None);
     }
