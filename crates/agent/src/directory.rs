@@ -72,8 +72,7 @@ impl Runs {
         RunDirectory { path: self.root.join(run.to_string()) }
     }
 
-    /// The directory of a new run, with what was launched, and in which boot, written in it.
-    /// Returns what a shepherd must name to take it.
+    /// The directory of a new run, with what was launched, and in which boot, written in it. Returns what a shepherd must name to take it.
     pub(crate) fn create(&self, launch: &RunLaunch, boot: &BootId) -> io::Result<String> {
         let directory = self.of(launch.run);
         match self.spares().waiting.pop() {
@@ -125,7 +124,10 @@ impl Runs {
     }
 
     /// Every run that has a directory with a readable launch. What a crash left without one never began and is removed, as are
-    /// spare directories; what cannot be read now stays.
+    /// spare directories.
+    ///
+    /// # Errors
+    /// When a run of which something is there cannot be read: its job may go on, and must neither be ended nor begun again.
     pub(crate) fn found(&self) -> io::Result<Vec<FoundRun>> {
         let mut found = Vec::new();
         for entry in fs::read_dir(&self.root)? {
@@ -133,10 +135,9 @@ impl Runs {
             match directory.launch() {
                 Ok(Some((boot, launch))) => found.push(FoundRun { launch: Arc::new(launch), boot, directory }),
                 Ok(None) => directory.remove(),
-                // Its job may run, so nothing of it is touched, and its processes with everybody else's stay.
                 Err(error) => {
                     return Err(io::Error::other(format!(
-                        "cannot read what ran in {}: {error}",
+                        "cannot read what ran in {}: {error}; remove that directory if nothing of it runs any more",
                         directory.path.display()
                     )));
                 }
@@ -149,19 +150,14 @@ impl Runs {
 impl RunDirectory {
     /// Makes it afresh.
     fn make(&self) -> io::Result<()> {
-        let builder = {
-            let mut builder = fs::DirBuilder::new();
-            builder.mode(0o700);
-            builder
-        };
-        if let Err(error) = builder.create(&self.path) {
-            if error.kind() != io::ErrorKind::AlreadyExists {
-                return Err(error);
+        let create = || fs::DirBuilder::new().mode(0o700).create(&self.path);
+        match create() {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                fs::remove_dir_all(&self.path)?;
+                create()
             }
-            fs::remove_dir_all(&self.path)?;
-            builder.create(&self.path)?;
+            made => made,
         }
-        Ok(())
     }
 
     /// Begins its journal, over an earlier one: what was launched, and in which boot. Returns what a shepherd must name to take
@@ -243,4 +239,30 @@ impl RunDirectory {
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
     file.write_all(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_never_began_goes_and_what_cannot_be_read_stops_the_agent() {
+        let root = tempfile::tempdir().expect("a temporary directory");
+        let runs = Runs::open(root.path().to_owned()).expect("writable");
+        let begin = |name: &str, identity: &str| {
+            let directory = root.path().join(name);
+            fs::create_dir(&directory).expect("new");
+            journal::begin(&directory, identity, &"no launch of this version").expect("writable");
+        };
+        fs::create_dir(root.path().join("1_0.1.1")).expect("new");
+        begin("spare-3", "2_0.1.1#7");
+        begin("3_0.1.1", "2_0.1.1#7");
+        assert!(runs.found().expect("all readable").is_empty());
+        assert_eq!(fs::read_dir(root.path()).expect("there").count(), 0);
+
+        begin("4_0.1.1", "4_0.1.1#7");
+        let error = runs.found().err().expect("its job may go on").to_string();
+        assert!(error.contains("4_0.1.1: ") && error.contains("remove that directory"), "{error}");
+        assert!(root.path().join("4_0.1.1").exists());
+    }
 }

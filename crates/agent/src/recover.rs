@@ -3,9 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use hostler_core::agent::{Event, Exit, Found, RunLaunch, Why};
+use hostler_core::agent::{Event, Found, RunLaunch};
 use hostler_model::{BootId, RunId};
-use hostler_proto::link::Usage;
 use hostler_shepherd::{LostReason, RunningRecord};
 
 use crate::directory::{FoundRun, RunDirectory};
@@ -59,7 +58,7 @@ async fn look(node: &Node, launch: &RunLaunch, boot: &BootId, directory: &RunDir
         Became::GoesOn(shepherd) => (Found::Shepherd, Some(shepherd)),
         Became::Over(exit) => (Found::Exit(exit), None),
         // A power cut may have taken the shepherd's line with it: only in the same boot is its absence a proof of no start.
-        Became::NeverBegan if *boot != node.boot => (lost_because(lost_sentence(node, LostReason::Rebooted)), None),
+        Became::NeverBegan if *boot != node.boot => (Found::Exit(supervise::lost(node, LostReason::Rebooted)), None),
         // So it may begin now, in a directory made anew.
         Became::NeverBegan => (Found::Launch, None),
     }
@@ -69,19 +68,4 @@ async fn look(node: &Node, launch: &RunLaunch, boot: &BootId, directory: &RunDir
 fn leaf_of(directory: &RunDirectory) -> Option<String> {
     let record = RunningRecord::read(directory.path()).ok()??;
     Some(record.leaf?.file_name()?.to_string_lossy().into_owned())
-}
-
-/// Why a run is lost, for the person whose job it is.
-pub(crate) fn lost_sentence(node: &Node, reason: LostReason) -> String {
-    let what = match reason {
-        LostReason::Rebooted => "was restarted while it ran",
-        LostReason::ShepherdGone | LostReason::PidReused => "lost the process that looked after it",
-        LostReason::NeverStarted => "never started it",
-        LostReason::Damaged => "has damaged files of it",
-    };
-    format!("node {} {what}", node.name)
-}
-
-fn lost_because(message: String) -> Found {
-    Found::Exit(Exit { why: Why::Lost, message: Some(message), usage: Usage::default() })
 }

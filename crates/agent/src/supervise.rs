@@ -17,7 +17,6 @@ use tokio::sync::mpsc;
 
 use crate::engine::{Handle, Node};
 use crate::readiness::Readiness;
-use crate::recover::lost_sentence;
 
 /// How long a lingering shepherd may take to start its next run before another is asked.
 const NEXT_BOUND: Duration = Duration::from_secs(10);
@@ -172,7 +171,12 @@ pub(crate) async fn watch(
             Some(record) => break Ok(record),
             // The connection broke without a word: the disk and the kernel know more.
             None => match what_became_of(&node, &launch).await {
-                Became::GoesOn(again) => shepherd = again,
+                Became::GoesOn(again) => {
+                    if again.connection.is_none() {
+                        tokio::time::sleep(LOOK_AGAIN).await;
+                    }
+                    shepherd = again;
+                }
                 Became::Over(exit) => break Err(exit),
                 Became::NeverBegan => break Err(lost(&node, LostReason::NeverStarted)),
             },
@@ -249,7 +253,7 @@ pub(crate) async fn what_became_of(node: &Node, launch: &RunLaunch) -> Became {
 }
 
 /// Ends what a lost run has left in its leaf: its main process went with the shepherd, others need not have.
-pub(crate) fn end_leaf(node: &Node, record: Option<&RunningRecord>) {
+fn end_leaf(node: &Node, record: Option<&RunningRecord>) {
     if let (Ok(tree), Some(leaf)) = (&node.cgroups, record.and_then(|record| record.leaf.as_ref()))
         && !tree.end(leaf)
     {
@@ -257,9 +261,15 @@ pub(crate) fn end_leaf(node: &Node, record: Option<&RunningRecord>) {
     }
 }
 
-/// How a lost run ended.
-fn lost(node: &Node, reason: LostReason) -> Exit {
-    Exit { why: Why::Lost, message: Some(lost_sentence(node, reason)), usage: Usage::default() }
+/// How a lost run ended, for the person whose job it is.
+pub(crate) fn lost(node: &Node, reason: LostReason) -> Exit {
+    let what = match reason {
+        LostReason::Rebooted => "was restarted while it ran",
+        LostReason::ShepherdGone | LostReason::PidReused => "lost the process that looked after it",
+        LostReason::NeverStarted => "never started it",
+        LostReason::Damaged => "has damaged files of it",
+    };
+    Exit { why: Why::Lost, message: Some(format!("node {} {what}", node.name)), usage: Usage::default() }
 }
 
 /// What the head is told of an exit record.

@@ -1,12 +1,13 @@
 //! Which cluster: `--head`, then HOSTLER_HEAD, then the configuration file, then the embedded cluster of this user.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use hostler_client::Endpoint;
 
 use crate::cluster::Places;
 use crate::exit;
 use crate::failure::{During, Failure};
+use crate::xdg;
 
 /// Every key of the configuration file.
 const KEYS: &[&str] = &["head"];
@@ -40,11 +41,7 @@ fn head_in_file() -> Result<Option<String>, Failure> {
 }
 
 fn config_file() -> Option<PathBuf> {
-    let directory = match std::env::var_os("XDG_CONFIG_HOME").filter(|path| Path::new(path).is_absolute()) {
-        Some(path) => PathBuf::from(path),
-        None => PathBuf::from(std::env::var_os("HOME")?).join(".config"),
-    };
-    Some(directory.join("hostler/config.toml"))
+    Some(xdg::directory("XDG_CONFIG_HOME", ".config")?.join("hostler/config.toml"))
 }
 
 /// Reads the file's text; `None` when it names no head.

@@ -10,10 +10,11 @@ mod failure;
 mod fetching;
 mod flags;
 mod interrupts;
-mod memory;
 mod multicall;
 mod output;
+mod seen_folder;
 mod submission;
+mod xdg;
 
 fn main() -> std::process::ExitCode {
     multicall::main(std::env::args_os().collect())

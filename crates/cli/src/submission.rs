@@ -13,7 +13,7 @@ use hostler_snapshot::{Capture, CaptureOptions, Scan};
 
 use crate::context::Context;
 use crate::failure::{During, Failure};
-use crate::memory::Memory;
+use crate::seen_folder::SeenFolder;
 
 /// Files that are started as what their name says, so a missing one is a mistake and not a command.
 const SCRIPT_ENDINGS: [&str; 3] = [".py", ".pyz", ".sh"];
@@ -34,7 +34,7 @@ pub(crate) async fn submit_command(client: &Client, spec: JobSpec) -> Result<Job
 /// A captured folder, and what is remembered of it.
 pub(crate) struct Captured {
     pub(crate) capture: Capture,
-    memory: Memory,
+    folder: SeenFolder,
 }
 
 /// Submits a job whose work names `captured`.
@@ -55,7 +55,7 @@ pub(crate) async fn submit_project(
     }
     if let Err(failure) = send(context, client, &captured.capture).await {
         // If a file is other than was remembered, the next capture reads it.
-        captured.memory.forget();
+        captured.folder.forget();
         return Err(failure);
     }
     Ok(client.submit(&request).await?)
@@ -75,18 +75,23 @@ async fn send(context: &Context, client: &Client, capture: &Capture) -> Result<(
 }
 
 /// Captures the folder at `path`, after looking whether that makes sense.
-pub(crate) fn capture(context: &Context, path: &Path, entrypoint: &str, memory: Memory) -> Result<Captured, Failure> {
+pub(crate) fn capture(
+    context: &Context,
+    path: &Path,
+    entrypoint: &str,
+    folder: SeenFolder,
+) -> Result<Captured, Failure> {
     check_project(path, entrypoint)?;
     let scan = Scan::of(path).map_err(|error| uncapturable(&error))?;
     let (files, bytes) = (scan.files(), scan.bytes());
     let progress = context.output.progress("capturing", bytes);
-    let options = CaptureOptions { seen: memory.recall(), ..CaptureOptions::default() };
+    let options = CaptureOptions { seen: folder.recall(), ..CaptureOptions::default() };
     let capture = scan
         .capture(&options, &|so_far| progress.at(so_far.bytes, so_far.total_bytes))
         .map_err(|error| uncapturable(&error))?;
     drop(progress);
     if let Some(seen) = &capture.seen {
-        memory.remember(seen);
+        folder.remember(seen);
     }
     let noun = if files == 1 { "file" } else { "files" };
     let read = match capture.files_read {
@@ -94,7 +99,7 @@ pub(crate) fn capture(context: &Context, path: &Path, entrypoint: &str, memory: 
         read => format!(", {} unchanged since the last time", files - read),
     };
     context.output.say(&format!("captured {files} {noun}, {}{read}", format_bytes(bytes)));
-    Ok(Captured { capture, memory })
+    Ok(Captured { capture, folder })
 }
 
 fn uncapturable(error: &hostler_snapshot::CaptureError) -> Failure {

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
 use crate::beneath::{Stat, nanoseconds};
+use crate::replace::replace;
 
 /// Metadata of the files in a work directory. Empty by default, which makes every file count as possibly changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -108,9 +109,7 @@ impl Baseline {
         files.sort_unstable_by(|a, b| a.0.cmp(&b.0));
         let stored: Stored = (VERSION, files);
         let encoded = rmp_serde::to_vec(&stored).expect("numbers and byte strings can always be encoded");
-        let temporary = path.with_added_extension("new");
-        fs::write(&temporary, encoded)?;
-        fs::rename(&temporary, path)
+        replace(path, &encoded)
     }
 
     /// Reads what [`Baseline::save`] wrote.

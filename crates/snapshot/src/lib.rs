@@ -28,6 +28,7 @@ mod ignores;
 mod layout;
 pub mod pack;
 mod paths;
+mod replace;
 mod seen;
 mod sources;
 mod store;

@@ -7,8 +7,7 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
 use std::path::Path;
 
 use hostler_proto::manifest::Content;
@@ -16,6 +15,7 @@ use serde_bytes::ByteBuf;
 
 use crate::baseline::{Mark, ticking_clock};
 use crate::beneath::Stat;
+use crate::replace::replace;
 
 /// How old the last change of a file must be before it is remembered, in nanoseconds: the coarsest stamps that file systems
 /// give, which are those of FAT.
@@ -54,11 +54,7 @@ impl Seen {
             files.map(|(path, (mark, content))| (ByteBuf::from(path.clone()), *mark, content.clone())).collect();
         let stored: Stored = (VERSION, files);
         let encoded = rmp_serde::to_vec(&stored).expect("numbers and byte strings can always be encoded");
-        // Several may capture the same folder at once, and its file names are its owner's business.
-        let temporary = path.with_added_extension(format!("{}.new", std::process::id()));
-        let mut file = fs::File::options().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
-        file.write_all(&encoded)?;
-        fs::rename(&temporary, path)
+        replace(path, &encoded)
     }
 
     /// How many files it remembers.

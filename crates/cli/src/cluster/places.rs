@@ -10,6 +10,7 @@ use hostler_model::NodeName;
 use nix::unistd::{Uid, geteuid};
 
 use crate::failure::{During, Failure};
+use crate::xdg::absolute;
 
 /// The kernel's limit for the path of a Unix socket, in bytes, without the final zero.
 const SOCKET_PATH_LIMIT: usize = 107;
@@ -120,10 +121,6 @@ impl Places {
         }
         create_private(&self.runtime)
     }
-}
-
-fn absolute(variable: &str) -> Option<PathBuf> {
-    std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute())
 }
 
 fn socket_in(runtime: &Path) -> PathBuf {

@@ -22,9 +22,9 @@ use crate::exit;
 use crate::failure::{During, Failure, Outcome};
 use crate::fetching::{self, Arrived, Destination};
 use crate::interrupts::{Interrupts, exit_code};
-use crate::memory::Memory;
 use crate::output::table::{Align, Table};
 use crate::output::views;
+use crate::seen_folder::SeenFolder;
 use crate::submission;
 
 /// The example, part of the executable so that the demonstration works from anywhere.
@@ -112,7 +112,7 @@ async fn show(context: &Context, places: &Places, directory: &Path, destination:
     output.say(&format!("2. a project folder, eight models to train (hostler submit digits-sweep main.py -a {TASKS})"));
     let project = write_example(directory)?;
     let client = Client::new(Endpoint::Unix(places.socket()?)).with_patience(Patience::COMMAND);
-    let captured = submission::capture(context, &project, "main.py", Memory::none())?;
+    let captured = submission::capture(context, &project, "main.py", SeenFolder::none())?;
     let memory_bytes = started.nodes.iter().map(|node| node.memory_bytes).min().unwrap_or(0).min(TASK_MEMORY_BYTES);
     let spec = sweep(captured.capture.digest, memory_bytes)?;
     let job = submission::submit_project(context, &client, &captured, spec).await?.id;

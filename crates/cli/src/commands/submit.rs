@@ -14,7 +14,7 @@ use crate::exit;
 use crate::failure::Outcome;
 use crate::fetching::destination;
 use crate::flags::JobFlags;
-use crate::memory::Memory;
+use crate::seen_folder::SeenFolder;
 use crate::submission;
 
 /// Queue a project folder; prints the job's id
@@ -61,7 +61,7 @@ impl Submit {
         let fetches = self.fetch || self.follow || self.to.is_some();
         let destination = fetches.then(|| destination(self.to.as_deref(), false)).transpose()?;
         let client = if fetches || self.wait { context.watching_client()? } else { context.client()? };
-        let captured = submission::capture(context, &self.project, &self.entrypoint, Memory::of(&self.project))?;
+        let captured = submission::capture(context, &self.project, &self.entrypoint, SeenFolder::of(&self.project))?;
         let work = submission::project_work(captured.capture.digest, &self.entrypoint, &self.args);
         let spec = self.flags.spec(work, &submission::project_name(&self.project), Environment::new())?;
         block_on(async {

@@ -8,15 +8,17 @@ use std::time::{Duration, SystemTime};
 
 use hostler_snapshot::Seen;
 
+use crate::xdg;
+
 /// Folders that were not submitted for this long are forgotten.
 const KEPT: Duration = Duration::from_secs(60 * 24 * 3600);
 
-/// The memory of one folder.
-pub(crate) struct Memory {
+/// What is remembered of one folder.
+pub(crate) struct SeenFolder {
     file: Option<PathBuf>,
 }
 
-impl Memory {
+impl SeenFolder {
     /// Of the folder at `path`.
     pub(crate) fn of(path: &Path) -> Self {
         Self { file: directory().zip(path.canonicalize().ok()).map(|(directory, path)| directory.join(name(&path))) }
@@ -58,11 +60,7 @@ impl Memory {
 }
 
 fn directory() -> Option<PathBuf> {
-    let cache = match std::env::var_os("XDG_CACHE_HOME").filter(|path| Path::new(path).is_absolute()) {
-        Some(path) => PathBuf::from(path),
-        None => PathBuf::from(std::env::var_os("HOME")?).join(".cache"),
-    };
-    Some(cache.join("hostler/folders"))
+    Some(xdg::directory("XDG_CACHE_HOME", ".cache")?.join("hostler/folders"))
 }
 
 /// A file name for a path of any length.
