@@ -1,9 +1,11 @@
 //! The loop: what happens on the node and what the head says goes in, work comes out.
 
 use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use anyhow::{Context, bail};
 use hostler_client::Client;
 use hostler_core::agent::{Effect, Event, Exit, RunLaunch, Stage, State, Why, update};
 use hostler_model::{Advisory, BootId, NodeName, Resources, RunId, Work};
@@ -16,7 +18,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::directory::Runs;
 use crate::environment;
 use crate::supervise::{Asked, IdleShepherds, Order};
-use crate::{collect, output, stage, supervise, terminal};
+use crate::{collect, output, stage, supervise, terminal, variables};
 
 /// Orders that a run may have waiting: one to end it, one to end it at once, and room.
 const ORDERS_LEN: usize = 8;
@@ -28,6 +30,8 @@ pub(crate) struct Node {
     pub(crate) resources: Resources,
     pub(crate) head: Client,
     pub(crate) launcher: Launcher,
+    /// This very program, for runs that have several processes on the node.
+    pub(crate) program: String,
     /// Where the processes of jobs are held together; or why they are not.
     pub(crate) cgroups: Result<cgroup::Tree, String>,
     /// What the names of this agent's cgroup leaves begin with: no other agent's on this machine do.
@@ -60,7 +64,7 @@ pub(crate) struct Handle {
 /// Something for the loop.
 enum Input {
     Event(Event),
-    Connected(oneshot::Sender<(AgentHello, mpsc::UnboundedReceiver<AgentMessage>)>),
+    Connected(Option<IpAddr>, oneshot::Sender<(AgentHello, mpsc::UnboundedReceiver<AgentMessage>)>),
 }
 
 impl Handle {
@@ -80,10 +84,13 @@ impl Handle {
         let _ = self.inputs.send(Input::Event(event));
     }
 
-    /// The link is up: what to introduce the node with, and what is to be sent from then on.
-    pub(crate) async fn connected(&self) -> Option<(AgentHello, mpsc::UnboundedReceiver<AgentMessage>)> {
+    /// The link is up, dialled from `address`: what to introduce the node with, and what is to be sent from then on.
+    pub(crate) async fn connected(
+        &self,
+        address: Option<IpAddr>,
+    ) -> Option<(AgentHello, mpsc::UnboundedReceiver<AgentMessage>)> {
         let (reply, answer) = oneshot::channel();
-        self.inputs.send(Input::Connected(reply)).ok()?;
+        self.inputs.send(Input::Connected(address, reply)).ok()?;
         answer.await.ok()
     }
 
@@ -100,7 +107,7 @@ impl Handle {
     /// Whether the run's process may still write output.
     pub(crate) fn is_live(&self, run: RunId) -> bool {
         let state = self.state();
-        state.run(run).is_some_and(|run| matches!(run.stage, Stage::Staging | Stage::Running))
+        state.run(run).is_some_and(|run| matches!(run.stage, Stage::Staging | Stage::Ready(_) | Stage::Running))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -157,7 +164,7 @@ impl Engine {
                         self.perform(effect);
                     }
                 }
-                Input::Connected(reply) => {
+                Input::Connected(address, reply) => {
                     #[expect(
                         clippy::disallowed_methods,
                         reason = "a run has a handful of reports, and runs are bounded"
@@ -165,13 +172,13 @@ impl Engine {
                     let (sender, receiver) = mpsc::unbounded_channel();
                     update(&mut self.handle.state(), Event::Connected);
                     self.link = Some(sender);
-                    let _ = reply.send((self.hello(), receiver));
+                    let _ = reply.send((self.hello(address), receiver));
                 }
             }
         }
     }
 
-    fn hello(&self) -> AgentHello {
+    fn hello(&self, address: Option<IpAddr>) -> AgentHello {
         AgentHello {
             protocol_min: *PROTOCOL.start(),
             protocol_max: *PROTOCOL.end(),
@@ -181,6 +188,7 @@ impl Engine {
             pid: std::process::id(),
             resources: self.node.resources.clone(),
             advisory: self.node.advisory(),
+            address,
             runs: self.handle.state().reports(),
         }
     }
@@ -188,6 +196,7 @@ impl Engine {
     fn perform(&mut self, effect: Effect) {
         match effect {
             Effect::Start(launch) => self.start(launch),
+            Effect::Begin { run, port } => self.order(run, Order::Begin { port }),
             Effect::End { run, grace_ms } => self.end(run, grace_ms),
             Effect::Collect { launch } => self.collect(launch),
             Effect::StoreEnd { run, end } => {
@@ -226,8 +235,14 @@ impl Engine {
     fn end(&mut self, run: RunId, grace_ms: u64) {
         let Some(control) = self.controls.get(&run) else { return };
         control.cancel.store(true, Ordering::Relaxed);
-        // Nobody listens when it is just ending by itself; and who has not read the first orders needs no more.
-        let _ = control.orders.try_send(Order::End { grace: std::time::Duration::from_millis(grace_ms) });
+        self.order(run, Order::End { grace: std::time::Duration::from_millis(grace_ms) });
+    }
+
+    fn order(&self, run: RunId, order: Order) {
+        if let Some(control) = self.controls.get(&run) {
+            // Nobody listens when it is just ending by itself; and who has not read the first orders needs no more.
+            let _ = control.orders.try_send(order);
+        }
     }
 
     fn collect(&mut self, launch: Arc<RunLaunch>) {
@@ -289,7 +304,13 @@ impl Engine {
 }
 
 /// One run from its launch to the end of its process.
-async fn start_run(node: Arc<Node>, handle: Handle, launch: Arc<RunLaunch>, identity: String, controlled: Controlled) {
+async fn start_run(
+    node: Arc<Node>,
+    handle: Handle,
+    launch: Arc<RunLaunch>,
+    identity: String,
+    mut controlled: Controlled,
+) {
     let run = launch.run;
     let directory = node.runs.of(run);
     let prepared = stage::prepare(&node, &launch, &directory, &controlled.cancel).await;
@@ -303,6 +324,14 @@ async fn start_run(node: Arc<Node>, handle: Handle, launch: Arc<RunLaunch>, iden
         }
     };
     orders.options.identity = identity;
+    if launch.spec.world_size() > 1 {
+        match together(&handle, &launch, &mut controlled.orders).await {
+            Ok(port) => orders.env.extend(variables::meeting_port(port)),
+            Err(error) => {
+                return handle.happened(Event::Exited { run, exit: not_started(format!("{error:#}")) });
+            }
+        }
+    }
     match supervise::launch(&node, &launch, &mut orders).await {
         Ok(Asked::Over(exit)) => handle.happened(Event::Exited { run, exit }),
         Ok(Asked::Took(shepherd)) => {
@@ -314,6 +343,24 @@ async fn start_run(node: Arc<Node>, handle: Handle, launch: Arc<RunLaunch>, iden
             handle.happened(Event::Exited { run, exit: not_started(message) });
         }
     }
+}
+
+/// Waits until the other nodes of a run are ready too; the port on the first node at which its processes can meet.
+async fn together(handle: &Handle, launch: &RunLaunch, orders: &mut mpsc::Receiver<Order>) -> anyhow::Result<u16> {
+    let port = free_port().context("no port is free")?;
+    if launch.gang.is_none() {
+        return Ok(port);
+    }
+    handle.happened(Event::Ready { run: launch.run, port });
+    match orders.recv().await {
+        Some(Order::Begin { port }) => Ok(port),
+        Some(Order::End { .. }) | None => bail!("ended before it had started"),
+    }
+}
+
+/// A port that nobody listens at now.
+fn free_port() -> std::io::Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))?.local_addr()?.port())
 }
 
 /// The exit of a run that never began.

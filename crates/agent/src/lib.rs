@@ -32,4 +32,5 @@ mod terminal;
 mod transfer;
 mod variables;
 
+pub use hostler_shepherd::ranks::Ranks;
 pub use start::{Config, run};

@@ -72,6 +72,7 @@ fn jittered(pause: Duration) -> Duration {
 async fn connect_once(engine: &Handle, identity: &Identity, complained: &mut bool) -> anyhow::Result<()> {
     let endpoint = identity.endpoint()?;
     let stream = endpoint.connect().await?;
+    let address = stream.local_address();
     let mut config = WebSocketConfig::default();
     config.max_message_size = Some(MAX_FRAME_BYTES);
     config.max_frame_size = Some(MAX_FRAME_BYTES);
@@ -81,7 +82,7 @@ async fn connect_once(engine: &Handle, identity: &Identity, complained: &mut boo
     let connecting = tokio_tungstenite::client_async_with_config(uri, stream, Some(config));
     let (mut socket, _) = timeout(HELLO_TIMEOUT, connecting).await.context("the head does not answer")??;
 
-    let (hello, outgoing) = engine.connected().await.context("the agent is stopping")?;
+    let (hello, outgoing) = engine.connected(address).await.context("the agent is stopping")?;
     let heartbeat = timeout(HELLO_TIMEOUT, introduce(&mut socket, &hello)).await.context("the head says nothing")??;
     *complained = false;
     tracing::info!(head = %endpoint, "linked to the head");
@@ -248,7 +249,7 @@ fn size_of_message(message: &AgentMessage) -> usize {
                 let inline: usize = end.result.iter().flat_map(|result| &result.inline).map(|blob| blob.len()).sum();
                 FIXED + inline + end.message.as_ref().map_or(0, String::len)
             }
-            RunStatus::Accepted | RunStatus::Running | RunStatus::Completing => FIXED,
+            RunStatus::Accepted | RunStatus::Ready { .. } | RunStatus::Running | RunStatus::Completing => FIXED,
         },
         AgentMessage::Heartbeat => FIXED,
     }

@@ -158,9 +158,29 @@ fn build(
     };
     Launch {
         directory: directory.path().to_owned(),
-        argv: argv.into_iter().map(OsString::from).collect(),
+        argv: ranked(node, launch, argv).into_iter().map(OsString::from).collect(),
         env: environment.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
         cwd,
         options,
     }
+}
+
+/// The command line of a run that has several processes on this node, or wants its output labelled: our own program starts them.
+fn ranked(node: &Node, launch: &RunLaunch, argv: Vec<String>) -> Vec<String> {
+    let spec = &launch.spec;
+    if spec.tasks_per_node == 1 && !spec.label {
+        return argv;
+    }
+    let node_rank = launch.gang.as_ref().map_or(0, |gang| gang.rank);
+    let mut all = vec![
+        node.program.clone(),
+        "ranks".to_owned(),
+        format!("--count={}", spec.tasks_per_node),
+        format!("--node-rank={node_rank}"),
+        format!("--world-size={}", spec.world_size()),
+    ];
+    all.extend(spec.label.then(|| "--label".to_owned()));
+    all.push("--".to_owned());
+    all.extend(argv);
+    all
 }

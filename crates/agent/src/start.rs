@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use hostler_client::Client;
 use hostler_model::{BootId, CpuSet, NodeName, Resources};
 use hostler_shepherd::{Launcher, cgroup};
@@ -72,6 +72,7 @@ async fn serve(config: Config, launcher: Launcher) -> anyhow::Result<()> {
         boot: BootId(boot_id()?),
         resources: Resources { cpus: config.cpus, memory_bytes: config.memory_bytes },
         launcher,
+        program: program()?,
         cgroups,
         leaf_prefix: leaf_prefix(&directory)?,
         chunks: ChunkStore::open(&directory.join("chunks"))?.sharing_files(),
@@ -113,6 +114,14 @@ fn leaf_prefix(directory: &Path) -> anyhow::Result<String> {
     let directory = directory.canonicalize().with_context(|| format!("cannot find {}", directory.display()))?;
     let hash = blake3::hash(directory.as_os_str().as_encoded_bytes()).to_hex();
     Ok(format!("{}-", &hash[..16]))
+}
+
+/// Where this program is, while it is there: it may be replaced by a newer one while the agent runs.
+fn program() -> anyhow::Result<String> {
+    let path = std::env::current_exe().context("cannot find this program")?;
+    path.into_os_string()
+        .into_string()
+        .map_err(|path| anyhow!("the path of this program is no text: {}", path.display()))
 }
 
 fn boot_id() -> anyhow::Result<String> {

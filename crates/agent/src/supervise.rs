@@ -35,6 +35,11 @@ const MAX_IDLE: usize = 64;
 
 /// What a watched run can be told.
 pub(crate) enum Order {
+    /// The other nodes of the run are ready too: begin.
+    Begin {
+        /// A port on the first of them.
+        port: u16,
+    },
     /// TERM now, KILL after `grace`.
     End {
         /// At once when it is zero.
@@ -214,10 +219,12 @@ async fn follow(shepherd: &mut Watched, orders: &mut mpsc::Receiver<Order>) -> O
                 Some(_) => {}
                 None => return None,
             },
-            Some(Order::End { grace }) = orders.recv() => {
+            Some(order) = orders.recv() => match order {
                 // It may just have ended; then its report is on the way.
-                let _ = shepherd.shepherd.terminate(Cause::Cancelled, grace);
-            }
+                Order::End { grace } => drop(shepherd.shepherd.terminate(Cause::Cancelled, grace)),
+                // Said twice.
+                Order::Begin { .. } => {}
+            },
         }
     }
 }

@@ -1,7 +1,12 @@
 //! The variables that a job finds in its environment.
 
+use std::ffi::OsString;
+use std::net::Ipv4Addr;
+
 use hostler_core::agent::RunLaunch;
 use hostler_model::{Environment, NodeName, Work};
+use hostler_proto::link::{Gang, Peer};
+use hostler_shepherd::ranks;
 
 /// What the agent passes on of its own environment to a job that brings none.
 const INHERITED: [&str; 9] = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR"];
@@ -23,8 +28,47 @@ pub(crate) fn environment(launch: &RunLaunch, node: &NodeName) -> Environment {
     all.entry("PATH".into()).or_insert_with(|| DEFAULT_PATH.into());
     all.extend(identity(launch, node).into_iter().map(|(name, value)| (name.to_owned(), value)));
     // Numeric libraries start a thread for every CPU of the machine unless told how many are theirs.
+    let threads = (spec.request.cpus / spec.tasks_per_node).max(1);
     for name in ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"] {
-        all.entry(name.into()).or_insert_with(|| spec.request.cpus.to_string());
+        all.entry(name.into()).or_insert_with(|| threads.to_string());
+    }
+    all
+}
+
+/// Where the processes of a run can meet: on the first of its nodes.
+pub(crate) fn meeting_port(port: u16) -> Vec<(OsString, OsString)> {
+    vec![("MASTER_PORT".into(), port.to_string().into())]
+}
+
+/// Which nodes a run is on, and which of them this is.
+fn places(launch: &RunLaunch, node: &NodeName) -> Vec<(&'static str, String)> {
+    let alone = Gang { rank: 0, nodes: vec![Peer { name: node.clone(), address: Some(Ipv4Addr::LOCALHOST.into()) }] };
+    let gang = launch.gang.as_ref().unwrap_or(&alone);
+    let spec = &launch.spec;
+    let names = gang.nodes.iter().map(|peer| peer.name.to_string()).collect::<Vec<_>>().join(",");
+    let address = |peer: &Peer| peer.address.map_or_else(|| peer.name.to_string(), |address| address.to_string());
+    let mut all = vec![
+        ("HOSTLER_NODES", gang.nodes.len().to_string()),
+        ("HOSTLER_NODE_RANK", gang.rank.to_string()),
+        ("HOSTLER_NODE_LIST", names.clone()),
+        ("HOSTLER_TASKS_PER_NODE", spec.tasks_per_node.to_string()),
+        ("HOSTLER_WORLD_SIZE", spec.world_size().to_string()),
+        ("SLURM_JOB_NODELIST", names.clone()),
+        ("SLURM_NODELIST", names),
+        ("SLURM_NNODES", gang.nodes.len().to_string()),
+        ("SLURM_JOB_NUM_NODES", gang.nodes.len().to_string()),
+        ("SLURM_NODEID", gang.rank.to_string()),
+        ("SLURM_NTASKS", spec.world_size().to_string()),
+        ("SLURM_NTASKS_PER_NODE", spec.tasks_per_node.to_string()),
+        ("SLURM_PROCID", (u64::from(gang.rank) * u64::from(spec.tasks_per_node)).to_string()),
+    ];
+    // Programs take these for the sign that they are one of several.
+    if spec.world_size() > 1 {
+        all.push(("HOSTLER_NODE_ADDRESSES", gang.nodes.iter().map(address).collect::<Vec<_>>().join(",")));
+        all.push(("MASTER_ADDR", gang.nodes.first().map_or_else(String::new, address)));
+        if spec.tasks_per_node == 1 {
+            all.extend(ranks::variables(u64::from(gang.rank), 0, spec.world_size()));
+        }
     }
     all
 }
@@ -50,12 +94,9 @@ fn identity(launch: &RunLaunch, node: &NodeName) -> Vec<(&'static str, String)> 
         ("SLURM_CPUS_ON_NODE", spec.request.cpus.to_string()),
         ("SLURM_MEM_PER_NODE", memory_mb),
         ("SLURMD_NODENAME", node.to_string()),
-        ("SLURM_JOB_NODELIST", node.to_string()),
-        ("SLURM_NNODES", "1".to_owned()),
-        ("SLURM_NTASKS", "1".to_owned()),
-        ("SLURM_PROCID", "0".to_owned()),
         ("SLURM_RESTART_COUNT", (launch.run.attempt.0 - 1).to_string()),
     ];
+    all.extend(places(launch, node));
     if let Some(array) = &spec.array {
         let index = task.index.to_string();
         all.push(("HOSTLER_ARRAY_INDEX", index.clone()));

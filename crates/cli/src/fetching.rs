@@ -1,15 +1,17 @@
 //! Bringing results home: where they go and under which names.
 //!
-//! A job's results go to `DIR/<job>`, an array task's to `DIR/<job>_<index>`: the files that it made at their own paths, and beside
+//! A job's results go to `DIR/<job>`, an array task's to `DIR/<job>_<index>`, what it left on its nodes beyond the first to
+//! `DIR/<job>.node1` and so on: the files that it made at their own paths, and beside
 //! them `stdout.log`, `stderr.log` and, if anything had to be prepared, `setup.log`. The head is told only after the files are in
 //! their places, so an interrupted fetch is simply made again.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use hostler_client::{Client, download};
-use hostler_model::{Digest, IndexSet, JobId, JobState, format_bytes};
+use hostler_model::{Digest, IndexSet, JobId, JobState, TaskId, format_bytes};
 use hostler_proto::api::{Fetched, ResultView};
 use hostler_proto::manifest::{Content, Entry, EntryKind, Manifest, ResultManifest};
 use hostler_snapshot::{Delivered, Delivery, OnConflict, show};
@@ -34,6 +36,8 @@ pub(crate) struct Destination {
 pub(crate) struct Arrived {
     pub(crate) job: JobId,
     pub(crate) index: Option<u32>,
+    /// The rank of the node that it is from, for a job on several.
+    pub(crate) node_rank: Option<u32>,
     pub(crate) state: JobState,
     /// The directory.
     pub(crate) path: PathBuf,
@@ -50,6 +54,15 @@ pub(crate) struct Arrived {
 pub(crate) struct Haul {
     pub(crate) arrived: Vec<Arrived>,
     pub(crate) failures: Vec<Failure>,
+    /// Tasks of which not everything came.
+    undelivered: BTreeSet<TaskId>,
+}
+
+impl Haul {
+    fn fail(&mut self, result: &ResultView, error: &hostler_snapshot::DeliveryError) {
+        self.undelivered.insert(TaskId { job: result.job, index: result.index.unwrap_or(0) });
+        self.failures.push(undeliverable(result, error));
+    }
 }
 
 /// Brings `results` home and says so. One that cannot be delivered does not keep the others from coming.
@@ -83,7 +96,7 @@ async fn fetch_batch(
     let manifests = download::manifests(client, &digests).await?;
     let (mut planned, mut deliveries) = (Vec::new(), Vec::new());
     for (result, manifest) in batch.iter().zip(&manifests) {
-        let path = destination.directory.join(directory_name(result.job, result.index));
+        let path = destination.directory.join(name(result));
         for problem in &manifest.problems {
             context.output.say(&format!("note: job {}: {problem}", name(result)));
         }
@@ -92,7 +105,7 @@ async fn fetch_batch(
                 planned.push((result, path));
                 deliveries.push(delivery);
             }
-            Err(error) => haul.failures.push(undeliverable(result, &error)),
+            Err(error) => haul.fail(result, &error),
         }
     }
     fill(context, client, &mut deliveries).await?;
@@ -100,10 +113,10 @@ async fn fetch_batch(
     for ((result, path), delivery) in planned.into_iter().zip(deliveries) {
         match delivery.finish() {
             Ok(delivered) => arrived.push(arrival(result, path, &delivered)),
-            Err(error) => haul.failures.push(undeliverable(result, &error)),
+            Err(error) => haul.fail(result, &error),
         }
     }
-    acknowledge(client, &arrived).await?;
+    acknowledge(client, &arrived, &haul.undelivered).await?;
     say_what_arrived(context, &arrived);
     haul.arrived.append(&mut arrived);
     Ok(())
@@ -120,6 +133,7 @@ fn arrival(result: &ResultView, path: PathBuf, delivered: &Delivered) -> Arrived
     Arrived {
         job: result.job,
         index: result.index,
+        node_rank: result.node_rank,
         state: result.state,
         path,
         files: delivered.files,
@@ -141,11 +155,17 @@ fn undeliverable(result: &ResultView, error: &hostler_snapshot::DeliveryError) -
     }
 }
 
-/// Tells the head what is safely here, job by job.
-async fn acknowledge(client: &Client, arrived: &[Arrived]) -> Result<(), Failure> {
+/// Tells the head what is safely here, job by job. Of a task on several nodes the first node's result comes last: with it all is here,
+/// unless some could not be delivered.
+async fn acknowledge(client: &Client, arrived: &[Arrived], undelivered: &BTreeSet<TaskId>) -> Result<(), Failure> {
     for of_one_job in arrived.chunk_by(|a, b| a.job == b.job) {
-        let indices: IndexSet = of_one_job.iter().map(|result| result.index.unwrap_or(0)).collect();
-        client.fetched(of_one_job[0].job, &Fetched { indices }).await?;
+        let job = of_one_job[0].job;
+        let last = of_one_job.iter().filter(|result| result.node_rank.unwrap_or(0) == 0);
+        let indices = last.map(|result| result.index.unwrap_or(0));
+        let indices: IndexSet = indices.filter(|&index| !undelivered.contains(&TaskId { job, index })).collect();
+        if !indices.is_empty() {
+            client.fetched(job, &Fetched { indices }).await?;
+        }
     }
     Ok(())
 }
@@ -153,15 +173,17 @@ async fn acknowledge(client: &Client, arrived: &[Arrived]) -> Result<(), Failure
 /// One line for each job.
 fn say_what_arrived(context: &Context, arrived: &[Arrived]) {
     for of_one_job in arrived.chunk_by(|a, b| a.job == b.job) {
-        let first = &of_one_job[0];
+        let first = of_one_job.iter().find(|result| result.node_rank.unwrap_or(0) == 0).unwrap_or(&of_one_job[0]);
         let (files, bytes) = of_one_job.iter().fold((0, 0), |sum, it| (sum.0 + it.files, sum.1 + it.bytes));
         let what = match (first.index, of_one_job.len()) {
-            (None, _) => format!("job {}", first.job),
+            (None, 1) => format!("job {}", first.job),
+            (None, nodes) => format!("job {} from its {nodes} nodes", first.job),
             (Some(index), 1) => format!("task {}_{index}", first.job),
-            (Some(_), count) => format!("{count} tasks of job {}", first.job),
+            (Some(_), _) => format!("{} tasks of job {}", tasks_in(of_one_job), first.job),
         };
         let place = match of_one_job.len() {
             1 => first.path.clone(),
+            _ if first.index.is_none() => first.path.clone(),
             _ => first.path.with_file_name(format!("{}_*", first.job)),
         };
         let amount = match files {
@@ -173,9 +195,18 @@ fn say_what_arrived(context: &Context, arrived: &[Arrived]) {
     }
 }
 
-/// `12`, or `12_3`.
+/// How many tasks these results are of.
+fn tasks_in(of_one_job: &[Arrived]) -> usize {
+    of_one_job.iter().map(|result| result.index).collect::<BTreeSet<_>>().len()
+}
+
+/// `12`, or `12_3`; with the rank of its node, `12.node1`, unless that is the first.
 fn name(result: &ResultView) -> String {
-    directory_name(result.job, result.index)
+    let name = directory_name(result.job, result.index);
+    match result.node_rank {
+        None | Some(0) => name,
+        Some(rank) => format!("{name}.node{rank}"),
+    }
 }
 
 /// Where a result goes below the destination.

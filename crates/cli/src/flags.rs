@@ -16,11 +16,19 @@ use crate::output;
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Job")]
 pub(crate) struct JobFlags {
-    /// CPUs for each task
-    #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) cpus: u32,
+    /// CPUs for each task, on each of its nodes; by default one for each process
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) cpus: Option<u32>,
 
-    /// Memory for each task, such as 600M or 2G
+    /// Run each task on N nodes at once
+    #[arg(short = 'N', long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) nodes: u32,
+
+    /// Start N processes on each node, which find their rank in RANK, LOCAL_RANK and WORLD_SIZE
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) tasks_per_node: u32,
+
+    /// Memory for each task, on each of its nodes, such as 600M or 2G
     #[arg(short, long, value_name = "SIZE", default_value = "512M")]
     pub(crate) memory: Memory,
 
@@ -136,7 +144,10 @@ impl JobFlags {
         Ok(JobSpec {
             name: self.name.clone().unwrap_or_else(|| default_name.to_owned()),
             work,
-            request: Request { cpus: self.cpus, memory_bytes: self.memory.0 },
+            request: Request { cpus: self.cpus.unwrap_or(self.tasks_per_node), memory_bytes: self.memory.0 },
+            nodes: self.nodes,
+            tasks_per_node: self.tasks_per_node,
+            label: false,
             time_limit_ms: self.time.map(TimeLimit::as_ms),
             array: self.array.clone(),
             after: self.after.iter().flat_map(|list| list.0.iter().copied()).collect(),

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -109,6 +110,17 @@ pub enum Stream {
     Unix(UnixStream),
     /// To its port.
     Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Stream {
+    /// The address from which a port was dialled: where machines on the way to the head reach this one.
+    #[must_use]
+    pub fn local_address(&self) -> Option<IpAddr> {
+        match self {
+            Self::Unix(_) => None,
+            Self::Tls(stream) => stream.get_ref().0.local_addr().ok().map(|address| address.ip()),
+        }
+    }
 }
 
 impl AsyncRead for Stream {

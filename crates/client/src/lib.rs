@@ -30,7 +30,7 @@ pub use client::Client;
 pub use endpoint::{Endpoint, Stream};
 pub use error::{ClientError, ConnectFailure, LocalError};
 pub use events::Events;
-pub use logs::{Follow, LogEvent, OutputStream};
+pub use logs::{Follow, LogEvent, OutputPart, OutputStream};
 pub use patience::{Outage, Patience};
 pub use routes::{JobFilter, LiveJobs};
 pub use terminal::{Terminal, TerminalMessage};

@@ -18,6 +18,17 @@ const ATTEMPT_HEADER: &str = "hostler-attempt";
 /// The pause before asking again for the output of a task that is between two attempts.
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(200);
 
+/// Which part of an output is wanted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct OutputPart {
+    /// The rank of the node among those of the task.
+    pub node_rank: u32,
+    /// Offset of the first byte.
+    pub from: u64,
+    /// Go on until the run ends; otherwise stop at what is there now.
+    pub follow: bool,
+}
+
 /// One answer with output.
 #[derive(Debug)]
 pub struct OutputStream {
@@ -45,19 +56,12 @@ impl OutputStream {
 }
 
 impl Client {
-    /// A task's output from offset `from` on: what is there now, or with `follow` until its run ends. Not tried again; for that
-    /// there is [`Follow`].
+    /// A part of a task's output. Not tried again; for that there is [`Follow`].
     ///
     /// # Errors
     /// As for every call.
-    pub async fn output(
-        &self,
-        task: TaskId,
-        output: Output,
-        from: u64,
-        follow: bool,
-    ) -> Result<OutputStream, ClientError> {
-        let path = output_path(task, output, from, follow);
+    pub async fn output(&self, task: TaskId, output: Output, part: &OutputPart) -> Result<OutputStream, ClientError> {
+        let path = output_path(task, output, part);
         let (connection, response) = self.open(&path).await?;
         let attempt = response.headers().get(ATTEMPT_HEADER).and_then(|value| value.to_str().ok()?.parse().ok());
         Ok(OutputStream {
@@ -84,6 +88,7 @@ pub struct Follow<'a> {
     client: &'a Client,
     task: TaskId,
     output: Output,
+    node_rank: u32,
     live: bool,
     /// Where the next byte is, in the output of `attempt`.
     offset: u64,
@@ -96,13 +101,29 @@ impl<'a> Follow<'a> {
     /// Follows from the first byte to the task's end.
     #[must_use]
     pub fn new(client: &'a Client, task: TaskId, output: Output) -> Self {
-        Self { client, task, output, live: true, offset: 0, attempt: None, stream: None, tries: client.tries() }
+        Self {
+            client,
+            task,
+            output,
+            node_rank: 0,
+            live: true,
+            offset: 0,
+            attempt: None,
+            stream: None,
+            tries: client.tries(),
+        }
     }
 
     /// Reads what there is now and stops.
     #[must_use]
     pub fn up_to_now(client: &'a Client, task: TaskId, output: Output) -> Self {
         Self { live: false, ..Self::new(client, task, output) }
+    }
+
+    /// On the node of this rank among those of the task, instead of the first.
+    #[must_use]
+    pub fn on_node(self, node_rank: u32) -> Self {
+        Self { node_rank, ..self }
     }
 
     /// What comes next, or `None` when the task has ended and all was read. Cancel safe: nothing is lost or repeated when the
@@ -152,7 +173,8 @@ impl<'a> Follow<'a> {
 
     /// Opens the stream where the last one ended, or at the start of a new attempt.
     async fn open(&mut self) -> Result<Step, ClientError> {
-        let stream = self.client.output(self.task, self.output, self.offset, self.live).await?;
+        let part = OutputPart { node_rank: self.node_rank, from: self.offset, follow: self.live };
+        let stream = self.client.output(self.task, self.output, &part).await?;
         self.client.back_again(&mut self.tries);
         let previous = self.attempt.replace(stream.attempt);
         let is_new = previous.is_some_and(|previous| previous != stream.attempt);

@@ -252,6 +252,7 @@ fn size_of_message(message: &HeadMessage) -> usize {
     match message {
         HeadMessage::Launch(launch) => hostler_proto::encode(launch).len(),
         HeadMessage::End { .. }
+        | HeadMessage::Begin { .. }
         | HeadMessage::Forget { .. }
         | HeadMessage::Resend { .. }
         | HeadMessage::Stream(_)
@@ -293,6 +294,7 @@ mod tests {
             pid: 1,
             resources: Resources::default(),
             advisory: Default::default(),
+            address: None,
             runs: Vec::new(),
         }
     }

@@ -195,6 +195,14 @@ fn schemas() -> Value {
                 ("dependency", &[("jobs", "[integer]", "the jobs it still waits for")]),
                 ("array_limit", &[("limit", "integer", "how many of its tasks may run at once")]),
                 ("resources", &[("closest", "[Shortfall]", "the nodes that came closest, best first")]),
+                (
+                    "too_few_nodes",
+                    &[
+                        ("wanted", "integer", "how many nodes it needs at once"),
+                        ("enough", "integer", "how many have enough free"),
+                        ("closest", "[Shortfall]", "the others that came closest, best first"),
+                    ],
+                ),
                 ("priority", &[("ahead", "integer", "how many jobs are ahead")]),
                 ("reservation", &[("job", "integer", "the job that it could delay")]),
                 ("nodes_down", &[("nodes", "[string]", "the nodes that could run it")]),
@@ -240,7 +248,7 @@ mod tests {
     };
     use hostler_proto::api::{
         Amount, DigestList, ErrorBody, Fetched, HeadInfo, Info, Invitation, JobDetail, JobPage, JobSummary,
-        JoinRequest, Joined, LimitView, LiveCounts, NodeCounts, NodeView, Notice, ResultPage, ResultView,
+        JoinRequest, Joined, LimitView, LiveCounts, NodeCounts, NodeView, Notice, PartView, ResultPage, ResultView,
         SubmitRequest, Submitted, TaskCounts, TaskView, Why,
     };
     use hostler_proto::link::Usage;
@@ -297,6 +305,7 @@ mod tests {
             attempt: Attempt(1),
             nodes: Vec::new(),
             exit_code: None,
+            node_count: 1,
             cpus: 1,
             memory_bytes: 1,
             array: None,
@@ -307,11 +316,25 @@ mod tests {
         }
     }
 
+    fn part() -> PartView {
+        PartView {
+            node: "n1".parse().expect("a name"),
+            state: JobState::Pending,
+            exit_code: None,
+            message: None,
+            result: None,
+            usage: None,
+        }
+    }
+
     fn spec() -> JobSpec {
         JobSpec {
             name: "x".to_owned(),
             work: Work::Command { argv: Vec::new(), directory: "/".to_owned() },
             request: Request { cpus: 1, memory_bytes: 1 },
+            nodes: 2,
+            tasks_per_node: 2,
+            label: true,
             time_limit_ms: Some(1),
             array: Some("0-1".parse().expect("an array")),
             after: vec!["afterok:1".parse().expect("a dependency")],
@@ -356,8 +379,10 @@ mod tests {
                 result: None,
                 fetched: false,
                 usage: None,
+                parts: vec![part()],
             },
         );
+        check("Part", &part());
         check(
             "JobDetail",
             &JobDetail {
@@ -423,6 +448,7 @@ mod tests {
                 job: JobId(1),
                 name: String::new(),
                 index: None,
+                node_rank: Some(0),
                 state: JobState::Completed,
                 manifest: Digest([0; 32]),
                 fetched: false,
@@ -451,6 +477,7 @@ mod tests {
             Reason::Dependency { jobs: Vec::new() },
             Reason::ArrayLimit { limit: 1 },
             Reason::Resources { closest: vec![Shortfall { node: node.clone(), cpus: 1, memory_bytes: 1 }] },
+            Reason::TooFewNodes { wanted: 2, enough: 1, closest: Vec::new() },
             Reason::Priority { ahead: 1 },
             Reason::Reservation { job: JobId(1) },
             Reason::NodesDown { nodes: Vec::new() },

@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use hostler_core::head::{Job, Node, Now, Phase, State, explain};
+use hostler_core::head::{Active, Job, Node, Now, Part, Phase, State, explain};
 use hostler_model::{
     Advisory, Attempt, Dependency, Ending, JobId, JobState, NodeName, NodeState, Reason, Shortfall, Timestamp,
     WallTime, Work, format_bytes, format_duration,
 };
-use hostler_proto::api::{JobDetail, JobSummary, LimitView, NodeView, TaskCounts, TaskView, Why};
-use hostler_proto::record::EndedTask;
+use hostler_proto::api::{JobDetail, JobSummary, LimitView, NodeView, PartView, TaskCounts, TaskView, Why};
+use hostler_proto::link::Fate;
+use hostler_proto::record::{EndedPart, EndedTask};
 
 /// How many other jobs or tasks an explanation names before it says "and more".
 const NAMED: usize = 3;
@@ -26,8 +27,9 @@ pub(crate) enum Viewer {
 /// A job in a list. `row` is the history of its only task, if it has ended and is no array.
 pub(crate) fn summary(state: &State, job: &Job, row: Option<&EndedTask>) -> JobSummary {
     let (completed, failed) = job.ended_counts();
-    let mut nodes: Vec<NodeName> = job.active.values().map(|active| active.node.clone()).collect();
+    let mut nodes: Vec<NodeName> = job.active.values().flat_map(Active::nodes).cloned().collect();
     nodes.extend(row.and_then(|row| row.node.clone()));
+    nodes.extend(row.into_iter().flat_map(|row| &row.parts).map(|part| part.node.clone()));
     nodes.sort();
     nodes.dedup();
     JobSummary {
@@ -39,6 +41,7 @@ pub(crate) fn summary(state: &State, job: &Job, row: Option<&EndedTask>) -> JobS
         attempt: row.map_or_else(|| job.attempt(), |row| row.attempt),
         nodes,
         exit_code: job.exit_code(),
+        node_count: job.spec.nodes,
         cpus: job.spec.request.cpus,
         memory_bytes: job.spec.request.memory_bytes,
         array: job.spec.array.clone(),
@@ -67,9 +70,9 @@ pub(crate) fn detail(
     let only_row = if job.spec.array.is_none() { rows.values().next() } else { None };
     let live = job.active.values().map(|active| TaskView {
         index: active.run.task.index,
-        state: state_in(active.phase),
+        state: state_in(active.phase()),
         attempt: active.run.attempt,
-        node: Some(active.node.clone()),
+        node: active.nodes().next().cloned(),
         exit_code: None,
         message: None,
         started_at: active.started_at,
@@ -77,6 +80,7 @@ pub(crate) fn detail(
         result: None,
         fetched: false,
         usage: None,
+        parts: live_parts(active, is_owner),
     });
     let over = ended.iter().map(|&(index, ending)| ended_task(job, index, ending, rows.get(&index), is_owner));
     let mut tasks_shown: Vec<TaskView> = live.chain(over).collect();
@@ -110,12 +114,51 @@ fn ended_task(job: &Job, index: u32, ending: Ending, row: Option<&EndedTask>, is
         result: row.and_then(|row| row.result).filter(|_| is_owner && job.results.contains(index)),
         fetched: job.fetched.contains(index),
         usage: row.filter(|row| row.attempt > Attempt(0)).map(|row| row.usage),
+        parts: row.into_iter().flat_map(|row| &row.parts).map(|part| ended_part(part, ending, is_owner)).collect(),
+    }
+}
+
+/// What a live task has on each of its nodes, if they are several.
+fn live_parts(active: &Active, is_owner: bool) -> Vec<PartView> {
+    if active.parts.len() == 1 {
+        return Vec::new();
+    }
+    let view = |part: &Part| {
+        let over = part.over.as_deref();
+        let ending = over.and_then(|over| match over.fate {
+            Fate::Ended(ending) => Some(ending),
+            Fate::Lost | Fate::Requeued => None,
+        });
+        PartView {
+            node: part.node.clone(),
+            state: match over {
+                None => state_in(part.phase),
+                Some(_) => ending.map_or(JobState::NodeFail, |ending| ending.state),
+            },
+            exit_code: ending.and_then(|ending| ending.exit_code),
+            message: over.and_then(|over| over.message.clone()),
+            result: over.and_then(|over| over.result).filter(|_| is_owner),
+            usage: over.map(|over| over.usage),
+        }
+    };
+    active.parts.iter().map(view).collect()
+}
+
+/// What an ended task had on one of several nodes.
+fn ended_part(part: &EndedPart, of_task: Ending, is_owner: bool) -> PartView {
+    PartView {
+        node: part.node.clone(),
+        state: part.ending.unwrap_or(of_task).state,
+        exit_code: part.ending.and_then(|ending| ending.exit_code),
+        message: part.message.clone(),
+        result: part.result.filter(|_| is_owner),
+        usage: Some(part.usage),
     }
 }
 
 const fn state_in(phase: Phase) -> JobState {
     match phase {
-        Phase::Placed | Phase::Accepted => JobState::Starting,
+        Phase::Placed | Phase::Accepted | Phase::Ready => JobState::Starting,
         Phase::Running => JobState::Running,
         Phase::Completing => JobState::Completing,
     }
@@ -137,7 +180,7 @@ pub(crate) fn unfetched(job: &Job) -> u64 {
 
 /// Each limit, and whether the kernel holds the job to it on the nodes that it is on, or on those it may get.
 fn limits(state: &State, job: &Job) -> Vec<LimitView> {
-    let on: BTreeSet<&NodeName> = job.active.values().map(|active| &active.node).collect();
+    let on: BTreeSet<&NodeName> = job.active.values().flat_map(Active::nodes).collect();
     let nodes = state.nodes().filter(|node| on.is_empty() || on.contains(&node.name));
     let nodes: Vec<&Node> = nodes.collect();
     let limit = |name: &str, value, why: &dyn Fn(&Advisory) -> Option<&String>| {
@@ -210,7 +253,7 @@ pub(crate) fn why(state: &State, job: &Job, now: Now) -> Why {
         lines.push(format!(
             "It should start within {from_now}, when what runs has reached its time limit at the latest."
         ));
-    } else if matches!(reason, Some(Reason::Resources { .. })) {
+    } else if matches!(reason, Some(Reason::Resources { .. } | Reason::TooFewNodes { .. })) {
         lines.push("When is not known: what runs there has no time limit.".to_owned());
     }
     Why { id: job.id, state: job.state(), reason, lines, expected_start_at: expected.map(|at| wall_time(at, now)) }
@@ -232,7 +275,7 @@ fn first_line(job: &Job, reason: Option<&Reason>) -> String {
     match (reason, job.state()) {
         (Some(reason), _) => format!("{waiting}: {reason}."),
         (None, state @ (JobState::Running | JobState::Starting | JobState::Completing)) => {
-            let mut nodes: Vec<&str> = job.active.values().map(|active| active.node.as_str()).collect();
+            let mut nodes: Vec<&str> = job.active.values().flat_map(Active::nodes).map(NodeName::as_str).collect();
             nodes.sort_unstable();
             nodes.dedup();
             format!("Job {id} does not wait: it is {state} on {}.", and_more(&nodes, nodes.len()))
@@ -248,9 +291,10 @@ fn more_lines(state: &State, job: &Job, reason: &Reason, now: Now) -> Vec<String
         Reason::Held => vec![format!("`hostler release {id}` lets it start.")],
         Reason::Dependency { .. } => job.unmet.iter().map(|dependency| dependency_line(state, dependency)).collect(),
         Reason::ArrayLimit { .. } => vec![format!("{} of its tasks are placed now.", job.active.len())],
-        Reason::Resources { closest } => {
+        Reason::Resources { closest } | Reason::TooFewNodes { closest, .. } => {
             let asks = format!(
-                "A task asks for {} and {} of memory.",
+                "A task asks for {}{} and {} of memory.",
+                if job.spec.nodes > 1 { format!("{} nodes, on each ", job.spec.nodes) } else { String::new() },
                 cpus(job.spec.request.cpus),
                 format_bytes(job.spec.request.memory_bytes)
             );

@@ -19,8 +19,17 @@ pub struct JobSpec {
     pub name: String,
     /// What to run.
     pub work: Work,
-    /// What each task needs on its node.
+    /// What each task needs on each of its nodes.
     pub request: Request,
+    /// On how many nodes each task runs, all at once or not at all; at least one.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub nodes: u32,
+    /// How many processes each task has on each of its nodes, with a rank each; at least one.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub tasks_per_node: u32,
+    /// Every line of output begins with the rank of the process that wrote it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub label: bool,
     /// How long a task may run, in milliseconds; unlimited when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_limit_ms: Option<u64>,
@@ -61,6 +70,9 @@ impl JobSpec {
             name: name.into(),
             work,
             request,
+            nodes: 1,
+            tasks_per_node: 1,
+            label: false,
             time_limit_ms: None,
             array: None,
             after: Vec::new(),
@@ -73,6 +85,21 @@ impl JobSpec {
             umask: None,
         }
     }
+
+    /// How many processes each task has on all of its nodes together.
+    #[must_use]
+    pub fn world_size(&self) -> u64 {
+        u64::from(self.nodes) * u64::from(self.tasks_per_node)
+    }
+}
+
+const fn one() -> u32 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
+const fn is_one(count: &u32) -> bool {
+    *count == 1
 }
 
 /// What a job runs.
@@ -105,7 +132,7 @@ impl Work {
     }
 }
 
-/// What one task needs.
+/// What one task needs on each of its nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Request {
     /// CPUs, at least one.

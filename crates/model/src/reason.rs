@@ -27,6 +27,15 @@ pub enum Reason {
         /// The nodes that came closest and what each lacks, best first; at most three.
         closest: Vec<Shortfall>,
     },
+    /// Too few nodes that are up have enough free at once, and it is the first in the queue; or too few are large enough at all.
+    TooFewNodes {
+        /// How many it needs.
+        wanted: u32,
+        /// How many have enough.
+        enough: u64,
+        /// The others that came closest and what each lacks, best first; at most three.
+        closest: Vec<Shortfall>,
+    },
     /// Jobs ahead of it in the queue wait for the same resources.
     Priority {
         /// How many are ahead.
@@ -67,6 +76,16 @@ impl fmt::Display for Reason {
                 Some(nearest) => write!(f, "no node has enough free now; closest is {nearest}"),
                 None => f.write_str("no node has enough free now"),
             },
+            Self::TooFewNodes { wanted, enough, closest } => {
+                write!(f, "it needs {wanted} nodes at once and ")?;
+                match enough {
+                    0 => f.write_str("none has enough free now")?,
+                    1 => f.write_str("one has enough free now")?,
+                    enough => write!(f, "{enough} have enough free now")?,
+                }
+                let of_others = if *enough == 0 { "" } else { " of the others" };
+                closest.first().map_or(Ok(()), |nearest| write!(f, "; closest{of_others} is {nearest}"))
+            }
             Self::Priority { ahead: 1 } => f.write_str("one job is ahead of it"),
             Self::Priority { ahead } => write!(f, "{ahead} jobs are ahead of it"),
             Self::Reservation { job } => {

@@ -182,9 +182,12 @@ pub struct JobSummary {
     pub nodes: Vec<NodeName>,
     /// What the shell would show: for an array the highest of its tasks.
     pub exit_code: Option<i32>,
-    /// CPUs a task.
+    /// On how many nodes a task runs, all at once.
+    #[serde(default = "one")]
+    pub node_count: u32,
+    /// CPUs a task, on each of its nodes.
     pub cpus: u32,
-    /// Memory a task, in bytes.
+    /// Memory a task, on each of its nodes, in bytes.
     pub memory_bytes: u64,
     /// The array, as it was asked for.
     pub array: Option<ArraySpec>,
@@ -196,6 +199,10 @@ pub struct JobSummary {
     pub started_at: Option<WallTime>,
     /// When it ended.
     pub ended_at: Option<WallTime>,
+}
+
+const fn one() -> u32 {
+    1
 }
 
 /// Tasks of a job by state.
@@ -273,6 +280,26 @@ pub struct TaskView {
     pub result: Option<Digest>,
     /// Whether its result has been fetched.
     pub fetched: bool,
+    /// What it used, on all of its nodes together.
+    pub usage: Option<Usage>,
+    /// What it has on each of its nodes, in the order of their ranks; empty for a task on one node.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<PartView>,
+}
+
+/// What a task on several nodes has on one of them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartView {
+    /// Where.
+    pub node: NodeName,
+    /// Where it stands there. `starting` until every node is ready.
+    pub state: JobState,
+    /// What the shell would show.
+    pub exit_code: Option<i32>,
+    /// What a person should know beyond the state.
+    pub message: Option<String>,
+    /// The hash of its result manifest.
+    pub result: Option<Digest>,
     /// What it used.
     pub usage: Option<Usage>,
 }
@@ -349,6 +376,9 @@ pub struct ResultView {
     pub name: String,
     /// The task's index; absent when the job is no array.
     pub index: Option<u32>,
+    /// The rank of the node that it is from, for a job on several nodes. Rank 0 is listed last: who has that has all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_rank: Option<u32>,
     /// How it ended.
     pub state: JobState,
     /// The hash of its result manifest.

@@ -7,6 +7,7 @@
 //!
 //! Only control goes over the link. Chunks, output streams and terminals travel on connections of their own.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use hostler_model::{Advisory, BootId, Ending, Epoch, JobId, JobSpec, NodeName, Resources, RunId};
@@ -37,6 +38,9 @@ pub struct AgentHello {
     pub resources: Resources,
     /// Which limits it cannot hold jobs to.
     pub advisory: Advisory,
+    /// Where other nodes reach its jobs: the address from which it dials the head.
+    #[serde(default)]
+    pub address: Option<IpAddr>,
     /// Every run it holds, ended ones included until the head has taken note.
     pub runs: Vec<RunReport>,
 }
@@ -88,6 +92,13 @@ pub enum AgentMessage {
 pub enum HeadMessage {
     /// Start these runs of one job.
     Launch(Launch),
+    /// All nodes of a run on several have said that they are ready: start its processes.
+    Begin {
+        /// The run.
+        run: RunId,
+        /// A port on the first node, which was free there when it was ready.
+        port: u16,
+    },
     /// End a run: TERM, then KILL. The agent reports its ending as for any run.
     End {
         /// The run.
@@ -135,6 +146,27 @@ pub struct Placement {
     pub run: RunId,
     /// Exact CPU ids and memory.
     pub resources: Resources,
+    /// The other nodes, for a run on several. It begins with [`HeadMessage::Begin`].
+    #[serde(default)]
+    pub gang: Option<Gang>,
+}
+
+/// The nodes of a run on several, as one of them is told.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gang {
+    /// The rank of this node.
+    pub rank: u32,
+    /// All of them, in the order of their ranks.
+    pub nodes: Vec<Peer>,
+}
+
+/// One node of a run on several.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Peer {
+    /// Its name.
+    pub name: NodeName,
+    /// Where the others reach it, as far as its agent has said.
+    pub address: Option<IpAddr>,
 }
 
 /// Why the head ends a run.
@@ -145,6 +177,8 @@ pub enum EndCause {
     Cancelled,
     /// A user asked to run it again from the start.
     Requeued,
+    /// Its part on another node has ended otherwise than completed.
+    Broken,
 }
 
 /// Where one run stands on its node.
@@ -162,6 +196,11 @@ pub struct RunReport {
 pub enum RunStatus {
     /// The launch is on the node's disk; its folder and environment are being made ready.
     Accepted,
+    /// All is ready; the process waits for [`HeadMessage::Begin`]. Only runs on several nodes wait.
+    Ready {
+        /// A port that is free on the node.
+        port: u16,
+    },
     /// Its process runs.
     Running,
     /// Its process has ended; results are being collected and sent.
@@ -215,6 +254,19 @@ pub struct Usage {
     pub system_ms: u64,
     /// Largest resident memory of one of its processes, in bytes.
     pub max_rss_bytes: u64,
+}
+
+impl Usage {
+    /// What several processes used side by side: the longest time, the largest memory, and all CPU time.
+    #[must_use]
+    pub fn of_all(all: impl IntoIterator<Item = Self>) -> Self {
+        all.into_iter().fold(Self::default(), |sum, one| Self {
+            wall_ms: sum.wall_ms.max(one.wall_ms),
+            user_ms: sum.user_ms.saturating_add(one.user_ms),
+            system_ms: sum.system_ms.saturating_add(one.system_ms),
+            max_rss_bytes: sum.max_rss_bytes.max(one.max_rss_bytes),
+        })
+    }
 }
 
 /// Ask for a run's output: the agent answers with a connection to `/api/v1/agent/streams/{stream}`.

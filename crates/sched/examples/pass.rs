@@ -92,7 +92,7 @@ fn single_calls() {
     let found = requests.iter().filter(|request| cluster.pool.best_fit(request).is_some()).count();
     println!("best_fit            {:>7.0} ns a call ({found} found)", per_call(begin, requests.len()));
     let begin = Instant::now();
-    let refused = requests.iter().filter(|request| cluster.pool.admit(request).is_err()).count();
+    let refused = requests.iter().filter(|request| cluster.pool.admit(request, 1).is_err()).count();
     println!("admit               {:>7.0} ns a call ({refused} refused)", per_call(begin, requests.len()));
     let one = Request { cpus: 1, memory_bytes: 1 };
     let nodes: Vec<NodeIx> = (0..100_000).map(|_| NodeIx(random.below(u64::from(NODES)) as u32)).collect();
@@ -104,7 +104,7 @@ fn single_calls() {
         }
     }
     println!("allocate or release {:>7.0} ns a call", per_call(begin, 2 * nodes.len()));
-    let job = Waiting { job: JobId(1), request: NODE, tasks: 1, time_limit_ms: None };
+    let job = Waiting { job: JobId(1), request: NODE, nodes: 1, tasks: 1, time_limit_ms: None };
     let begin = Instant::now();
     for _ in 0..100 {
         std::hint::black_box(explain(&cluster.pool, &job, 0, None, Policy::Easy));
@@ -161,7 +161,7 @@ fn queue(shape: impl Fn(&mut Random) -> Request) -> Vec<Waiting> {
     let job = |id| {
         let request = shape(&mut random);
         let time_limit_ms = Some(1 + random.below(10_000_000));
-        Waiting { job: JobId(id), request, tasks: 1, time_limit_ms }
+        Waiting { job: JobId(id), request, nodes: 1, tasks: 1, time_limit_ms }
     };
     (1..=JOBS).map(job).collect()
 }

@@ -14,6 +14,16 @@ pub enum NeverFits {
     /// There is no node at all. Whether to wait for one is for the caller to decide.
     #[error("the cluster has no nodes yet")]
     NoNodes,
+    /// Nodes are large enough, but too few of them, whatever state they are in.
+    #[error("asks for {nodes} nodes at once, each with {}; {}", Size(.request), Able(*.able))]
+    TooFewNodes {
+        /// How many nodes were asked for.
+        nodes: u32,
+        /// What was asked for on each.
+        request: Request,
+        /// How many are large enough.
+        able: usize,
+    },
     /// No node is large enough, whatever state it is in.
     #[error("asks for {}; {}", Size(.request), Largest(.most_cpus, .most_memory))]
     TooLarge {
@@ -36,14 +46,18 @@ pub struct NodeSize {
 }
 
 impl Pool {
-    /// Checks that some node could run the request if it were up and nothing else ran there. Nodes that are down count: they
-    /// come back.
+    /// Checks that `nodes` nodes could run the request each if they were up and nothing else ran there. Nodes that are down
+    /// count: they come back.
     ///
     /// # Errors
-    /// When there is no such node.
-    pub fn admit(&self, request: &Request) -> Result<(), NeverFits> {
-        if self.could_ever_run(request) {
+    /// When there are no such nodes.
+    pub fn admit(&self, request: &Request, nodes: u32) -> Result<(), NeverFits> {
+        if self.could_ever_run(request, nodes) {
             return Ok(());
+        }
+        let able = self.able(request);
+        if able > 0 {
+            return Err(NeverFits::TooFewNodes { nodes, request: *request, able });
         }
         let most_cpus = largest(self, |total| (u64::from(total.cpus), total.memory_bytes)).ok_or(NeverFits::NoNodes)?;
         let most_memory =
@@ -74,6 +88,18 @@ impl fmt::Display for Size<'_> {
         match self.0.memory_bytes {
             0 => Ok(()),
             memory => write!(f, " and {} of memory", format_bytes(memory)),
+        }
+    }
+}
+
+/// How many nodes have what it takes.
+struct Able(usize);
+
+impl fmt::Display for Able {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            1 => f.write_str("only one node has that"),
+            able => write!(f, "only {able} nodes have that"),
         }
     }
 }
@@ -109,13 +135,22 @@ mod tests {
     }
 
     fn refusal(pool: &Pool, cpus: u32, memory_bytes: u64) -> String {
-        pool.admit(&Request { cpus, memory_bytes }).expect_err("too large").to_string()
+        pool.admit(&Request { cpus, memory_bytes }, 1).expect_err("too large").to_string()
     }
 
     #[test]
     fn what_fits_somewhere_is_admitted_even_when_that_node_is_down() {
         let pool = pool(&[("n1", 2, 4 * G, true), ("n2", 8, 4 * G, false)]);
-        assert_eq!(pool.admit(&Request { cpus: 8, memory_bytes: 4 * G }), Ok(()));
+        assert_eq!(pool.admit(&Request { cpus: 8, memory_bytes: 4 * G }, 1), Ok(()));
+    }
+
+    #[test]
+    fn several_nodes_must_be_there_at_once() {
+        let pool = pool(&[("n1", 2, 4 * G, true), ("n2", 8, 4 * G, false), ("n3", 4, 4 * G, true)]);
+        let request = Request { cpus: 4, memory_bytes: 4 * G };
+        assert_eq!(pool.admit(&request, 2), Ok(()));
+        let refused = pool.admit(&request, 3).expect_err("n1 is too small").to_string();
+        assert_eq!(refused, "asks for 3 nodes at once, each with 4 CPUs and 4G of memory; only 2 nodes have that");
     }
 
     #[test]
@@ -131,6 +166,6 @@ mod tests {
 
     #[test]
     fn no_nodes_is_a_case_of_its_own() {
-        assert_eq!(Pool::default().admit(&Request { cpus: 1, memory_bytes: 1 }), Err(NeverFits::NoNodes));
+        assert_eq!(Pool::default().admit(&Request { cpus: 1, memory_bytes: 1 }, 1), Err(NeverFits::NoNodes));
     }
 }

@@ -15,28 +15,42 @@ const NAMED: usize = 3;
 /// Costs a look at every node when the answer names nodes, and next to nothing otherwise.
 #[must_use]
 pub fn explain(pool: &Pool, waiting: &Waiting, ahead: u64, blocked: Option<&Reservation>, policy: Policy) -> Reason {
-    let request = &waiting.request;
-    if !pool.could_ever_run(request) {
+    let Waiting { request, nodes, .. } = waiting;
+    if !pool.could_ever_run(request, *nodes) {
         // Accepted before there were nodes, or the large ones have come back smaller. It waits for another node, not for its turn.
-        return Reason::Resources { closest: closest(pool.nodes(), request, |node| node.total) };
+        return lacking(pool.nodes(), waiting, |node| node.total);
     }
-    if !pool.could_run(request) {
+    if !pool.could_run(request, *nodes) {
         return Reason::NodesDown { nodes: unusable(pool, request) };
     }
     let is_first = ahead == 0 || blocked.is_some_and(|blocked| blocked.job == waiting.job);
-    match (pool.best_fit(request), blocked) {
-        (Some(_), Some(blocked)) if blocked.job != waiting.job => match policy {
+    match (pool.fits_now(request, *nodes), blocked) {
+        (true, Some(blocked)) if blocked.job != waiting.job => match policy {
             Policy::Easy => Reason::Reservation { job: blocked.job },
             Policy::Fcfs => Reason::Priority { ahead },
         },
         // Something was freed, or the job came, since the last pass.
-        (Some(_), _) => Reason::Scheduling,
-        (None, _) if is_first => {
+        (true, _) => Reason::Scheduling,
+        (false, _) if is_first => {
             let able = pool.nodes().filter(|(_, node)| node.is_usable && covers(&node.total, request));
-            Reason::Resources { closest: closest(able, request, |node| node.free) }
+            lacking(able, waiting, |node| node.free)
         }
-        (None, _) => Reason::Priority { ahead },
+        (false, _) => Reason::Priority { ahead },
     }
+}
+
+/// What these nodes lack with what they `have`: nodes, or something on every node.
+fn lacking<'a>(
+    nodes: impl Iterator<Item = (NodeIx, &'a Node)>,
+    waiting: &Waiting,
+    have: impl Fn(&Node) -> Request,
+) -> Reason {
+    if waiting.nodes == 1 {
+        return Reason::Resources { closest: closest(nodes, &waiting.request, have) };
+    }
+    let (enough, short): (Vec<_>, Vec<_>) = nodes.partition(|(_, node)| covers(&have(node), &waiting.request));
+    let closest = closest(short.into_iter(), &waiting.request, have);
+    Reason::TooFewNodes { wanted: waiting.nodes, enough: enough.len() as u64, closest }
 }
 
 /// Nodes that could run the request if they were usable, in the order of their numbers.
@@ -92,8 +106,8 @@ mod tests {
     }
 
     fn why_under(policy: Policy, cpus: u32, ahead: u64, blocked: Option<u64>) -> String {
-        let waiting = Waiting { job: JobId(9), request: amount(cpus), tasks: 1, time_limit_ms: None };
-        let blocked = blocked.map(|job| Reservation { job: JobId(job), node: NodeIx(0), at: Timestamp::NEVER });
+        let waiting = Waiting { job: JobId(9), request: amount(cpus), nodes: 1, tasks: 1, time_limit_ms: None };
+        let blocked = blocked.map(|job| Reservation { job: JobId(job), nodes: vec![NodeIx(0)], at: Timestamp::NEVER });
         explain(&pool(), &waiting, ahead, blocked.as_ref(), policy).to_string()
     }
 
@@ -112,8 +126,23 @@ mod tests {
     }
 
     #[test]
+    fn a_job_on_several_nodes_is_told_how_many_it_lacks() {
+        let why = |nodes, cpus| {
+            let waiting = Waiting { job: JobId(9), request: amount(cpus), nodes, tasks: 1, time_limit_ms: None };
+            explain(&pool(), &waiting, 0, None, Policy::Easy).to_string()
+        };
+        let text =
+            "it needs 3 nodes at once and one has enough free now; closest of the others is n2, which lacks 1 CPU";
+        assert_eq!(why(3, 5), text);
+        let text = "it needs 2 nodes at once and none has enough free now; closest is n3, which lacks 1 CPU";
+        assert_eq!(why(2, 7), text);
+        assert_eq!(why(2, 3), "about to be scheduled");
+        assert_eq!(why(5, 8), "every node that could run it is down: big");
+    }
+
+    #[test]
     fn the_three_closest_nodes_are_named_best_first() {
-        let waiting = Waiting { job: JobId(9), request: amount(7), tasks: 1, time_limit_ms: None };
+        let waiting = Waiting { job: JobId(9), request: amount(7), nodes: 1, tasks: 1, time_limit_ms: None };
         let Reason::Resources { closest } = explain(&pool(), &waiting, 0, None, Policy::Easy) else {
             panic!("it does not fit")
         };

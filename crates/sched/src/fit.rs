@@ -7,6 +7,7 @@
 //! Finding none costs no more, so refusals need no memo.
 
 use std::collections::BTreeSet;
+use std::ops::Bound;
 
 use hostler_model::Request;
 
@@ -61,6 +62,22 @@ impl FitIndex {
         let best = self.order.range(from..).next().expect("the tree knows of a node with this count and enough memory");
         debug_assert_eq!(best.cpus, cpus, "the tree and the set disagree");
         Some(*best)
+    }
+
+    /// Every node that satisfies the request, the best first. Takes as long as the best does for each that is asked for.
+    pub(crate) fn all(&self, request: &Request) -> impl Iterator<Item = Fit> {
+        let request = *request;
+        std::iter::successors(self.best(&request), move |last| self.after(last, &request))
+    }
+
+    /// The node that satisfies the request and comes next after `last`, which satisfies it too.
+    fn after(&self, last: &Fit, request: &Request) -> Option<Fit> {
+        let next = self.order.range((Bound::Excluded(*last), Bound::Unbounded)).next()?;
+        if next.cpus == last.cpus {
+            // With as many CPUs it has no less memory.
+            return Some(*next);
+        }
+        self.best(&Request { cpus: next.cpus, ..*request })
     }
 
     /// The most CPUs of any node, zero without nodes.

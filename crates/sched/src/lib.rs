@@ -11,7 +11,7 @@
 //! carries the [`Plan`] out. Nothing here reads a clock or depends on chance, and all arithmetic is on integers, so the same
 //! input gives the same plan on every machine.
 //!
-//! Deliberately absent: jobs on several nodes at once, preemption, fair shares, and reservations for more than one waiting job.
+//! Deliberately absent: preemption, fair shares, and reservations for more than one waiting job.
 
 mod admission;
 mod amount;

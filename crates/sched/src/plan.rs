@@ -11,7 +11,7 @@
 //! nodes times the number of jobs.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hostler_model::{JobId, Request, Timestamp};
 
@@ -25,8 +25,10 @@ use crate::{NodeIx, Policy, Pool, Reservation, Running};
 pub struct Waiting {
     /// The job.
     pub job: JobId,
-    /// What each task needs; at least one CPU.
+    /// What each task needs on each of its nodes; at least one CPU.
     pub request: Request,
+    /// On how many nodes each task runs, all at once; at least one.
+    pub nodes: u32,
     /// How many of its tasks may start now.
     pub tasks: u64,
     /// How long each may run, in milliseconds; unlimited when absent.
@@ -44,13 +46,13 @@ pub struct Plan {
     pub examined: usize,
 }
 
-/// Some tasks of a job that start on the same node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Some tasks of a job that start on the same nodes.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Start {
     /// The job.
     pub job: JobId,
-    /// The node.
-    pub node: NodeIx,
+    /// The nodes, as many as the job asks for and each once. Every task is on all of them.
+    pub nodes: Vec<NodeIx>,
     /// How many of its tasks, at least one.
     pub count: u32,
 }
@@ -71,7 +73,7 @@ pub fn plan<R: IntoIterator<Item = Running>>(
     let Some((first, mut slot)) = pass.start_in_order(&mut queue, running) else {
         return pass.plan;
     };
-    pass.plan.blocked = Some(Reservation { job: first, node: slot.node, at: slot.at });
+    pass.plan.blocked = Some(Reservation { job: first, nodes: slot.nodes().collect(), at: slot.at });
     if policy == Policy::Easy {
         pass.backfill(queue, &mut slot);
     }
@@ -99,54 +101,71 @@ impl Pass<'_> {
             self.plan.examined += 1;
             let mut left = job.tasks;
             while left > 0 {
-                let Some(fit) = self.free.best(&job.request) else { break };
-                left -= self.start(job, fit.node, left, u32::MAX);
+                let Some(nodes) = self.free.choose(&job.request, job.nodes) else { break };
+                left -= self.start(job, nodes, left, u32::MAX);
             }
-            left > 0 && self.pool.could_run(&job.request)
+            left > 0 && self.pool.could_run(&job.request, job.nodes)
         })?;
         let running = running().into_iter().chain(self.placed.iter().copied());
-        let slot = Slot::find(self.pool, |ix| self.free.on(ix), &blocked.request, running, self.now)
-            .expect("a usable node is large enough");
+        let free_on = |ix| self.free.on(ix);
+        let slot = Slot::find(self.pool, free_on, &blocked.request, blocked.nodes, running, self.now)
+            .expect("as many usable nodes are large enough");
         Some((blocked.job, slot))
     }
 
     /// Starts what cannot delay the reservation.
     fn backfill(&mut self, queue: impl Iterator<Item = Waiting>, slot: &mut Slot) {
-        self.free.set_apart(slot.node);
+        slot.nodes().for_each(|node| self.free.set_apart(node));
         for job in queue {
-            if self.free.is_exhausted() && slot.is_closed(&self.free.on(slot.node)) {
+            slot.close(|node| self.free.on(node));
+            if self.free.is_exhausted() && slot.is_closed() {
                 break;
             }
             self.plan.examined += 1;
             let ends_at = self.ends_at(&job);
             let mut left = job.tasks;
             while left > 0 {
-                let elsewhere = self.free.best(&job.request);
-                let beside = self.free.on(slot.node);
-                let room = slot.room(&beside, &job.request, ends_at);
-                let beside = (room > 0).then(|| Fit::new(slot.node, &beside));
-                let Some(fit) = elsewhere.into_iter().chain(beside).min() else { break };
-                if fit.node == slot.node {
-                    let count = self.start(&job, fit.node, left, room);
-                    slot.use_room(&scaled(&job.request, count as u32), ends_at);
-                    left -= count;
-                } else {
-                    left -= self.start(&job, fit.node, left, u32::MAX);
-                }
+                let Some((nodes, room)) = self.choose_beside(slot, &job, ends_at) else { break };
+                let reserved: Vec<NodeIx> = nodes.iter().copied().filter(|node| slot.holds(*node)).collect();
+                let count = self.start(&job, nodes, left, room);
+                slot.use_room(&reserved, &scaled(&job.request, count as u32), ends_at);
+                left -= count;
             }
         }
     }
 
-    /// Starts as many of the `left` tasks as fit on the node, at most `room`; says how many. At least one must fit.
+    /// The nodes that fit a task best without delaying the reservation, and how many such tasks may start on them.
+    fn choose_beside(&mut self, slot: &Slot, job: &Waiting, ends_at: Timestamp) -> Option<(Vec<NodeIx>, u32)> {
+        let beside = slot.open_nodes().filter_map(|share| {
+            let free = self.free.on(share.node);
+            let room = slot.room(share, &free, &job.request, ends_at);
+            (room > 0).then(|| (Fit::new(share.node, &free), room))
+        });
+        let mut fits: Vec<(Fit, u32)> = beside.collect();
+        fits.extend(self.free.best_of(&job.request, job.nodes).into_iter().map(|fit| (fit, u32::MAX)));
+        let wanted = job.nodes as usize;
+        if fits.len() < wanted {
+            return None;
+        }
+        fits.sort_unstable();
+        fits.truncate(wanted);
+        let room = fits.iter().map(|(_, room)| *room).min()?;
+        Some((fits.into_iter().map(|(fit, _)| fit.node).collect(), room))
+    }
+
+    /// Starts as many of the `left` tasks as fit on the nodes, at most `room`; says how many. At least one must fit.
     ///
-    /// A node that fits best still does after it has taken a task: it has only become fuller.
-    fn start(&mut self, job: &Waiting, node: NodeIx, left: u64, room: u32) -> u64 {
-        let fitting = times(&self.free.on(node), &job.request).min(room);
+    /// Nodes that fit best still do after they have taken a task: they have only become fuller.
+    fn start(&mut self, job: &Waiting, nodes: Vec<NodeIx>, left: u64, room: u32) -> u64 {
+        let fitting = nodes.iter().map(|node| times(&self.free.on(*node), &job.request)).min().unwrap_or(0).min(room);
         let count = fitting.min(u32::try_from(left).unwrap_or(u32::MAX));
         let held = scaled(&job.request, count);
-        self.free.take(node, &held);
-        self.placed.push(Running { node, request: held, ends_at: self.ends_at(job) });
-        self.plan.starts.push(Start { job: job.job, node, count });
+        let ends_at = self.ends_at(job);
+        for &node in &nodes {
+            self.free.take(node, &held);
+            self.placed.push(Running { node, request: held, ends_at });
+        }
+        self.plan.starts.push(Start { job: job.job, nodes, count });
         u64::from(count)
     }
 
@@ -168,8 +187,8 @@ struct Free<'a> {
     changed: BTreeMap<NodeIx, Request>,
     /// The node that was used last.
     open: Option<Open>,
-    /// The node that [`Self::best`] does not offer.
-    apart: Option<NodeIx>,
+    /// The nodes that [`Self::best`] does not offer.
+    apart: BTreeSet<NodeIx>,
 }
 
 /// A node that has changed while the index still shows it as it was.
@@ -182,7 +201,7 @@ struct Open {
 
 impl<'a> Free<'a> {
     fn new(pool: &'a Pool) -> Self {
-        Self { pool, index: Cow::Borrowed(&pool.free), changed: BTreeMap::new(), open: None, apart: None }
+        Self { pool, index: Cow::Borrowed(&pool.free), changed: BTreeMap::new(), open: None, apart: BTreeSet::new() }
     }
 
     /// The node that fits best.
@@ -196,6 +215,21 @@ impl<'a> Free<'a> {
             }
             _ => Some(shown),
         }
+    }
+
+    /// The `count` nodes that fit best, or `None` when there are fewer.
+    fn choose(&mut self, request: &Request, count: u32) -> Option<Vec<NodeIx>> {
+        let fits = self.best_of(request, count);
+        (fits.len() == count as usize).then(|| fits.into_iter().map(|fit| fit.node).collect())
+    }
+
+    /// The `count` nodes that fit best, or as many as there are.
+    fn best_of(&mut self, request: &Request, count: u32) -> Vec<Fit> {
+        if count == 1 {
+            return self.best(request).into_iter().collect();
+        }
+        self.close();
+        self.index.all(request).take(count as usize).collect()
     }
 
     /// What is free on a node.
@@ -215,7 +249,7 @@ impl<'a> Free<'a> {
     fn take(&mut self, node: NodeIx, held: &Request) {
         match &mut self.open {
             Some(open) if open.node == node => open.free = without(&open.free, held),
-            _ if self.apart == Some(node) => {
+            _ if self.apart.contains(&node) => {
                 let free = without(&self.on(node), held);
                 self.changed.insert(node, free);
             }
@@ -232,7 +266,7 @@ impl<'a> Free<'a> {
         self.close();
         let free = self.on(node);
         self.index.to_mut().replace(node, Some(free), None);
-        self.apart = Some(node);
+        self.apart.insert(node);
     }
 
     /// Brings the index in line with the node that was used last.

@@ -89,15 +89,25 @@ impl Pool {
         self.free.best(request).map(|fit| fit.node)
     }
 
-    /// Whether a usable node could run the request if nothing else ran there.
+    /// Whether `nodes` usable nodes could run the request each if nothing else ran there.
     #[must_use]
-    pub fn could_run(&self, request: &Request) -> bool {
-        self.usable.best(request).is_some()
+    pub fn could_run(&self, request: &Request, nodes: u32) -> bool {
+        has_as_many(&self.usable, request, nodes)
     }
 
-    /// Whether any node, usable or not, could run the request if nothing else ran there.
-    pub(crate) fn could_ever_run(&self, request: &Request) -> bool {
-        self.all.best(request).is_some()
+    /// Whether `nodes` nodes, usable or not, could run the request each if nothing else ran there.
+    pub(crate) fn could_ever_run(&self, request: &Request, nodes: u32) -> bool {
+        has_as_many(&self.all, request, nodes)
+    }
+
+    /// Whether `nodes` usable nodes have enough free for the request each.
+    pub(crate) fn fits_now(&self, request: &Request, nodes: u32) -> bool {
+        has_as_many(&self.free, request, nodes)
+    }
+
+    /// How many nodes, usable or not, could run the request if nothing else ran there.
+    pub(crate) fn able(&self, request: &Request) -> usize {
+        self.all.all(request).count()
     }
 
     pub(crate) fn node(&self, ix: NodeIx) -> Option<&Node> {
@@ -137,4 +147,9 @@ impl Pool {
         );
         self.all.replace(ix, before.map(|node| node.total), after.map(|node| node.total));
     }
+}
+
+/// Whether that many nodes of the index satisfy the request.
+fn has_as_many(index: &FitIndex, request: &Request, nodes: u32) -> bool {
+    index.all(request).take(nodes as usize).count() == nodes as usize
 }

@@ -1,13 +1,16 @@
 //! The reservation of the first job that waits: where it will start, by when, and what may run beside it.
 //!
-//! The job starts where it can start first, counting on what runs there to end by its time limit. Tasks may use the rest of the
-//! cluster freely: only on the reserved node can they be in the way. There they may start if they end by their own time limit
-//! before the reservation, or fit into what the reserved job will leave over.
+//! The job starts where it can start first, counting on what runs there to end by its time limit. A job on several nodes starts when
+//! the last of those nodes is free for it. Tasks may use the rest of the cluster freely: only on reserved nodes can they be in the
+//! way. There they may start if they end by their own time limit before the reservation, or fit into what the reserved job will
+//! leave over.
 //!
-//! When no node's running tasks are known to end early enough, because some have no time limit, the node that comes closest to
-//! having enough free is kept for the job and takes no other work until the job has started. That may leave some of that one
-//! node idle, but anything else could make the job wait for ever. The shortest distance can only shrink from pass to pass, so
-//! the job does get there, even when the closest node changes.
+//! When a node's running tasks are not known to end early enough, because some have no time limit, the nodes that come closest to
+//! having enough free are kept for the job and take no other work until the job has started. That may leave some of them idle,
+//! but anything else could make the job wait for ever. The shortest distances can only shrink from pass to pass, so the job does
+//! get there, even when the closest nodes change.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use hostler_model::{JobId, Request, Timestamp};
 
@@ -20,9 +23,9 @@ use crate::{NodeIx, Pool};
 pub struct Reservation {
     /// The job.
     pub job: JobId,
-    /// The node kept for it.
-    pub node: NodeIx,
-    /// When it starts at the latest if every running task keeps its time limit and the node stays up; [`Timestamp::NEVER`] when
+    /// The nodes kept for it, as many as it asks for.
+    pub nodes: Vec<NodeIx>,
+    /// When it starts at the latest if every running task keeps its time limit and the nodes stay up; [`Timestamp::NEVER`] when
     /// that cannot be known because of tasks without a time limit.
     pub at: Timestamp,
 }
@@ -39,22 +42,31 @@ pub struct Running {
     pub ends_at: Timestamp,
 }
 
-/// A reservation in the making: the node, the time, and what other tasks may still take there.
+/// A reservation in the making: the nodes, the time, and what other tasks may still take there.
 #[derive(Debug)]
 pub(crate) struct Slot {
-    pub(crate) node: NodeIx,
     pub(crate) at: Timestamp,
-    /// What will be left over on the node when the reserved task has started.
+    shares: BTreeMap<NodeIx, Share>,
+    /// Nodes on which something may still start.
+    open: BTreeSet<NodeIx>,
+}
+
+/// One reserved node.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Share {
+    pub(crate) node: NodeIx,
+    /// What will be left over there when the reserved task has started.
     spare: Request,
 }
 
 impl Slot {
-    /// The best slot for one task with this request, or `None` if no usable node could ever run it. `free_on` says what is
-    /// free on a node now, and `running` what holds the rest.
+    /// The best slot for one task with this request on each of `nodes` nodes, or `None` if too few usable nodes could ever run
+    /// it. `free_on` says what is free on a node now, and `running` what holds the rest.
     pub(crate) fn find(
         pool: &Pool,
         free_on: impl Fn(NodeIx) -> Request,
         request: &Request,
+        nodes: u32,
         running: impl Iterator<Item = Running>,
         now: Timestamp,
     ) -> Option<Self> {
@@ -65,24 +77,60 @@ impl Slot {
             let total = &pool.expect(ix).total;
             rank(ix, total, &free_on(ix), request, ends.of(ix), now)
         });
-        let (rank, spare) = ranked.min_by_key(|(rank, _)| *rank)?;
-        Some(Self { node: rank.fit.node, at: rank.at, spare })
+        let chosen = least(ranked, nodes as usize)?;
+        let at = chosen.iter().map(|(rank, _)| rank.at).max()?;
+        let share = |(rank, spare): (Rank, Request)| {
+            let node = rank.fit.node;
+            // On nodes that are free for it earlier, more will have ended by then.
+            let spare = if rank.at < at && at != Timestamp::NEVER {
+                without(&free_at(&pool.expect(node).total, &free_on(node), ends.of(node), at), request)
+            } else {
+                spare
+            };
+            (node, Share { node, spare })
+        };
+        let shares: BTreeMap<NodeIx, Share> = chosen.into_iter().map(share).collect();
+        Some(Self { at, open: shares.keys().copied().collect(), shares })
     }
 
-    /// How many tasks that end at `ends_at` may start on the node at this moment, with `free` free there now.
-    pub(crate) fn room(&self, free: &Request, request: &Request, ends_at: Timestamp) -> u32 {
-        if self.is_clear_of(ends_at) { times(free, request) } else { times(&at_most(free, &self.spare), request) }
+    /// The reserved nodes.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = NodeIx> {
+        self.shares.keys().copied()
     }
 
-    /// Whether nothing can start on the node any more, with `free` free there now.
-    pub(crate) fn is_closed(&self, free: &Request) -> bool {
-        free.cpus == 0 || (self.at == Timestamp::NEVER && self.spare.cpus == 0)
+    /// Whether a node is reserved.
+    pub(crate) fn holds(&self, node: NodeIx) -> bool {
+        self.shares.contains_key(&node)
     }
 
-    /// Notes that tasks that end at `ends_at` have been started on the node and hold `held` in all.
-    pub(crate) fn use_room(&mut self, held: &Request, ends_at: Timestamp) {
+    /// The reserved nodes on which something may still start.
+    pub(crate) fn open_nodes(&self) -> impl Iterator<Item = &Share> {
+        self.open.iter().map(|node| &self.shares[node])
+    }
+
+    /// How many tasks that end at `ends_at` may start on a reserved node at this moment, with `free` free there now.
+    pub(crate) fn room(&self, share: &Share, free: &Request, request: &Request, ends_at: Timestamp) -> u32 {
+        if self.is_clear_of(ends_at) { times(free, request) } else { times(&at_most(free, &share.spare), request) }
+    }
+
+    /// Looks no more at nodes on which nothing can start any more, with what is free there now.
+    pub(crate) fn close(&mut self, free_on: impl Fn(NodeIx) -> Request) {
+        let (is_unknown, shares) = (self.at == Timestamp::NEVER, &self.shares);
+        self.open.retain(|node| free_on(*node).cpus > 0 && !(is_unknown && shares[node].spare.cpus == 0));
+    }
+
+    /// Whether nothing can start on any reserved node any more, as [`Self::close`] last saw it.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    /// Notes that tasks that end at `ends_at` have been started on these reserved nodes and hold `held` on each.
+    pub(crate) fn use_room(&mut self, nodes: &[NodeIx], held: &Request, ends_at: Timestamp) {
         if !self.is_clear_of(ends_at) {
-            self.spare = without(&self.spare, held);
+            for node in nodes {
+                let share = self.shares.get_mut(node).expect("the node is reserved");
+                share.spare = without(&share.spare, held);
+            }
         }
     }
 
@@ -90,6 +138,22 @@ impl Slot {
     fn is_clear_of(&self, ends_at: Timestamp) -> bool {
         self.at != Timestamp::NEVER && ends_at <= self.at
     }
+}
+
+/// The `count` least of the ranked nodes, or `None` when there are fewer.
+fn least(ranked: impl Iterator<Item = (Rank, Request)>, count: usize) -> Option<Vec<(Rank, Request)>> {
+    if count == 1 {
+        return ranked.min_by_key(|(rank, _)| *rank).map(|least| vec![least]);
+    }
+    let mut all: Vec<(Rank, Request)> = ranked.collect();
+    if all.len() < count {
+        return None;
+    }
+    if all.len() > count {
+        all.select_nth_unstable_by_key(count, |(rank, _)| *rank);
+        all.truncate(count);
+    }
+    Some(all)
 }
 
 /// How good a node is for the reserved job. Fields are compared in the order in which they stand here; the least is the best.
@@ -127,6 +191,12 @@ fn rank(
     }
     let distance = distance(free_now, request);
     (Rank { at: Timestamp::NEVER, distance, fit: Fit::new(node, free_now) }, NOTHING)
+}
+
+/// What will be free on a node at that time.
+fn free_at(total: &Request, free_now: &Request, ends: &[(Timestamp, Request)], at: Timestamp) -> Request {
+    let over = ends.iter().take_while(|(ends_at, _)| *ends_at <= at);
+    over.fold(*free_now, |free, (_, held)| at_most(&sum(&free, held), total))
 }
 
 /// The known ends of what runs, node by node in the order of time.

@@ -1,6 +1,6 @@
 //! Properties of a plan, judged by a checker that shares no code with the scheduler: plain lists, one task at a time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hostler_model::{JobId, NodeName, Request, Timestamp};
 use hostler_sched::{NodeIx, Plan, Policy, Pool, Reservation, Running, Start, Waiting, plan};
@@ -53,32 +53,44 @@ impl Scene {
         plan(&self.pool(), self.queue.iter().copied(), || self.running.iter().copied(), policy, NOW)
     }
 
-    fn could_run(&self, request: &Request) -> bool {
-        self.nodes.iter().any(|node| node.is_usable && fits(request, &node.total))
+    fn could_run(&self, job: &Waiting) -> bool {
+        let able = self.nodes.iter().filter(|node| node.is_usable && fits(&job.request, &node.total));
+        able.count() >= job.nodes as usize
     }
 
-    /// The node that best fit must choose among those that `may` be used.
-    fn best_fit(&self, request: &Request, may: impl Fn(usize) -> bool) -> Option<usize> {
-        let able = self.nodes.iter().enumerate().filter(|(ix, node)| may(*ix) && node.has_free(request));
-        able.min_by_key(|(ix, node)| (node.free.cpus, node.free.memory_bytes, *ix)).map(|(ix, _)| ix)
+    /// The nodes that best fit must choose for a task among those that `may` be used.
+    fn best_fit(&self, job: &Waiting, may: impl Fn(usize) -> bool) -> Option<Vec<usize>> {
+        let able = self.nodes.iter().enumerate().filter(|(ix, node)| may(*ix) && node.has_free(&job.request));
+        let mut able: Vec<_> = able.map(|(ix, node)| (node.free.cpus, node.free.memory_bytes, ix)).collect();
+        able.sort_unstable();
+        able.truncate(job.nodes as usize);
+        (able.len() == job.nodes as usize).then(|| able.into_iter().map(|(_, _, ix)| ix).collect())
     }
 
     /// Carries one task out.
-    fn start(&mut self, job: &Waiting, node: usize) {
-        self.nodes[node].take(&job.request);
+    fn start(&mut self, job: &Waiting, nodes: &[usize]) {
         let ends_at = ends_at(job);
-        self.running.push(Running { node: NodeIx(node as u32), request: job.request, ends_at });
+        for &node in nodes {
+            self.nodes[node].take(&job.request);
+            self.running.push(Running { node: NodeIx(node as u32), request: job.request, ends_at });
+        }
     }
 
-    /// The first moment at which the request fits on some usable node, if everything ends when its limit says and nothing else
-    /// starts. Found by trying every moment at which something ends.
-    fn earliest_start(&self, request: &Request) -> Timestamp {
+    /// The first moment at which the request fits on the node, if everything ends when its limit says and nothing else starts. Found
+    /// by trying every moment at which something ends.
+    fn earliest_on(&self, ix: usize, request: &Request) -> Timestamp {
         let mut moments: Vec<Timestamp> = self.running.iter().map(|task| task.ends_at.max(NOW)).collect();
         moments.push(NOW);
         moments.sort_unstable();
-        let fits_at =
-            |moment: &Timestamp| self.nodes.iter().enumerate().any(|(ix, _)| self.fits_on(ix, request, *moment));
-        moments.into_iter().filter(|moment| *moment != Timestamp::NEVER).find(fits_at).unwrap_or(Timestamp::NEVER)
+        let known = moments.into_iter().filter(|moment| *moment != Timestamp::NEVER);
+        known.into_iter().find(|moment| self.fits_on(ix, request, *moment)).unwrap_or(Timestamp::NEVER)
+    }
+
+    /// The first moment at which the job fits on as many usable nodes as it asks for.
+    fn earliest_start(&self, job: &Waiting) -> Timestamp {
+        let mut all: Vec<Timestamp> = (0..self.nodes.len()).map(|ix| self.earliest_on(ix, &job.request)).collect();
+        all.sort_unstable();
+        all.get(job.nodes as usize - 1).copied().unwrap_or(Timestamp::NEVER)
     }
 
     fn fits_on(&self, ix: usize, request: &Request, moment: Timestamp) -> bool {
@@ -100,72 +112,94 @@ fn ends_at(job: &Waiting) -> Timestamp {
 fn expected(scene: &Scene, policy: Policy) -> (Vec<Start>, Option<Reservation>) {
     let mut scene = scene.clone();
     let mut starts = Vec::new();
-    let mut blocked: Option<(Reservation, Request)> = None;
+    let mut blocked: Option<Blocked> = None;
     for job in &scene.queue.clone() {
         for _ in 0..job.tasks {
-            let node = match &blocked {
-                None => scene.best_fit(&job.request, |_| true),
-                Some((reservation, request)) => scene.best_fit(&job.request, |ix| {
-                    NodeIx(ix as u32) != reservation.node || is_harmless(&scene, job, reservation, request)
-                }),
+            let nodes = match &blocked {
+                None => scene.best_fit(job, |_| true),
+                Some(blocked) => scene.best_fit(job, |ix| blocked.is_unharmed(&scene, ix, job)),
             };
-            let Some(node) = node else { break };
-            scene.start(job, node);
-            starts.push(Start { job: job.job, node: NodeIx(node as u32), count: 1 });
+            let Some(nodes) = nodes else { break };
+            scene.start(job, &nodes);
+            starts.push(Start { job: job.job, nodes: nodes.iter().map(|ix| NodeIx(*ix as u32)).collect(), count: 1 });
         }
         let started = starts.iter().filter(|start| start.job == job.job).count() as u64;
-        if blocked.is_none() && started < job.tasks && scene.could_run(&job.request) {
-            let at = scene.earliest_start(&job.request);
-            let node = reserved_node(&scene, &job.request, at);
-            blocked = Some((Reservation { job: job.job, node: NodeIx(node as u32), at }, job.request));
+        if blocked.is_none() && started < job.tasks && scene.could_run(job) {
+            blocked = Some(Blocked::of(&scene, job));
             if policy == Policy::Fcfs {
                 break;
             }
         }
     }
-    (starts, blocked.map(|(reservation, _)| reservation))
-}
-
-/// Whether the job may start on the reserved node: the first job fits there in time with it running.
-fn is_harmless(scene: &Scene, job: &Waiting, reservation: &Reservation, request: &Request) -> bool {
-    if reservation.at == Timestamp::NEVER {
-        return false;
-    }
-    let node = reservation.node.0 as usize;
-    let mut with_it = scene.clone();
-    with_it.running.push(Running { node: reservation.node, request: job.request, ends_at: ends_at(job) });
-    with_it.fits_on(node, request, reservation.at)
-}
-
-/// Among the nodes on which the job can start first, the one that fits best then; without a known time, the closest one now.
-fn reserved_node(scene: &Scene, request: &Request, at: Timestamp) -> usize {
-    let able = scene.nodes.iter().enumerate().filter(|(_, node)| node.is_usable && fits(request, &node.total));
-    if at == Timestamp::NEVER {
-        let lacks = |want: u64, have: u64| (want.saturating_sub(have) * 1_000_000).div_ceil(want.max(1));
-        let distance = |node: &Machine| {
-            let cpus = lacks(u64::from(request.cpus), u64::from(node.free.cpus));
-            cpus.max(lacks(request.memory_bytes, node.free.memory_bytes))
-        };
-        return able
-            .min_by_key(|(ix, node)| (distance(node), node.free.cpus, node.free.memory_bytes, *ix))
-            .map(|(ix, _)| ix)
-            .expect("a node is large enough");
-    }
-    let free_then = |ix: usize, node: &Machine| {
-        let held = scene.running.iter().filter(|task| task.node.0 as usize == ix && task.ends_at.max(NOW) > at);
-        held.fold((node.total.cpus, node.total.memory_bytes), |(cpus, memory), task| {
-            (cpus - task.request.cpus, memory - task.request.memory_bytes)
-        })
+    let reservation = |Blocked { job, at, nodes }: Blocked| {
+        let mut nodes: Vec<NodeIx> = nodes.keys().map(|ix| NodeIx(*ix as u32)).collect();
+        nodes.sort_unstable();
+        Reservation { job: job.job, nodes, at }
     };
-    able.filter(|(ix, _)| scene.fits_on(*ix, request, at))
-        .min_by_key(|(ix, node)| (free_then(*ix, node), *ix))
-        .map(|(ix, _)| ix)
-        .expect("some node fits at the earliest time")
+    (starts, blocked.map(reservation))
+}
+
+/// The first job that must wait, by the rules.
+struct Blocked {
+    job: Waiting,
+    at: Timestamp,
+    /// Where it will start, and when each of those nodes is free for it.
+    nodes: BTreeMap<usize, Timestamp>,
+}
+
+impl Blocked {
+    /// The nodes on which the job can start first; among equals those that fit best then, or without a known time are closest now.
+    fn of(scene: &Scene, job: &Waiting) -> Self {
+        let request = &job.request;
+        let lacks = |want: u64, have: u64| (want.saturating_sub(have) * 1_000_000).div_ceil(want.max(1));
+        let able = scene.nodes.iter().enumerate().filter(|(_, node)| node.is_usable && fits(request, &node.total));
+        let ranked = able.map(|(ix, node)| {
+            let at = scene.earliest_on(ix, request);
+            if at == Timestamp::NEVER {
+                let cpus = lacks(u64::from(request.cpus), u64::from(node.free.cpus));
+                let distance = cpus.max(lacks(request.memory_bytes, node.free.memory_bytes));
+                return (at, distance, (node.free.cpus, node.free.memory_bytes), ix);
+            }
+            let held = scene.running.iter().filter(|task| task.node.0 as usize == ix && task.ends_at.max(NOW) > at);
+            let free = held.fold((node.total.cpus, node.total.memory_bytes), |(cpus, memory), task| {
+                (cpus - task.request.cpus, memory - task.request.memory_bytes)
+            });
+            (at, 0, free, ix)
+        });
+        let mut ranked: Vec<_> = ranked.collect();
+        ranked.sort_unstable();
+        ranked.truncate(job.nodes as usize);
+        let at = ranked.last().expect("as many nodes are large enough").0;
+        Self { job: *job, at, nodes: ranked.into_iter().map(|(at, _, _, ix)| (ix, at)).collect() }
+    }
+
+    /// Whether `job` may start on the node: the first job fits there in time with it running.
+    fn is_unharmed(&self, scene: &Scene, ix: usize, job: &Waiting) -> bool {
+        let Some(&free_at) = self.nodes.get(&ix) else { return true };
+        let (at, ends_at) = match (self.at, free_at) {
+            (Timestamp::NEVER, Timestamp::NEVER) => return false,
+            // Nobody knows when the first job starts, so nothing ends before that.
+            (Timestamp::NEVER, free_at) => (free_at, Timestamp::NEVER),
+            (at, _) => (at, ends_at(job)),
+        };
+        let mut with_it = scene.clone();
+        with_it.running.push(Running { node: NodeIx(ix as u32), request: job.request, ends_at });
+        with_it.fits_on(ix, &self.job.request, at)
+    }
 }
 
 /// A plan's starts, one task each.
 fn one_by_one(starts: &[Start]) -> Vec<Start> {
-    starts.iter().flat_map(|start| (0..start.count).map(|_| Start { count: 1, ..*start })).collect()
+    starts.iter().flat_map(|start| (0..start.count).map(|_| Start { count: 1, ..start.clone() })).collect()
+}
+
+/// The nodes of a start as the scene numbers them.
+fn places(start: &Start) -> Vec<usize> {
+    start.nodes.iter().map(|ix| ix.0 as usize).collect()
+}
+
+fn single(request: Request) -> Waiting {
+    Waiting { job: JobId(1), request, nodes: 1, tasks: 1, time_limit_ms: None }
 }
 
 fn request() -> impl Strategy<Value = Request> {
@@ -184,7 +218,8 @@ fn scene() -> impl Strategy<Value = Scene> {
         request(),
         prop_oneof![1 => Just(None), 5 => (0_u64..9).prop_map(|n| Some(985 + 5 * n))],
     );
-    let job = (request(), prop_oneof![3 => Just(1_u64), 1 => 0_u64..5], limit());
+    let nodes = prop_oneof![2 => Just(1_u32), 1 => 1_u32..4];
+    let job = (request(), nodes, prop_oneof![3 => Just(1_u64), 1 => 0_u64..5], limit());
     let parts =
         (prop::collection::vec(node, 1..6), prop::collection::vec(task, 0..14), prop::collection::vec(job, 0..14));
     parts.prop_map(|(nodes, tasks, jobs)| {
@@ -201,7 +236,13 @@ fn scene() -> impl Strategy<Value = Scene> {
                 scene.running.push(Running { node: NodeIx(ix as u32), request, ends_at });
             }
         }
-        let waiting = |(i, (request, tasks, time_limit_ms))| Waiting { job: JobId(i), request, tasks, time_limit_ms };
+        let waiting = |(i, (request, nodes, tasks, time_limit_ms))| Waiting {
+            job: JobId(i),
+            request,
+            nodes,
+            tasks,
+            time_limit_ms,
+        };
         scene.queue = (1..).zip(jobs).map(waiting).collect();
         scene
     })
@@ -229,8 +270,9 @@ proptest! {
         let mut started: BTreeMap<JobId, u64> = BTreeMap::new();
         for start in one_by_one(&plan.starts) {
             let job = &scene.queue[start.job.0 as usize - 1];
-            prop_assert!(after.nodes[start.node.0 as usize].is_usable);
-            after.start(job, start.node.0 as usize);
+            prop_assert!(start.nodes.iter().all(|ix| after.nodes[ix.0 as usize].is_usable));
+            prop_assert_eq!(start.nodes.iter().collect::<BTreeSet<_>>().len(), job.nodes as usize, "all nodes or none");
+            after.start(job, &places(&start));
             *started.entry(start.job).or_default() += 1;
         }
         for job in &scene.queue {
@@ -247,16 +289,19 @@ proptest! {
         let mut with = scene.clone();
         for start in one_by_one(&plan.starts) {
             let job = &scene.queue[start.job.0 as usize - 1];
-            with.start(job, start.node.0 as usize);
+            with.start(job, &places(&start));
             if start.job <= first.job {
-                without.start(job, start.node.0 as usize);
+                without.start(job, &places(&start));
             }
         }
-        prop_assert_eq!(without.earliest_start(&first.request), reservation.at);
-        prop_assert_eq!(with.earliest_start(&first.request), reservation.at);
-        if reservation.at == Timestamp::NEVER {
-            let node = reservation.node.0 as usize;
-            prop_assert_eq!(with.nodes[node].free, without.nodes[node].free, "the closest node is kept");
+        prop_assert_eq!(without.earliest_start(first), reservation.at);
+        prop_assert_eq!(with.earliest_start(first), reservation.at);
+        for node in reservation.nodes.iter().map(|ix| ix.0 as usize) {
+            let free_at = without.earliest_on(node, &first.request);
+            prop_assert!(with.earliest_on(node, &first.request) <= reservation.at, "every reserved node is free in time");
+            if reservation.at == Timestamp::NEVER && free_at == Timestamp::NEVER {
+                prop_assert_eq!(with.nodes[node].free, without.nodes[node].free, "the closest nodes are kept");
+            }
         }
     }
 
@@ -267,7 +312,7 @@ proptest! {
         for start in one_by_one(&plan.starts) {
             let job = &scene.queue[start.job.0 as usize - 1];
             if plan.blocked.as_ref().is_none_or(|blocked| start.job <= blocked.job) {
-                after.start(job, start.node.0 as usize);
+                after.start(job, &places(&start));
             } else {
                 prop_assert_eq!(policy, Policy::Easy, "nothing overtakes under FCFS");
             }
@@ -275,11 +320,11 @@ proptest! {
         for job in &scene.queue {
             let started = one_by_one(&plan.starts).iter().filter(|start| start.job == job.job).count() as u64;
             if started < job.tasks {
-                let idle = after.best_fit(&job.request, |_| true);
-                prop_assert!(plan.blocked.is_some() || idle.is_none(), "job {} fits on node {:?}", job.job, idle);
+                let idle = after.best_fit(job, |_| true);
+                prop_assert!(plan.blocked.is_some() || idle.is_none(), "job {} fits on nodes {:?}", job.job, idle);
             }
             if plan.blocked.as_ref().is_some_and(|blocked| blocked.job == job.job) {
-                prop_assert_eq!(after.best_fit(&job.request, |_| true), None);
+                prop_assert_eq!(after.best_fit(job, |_| true), None);
                 break;
             }
         }
@@ -308,8 +353,8 @@ proptest! {
 
     #[test]
     fn best_fit_is_the_least_that_satisfies(scene in scene(), request in request()) {
-        let best = scene.pool().best_fit(&request).map(|ix| ix.0 as usize);
-        prop_assert_eq!(best, scene.best_fit(&request, |_| true));
+        let best = scene.pool().best_fit(&request).map(|ix| vec![ix.0 as usize]);
+        prop_assert_eq!(best, scene.best_fit(&single(request), |_| true));
     }
 
     #[test]
@@ -329,7 +374,8 @@ proptest! {
             prop_assert_eq!(pool.free(NodeIx(ix as u32)), Some(node.free));
         }
         for request in &requests {
-            prop_assert_eq!(pool.best_fit(request).map(|ix| ix.0 as usize), scene.best_fit(request, |_| true));
+            let best = pool.best_fit(request).map(|ix| vec![ix.0 as usize]);
+            prop_assert_eq!(best, scene.best_fit(&single(*request), |_| true));
         }
     }
 }

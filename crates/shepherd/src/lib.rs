@@ -45,6 +45,7 @@ mod launch;
 mod launcher;
 mod members;
 mod process;
+pub mod ranks;
 mod record;
 mod run;
 mod spawn;

@@ -120,7 +120,7 @@ impl<'a> World<'a> {
         }
         for job in &trace.jobs {
             let never = |source| ReplayError::NeverFits { number: job.number, source };
-            pool.admit(&job.request).map_err(never)?;
+            pool.admit(&job.request, 1).map_err(never)?;
         }
         Ok(Self {
             jobs: &trace.jobs,
@@ -155,6 +155,7 @@ impl<'a> World<'a> {
             let waiting = Waiting {
                 job: JobId(self.submitted as u64),
                 request: job.request,
+                nodes: 1,
                 tasks: 1,
                 time_limit_ms: Some(milliseconds(limit_secs)),
             };
@@ -176,10 +177,11 @@ impl<'a> World<'a> {
             let waiting = self.queue.remove(&index).expect("the plan starts what waits");
             let limit_ms = waiting.time_limit_ms.expect("every job has one here");
             let ends_at = Timestamp(milliseconds(now_secs)).plus_ms(limit_ms);
-            self.pool.allocate(start.node, &waiting.request);
-            self.running.insert(index, Running { node: start.node, request: waiting.request, ends_at });
+            let node = start.nodes[0];
+            self.pool.allocate(node, &waiting.request);
+            self.running.insert(index, Running { node, request: waiting.request, ends_at });
             self.ends.insert((now_secs + self.jobs[index].run_secs, index));
-            self.placements.insert(index, Placement { node: start.node.0 as usize, start_secs: now_secs });
+            self.placements.insert(index, Placement { node: node.0 as usize, start_secs: now_secs });
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use hostler_model::{Digest, JobId, TaskId};
-use hostler_proto::record::EndedTask;
+use hostler_proto::record::{EndedTask, TaskResult};
 
 use crate::store::Tail;
 use crate::{Batch, Change, Loaded, Reader, Records, Snapshot, Store, StoreError};
@@ -173,10 +173,10 @@ impl Records for MemoryStore {
         Ok(self.disk().contents.ended.get(&task).map(|task| task.as_ref().clone()))
     }
 
-    fn results_of(&self, jobs: &[JobId]) -> Result<Vec<(TaskId, Digest)>, StoreError> {
+    fn results_of(&self, jobs: &[JobId]) -> Result<Vec<TaskResult>, StoreError> {
         let disk = self.disk();
         let tasks = jobs.iter().flat_map(|job| disk.contents.tasks_of(*job, 0..=u32::MAX));
-        Ok(tasks.filter_map(|(id, task)| Some((*id, task.result?))).collect())
+        Ok(tasks.flat_map(|(_, task)| task.results()).collect())
     }
 
     fn blob(&self, digest: &Digest) -> Result<Option<Bytes>, StoreError> {

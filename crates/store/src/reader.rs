@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use hostler_model::{Digest, JobId, TaskId};
-use hostler_proto::record::EndedTask;
+use hostler_proto::record::{EndedTask, TaskResult};
 
 use crate::StoreError;
 
@@ -27,7 +27,7 @@ pub trait Records: Send + Sync {
     fn ended_one(&self, task: TaskId) -> Result<Option<EndedTask>, StoreError>;
 
     /// The results that tasks of `jobs` left, in the order of `jobs` and then by index.
-    fn results_of(&self, jobs: &[JobId]) -> Result<Vec<(TaskId, Digest)>, StoreError>;
+    fn results_of(&self, jobs: &[JobId]) -> Result<Vec<TaskResult>, StoreError>;
 
     /// A blob's bytes, if it is kept.
     fn blob(&self, digest: &Digest) -> Result<Option<Bytes>, StoreError>;

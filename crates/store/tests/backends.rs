@@ -5,8 +5,9 @@ mod common;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use common::{changes, digest_of, ended, ended_bare, event, events, put, task};
+use common::{changes, digest_of, ended, ended_bare, ended_on_two_nodes, event, events, put, task};
 use hostler_model::{Digest, JobId, TaskId};
+use hostler_proto::record::TaskResult;
 use hostler_store::{Batch, Change, Loaded, MemoryStore, Reader, Snapshot, SqliteStore, Store, StoreError};
 use proptest::prelude::*;
 
@@ -144,7 +145,7 @@ fn a_snapshot_of_what_is_not_stored_is_refused(backend: &impl Backend) {
 }
 
 fn history_comes_back_as_it_was(backend: &impl Backend) {
-    let rows = [ended(7, 0), ended_bare(7, 1), ended(7, u32::MAX), ended(8, 5)];
+    let rows = [ended(7, 0), ended_bare(7, 1), ended(7, u32::MAX), ended_on_two_nodes(8, 5)];
     let mut store = backend.open();
     store.commit(&changes(rows.clone().map(Change::Ended))).expect("history");
     drop(store);
@@ -157,9 +158,20 @@ fn history_comes_back_as_it_was(backend: &impl Backend) {
     assert_eq!(reader.ended_one(task(7, 2)).expect("it reads"), None);
     assert_eq!(reader.ended_of(JobId(7), 0..=u32::MAX, usize::MAX).expect("it reads"), rows[..3]);
     let results = reader.results_of(&[JobId(8), JobId(99), JobId(7)]).expect("it reads");
-    let expected = [&rows[3], &rows[0], &rows[2]]
-        .map(|row| (TaskId { job: row.job, index: row.index }, row.result.expect("these have one")));
-    assert_eq!(results, expected, "in the order of the jobs, without those that left none");
+    let of = |results: Vec<TaskResult>| -> Vec<(TaskId, u32)> {
+        results.into_iter().map(|result| (result.task, result.rank)).collect()
+    };
+    assert_eq!(
+        results.iter().map(|result| result.manifest).collect::<Vec<_>>(),
+        [
+            rows[3].parts[1].result.expect("it has one"),
+            rows[3].result.expect("it has one"),
+            rows[0].result.expect("it has one"),
+            rows[2].result.expect("it has one"),
+        ]
+    );
+    let expected = [(task(8, 5), 1), (task(8, 5), 0), (task(7, 0), 0), (task(7, u32::MAX), 0)];
+    assert_eq!(of(results), expected, "in the order of the jobs, without those that left none");
 }
 
 fn history_is_read_in_pages(backend: &impl Backend) {

@@ -278,9 +278,9 @@ async fn explain(client: &Client, job: &JobDetail, state: JobState) -> Failure {
         Some(message) => failure.because(&std::io::Error::other(message.clone())),
         None => failure,
     };
-    let id = TaskId { job: job.summary.id, index: task.index };
+    let source = super::logs::Source { task: TaskId { job: job.summary.id, index: task.index }, ranks: 0..1 };
     for output in [Output::Stderr, Output::Setup] {
-        let bytes = super::logs::read(client, id, output, false).await.unwrap_or_default();
+        let bytes = super::logs::read(client, &source, output, false).await.unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes).into_owned();
         if let Some(last) = text.lines().rfind(|line| !line.trim().is_empty()) {
             return failure.because(&std::io::Error::other(last.to_owned()));

@@ -1,6 +1,9 @@
 //! `hostler logs`.
 
+use std::ops::Range;
+
 use clap::Args;
+use futures_util::future::try_join_all;
 use hostler_client::{Client, Follow, LogEvent};
 use hostler_model::{JobId, TaskId};
 use hostler_proto::link::Output;
@@ -22,6 +25,10 @@ pub(crate) struct Logs {
     #[arg(short, long)]
     follow: bool,
 
+    /// Of a job on several nodes: only what it wrote on the node of this rank, from 0
+    #[arg(long, value_name = "RANK")]
+    node_rank: Option<u32>,
+
     /// Only what the job wrote to stdout
     #[arg(long)]
     stdout: bool,
@@ -39,15 +46,19 @@ impl Logs {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let client = context.watching_client()?;
         block_on(async {
-            let tasks = tasks_of(&client, self.target).await?;
-            if context.output.is_json() {
-                return self.as_json(context, &client, &tasks).await;
+            let mut sources = sources_of(&client, self.target).await?;
+            if let Some(rank) = self.node_rank {
+                sources.iter_mut().for_each(|source| source.ranks = rank..rank.saturating_add(1));
             }
-            for &task in &tasks {
-                if tasks.len() > 1 {
-                    context.output.say(&format!("==> {task} <=="));
+            if context.output.is_json() {
+                return self.as_json(context, &client, &sources).await;
+            }
+            let is_one = sources.len() == 1;
+            for source in sources {
+                if !is_one {
+                    context.output.say(&format!("==> {} <==", source.task));
                 }
-                print(context, &client, task, &self.chosen(), self.follow).await?;
+                print(context, &client, source, &self.chosen(), self.follow).await?;
             }
             Ok(exit::OK)
         })
@@ -59,92 +70,125 @@ impl Logs {
         chosen.into_iter().filter(|choice| all || choice.0).map(|choice| choice.1).collect()
     }
 
-    async fn as_json(&self, context: &Context, client: &Client, tasks: &[TaskId]) -> Outcome {
+    async fn as_json(&self, context: &Context, client: &Client, sources: &[Source]) -> Outcome {
         let mut all = Vec::new();
-        for &task in tasks {
-            let mut value = json!({ "job": task.job, "index": task.index });
-            for output in self.chosen() {
-                let bytes = read(client, task, output, self.follow).await?;
-                value[output.as_str()] = String::from_utf8_lossy(&bytes).into();
+        for source in sources {
+            for rank in source.ranks.clone() {
+                let mut value = json!({ "job": source.task.job, "index": source.task.index });
+                if source.ranks != (0..1) {
+                    value["node_rank"] = rank.into();
+                }
+                for output in self.chosen() {
+                    let one = Source { ranks: rank..rank + 1, ..source.clone() };
+                    let bytes = read(client, &one, output, self.follow).await?;
+                    value[output.as_str()] = String::from_utf8_lossy(&bytes).into();
+                }
+                all.push(value);
             }
-            all.push(value);
         }
         context.output.json(&all);
         Ok(exit::OK)
     }
 }
 
-/// The tasks that a target stands for: itself, or every task of its job.
-async fn tasks_of(client: &Client, target: Target) -> Result<Vec<TaskId>, Failure> {
-    if let Some(index) = target.index {
-        return Ok(vec![TaskId { job: target.job, index }]);
-    }
-    let job = client.job(target.job, 0).await?;
-    Ok(match job.summary.array {
-        Some(array) => array.indices.iter().map(|index| TaskId { job: target.job, index }).collect(),
-        None => vec![TaskId { job: target.job, index: 0 }],
+/// What writes: a task, on some of its nodes.
+#[derive(Debug, Clone)]
+pub(crate) struct Source {
+    /// The task.
+    pub(crate) task: TaskId,
+    /// The ranks of the nodes.
+    pub(crate) ranks: Range<u32>,
+}
+
+/// What a target stands for: itself, or every task of its job; on all of their nodes.
+async fn sources_of(client: &Client, target: Target) -> Result<Vec<Source>, Failure> {
+    let job = client.job(target.job, 0).await?.summary;
+    let source = |index| Source { task: TaskId { job: target.job, index }, ranks: 0..job.node_count };
+    Ok(match (target.index, &job.array) {
+        (Some(index), _) => vec![source(index)],
+        (None, Some(array)) => array.indices.iter().map(source).collect(),
+        (None, None) => vec![source(0)],
     })
 }
 
 /// Follows every task of a job to its end, one after another.
 pub(crate) async fn follow_job(context: &Context, client: &Client, job: JobId) -> Result<(), Failure> {
-    let tasks = tasks_of(client, Target { job, index: None }).await?;
-    for &task in &tasks {
-        if tasks.len() > 1 {
-            context.output.say(&format!("==> {task} <=="));
+    let sources = sources_of(client, Target { job, index: None }).await?;
+    let is_one = sources.len() == 1;
+    for source in sources {
+        if !is_one {
+            context.output.say(&format!("==> {} <==", source.task));
         }
-        print(context, client, task, &[Output::Setup, Output::Stdout, Output::Stderr], true).await?;
+        print(context, client, source, &[Output::Setup, Output::Stdout, Output::Stderr], true).await?;
     }
     Ok(())
 }
 
-/// Prints outputs of a task; those that are followed at the same time, as they appear.
+/// Prints outputs of a task; those that are followed at the same time, as they appear. Of several nodes, whole lines are mixed.
 pub(crate) async fn print(
     context: &Context,
     client: &Client,
-    task: TaskId,
+    source: Source,
     outputs: &[Output],
     follow: bool,
 ) -> Result<(), Failure> {
+    let is_mixed = source.ranks.len() > 1;
+    let all = source.ranks.flat_map(|rank| outputs.iter().map(move |output| (rank, *output)));
     if !follow {
-        for &output in outputs {
-            copy(context, Follow::up_to_now(client, task, output), output).await?;
+        for (rank, output) in all {
+            copy(context, Follow::up_to_now(client, source.task, output).on_node(rank), output, is_mixed).await?;
         }
         return Ok(());
     }
-    let has = |output| outputs.contains(&output);
-    let one = async |output| match has(output) {
-        true => copy(context, Follow::new(client, task, output), output).await,
-        false => Ok(()),
-    };
-    tokio::try_join!(one(Output::Setup), one(Output::Stdout), one(Output::Stderr))?;
-    Ok(())
+    let copies = all
+        .map(|(rank, output)| copy(context, Follow::new(client, source.task, output).on_node(rank), output, is_mixed));
+    try_join_all(copies).await.map(drop)
 }
 
 /// Copies one output to ours, to its end.
-async fn copy(context: &Context, mut follow: Follow<'_>, output: Output) -> Result<(), Failure> {
+async fn copy(context: &Context, mut follow: Follow<'_>, output: Output, by_line: bool) -> Result<(), Failure> {
+    let write = |bytes: &[u8]| match output {
+        Output::Stdout => context.output.job_stdout(bytes),
+        Output::Stderr | Output::Setup => context.output.job_stderr(bytes),
+    };
+    // The beginning of a line that others must not get into.
+    let mut line: Vec<u8> = Vec::new();
     while let Some(event) = follow.next().await? {
         match (event, output) {
-            (LogEvent::Bytes(bytes), Output::Stdout) => context.output.job_stdout(&bytes),
-            (LogEvent::Bytes(bytes), Output::Stderr | Output::Setup) => context.output.job_stderr(&bytes),
+            (LogEvent::Bytes(bytes), _) if by_line => {
+                line.extend_from_slice(&bytes);
+                let whole = line.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+                write(&line[..whole]);
+                line.drain(..whole);
+            }
+            (LogEvent::Bytes(bytes), _) => write(&bytes),
             (LogEvent::Attempt(attempt), Output::Stdout) => {
+                line.clear();
                 context.output.say(&format!("note: the job was started again; attempt {attempt} writes from here on"));
             }
             // Said once is enough.
-            (LogEvent::Attempt(_), Output::Stderr | Output::Setup) => {}
+            (LogEvent::Attempt(_), Output::Stderr | Output::Setup) => line.clear(),
         }
+    }
+    if !line.is_empty() {
+        line.push(b'\n');
+        write(&line);
     }
     Ok(())
 }
 
-/// Reads one output of a task into memory, from its last attempt.
-pub(crate) async fn read(client: &Client, task: TaskId, output: Output, follow: bool) -> Result<Vec<u8>, Failure> {
-    let mut reader = if follow { Follow::new(client, task, output) } else { Follow::up_to_now(client, task, output) };
+/// Reads one output of a task into memory, from its last attempt; of several nodes one after another.
+pub(crate) async fn read(client: &Client, source: &Source, output: Output, follow: bool) -> Result<Vec<u8>, Failure> {
     let mut all = Vec::new();
-    while let Some(event) = reader.next().await? {
-        match event {
-            LogEvent::Bytes(bytes) => all.extend_from_slice(&bytes),
-            LogEvent::Attempt(_) => all.clear(),
+    for rank in source.ranks.clone() {
+        let reader = if follow { Follow::new } else { Follow::up_to_now };
+        let mut reader = reader(client, source.task, output).on_node(rank);
+        let before = all.len();
+        while let Some(event) = reader.next().await? {
+            match event {
+                LogEvent::Bytes(bytes) => all.extend_from_slice(&bytes),
+                LogEvent::Attempt(_) => all.truncate(before),
+            }
         }
     }
     Ok(all)

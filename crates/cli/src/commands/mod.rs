@@ -14,6 +14,7 @@ pub(crate) mod jobs;
 pub(crate) mod logs;
 pub(crate) mod node;
 pub(crate) mod nodes;
+pub(crate) mod ranks;
 pub(crate) mod run;
 pub(crate) mod sim;
 pub(crate) mod submit;

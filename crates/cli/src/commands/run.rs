@@ -12,7 +12,7 @@ use nix::sys::stat::{Mode, umask};
 use serde_json::json;
 
 use super::attach::{Left, attach_when_running};
-use super::logs::{print, read};
+use super::logs::{Source, print, read};
 use super::submit::announce;
 use crate::context::{Context, block_on};
 use crate::exit;
@@ -35,7 +35,8 @@ const NOT_PASSED_ON: [&str; 4] = ["_", "SHLVL", "OLDPWD", "HOSTLER_HEAD"];
 ///
 /// The command runs in this directory, which must exist on the node, with this environment, and reads nothing from standard input.
 /// Ctrl-C cancels it; a second Ctrl-C leaves without waiting for its end. The output of an array's tasks is kept for `hostler logs`,
-/// or printed at the end with --label. Exit codes of its own: 124 when its time was up, 125 when the head refused or lost it, 128 +
+/// or printed at the end with --label. With --nodes or --tasks-per-node it runs once for each process, and the first that fails ends
+/// the others. Exit codes of its own: 124 when its time was up, 125 when the head refused or lost it, 128 +
 /// N after signal N.
 #[derive(Debug, Args)]
 pub(crate) struct Run {
@@ -46,8 +47,9 @@ pub(crate) struct Run {
     #[arg(long, conflicts_with = "label")]
     detach: bool,
 
-    /// With --array: print each task's output at the end, every line labelled with its index
-    #[arg(long, requires = "array")]
+    /// Label every line of output with the rank of the process that wrote it; with --array, print each task's output at the end,
+    /// every line labelled with its index
+    #[arg(long)]
     label: bool,
 
     /// The command and its arguments
@@ -82,6 +84,7 @@ impl Run {
         let work = Work::Command { argv: self.command.clone(), directory };
         let mut spec = self.flags.spec(work, program, own_environment())?;
         spec.umask = Some(own_umask());
+        spec.label = self.label && spec.world_size() > 1;
         Ok(spec)
     }
 
@@ -122,16 +125,16 @@ impl Run {
         let early = client.job_when_ended(id, 1, BRIEF).await?;
         let job = if early.summary.state.is_ended() {
             if is_shown {
-                print(context, client, task, &outputs, false).await?;
+                print(context, client, Source { task, ranks: 0..self.flags.nodes }, &outputs, false).await?;
             }
             early
         } else {
             if is_shown {
-                print(context, client, task, &outputs, true).await?;
+                print(context, client, Source { task, ranks: 0..self.flags.nodes }, &outputs, true).await?;
             }
             ended(client, id).await?
         };
-        if self.label {
+        if self.label && self.flags.array.is_some() {
             self.print_labelled(context, client, id).await?;
         }
         if context.output.is_json() {
@@ -144,9 +147,10 @@ impl Run {
     async fn print_labelled(&self, context: &Context, client: &Client, id: JobId) -> Result<(), Failure> {
         for index in self.flags.array.iter().flat_map(|array| array.indices.iter()) {
             let task = TaskId { job: id, index };
-            let stdout = read(client, task, Output::Stdout, false).await?;
+            let source = Source { task, ranks: 0..self.flags.nodes };
+            let stdout = read(client, &source, Output::Stdout, false).await?;
             context.output.job_stdout(&labelled(index, &stdout));
-            let stderr = read(client, task, Output::Stderr, false).await?;
+            let stderr = read(client, &source, Output::Stderr, false).await?;
             context.output.job_stderr(&labelled(index, &stderr));
         }
         Ok(())
@@ -156,9 +160,9 @@ impl Run {
         let summary = &job.summary;
         let mut value = json!({ "id": summary.id, "state": summary.state, "exit_code": code_of(job) });
         if self.flags.array.is_none() {
-            let task = TaskId { job: summary.id, index: 0 };
+            let source = Source { task: TaskId { job: summary.id, index: 0 }, ranks: 0..self.flags.nodes };
             for output in [Output::Stdout, Output::Stderr] {
-                let bytes = read(client, task, output, false).await?;
+                let bytes = read(client, &source, output, false).await?;
                 value[output.as_str()] = String::from_utf8_lossy(&bytes).into();
             }
         }

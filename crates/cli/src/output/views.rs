@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use hostler_model::{Attempt, JobState, NodeName, WallTime, format_bytes, format_duration};
-use hostler_proto::api::{Info, JobDetail, JobSummary, LimitView, NodeView, TaskView, Why};
+use hostler_proto::api::{Info, JobDetail, JobSummary, LimitView, NodeView, PartView, TaskView, Why};
 use jiff::tz::TimeZone;
 
 use super::table::{Align, Table, one_line};
@@ -62,7 +62,7 @@ pub(crate) fn jobs(jobs: &[JobSummary], moment: &Moment, width: Option<usize>) -
             shortened(&job.name, 32),
             job.user.clone(),
             state(job),
-            job.cpus.to_string(),
+            on_nodes(job),
             format_bytes(job.memory_bytes),
             job.started_at.map_or_else(|| "-".to_owned(), |start| moment.span(start, job.ended_at)),
             nodes(&job.nodes),
@@ -70,6 +70,11 @@ pub(crate) fn jobs(jobs: &[JobSummary], moment: &Moment, width: Option<usize>) -
         ]);
     }
     table.render(width)
+}
+
+/// CPUs of a task; for several nodes `4x2`: four nodes with two CPUs each.
+fn on_nodes(job: &JobSummary) -> String {
+    if job.node_count == 1 { job.cpus.to_string() } else { format!("{}x{}", job.node_count, job.cpus) }
 }
 
 /// The state, for an array with how far it is.
@@ -115,7 +120,11 @@ pub(crate) fn job(job: &JobDetail, moment: &Moment, width: Option<usize>) -> Str
     lines.add_some("waits", summary.reason.as_ref());
     lines.add("command", &job.command);
     lines.add_some("array", summary.array.as_ref().map(|array| format!("{array}  ({})", counts(summary))));
-    lines.add("needs", format!("{}, {} of memory", cpus(summary.cpus), format_bytes(summary.memory_bytes)));
+    let each = match summary.node_count {
+        1 => String::new(),
+        nodes => format!("{nodes} nodes, on each "),
+    };
+    lines.add("needs", format!("{each}{}, {} of memory", cpus(summary.cpus), format_bytes(summary.memory_bytes)));
     let limits: Vec<String> = job.limits.iter().map(limit).collect();
     lines.add_some("limits", (!limits.is_empty()).then(|| limits.join("; ")));
     let after: Vec<String> = job.after.iter().map(ToString::to_string).collect();
@@ -141,7 +150,36 @@ pub(crate) fn job(job: &JobDetail, moment: &Moment, width: Option<usize>) -> Str
         text.push('\n');
         text.push_str(&tasks(&job.tasks_shown, moment, width));
     }
+    if let [TaskView { parts, .. }] = job.tasks_shown.as_slice()
+        && !parts.is_empty()
+    {
+        text.push('\n');
+        text.push_str(&node_parts(parts, width));
+    }
     text
+}
+
+/// What a task has on each of its nodes.
+fn node_parts(parts: &[PartView], width: Option<usize>) -> String {
+    let mut table = Table::new(&[
+        ("RANK", Align::Right),
+        ("NODE", Align::Left),
+        ("STATE", Align::Left),
+        ("EXIT", Align::Right),
+        ("MEMORY", Align::Right),
+        ("MESSAGE", Align::Left),
+    ]);
+    for (rank, part) in parts.iter().enumerate() {
+        table.row([
+            rank.to_string(),
+            part.node.to_string(),
+            part.state.to_string(),
+            part.exit_code.map_or_else(|| "-".to_owned(), |code| code.to_string()),
+            part.usage.map_or_else(|| "-".to_owned(), |usage| format_bytes(usage.max_rss_bytes)),
+            part.message.clone().unwrap_or_default(),
+        ]);
+    }
+    table.render(width)
 }
 
 /// `running on n1, attempt 2`, `failed with exit code 1 on n3`.
@@ -369,6 +407,7 @@ mod tests {
             attempt: Attempt(1),
             nodes: vec![name("n1")],
             exit_code: None,
+            node_count: 1,
             cpus: 2,
             memory_bytes: 600 << 20,
             array: None,
@@ -434,6 +473,7 @@ mod tests {
             result: None,
             fetched: false,
             usage: Some(Usage { wall_ms: 30_000, user_ms: 28_000, system_ms: 90, max_rss_bytes: 100 << 20 }),
+            parts: Vec::new(),
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hostler_model::{JobSpec, Resources, RunId};
 use hostler_proto::link::{
-    AgentMessage, EndCause, HeadMessage, RunEnd, RunReport, RunResult, RunStatus, StreamRequest, Usage,
+    AgentMessage, EndCause, Gang, HeadMessage, RunEnd, RunReport, RunResult, RunStatus, StreamRequest, Usage,
 };
 use serde::{Deserialize, Serialize};
 
@@ -43,6 +43,9 @@ pub struct RunLaunch {
     pub array_len: u64,
     /// What it may use.
     pub resources: Resources,
+    /// The other nodes, for a run on several.
+    #[serde(default)]
+    pub gang: Option<Gang>,
 }
 
 /// How far a run is.
@@ -50,6 +53,8 @@ pub struct RunLaunch {
 pub enum Stage {
     /// Its folder and environment are being made ready.
     Staging,
+    /// All is ready; it waits for the other nodes. Holds a port that was free here.
+    Ready(u16),
     /// Its shepherd has it.
     Running,
     /// Its process has ended; its results are being collected and uploaded.
@@ -115,6 +120,13 @@ pub enum Event {
         /// How far it had come.
         found: Found,
     },
+    /// Its folder and environment are ready, and it must wait for the other nodes.
+    Ready {
+        /// The run.
+        run: RunId,
+        /// A port that is free here.
+        port: u16,
+    },
     /// Its folder and environment are ready and its shepherd has started its process.
     Started {
         /// The run.
@@ -139,8 +151,16 @@ pub enum Event {
 /// Work for the shell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// Store the launch, make everything ready and start it; answer with `Started` or `Exited`.
+    /// Store the launch, make everything ready and start it; answer with `Started` or `Exited`. A run on several nodes answers with
+    /// `Ready` first, and waits for `Begin`.
     Start(Arc<RunLaunch>),
+    /// The other nodes are ready too: go on; answer with `Started` or `Exited`.
+    Begin {
+        /// The run.
+        run: RunId,
+        /// A port on the first node.
+        port: u16,
+    },
     /// Stop making it ready, or TERM and then KILL its processes; the answer is `Exited`.
     End {
         /// The run.
@@ -198,6 +218,7 @@ impl Stage {
     pub(super) fn status(&self) -> RunStatus {
         match self {
             Self::Staging => RunStatus::Accepted,
+            Self::Ready(port) => RunStatus::Ready { port: *port },
             Self::Running => RunStatus::Running,
             Self::Collecting(_) => RunStatus::Completing,
             Self::Over(end) => RunStatus::Ended(end.clone()),

@@ -16,6 +16,7 @@ pub fn update(state: &mut State, event: Event) -> Vec<Effect> {
         Event::Disconnected => state.connected = false,
         Event::Received(message) => receive(state, message, &mut effects),
         Event::Recovered { launch, found } => recover(state, launch, found, &mut effects),
+        Event::Ready { run, port } => advance(state, run, Stage::Ready(port), &mut effects),
         Event::Started { run } => advance(state, run, Stage::Running, &mut effects),
         Event::Exited { run, exit } => exited(state, run, exit, &mut effects),
         Event::Collected { run, result } => collected(state, run, result, &mut effects),
@@ -26,6 +27,7 @@ pub fn update(state: &mut State, event: Event) -> Vec<Effect> {
 fn receive(state: &mut State, message: HeadMessage, effects: &mut Vec<Effect>) {
     match message {
         HeadMessage::Launch(launch) => accept(state, &launch, effects),
+        HeadMessage::Begin { run, port } => begin(state, run, port, effects),
         HeadMessage::End { run, cause, grace_ms } => end(state, run, cause, grace_ms, effects),
         HeadMessage::Forget { run } => forget(state, run, effects),
         HeadMessage::Resend { run } => {
@@ -53,6 +55,7 @@ fn accept(state: &mut State, launch: &Launch, effects: &mut Vec<Effect>) {
             spec: Arc::clone(&launch.spec),
             array_len: launch.array_len,
             resources: placement.resources.clone(),
+            gang: placement.gang.clone(),
         });
         let run = Run { launch: Arc::clone(&launch), stage: Stage::Staging, ending: None, forgotten: false };
         state.runs.insert(placement.run, run);
@@ -61,12 +64,19 @@ fn accept(state: &mut State, launch: &Launch, effects: &mut Vec<Effect>) {
     }
 }
 
+/// The other nodes are ready. Said twice it is done once: the shell waits for it only once.
+fn begin(state: &State, run: RunId, port: u16, effects: &mut Vec<Effect>) {
+    if let Some(Run { stage: Stage::Ready(_), ending: None, forgotten: false, .. }) = state.runs.get(&run) {
+        effects.push(Effect::Begin { run, port });
+    }
+}
+
 fn end(state: &mut State, run: RunId, cause: EndCause, grace_ms: u64, effects: &mut Vec<Effect>) {
     let Some(held) = state.runs.get_mut(&run) else { return };
     // The last cause stands: users may change their minds.
     held.ending = Some(cause);
     match held.stage {
-        Stage::Staging | Stage::Running => effects.push(Effect::End { run, grace_ms }),
+        Stage::Staging | Stage::Ready(_) | Stage::Running => effects.push(Effect::End { run, grace_ms }),
         Stage::Collecting(_) | Stage::Over(_) => {}
     }
 }
@@ -76,7 +86,7 @@ fn forget(state: &mut State, run: RunId, effects: &mut Vec<Effect>) {
     let Some(held) = state.runs.get_mut(&run) else { return };
     held.forgotten = true;
     match held.stage {
-        Stage::Staging | Stage::Running => effects.push(Effect::End { run, grace_ms: 0 }),
+        Stage::Staging | Stage::Ready(_) | Stage::Running => effects.push(Effect::End { run, grace_ms: 0 }),
         // The collection that is under way answers, and then it goes.
         Stage::Collecting(_) => {}
         Stage::Over(_) => remove(state, run, effects),
@@ -105,7 +115,7 @@ fn recover(state: &mut State, launch: Arc<RunLaunch>, found: Found, effects: &mu
 
 fn advance(state: &mut State, run: RunId, stage: Stage, effects: &mut Vec<Effect>) {
     let Some(held) = state.runs.get_mut(&run) else { return };
-    if held.stage == Stage::Staging {
+    if matches!(held.stage, Stage::Staging | Stage::Ready(_)) {
         held.stage = stage;
         report(state, run, effects);
     }
@@ -113,7 +123,7 @@ fn advance(state: &mut State, run: RunId, stage: Stage, effects: &mut Vec<Effect
 
 fn exited(state: &mut State, run: RunId, exit: Exit, effects: &mut Vec<Effect>) {
     let Some(held) = state.runs.get_mut(&run) else { return };
-    if !matches!(held.stage, Stage::Staging | Stage::Running) {
+    if !matches!(held.stage, Stage::Staging | Stage::Ready(_) | Stage::Running) {
         return;
     }
     if held.forgotten {
@@ -180,7 +190,7 @@ fn fate(why: Why, asked: Option<EndCause>) -> Fate {
         (Why::Lost, _) => Fate::Lost,
         (_, Some(EndCause::Requeued)) => Fate::Requeued,
         (Why::Asked(code), _) => ended(JobState::Cancelled, Some(code)),
-        (Why::NotStarted, Some(EndCause::Cancelled)) => ended(JobState::Cancelled, None),
+        (Why::NotStarted, Some(EndCause::Cancelled | EndCause::Broken)) => ended(JobState::Cancelled, None),
         (Why::NotStarted, None) => ended(JobState::Failed, None),
         (Why::Exited(0), _) => ended(JobState::Completed, Some(0)),
         (Why::Exited(code), _) => ended(JobState::Failed, Some(code)),

@@ -18,6 +18,9 @@ use super::state::State;
 /// The most tasks one array may have.
 const MAX_ARRAY_LEN: u64 = 1_000_001;
 
+/// The most processes one task may have on one node.
+const MAX_TASKS_PER_NODE: u32 = 4096;
+
 /// How many ended jobs are dropped at once, so that a large backlog does not stall the loop.
 const FORGET_AT_ONCE: usize = 1_000;
 
@@ -94,7 +97,7 @@ fn decide_submit(
             return Err(Refusal::NoSuchDependency(dependency.job));
         }
     }
-    match state.pool.admit(&spec.request) {
+    match state.pool.admit(&spec.request, spec.nodes) {
         // Nodes are still to come, and one of them may have what it takes.
         Ok(()) | Err(NeverFits::NoNodes) => {}
         Err(too_large) => return Err(Refusal::NeverFits(too_large)),
@@ -110,6 +113,15 @@ fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
     let bad = |text: &str| Err(Refusal::BadSpec(text.to_owned()));
     if spec.request.cpus == 0 {
         return bad("a job needs at least one CPU");
+    }
+    if spec.nodes == 0 || spec.tasks_per_node == 0 {
+        return bad("a job needs at least one node, and at least one process on each");
+    }
+    if spec.tasks_per_node > MAX_TASKS_PER_NODE {
+        return bad("a job has at most 4096 processes on a node");
+    }
+    if spec.pty.is_some() && spec.world_size() > 1 {
+        return bad("a job of several processes has no terminal: leave out the one or the other");
     }
     if spec.request.memory_bytes == 0 {
         return bad("a job needs some memory");
@@ -189,7 +201,11 @@ fn decide_hello(state: &State, connection: ConnectionId, hello: &AgentHello, com
     let holds: Vec<RunId> = hello.runs.iter().map(|report| report.run).collect();
     let known = state.node(&hello.node);
     let is_news = known.is_none_or(|node| {
-        node.boot != hello.boot || node.resources != hello.resources || node.advisory != hello.advisory || node.given_up
+        node.boot != hello.boot
+            || node.resources != hello.resources
+            || node.advisory != hello.advisory
+            || node.address != hello.address
+            || node.given_up
     });
     if is_news {
         events.push(Event::NodeSeen {
@@ -197,15 +213,17 @@ fn decide_hello(state: &State, connection: ConnectionId, hello: &AgentHello, com
             boot: hello.boot.clone(),
             resources: hello.resources.clone(),
             advisory: hello.advisory.clone(),
+            address: hello.address,
         });
     }
     if let Some(node) = known {
         let held: BTreeSet<RunId> = holds.iter().copied().collect();
         let rebooted = node.boot != hello.boot;
         for &run in node.runs.keys().filter(|run| !held.contains(run)) {
-            let phase = state.active(run).map_or(Phase::Placed, |active| active.phase);
+            let Some((_, rank)) = state.part_on(&node.name, run) else { continue };
+            let phase = state.active(run).and_then(|active| active.part(rank)).map_or(Phase::Placed, |part| part.phase);
             if phase > Phase::Placed || rebooted {
-                events.push(gone(state, run, format!("node {} came back without it", node.name)));
+                events.push(gone(state, run, rank, format!("node {} came back without it", node.name)));
             }
         }
     }
@@ -224,36 +242,46 @@ fn decide_hello(state: &State, connection: ConnectionId, hello: &AgentHello, com
     events
 }
 
-/// A run will not be heard of any more. If its agent has never said that it has it, it never began, and its task simply waits again;
-/// otherwise it may have begun, and is lost.
-fn gone(state: &State, run: RunId, message: String) -> Event {
-    if state.unconfirmed.contains(&run) {
-        let usage = Usage::default();
-        return Event::Ended { run, fate: Fate::Requeued, message: None, result: None, usage };
-    }
-    lost(run, message)
+/// A part of a run will not be heard of any more. If it cannot have begun, its task simply waits again; otherwise it is lost.
+fn gone(state: &State, run: RunId, rank: u32, message: String) -> Event {
+    // A job that may run again when it is lost need not be spared that.
+    let may_be_lost = state.job(run.task.job).is_some_and(|job| job.spec.requeue);
+    let is_spared = !may_be_lost && never_began(state, run, rank);
+    let (fate, message) = if is_spared { (Fate::Requeued, None) } else { (Fate::Lost, Some(message)) };
+    Event::Ended { run, rank, fate, message, result: None, usage: Usage::default() }
 }
 
-fn lost(run: RunId, message: String) -> Event {
-    Event::Ended { run, fate: Fate::Lost, message: Some(message), result: None, usage: Usage::default() }
+/// Whether it is certain that a part of a run never began: its agent has never said that it has it, or the parts of a run on several
+/// nodes have not all been ready.
+fn never_began(state: &State, run: RunId, rank: u32) -> bool {
+    state.unconfirmed.contains(&(run, rank))
+        || state.active(run).is_some_and(|active| active.parts.len() > 1 && !active.has_begun())
 }
 
 /// What an agent says of a run, unless it is stale or nothing new.
 fn decide_report(state: &State, node: &Node, report: &RunReport, result_is_complete: bool) -> Vec<Event> {
     let run = report.run;
-    let Some(active) = state.active(run).filter(|active| active.node == node.name) else { return Vec::new() };
-    let if_further = |phase: Phase, event| if phase > active.phase { vec![event] } else { Vec::new() };
+    let Some(active) = state.active(run) else { return Vec::new() };
+    let Some(rank) = active.rank_of(&node.name) else { return Vec::new() };
+    let Some(part) = active.part(rank).filter(|part| part.over.is_none()) else { return Vec::new() };
+    let if_further = |phase: Phase, event| if phase > part.phase { vec![event] } else { Vec::new() };
     match &report.status {
-        RunStatus::Accepted => if_further(Phase::Accepted, Event::Accepted { run }),
-        RunStatus::Running => if_further(Phase::Running, Event::Running { run }),
-        RunStatus::Completing => if_further(Phase::Completing, Event::Completing { run }),
+        RunStatus::Accepted => if_further(Phase::Accepted, Event::Accepted { run, rank }),
+        RunStatus::Ready { port } => {
+            // Said again it waits for a word that was lost; or its agent was started again, perhaps when it had failed to begin, and has
+            // found another port.
+            let is_news = active.has_begun() || part.port != Some(*port);
+            if is_news { vec![Event::Ready { run, rank, port: *port }] } else { Vec::new() }
+        }
+        RunStatus::Running => if_further(Phase::Running, Event::Running { run, rank }),
+        RunStatus::Completing => if_further(Phase::Completing, Event::Completing { run, rank }),
         RunStatus::Ended(RunEnd { fate, message, result, usage }) => {
             let result = result.as_ref().map(|result| result.manifest);
             // A result is visible only complete: until then the run goes on, and the shell asks for it again.
             if result.is_some() && !result_is_complete {
                 return Vec::new();
             }
-            vec![Event::Ended { run, fate: *fate, message: message.clone(), result, usage: *usage }]
+            vec![Event::Ended { run, rank, fate: *fate, message: message.clone(), result, usage: *usage }]
         }
     }
 }
@@ -273,11 +301,13 @@ fn decide_silence(state: &State, node: &Node) -> Vec<Event> {
     match node.silence {
         Silence::Short => vec![Event::Silent { node: name }],
         Silence::Suspect => {
-            let may_run_again = |run: &&RunId| {
-                state.unconfirmed.contains(*run) || state.job(run.task.job).is_some_and(|job| job.spec.requeue)
+            let may_run_again = |(run, rank): &(RunId, u32)| {
+                never_began(state, *run, *rank) || state.job(run.task.job).is_some_and(|job| job.spec.requeue)
             };
-            let again = node.runs.keys().filter(may_run_again);
-            let again: Vec<Event> = again.map(|run| gone(state, *run, format!("node {name} is down"))).collect();
+            let parts = node.runs.keys().filter_map(|run| state.part_on(&name, *run));
+            let again = parts.filter(may_run_again);
+            let again: Vec<Event> =
+                again.map(|(run, rank)| gone(state, run, rank, format!("node {name} is down"))).collect();
             std::iter::once(Event::Down { node: name }).chain(again).collect()
         }
         Silence::Down => vec![Event::NodeGivenUp { node: name }],

@@ -1,5 +1,6 @@
 //! Events, and what follows from them.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use hostler_model::{
@@ -80,30 +81,52 @@ pub enum Event {
         /// The task; all when absent.
         index: Option<u32>,
     },
-    /// The scheduler placed tasks.
+    /// The scheduler placed tasks: each on all of its nodes.
     Placed {
-        /// Where, in the order they were decided.
+        /// Where, in the order they were decided. A run on several nodes is there once for each, in the order of their ranks.
         starts: Vec<Start>,
     },
     /// The agent has the launch on disk.
     Accepted {
         /// The run.
         run: RunId,
+        /// The rank of the node.
+        #[serde(default)]
+        rank: u32,
     },
-    /// The run's process runs.
+    /// All is ready on the node, and its process waits for those on the other nodes.
+    Ready {
+        /// The run.
+        run: RunId,
+        /// The rank of the node.
+        #[serde(default)]
+        rank: u32,
+        /// A port that is free there.
+        port: u16,
+    },
+    /// The run's process runs on the node.
     Running {
         /// The run.
         run: RunId,
+        /// The rank of the node.
+        #[serde(default)]
+        rank: u32,
     },
-    /// The run's process has ended.
+    /// The run's process has ended on the node.
     Completing {
         /// The run.
         run: RunId,
+        /// The rank of the node.
+        #[serde(default)]
+        rank: u32,
     },
-    /// The run is over and its result is complete.
+    /// The run is over on the node and its result is complete.
     Ended {
         /// The run.
         run: RunId,
+        /// The rank of the node.
+        #[serde(default)]
+        rank: u32,
         /// What became of it.
         fate: Fate,
         /// What a person should know beyond that.
@@ -124,6 +147,9 @@ pub enum Event {
         /// Which limits it cannot hold jobs to.
         #[serde(default)]
         advisory: Advisory,
+        /// Where other nodes reach its jobs.
+        #[serde(default)]
+        address: Option<IpAddr>,
     },
     /// A node was silent for so long that its runs were given up.
     NodeGivenUp {
@@ -207,6 +233,7 @@ impl Event {
             | Self::Requeued { .. }
             | Self::Placed { .. }
             | Self::Accepted { .. }
+            | Self::Ready { .. }
             | Self::Running { .. }
             | Self::Completing { .. }
             | Self::Ended { .. }
@@ -220,7 +247,7 @@ impl Event {
     }
 }
 
-/// One task placed on one node.
+/// One task placed on one node, or its part on one of several.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Start {
     /// The run.

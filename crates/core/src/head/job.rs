@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hostler_model::{
-    Attempt, Dependency, Ending, IndexSet, JobId, JobSpec, JobState, NodeName, Resources, RunId, TaskId, Timestamp,
-    WallTime,
+    Attempt, Dependency, Digest, Ending, IndexSet, JobId, JobSpec, JobState, NodeName, Resources, RunId, TaskId,
+    Timestamp, WallTime,
 };
-use hostler_proto::link::EndCause;
+use hostler_proto::link::{EndCause, Fate, Usage};
 use serde::{Deserialize, Serialize};
 
 use super::event::SubmissionKey;
@@ -49,36 +49,118 @@ pub struct Job {
     pub fetched: IndexSet,
 }
 
-/// A task that is placed.
+/// A task that is placed. It runs as one run, with a part on each of its nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Active {
     /// The run.
     pub run: RunId,
+    /// Its parts, in the order of their nodes' ranks; at least one.
+    pub parts: Vec<Part>,
+    /// When it was placed, and from when on it runs once it does.
+    pub since: Timestamp,
+    /// When its processes had started on every node.
+    pub started_at: Option<WallTime>,
+    /// The head has asked the agents to end it.
+    pub ending: Option<EndCause>,
+    /// The rank of the node whose part was the first to end otherwise than completed: it says how the task ends.
+    #[serde(default)]
+    pub broken_by: Option<u32>,
+}
+
+/// What a run has on one node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
     /// Where.
     pub node: NodeName,
-    /// What it holds there.
+    /// What it holds there until it is over.
     pub resources: Resources,
     /// How far it is.
     pub phase: Phase,
-    /// When it was placed, and from when on it runs once it does.
-    pub since: Timestamp,
-    /// When its process started.
-    pub started_at: Option<WallTime>,
-    /// The head has asked the agent to end it.
-    pub ending: Option<EndCause>,
+    /// A port that was free on the node, for the processes to meet at; known when they are ready and there are several.
+    #[serde(default)]
+    pub port: Option<u16>,
+    /// How it ended, once it has.
+    #[serde(default)]
+    pub over: Option<Box<PartOver>>,
 }
 
-/// How far a placed task is.
+/// The end of a part.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartOver {
+    /// What became of it.
+    pub fate: Fate,
+    /// What a person should know beyond that.
+    pub message: Option<String>,
+    /// Its result's manifest.
+    pub result: Option<Digest>,
+    /// What it used.
+    pub usage: Usage,
+}
+
+impl PartOver {
+    /// Whether it is all that could be wished for.
+    #[must_use]
+    pub fn is_completed(&self) -> bool {
+        matches!(self.fate, Fate::Ended(Ending { state: JobState::Completed, .. }))
+    }
+}
+
+/// How far a part of a run is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Phase {
     /// The launch is on its way.
     Placed,
     /// The agent has it.
     Accepted,
+    /// All is ready; its process waits for those on the other nodes.
+    Ready,
     /// Its process runs.
     Running,
     /// Its process has ended; its results are on their way.
     Completing,
+}
+
+impl Active {
+    /// How far the run is: as far as the part that is least far. Parts that are over are completing as long as others are not.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        self.parts.iter().map(Part::phase).min().expect("a run has at least one part")
+    }
+
+    /// The rank of a node among those of the run.
+    #[must_use]
+    pub fn rank_of(&self, node: &NodeName) -> Option<u32> {
+        (0..).zip(&self.parts).find(|(_, part)| part.node == *node).map(|(rank, _)| rank)
+    }
+
+    /// A part by its node's rank.
+    #[must_use]
+    pub fn part(&self, rank: u32) -> Option<&Part> {
+        self.parts.get(rank as usize)
+    }
+
+    /// Its nodes, in the order of their ranks.
+    pub fn nodes(&self) -> impl Iterator<Item = &NodeName> {
+        self.parts.iter().map(|part| &part.node)
+    }
+
+    /// Whether its processes may run: the only one as soon as its agent has it, several once all of them are ready.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        match self.parts.as_slice() {
+            [only] => only.phase >= Phase::Accepted,
+            // One that has ended before it was ready has kept the others from beginning.
+            several => several.iter().all(|part| part.port.is_some()),
+        }
+    }
+}
+
+impl Part {
+    /// How far it is.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        if self.over.is_some() { Phase::Completing } else { self.phase }
+    }
 }
 
 impl Job {
@@ -141,7 +223,7 @@ impl Job {
     /// Where it stands: the stage of its most advanced live task, and when all are over the worst ending.
     #[must_use]
     pub fn state(&self) -> JobState {
-        let phase = |phase| self.active.values().any(|active| active.phase == phase);
+        let phase = |phase| self.active.values().any(|active| active.phase() == phase);
         if phase(Phase::Running) {
             JobState::Running
         } else if phase(Phase::Completing) {

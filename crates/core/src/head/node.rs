@@ -1,6 +1,7 @@
 //! What the head knows of a node.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use hostler_model::{Advisory, BootId, CpuSet, NodeName, NodeState, Request, Resources, RunId, Timestamp};
 use hostler_sched::NodeIx;
@@ -23,6 +24,9 @@ pub struct Node {
     /// Which limits it cannot hold jobs to.
     #[serde(default)]
     pub advisory: Advisory,
+    /// Where other nodes reach its jobs, as far as its agent has said.
+    #[serde(default)]
+    pub address: Option<IpAddr>,
     /// The runs placed on it and what each holds.
     pub runs: BTreeMap<RunId, Resources>,
     /// Its runs were given up and it has not been heard of since.

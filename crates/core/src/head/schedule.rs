@@ -7,6 +7,7 @@ use hostler_sched::{Running, Waiting, plan};
 
 use super::event::{Event, Now, Start};
 use super::job::{Active, Job};
+use super::node::Node;
 use super::state::State;
 
 /// Looks for tasks that can start now: the event that places them, or `None` when there are none. What was learnt about the first
@@ -22,13 +23,14 @@ pub fn schedule(state: &mut State, now: Now) -> Option<Event> {
     let mut starts = Vec::new();
     for start in &plan.starts {
         let job = &state.jobs_by_id(start.job);
-        let node = &state.nodes[&state.names[&start.node]];
         for _ in 0..start.count {
             let index = assignment.next_index(job);
-            let cpus = assignment.take_cpus(&node.name, || node.free_cpus(), job.spec.request.cpus);
             let run = RunId { task: job.task(index), attempt: job.next_attempt(index), epoch: state.epoch };
-            let resources = Resources { cpus, memory_bytes: job.spec.request.memory_bytes };
-            starts.push(Start { run, node: node.name.clone(), resources });
+            for node in start.nodes.iter().map(|ix| &state.nodes[&state.names[ix]]) {
+                let cpus = assignment.take_cpus(&node.name, || node.free_cpus(), job.spec.request.cpus);
+                let resources = Resources { cpus, memory_bytes: job.spec.request.memory_bytes };
+                starts.push(Start { run, node: node.name.clone(), resources });
+            }
         }
     }
     (!starts.is_empty()).then_some(Event::Placed { starts })
@@ -72,17 +74,23 @@ impl State {
 }
 
 fn waiting(state: &State, job: &Job) -> Waiting {
-    Waiting { job: job.id, request: job.spec.request, tasks: job.startable(), time_limit_ms: longest_ms(state, job) }
+    Waiting {
+        job: job.id,
+        request: job.spec.request,
+        nodes: job.spec.nodes,
+        tasks: job.startable(),
+        time_limit_ms: longest_ms(state, job),
+    }
 }
 
 /// What holds resources and when it will have let go of them at the latest.
 fn running(state: &State) -> Vec<Running> {
-    let of_job = |job: &Job, active: &Active| Running {
-        node: state.nodes[&active.node].ix,
+    let of_job = |job: &Job, active: &Active, node: &Node| Running {
+        node: node.ix,
         request: job.spec.request,
         ends_at: longest_ms(state, job).map_or(Timestamp::NEVER, |longest| active.since.plus_ms(longest)),
     };
-    state.placed().map(|(job, active)| of_job(job, active)).collect()
+    state.placed().map(|(job, active, node)| of_job(job, active, node)).collect()
 }
 
 /// How long a task of the job can take: its time limit, and the grace after it.

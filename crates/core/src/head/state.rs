@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use hostler_model::{Dependency, Epoch, JobId, NodeName, NodeState, RunId, Timestamp};
+use hostler_model::{Dependency, Digest, Epoch, JobId, NodeName, NodeState, RunId, Timestamp};
 use hostler_proto::api::{Amount, LiveCounts, NodeCounts};
 use hostler_sched::{NodeIx, Pool, Reservation};
 use serde::{Deserialize, Serialize};
 
 use super::event::{ConnectionId, SubmissionKey};
-use super::job::{Active, Job, Phase};
+use super::job::{Active, Job, Part, Phase};
 use super::node::Node;
 use super::queue::Queue;
 use super::settings::Settings;
@@ -47,10 +47,10 @@ pub struct State {
     pub(super) names: BTreeMap<NodeIx, NodeName>,
     #[serde(skip)]
     pub(super) connections: BTreeMap<ConnectionId, NodeName>,
-    /// Runs whose launch this head has sent and whose agent has not said that it has it. What an earlier head sent is not among them:
+    /// Runs, with the ranks of nodes, whose launch this head has sent and whose agent has not said that it has it. What an earlier head sent is not among them:
     /// nobody knows what became of it until the node's hello says so.
     #[serde(skip)]
-    pub(super) unconfirmed: BTreeSet<RunId>,
+    pub(super) unconfirmed: BTreeSet<(RunId, u32)>,
     /// Nodes by when their next limit of silence will have passed.
     #[serde(skip)]
     silences: BTreeSet<(Timestamp, NodeName)>,
@@ -192,13 +192,29 @@ impl State {
         self.queue.ahead_of(job)
     }
 
-    /// Tasks that are placed, node by node. Costs nothing for what waits.
-    pub fn placed(&self) -> impl Iterator<Item = (&Arc<Job>, &Active)> {
-        let runs = self.nodes.values().flat_map(|node| node.runs.keys());
-        runs.map(|run| {
+    /// The parts of placed tasks that are not over, node by node. Costs nothing for what waits.
+    pub fn placed(&self) -> impl Iterator<Item = (&Arc<Job>, &Active, &Node)> {
+        let runs = self.nodes.values().flat_map(|node| node.runs.keys().map(move |run| (run, node)));
+        runs.map(|(run, node)| {
             let job = &self.jobs[&run.task.job];
-            (job, &job.active[&run.task.index])
+            (job, &job.active[&run.task.index], node)
         })
+    }
+
+    /// Results of parts that are over while others of their run go on. They are not in the history yet.
+    #[must_use]
+    pub fn early_results(&self) -> Vec<Digest> {
+        let over = |part: &Part| part.over.as_ref().and_then(|over| over.result);
+        self.placed()
+            .filter(|(_, active, _)| active.parts.len() > 1)
+            .flat_map(|(_, active, _)| &active.parts)
+            .filter_map(over)
+            .collect()
+    }
+
+    /// A current run and the rank of one of its nodes.
+    pub(super) fn part_on(&self, node: &NodeName, run: RunId) -> Option<(RunId, u32)> {
+        Some((run, self.active(run)?.rank_of(node)?))
     }
 
     /// Nodes by name.
@@ -253,9 +269,13 @@ impl State {
     #[must_use]
     pub fn live_counts(&self) -> LiveCounts {
         let mut counts = LiveCounts { pending: self.pending, ..LiveCounts::default() };
-        for (_, active) in self.placed() {
-            match active.phase {
-                Phase::Placed | Phase::Accepted => counts.starting += 1,
+        // A task on several nodes is met on each of them.
+        let is_first = |active: &Active, node: &Node| {
+            active.parts.iter().find(|part| part.over.is_none()).is_some_and(|part| part.node == node.name)
+        };
+        for (_, active, _) in self.placed().filter(|(_, active, node)| is_first(active, node)) {
+            match active.phase() {
+                Phase::Placed | Phase::Accepted | Phase::Ready => counts.starting += 1,
                 Phase::Running => counts.running += 1,
                 Phase::Completing => counts.completing += 1,
             }

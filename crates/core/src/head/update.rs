@@ -1,6 +1,7 @@
 //! What each event does to the state. Nothing else changes it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use hostler_model::{
@@ -8,11 +9,11 @@ use hostler_model::{
     Timestamp,
 };
 use hostler_proto::api::Notice;
-use hostler_proto::link::{EndCause, Fate, HeadMessage, Launch, Placement, Usage};
+use hostler_proto::link::{EndCause, Fate, HeadMessage, Usage};
 use hostler_proto::record::EndedTask;
 
-use super::event::{Changes, ConnectionId, Effect, Event, Now, Record, Stamped, Start, SubmissionKey};
-use super::job::{Active, Job, Phase};
+use super::event::{Changes, ConnectionId, Effect, Event, Now, Record, Stamped, SubmissionKey};
+use super::job::{Job, PartOver, Phase};
 use super::node::{Link, Node, Silence};
 use super::state::State;
 
@@ -32,13 +33,17 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
         Event::Released { job } => step.state.change_job(*job, |job| job.held = false),
         Event::Requeued { job, index } => step.requeue(*job, *index),
         Event::Placed { starts } => step.place(starts),
-        Event::Accepted { run } => step.advance(*run, Phase::Accepted),
-        Event::Running { run } => step.advance(*run, Phase::Running),
-        Event::Completing { run } => step.advance(*run, Phase::Completing),
-        Event::Ended { run, fate, message, result, usage } => {
-            step.end_run(*run, &RunOver { fate: *fate, message: message.clone(), result: *result, usage: *usage });
+        Event::Accepted { run, rank } => step.advance(*run, *rank, Phase::Accepted),
+        Event::Ready { run, rank, port } => step.get_ready(*run, *rank, *port),
+        Event::Running { run, rank } => step.advance(*run, *rank, Phase::Running),
+        Event::Completing { run, rank } => step.advance(*run, *rank, Phase::Completing),
+        Event::Ended { run, rank, fate, message, result, usage } => {
+            let over = PartOver { fate: *fate, message: message.clone(), result: *result, usage: *usage };
+            step.end_part(*run, *rank, over);
         }
-        Event::NodeSeen { node, boot, resources, advisory } => step.see_node(node, boot, resources, advisory),
+        Event::NodeSeen { node, boot, resources, advisory, address } => {
+            step.see_node(node, boot, resources, advisory, *address);
+        }
         Event::NodeGivenUp { node } => step.give_up_node(node),
         Event::NodeForgotten { node } => step.state.remove_node(node),
         Event::Fetched { job, indices } => step.state.change_job(*job, |job| job.fetched.add_all(indices)),
@@ -59,18 +64,10 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
 }
 
 /// One event being applied.
-struct Step<'a> {
-    state: &'a mut State,
-    now: Now,
-    changes: &'a mut Changes,
-}
-
-/// The end of a run.
-struct RunOver {
-    fate: Fate,
-    message: Option<String>,
-    result: Option<hostler_model::Digest>,
-    usage: Usage,
+pub(super) struct Step<'a> {
+    pub(super) state: &'a mut State,
+    pub(super) now: Now,
+    pub(super) changes: &'a mut Changes,
 }
 
 impl Step<'_> {
@@ -143,6 +140,7 @@ impl Step<'_> {
                 ended_at: self.now.wall,
                 result: None,
                 usage: Usage::default(),
+                parts: Vec::new(),
             }));
         }
         self.state.change_job(id, |job| {
@@ -199,155 +197,20 @@ impl Step<'_> {
         self.notify(id);
     }
 
-    fn place(&mut self, starts: &[Start]) {
-        let mut launches: BTreeMap<(ConnectionId, JobId), Vec<Placement>> = BTreeMap::new();
-        let mut jobs = BTreeSet::new();
-        for start in starts {
-            let id = start.run.task.job;
-            let index = start.run.task.index;
-            let active = Active {
-                run: start.run,
-                node: start.node.clone(),
-                resources: start.resources.clone(),
-                phase: Phase::Placed,
-                since: self.now.at,
-                started_at: None,
-                ending: None,
-            };
-            self.state.change_job(id, |job| {
-                assert!(job.pending.remove(index), "only a pending task is placed");
-                job.attempts.remove(&index);
-                job.active.insert(index, active);
-            });
-            self.hold(start);
-            self.state.unconfirmed.insert(start.run);
-            if let Some(link) = &self.state.nodes[&start.node].link {
-                let placement = Placement { run: start.run, resources: start.resources.clone() };
-                launches.entry((link.connection, id)).or_default().push(placement);
-            }
-            jobs.insert(id);
-        }
-        for ((connection, job), runs) in launches {
-            let launch = self.launch(job, runs);
-            self.send(connection, HeadMessage::Launch(launch));
-        }
-        jobs.into_iter().for_each(|job| self.job_changed(job));
-    }
-
-    /// Allocates what a placement holds on its node.
-    fn hold(&mut self, start: &Start) {
-        let node = self.state.nodes.get_mut(&start.node).expect("a placement names a known node");
-        assert!(
-            node.free_cpus().is_superset(&start.resources.cpus)
-                && node.free_memory_bytes() >= start.resources.memory_bytes,
-            "the placement of {} exceeds what node {} has free",
-            start.run,
-            start.node
-        );
-        node.runs.insert(start.run, start.resources.clone());
-        self.state.sync_pool(&start.node);
-    }
-
-    fn launch(&self, job: JobId, runs: Vec<Placement>) -> Launch {
-        let job = self.job(job);
-        Launch { job: job.id, user: job.user.clone(), spec: Arc::clone(&job.spec), array_len: job.len(), runs }
-    }
-
-    fn advance(&mut self, run: RunId, phase: Phase) {
-        self.state.unconfirmed.remove(&run);
-        let now = self.now;
-        let id = run.task.job;
-        self.state.change_job(id, |job| {
-            let active = job.active.get_mut(&run.task.index).expect("the run is current");
-            active.phase = active.phase.max(phase);
-            if phase == Phase::Running {
-                active.since = now.at;
-                active.started_at = Some(now.wall);
-                job.started_at = job.started_at.or(Some(now.wall));
-            }
-        });
-        if phase == Phase::Running {
-            self.settle_dependents(id);
-        }
-        self.notify(id);
-    }
-
-    fn end_run(&mut self, run: RunId, over: &RunOver) {
-        let id = run.task.job;
-        let index = run.task.index;
-        let active = self.state.change_job(id, |job| job.active.remove(&index)).expect("the run is current");
-        self.let_go(run, &active.node);
-        let asked_again = active.ending == Some(EndCause::Requeued);
-        let cancelled = active.ending == Some(EndCause::Cancelled);
-        self.state.unconfirmed.remove(&run);
-        let job_requeues = self.job(id).spec.requeue;
-        let ending = match over.fate {
-            Fate::Ended(_) if asked_again => None,
-            Fate::Ended(ending) => Some(ending),
-            Fate::Requeued | Fate::Lost if cancelled => Some(Ending { state: JobState::Cancelled, exit_code: None }),
-            Fate::Requeued => None,
-            Fate::Lost if job_requeues || asked_again => None,
-            Fate::Lost => Some(Ending { state: JobState::NodeFail, exit_code: None }),
-        };
-        match ending {
-            Some(ending) => self.end_task(&active, ending, over),
-            None => self.state.change_job(id, |job| {
-                job.attempts.insert(index, run.attempt);
-                job.pending.insert(index);
-            }),
-        }
-        self.job_changed(id);
-    }
-
-    fn end_task(&mut self, active: &Active, ending: Ending, over: &RunOver) {
-        let run = active.run;
-        let now = self.now;
-        // A run so short that its start was never reported still has one.
-        let ran = ending.exit_code.is_some();
-        let started_at = active
-            .started_at
-            .or(ran.then(|| hostler_model::WallTime(now.wall.0 - i64::try_from(over.usage.wall_ms).unwrap_or(0))));
-        self.changes.records.push(Record::Ended(EndedTask {
-            job: run.task.job,
-            index: run.task.index,
-            attempt: run.attempt,
-            ending,
-            message: over.message.clone(),
-            node: Some(active.node.clone()),
-            started_at,
-            ended_at: now.wall,
-            result: over.result,
-            usage: over.usage,
-        }));
-        self.state.change_job(run.task.job, |job| {
-            job.endings.entry(ending).or_default().insert(run.task.index);
-            if run.attempt.0 > 1 {
-                job.attempts.insert(run.task.index, run.attempt);
-            }
-            if over.result.is_some() {
-                job.results.insert(run.task.index);
-            }
-            job.started_at = job.started_at.or(started_at);
-        });
-    }
-
-    /// Gives back what a run held and lets its agent remove it.
-    fn let_go(&mut self, run: RunId, node: &NodeName) {
-        let node = self.state.nodes.get_mut(node).expect("a run is on a known node");
-        node.runs.remove(&run);
-        let (name, connection) = (node.name.clone(), node.link.as_ref().map(|link| link.connection));
-        self.state.sync_pool(&name);
-        if let Some(connection) = connection {
-            self.send(connection, HeadMessage::Forget { run });
-        }
-    }
-
-    fn see_node(&mut self, name: &NodeName, boot: &BootId, resources: &Resources, advisory: &Advisory) {
+    fn see_node(
+        &mut self,
+        name: &NodeName,
+        boot: &BootId,
+        resources: &Resources,
+        advisory: &Advisory,
+        address: Option<IpAddr>,
+    ) {
         if self.state.nodes.contains_key(name) {
             self.state.change_node(name, |node| {
                 node.boot = boot.clone();
                 node.resources = resources.clone();
                 node.advisory = advisory.clone();
+                node.address = address;
                 node.given_up = false;
             });
             return self.state.sync_pool(name);
@@ -359,6 +222,7 @@ impl Step<'_> {
             boot: boot.clone(),
             resources: resources.clone(),
             advisory: advisory.clone(),
+            address,
             runs: BTreeMap::new(),
             given_up: false,
             link: None,
@@ -389,18 +253,16 @@ impl Step<'_> {
         for &run in theirs.difference(&mine) {
             self.send(connection, HeadMessage::Forget { run });
         }
-        let mut launches: BTreeMap<JobId, Vec<Placement>> = BTreeMap::new();
-        for &run in mine.difference(&theirs) {
-            self.state.unconfirmed.insert(run);
-            let resources = self.state.nodes[name].runs[&run].clone();
-            launches.entry(run.task.job).or_default().push(Placement { run, resources });
+        let mut launches: BTreeMap<JobId, Vec<(RunId, u32)>> = BTreeMap::new();
+        for (run, rank) in mine.difference(&theirs).filter_map(|run| self.state.part_on(name, *run)) {
+            launches.entry(run.task.job).or_default().push((run, rank));
         }
-        for (job, runs) in launches {
-            let launch = self.launch(job, runs);
-            self.send(connection, HeadMessage::Launch(launch));
+        for (job, parts) in launches {
+            self.state.unconfirmed.extend(&parts);
+            self.launch(connection, job, &parts);
         }
-        for run in mine {
-            self.send_end(run);
+        for (run, rank) in mine.into_iter().filter_map(|run| self.state.part_on(name, run)).collect::<Vec<_>>() {
+            self.send_end_to(run, rank);
         }
         self.notify_node(name);
     }
@@ -450,10 +312,10 @@ impl Step<'_> {
         });
         self.state.sync_pool(name);
         let message = format!("node {name} was not heard of for too long");
-        for run in runs {
+        for (run, rank) in runs.into_iter().filter_map(|run| self.state.part_on(name, run)).collect::<Vec<_>>() {
             let over =
-                RunOver { fate: Fate::Lost, message: Some(message.clone()), result: None, usage: Usage::default() };
-            self.end_run(run, &over);
+                PartOver { fate: Fate::Lost, message: Some(message.clone()), result: None, usage: Usage::default() };
+            self.end_part(run, rank, over);
         }
         self.notify_node(name);
     }
@@ -466,7 +328,7 @@ impl Step<'_> {
     }
 
     /// After a task started, ended or waits again: times, whoever depends on the job, and whoever watches.
-    fn job_changed(&mut self, id: JobId) {
+    pub(super) fn job_changed(&mut self, id: JobId) {
         let now = self.now;
         if self.job(id).is_ended() && self.job(id).ended.is_none() {
             self.state.change_job(id, |job| {
@@ -479,7 +341,7 @@ impl Step<'_> {
     }
 
     /// Looks again at every job that depends on this one.
-    fn settle_dependents(&mut self, id: JobId) {
+    pub(super) fn settle_dependents(&mut self, id: JobId) {
         let Some(dependents) = self.state.dependents.get(&id).cloned() else { return };
         dependents.into_iter().for_each(|dependent| self.settle_dependencies(dependent));
     }
@@ -507,24 +369,15 @@ impl Step<'_> {
         }
     }
 
-    fn job(&self, id: JobId) -> &Arc<Job> {
+    pub(super) fn job(&self, id: JobId) -> &Arc<Job> {
         self.state.job(id).expect("the event was decided for a job that exists")
     }
 
-    fn send(&mut self, connection: ConnectionId, message: HeadMessage) {
+    pub(super) fn send(&mut self, connection: ConnectionId, message: HeadMessage) {
         self.changes.effects.push(Effect::Send { connection, message });
     }
 
-    /// Tells a run's agent to end it, if it is to be ended and the agent is connected.
-    fn send_end(&mut self, run: RunId) {
-        let Some(active) = self.state.active(run) else { return };
-        let (Some(cause), Some(link)) = (active.ending, &self.state.nodes[&active.node].link) else { return };
-        let connection = link.connection;
-        let grace_ms = self.job(run.task.job).spec.grace_ms.unwrap_or(self.state.settings.grace_ms);
-        self.send(connection, HeadMessage::End { run, cause, grace_ms });
-    }
-
-    fn notify(&mut self, id: JobId) {
+    pub(super) fn notify(&mut self, id: JobId) {
         let state = self.job(id).state();
         self.changes.effects.push(Effect::Notify(Notice::Job { id, state }));
     }
@@ -558,7 +411,7 @@ fn standing(dependency: &Dependency, on: Option<&Arc<Job>>) -> Standing {
     };
     match dependency.condition {
         Condition::After => {
-            let started = job.pending.is_empty() && job.active.values().all(|active| active.phase >= Phase::Running);
+            let started = job.pending.is_empty() && job.active.values().all(|active| active.phase() >= Phase::Running);
             if started { Standing::Satisfied } else { Standing::Open }
         }
         Condition::AfterAny => verdict(true),

@@ -11,7 +11,7 @@ use axum::http::{HeaderName, StatusCode};
 use axum::response::{IntoResponse, Response};
 use futures_util::{SinkExt, StreamExt};
 use hostler_core::head::{Job, Refusal};
-use hostler_model::{Attempt, JobId, JobState, NodeName, RunId, TaskId};
+use hostler_model::{Attempt, Digest, JobId, JobState, NodeName, RunId, TaskId};
 use hostler_proto::link::{HeadMessage, Output, StreamKind, StreamRequest};
 use hostler_proto::manifest::Content;
 use hostler_proto::record::EndedTask;
@@ -46,28 +46,34 @@ pub(crate) struct Part {
     from: u64,
     #[serde(default)]
     follow: bool,
+    #[serde(default)]
+    node_rank: u32,
 }
 
-/// `GET /jobs/{id}/tasks/{index}/output/{output}`: its bytes from `from` on. With `follow` until the run has ended, and a task that
-/// has not started is waited for.
+/// `GET /jobs/{id}/tasks/{index}/output/{output}`: its bytes from `from` on, as the node with this rank among the task's has them. With
+/// `follow` until the run has ended, and a task that has not started is waited for.
 pub(crate) async fn output(
     user: User,
     State(head): State<Arc<Head>>,
     Path((id, index, output)): Path<(JobId, u32, Output)>,
-    Query(Part { from, follow }): Query<Part>,
+    Query(Part { from, follow, node_rank: rank }): Query<Part>,
 ) -> Result<Response, ApiError> {
     let task = TaskId { job: id, index };
     loop {
         if head.stop.is_cancelled() {
             return Err(ApiError::refusing("the head is stopping"));
         }
-        match standing(&head, &user, task)? {
+        match standing(&head, &user, task, rank)? {
             Standing::Waiting(_) if follow => {
                 until(&head, id, Instant::now() + FOREVER, |job| !job.is_some_and(|job| job.pending.contains(index)))
                     .await;
             }
             Standing::Waiting(attempt) => return Ok(answer(attempt, Body::empty())),
-            Standing::Ended => return from_result(&head, task, output, from).await,
+            Standing::Over(attempt, Some(manifest)) => {
+                return from_manifest(&head, attempt, manifest, output, from).await;
+            }
+            Standing::Over(attempt, None) => return Ok(answer(attempt, Body::empty())),
+            Standing::Ended => return from_result(&head, task, rank, output, from).await,
             Standing::Live(live) => {
                 // Without a body it has ended or moved while we asked.
                 if let Some(body) = from_node(&head, &live, output, from, follow).await? {
@@ -83,24 +89,35 @@ enum Standing {
     /// Not started; the last attempt before, or zero.
     Waiting(Attempt),
     Live(Live),
+    /// Over on this node, while others of the task's go on.
+    Over(Attempt, Option<Digest>),
     Ended,
 }
 
 /// A task that is on a node.
 struct Live {
     run: RunId,
+    rank: u32,
     node: NodeName,
     has_terminal: bool,
     runs: bool,
 }
 
-fn standing(head: &Head, user: &User, task: TaskId) -> Result<Standing, ApiError> {
+fn standing(head: &Head, user: &User, task: TaskId, rank: u32) -> Result<Standing, ApiError> {
     let state = head.engine.state();
     let job: Arc<Job> = readable(&state, user, task.job)?;
+    if rank >= job.spec.nodes {
+        return Err(no_such_rank(&job, rank));
+    }
     if let Some(active) = job.active.get(&task.index) {
+        let part = active.part(rank).ok_or_else(|| no_such_rank(&job, rank))?;
+        if let Some(over) = &part.over {
+            return Ok(Standing::Over(active.run.attempt, over.result));
+        }
         return Ok(Standing::Live(Live {
             run: active.run,
-            node: active.node.clone(),
+            rank,
+            node: part.node.clone(),
             has_terminal: job.spec.pty.is_some(),
             runs: active.started_at.is_some(),
         }));
@@ -120,20 +137,31 @@ fn answer(attempt: Attempt, body: Body) -> Response {
 }
 
 /// The output of a task that has ended, from its result.
-async fn from_result(head: &Head, task: TaskId, output: Output, from: u64) -> Result<Response, ApiError> {
+async fn from_result(head: &Head, task: TaskId, rank: u32, output: Output, from: u64) -> Result<Response, ApiError> {
     let mut row = row_of(head, task).await?;
     if row.is_none() {
         // The ending may be on its way to the disk.
         head.engine.settled().await?;
         row = row_of(head, task).await?;
     }
-    let Some(EndedTask { attempt, result: Some(manifest), .. }) = row else {
+    let attempt = row.as_ref().map_or(Attempt(0), |row| row.attempt);
+    let Some(result) = row.and_then(|row| row.results().find(|result| result.rank == rank)) else {
         // It ended without ever running, or its output is lost with its node.
-        return Ok(answer(row.map_or(Attempt(0), |row| row.attempt), Body::empty()));
+        return Ok(answer(attempt, Body::empty()));
     };
     if !head.engine.state().job(task.job).is_some_and(|job| job.results.contains(task.index)) {
         return Err(ApiError::dropped(task));
     }
+    from_manifest(head, attempt, result.manifest, output, from).await
+}
+
+async fn from_manifest(
+    head: &Head,
+    attempt: Attempt,
+    manifest: Digest,
+    output: Output,
+    from: u64,
+) -> Result<Response, ApiError> {
     let library = Arc::clone(&head.library);
     let result = tokio::task::spawn_blocking(move || library.result(&manifest)).await.map_err(ApiError::internal)??;
     let content: &Content = match output {
@@ -167,7 +195,7 @@ async fn from_node(
             Ok(Some(upload)) => Ok(Some(Body::from_stream(upload))),
             Ok(None) | Err(_) => unreachable(head, live, follow).await,
         },
-        () = gone(head, live.run) => Ok(None),
+        () = gone(head, live) => Ok(None),
     }
 }
 
@@ -181,11 +209,12 @@ fn ask(head: &Head, live: &Live, stream: &str, what: StreamKind) -> bool {
     connection.is_some_and(|connection| head.engine.send(connection, HeadMessage::Stream(request)))
 }
 
-/// Ends when the run is not its task's current one any more.
-async fn gone(head: &Head, run: RunId) {
+/// Ends when the run is not its task's current one any more, or has ended on this node.
+async fn gone(head: &Head, live: &Live) {
+    let run = live.run;
     let is_gone = |job: Option<&Job>| {
-        let active = job.and_then(|job| job.active.get(&run.task.index));
-        active.is_none_or(|active| active.run != run)
+        let active = job.and_then(|job| job.active.get(&run.task.index)).filter(|active| active.run == run);
+        active.and_then(|active| active.part(live.rank)).is_none_or(|part| part.over.is_some())
     };
     until(head, run.task.job, Instant::now() + FOREVER, is_gone).await;
 }
@@ -195,7 +224,7 @@ async fn unreachable(head: &Head, live: &Live, follow: bool) -> Result<Option<Bo
     const PAUSE: Duration = Duration::from_millis(500);
     if follow {
         // A node that comes back is no change of the job, so this is a matter of time as well.
-        let _ = timeout(PAUSE, gone(head, live.run)).await;
+        let _ = timeout(PAUSE, gone(head, live)).await;
         return Ok(None);
     }
     Err(silent(&live.node))
@@ -235,18 +264,18 @@ pub(crate) async fn attach(
     Query(Size { rows, columns }): Query<Size>,
     upgrade: WebSocketUpgrade,
 ) -> Result<Response, ApiError> {
-    let live = match standing(&head, &user, TaskId { job: id, index })? {
+    let live = match standing(&head, &user, TaskId { job: id, index }, 0)? {
         Standing::Live(live) if !live.has_terminal => return Err(no_terminal(id)),
         Standing::Live(live) if live.runs => live,
         Standing::Live(_) => return Err(not_running(id, JobState::Starting.as_str())),
         Standing::Waiting(_) => return Err(not_running(id, "waiting")),
-        Standing::Ended => return Err(not_running(id, "over")),
+        Standing::Over(..) | Standing::Ended => return Err(not_running(id, "over")),
     };
     let mut place = head.streams.terminals.wait_for(&live.node);
     let agent = if ask(&head, &live, &place.name, StreamKind::Terminal { rows, columns }) {
         tokio::select! {
             agent = timeout(AGENT_TIME, place.arrival()) => agent.ok().flatten(),
-            () = gone(&head, live.run) => return Err(not_running(id, "over")),
+            () = gone(&head, &live) => return Err(not_running(id, "over")),
         }
     } else {
         None
@@ -258,6 +287,12 @@ pub(crate) async fn attach(
             () = head.stop.cancelled() => {}
         }
     }))
+}
+
+fn no_such_rank(job: &Job, rank: u32) -> ApiError {
+    let last = job.spec.nodes - 1;
+    ApiError::new(StatusCode::NOT_FOUND, "no_such_node", format!("job {} has no node of rank {rank}", job.id))
+        .hint(format!("its nodes' ranks go from 0 to {last}"))
 }
 
 fn no_terminal(id: JobId) -> ApiError {

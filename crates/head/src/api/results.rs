@@ -6,8 +6,9 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use hostler_core::head::{Command, Job};
-use hostler_model::{Digest, JobId, TaskId};
+use hostler_model::JobId;
 use hostler_proto::api::{Fetched, ResultPage, ResultView};
+use hostler_proto::record::TaskResult;
 use serde::Deserialize;
 
 use super::error::ApiError;
@@ -37,10 +38,10 @@ pub(crate) async fn list(
     let rows = tokio::task::spawn_blocking(move || history.results_of(&ids)).await.map_err(ApiError::internal)??;
     let mut by_job = jobs.iter().peekable();
     let mut results = Vec::with_capacity(rows.len());
-    for (task, manifest) in rows {
-        while by_job.next_if(|job| job.id < task.job).is_some() {}
-        let job = by_job.peek().filter(|job| job.id == task.job);
-        results.extend(job.and_then(|job| view(job, task, manifest)).filter(|it| !(filter.unfetched && it.fetched)));
+    for row in rows {
+        while by_job.next_if(|job| job.id < row.task.job).is_some() {}
+        let job = by_job.peek().filter(|job| job.id == row.task.job);
+        results.extend(job.and_then(|job| view(job, row)).filter(|it| !(filter.unfetched && it.fetched)));
     }
     Ok(Json(ResultPage { results }))
 }
@@ -70,12 +71,13 @@ pub(crate) fn readable(state: &hostler_core::head::State, user: &User, id: JobId
 }
 
 /// One result, unless the task is to run again since or the result was dropped.
-fn view(job: &Job, task: TaskId, manifest: Digest) -> Option<ResultView> {
+fn view(job: &Job, TaskResult { task, rank, manifest }: TaskResult) -> Option<ResultView> {
     let ending = job.ending_of(task.index).filter(|_| job.results.contains(task.index))?;
     Some(ResultView {
         job: task.job,
         name: job.spec.name.clone(),
         index: job.spec.array.is_some().then_some(task.index),
+        node_rank: (job.spec.nodes > 1).then_some(rank),
         state: ending.state,
         manifest,
         fetched: job.fetched.contains(task.index),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use hostler_core::head::{Caller, Command, Job, State as Cluster};
+use hostler_core::head::{Active, Caller, Command, Job, State as Cluster};
 use hostler_model::JobId;
 use hostler_proto::api::JobAction;
 use hostler_proto::link::HeadMessage;
@@ -113,7 +113,8 @@ async fn cancel_all(head: &Head, caller: &Caller) {
 /// Whether a live task is on a node that can still say that it has ended.
 fn is_anything_ending(state: &Cluster) -> bool {
     let on_connected_node = |job: &Arc<Job>| {
-        job.active.values().any(|active| state.node(&active.node).is_some_and(|node| node.link.is_some()))
+        let mut nodes = job.active.values().flat_map(Active::nodes);
+        nodes.any(|name| state.node(name).is_some_and(|node| node.link.is_some()))
     };
     state.live_jobs().any(on_connected_node)
 }

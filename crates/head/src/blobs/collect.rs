@@ -9,6 +9,7 @@ use std::sync::mpsc;
 
 use hostler_core::head::Command;
 use hostler_model::{Digest, JobId, TaskId, Work};
+use hostler_proto::record::TaskResult;
 use hostler_store::{Batch, Change};
 
 use super::{BELIEVED, Library, LibraryError, YOUNG};
@@ -69,7 +70,9 @@ impl Library {
             Work::Command { .. } => None,
         };
         let mut manifests: HashSet<Digest> = engine.state().jobs().filter_map(|job| snapshot(&job.spec.work)).collect();
-        manifests.extend(self.kept_results(engine)?.into_iter().map(|(_, manifest)| manifest));
+        // Before the history: what is over on one node of several moves there when the others are over too.
+        manifests.extend(engine.state().early_results());
+        manifests.extend(self.kept_results(engine)?.into_iter().map(|result| result.manifest));
         manifests.extend(self.complete().keys());
         let mut live = HashSet::new();
         for manifest in manifests {
@@ -88,7 +91,7 @@ impl Library {
     }
 
     /// The results that are kept, as manifests.
-    pub(super) fn kept_results(&self, engine: &Engine) -> Result<Vec<(TaskId, Digest)>, LibraryError> {
+    pub(super) fn kept_results(&self, engine: &Engine) -> Result<Vec<TaskResult>, LibraryError> {
         let jobs: Vec<JobId> = engine.state().jobs().filter(|job| !job.results.is_empty()).map(|job| job.id).collect();
         let mut kept = Vec::new();
         for some in jobs.chunks(PAGE_LEN) {
@@ -96,7 +99,7 @@ impl Library {
             let state = engine.state();
             // The history still has rows of results that were dropped.
             let is_kept = |task: &TaskId| state.job(task.job).is_some_and(|job| job.results.contains(task.index));
-            kept.extend(rows.into_iter().filter(|(task, _)| is_kept(task)));
+            kept.extend(rows.into_iter().filter(|result| is_kept(&result.task)));
         }
         Ok(kept)
     }
@@ -263,6 +266,7 @@ mod tests {
             pid: 1,
             resources,
             advisory: Default::default(),
+            address: None,
             runs: Vec::new(),
         };
         let hello = Command::Hello { connection: ConnectionId(1), hello, complete: BTreeSet::new() };

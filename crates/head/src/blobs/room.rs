@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use hostler_core::head::Command;
 use hostler_model::{Digest, IndexSet, JobId, TaskId, format_bytes};
+use hostler_proto::record::TaskResult;
 use tokio::sync::Notify;
 
 use super::{Library, LibraryError};
@@ -152,7 +153,7 @@ impl Library {
     /// Every result that is kept and what it names. One that cannot be read takes no room worth counting.
     fn measure(&self, engine: &Engine) -> Result<Vec<Measured>, LibraryError> {
         let mut measured = Vec::new();
-        for (task, manifest) in self.kept_results(engine)? {
+        for TaskResult { task, manifest, .. } in self.kept_results(engine)? {
             let Ok(bytes) = self.get(&manifest) else { continue };
             let Ok(anything) = Self::read(&manifest, &bytes) else { continue };
             let own = (manifest, bytes.len() as u64);

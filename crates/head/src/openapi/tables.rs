@@ -83,6 +83,7 @@ pub(super) const ROUTES: &[Route] = &[
     route("get", "/jobs/{id}/tasks/{index}/output/{output}", Users, &[
         ("from", "integer", "offset of the first byte"),
         ("follow", "boolean", "go on until the run has ended; a task that has not started is waited for"),
+        ("node_rank", "integer", "of the node of this rank, for a task on several; 0 when absent"),
     ], Nothing, Bytes("application/octet-stream"), "`stdout`, `stderr` or `setup` of a task. The header `hostler-attempt` says which attempt wrote it."),
     route("get", "/jobs/{id}/tasks/{index}/attach", Users, &[
         ("rows", "integer", "lines of the window"),
@@ -178,7 +179,10 @@ pub(super) const SHAPES: &[Shape] = &[
     ("JobSpec", "What to run and what it may use. Unknown fields are errors.", &[
         ("name", "string", "1 to 255 characters"),
         ("work", "Work", "what to run"),
-        ("request", "Request", "what each task needs"),
+        ("request", "Request", "what each task needs on each of its nodes"),
+        ("nodes", "integer*", "on how many nodes each task runs, all at once; 1 when absent"),
+        ("tasks_per_node", "integer*", "how many processes each task has on each node; 1 when absent"),
+        ("label", "boolean*", "begin every line of output with the rank of the process that wrote it"),
         ("time_limit_ms", "integer*", "how long a task may run"),
         ("array", "string*", "indices such as `0-99%10`"),
         ("after", "[string]*", "dependencies such as `afterok:12`"),
@@ -238,6 +242,15 @@ pub(super) const SHAPES: &[Shape] = &[
         ("ended_at", "integer?", "ms since the epoch"),
         ("result", "string?", "the hash of its result manifest"),
         ("fetched", "boolean", "whether its result has been fetched"),
+        ("usage", "Usage?", "what it used, on all of its nodes together"),
+        ("parts", "[Part]*", "what it has on each of its nodes, by rank; absent for a task on one node"),
+    ]),
+    ("Part", "What a task on several nodes has on one of them.", &[
+        ("node", "string", "where"),
+        ("state", "JobState", "where it stands there"),
+        ("exit_code", "integer?", "what the shell would show"),
+        ("message", "string?", "what a person should know beyond that"),
+        ("result", "string?", "the hash of its result manifest"),
         ("usage", "Usage?", "what it used"),
     ]),
     ("Usage", "What a run used.", &[
@@ -259,6 +272,7 @@ pub(super) const SHAPES: &[Shape] = &[
         ("job", "integer", "the job"),
         ("name", "string", "the job's name"),
         ("index", "integer?", "the task's index; null when the job is no array"),
+        ("node_rank", "integer*", "the rank of the node that it is from, for a task on several; 0 comes last"),
         ("state", "JobState", "how it ended"),
         ("manifest", "string", "the hash of its result manifest"),
         ("fetched", "boolean", "whether it has been fetched before"),
@@ -285,7 +299,8 @@ pub(super) const JOB: &[Field] = &[
     ("attempt", "integer", "how many times it has been placed"),
     ("nodes", "[string]", "where it runs or ran"),
     ("exit_code", "integer?", "what the shell would show"),
-    ("cpus", "integer", "CPUs a task"),
+    ("node_count", "integer", "on how many nodes a task runs"),
+    ("cpus", "integer", "CPUs a task, on each of its nodes"),
     ("memory_bytes", "integer", "memory a task"),
     ("array", "string?", "the array, as it was asked for"),
     ("tasks", "TaskCounts", "tasks by state"),

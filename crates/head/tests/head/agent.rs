@@ -67,6 +67,7 @@ impl Identity {
             pid: 4242,
             resources: Resources { cpus: CpuSet::first(4), memory_bytes: 1 << 30 },
             advisory: Default::default(),
+            address: None,
             runs,
         }
     }

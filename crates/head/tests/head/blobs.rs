@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use hostler_client::OutputPart;
 use hostler_model::{Digest, JobState};
 use hostler_proto::link::RunStatus;
 use hostler_proto::manifest::{Chunk, Content, Entry, EntryKind, Manifest, VERSION};
@@ -76,6 +77,9 @@ async fn a_job_runs_to_completion_with_an_uploaded_result() {
     agent.report(run, RunStatus::Ended(end)).await;
     let ended = client.job_when_ended(id, 1, Duration::from_secs(20)).await.expect("it answers");
     assert_eq!((ended.summary.state, ended.tasks_shown[0].result), (JobState::Completed, Some(manifest)));
-    let mut output = client.output(run.task, hostler_proto::link::Output::Stdout, 0, false).await.expect("it is there");
+    let mut output = client
+        .output(run.task, hostler_proto::link::Output::Stdout, &OutputPart::default())
+        .await
+        .expect("it is there");
     assert_eq!(output.next().await.expect("ok"), Some(Bytes::from_static(b"large")));
 }

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use hostler_client::OutputPart;
 use hostler_client::{Endpoint, Patience};
 use hostler_model::TaskId;
 use hostler_proto::link::{HeadMessage, Output, RunStatus};
@@ -62,7 +63,12 @@ async fn a_stop_does_not_wait_for_followers_and_does_not_pretend_that_the_output
     agent.report(run, RunStatus::Running).await;
     let client = head.client();
     let task = TaskId { job: id, index: 0 };
-    let follow = async { client.output(task, Output::Stdout, 0, true).await.expect("it answers") };
+    let follow = async {
+        client
+            .output(task, Output::Stdout, &OutputPart { follow: true, ..OutputPart::default() })
+            .await
+            .expect("it answers")
+    };
     let serve = async {
         let stream = loop {
             if let Some(HeadMessage::Stream(request)) = agent.next().await {

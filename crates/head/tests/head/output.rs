@@ -1,6 +1,7 @@
 //! Output and terminals: through the head, from the agent or from the result.
 
 use bytes::Bytes;
+use hostler_client::OutputPart;
 use hostler_client::{Follow, LogEvent, Terminal, TerminalMessage};
 use hostler_model::{RunId, TaskId, WindowSize};
 use hostler_proto::link::{HeadMessage, Output, RunStatus, StreamKind, StreamRequest};
@@ -59,13 +60,19 @@ async fn output_is_followed_while_it_is_written_and_read_from_the_result_afterwa
     assert_eq!(soon("the end", follow.next()).await.expect("ok"), None);
 
     // From now on from the result, from any offset.
-    let mut stream = client.output(run.task, Output::Stdout, 2, false).await.expect("it is there");
+    let mut stream = client
+        .output(run.task, Output::Stdout, &OutputPart { from: 2, ..OutputPart::default() })
+        .await
+        .expect("it is there");
     assert_eq!(stream.next().await.expect("ok"), Some(Bytes::from_static(b"llo\n")));
     assert_eq!(stream.next().await.expect("ok"), None);
-    let mut empty = client.output(run.task, Output::Stderr, 0, true).await.expect("it is there");
+    let mut empty = client
+        .output(run.task, Output::Stderr, &OutputPart { follow: true, ..OutputPart::default() })
+        .await
+        .expect("it is there");
     assert_eq!(empty.next().await.expect("ok"), None);
     let other = TaskId { index: 5, ..run.task };
-    assert_eq!(code(client.output(other, Output::Stdout, 0, false).await), "no_such_task");
+    assert_eq!(code(client.output(other, Output::Stdout, &OutputPart::default()).await), "no_such_task");
 }
 
 #[tokio::test]
@@ -75,7 +82,7 @@ async fn an_end_between_question_and_answer_falls_back_to_the_result() {
     let run = running(&head, &mut agent, &request("a")).await;
     let client = head.client();
     let read = async {
-        let mut stream = client.output(run.task, Output::Stdout, 0, false).await.expect("it answers");
+        let mut stream = client.output(run.task, Output::Stdout, &OutputPart::default()).await.expect("it answers");
         stream.next().await.expect("ok")
     };
     let end = async {
@@ -92,11 +99,14 @@ async fn whoever_follows_a_waiting_job_waits_with_it() {
     let client = head.client();
     let id = client.submit(&request("a")).await.expect("accepted").id;
     let task = TaskId { job: id, index: 0 };
-    let mut nothing = client.output(task, Output::Stdout, 0, false).await.expect("it answers");
+    let mut nothing = client.output(task, Output::Stdout, &OutputPart::default()).await.expect("it answers");
     assert_eq!(nothing.next().await.expect("ok"), None);
     let follower = head.client();
     let follow = tokio::spawn(async move {
-        let mut stream = follower.output(task, Output::Stdout, 0, true).await.expect("it answers");
+        let mut stream = follower
+            .output(task, Output::Stdout, &OutputPart { follow: true, ..OutputPart::default() })
+            .await
+            .expect("it answers");
         (stream.attempt, stream.next().await.expect("ok"))
     });
     let mut agent = FakeAgent::start(&head, "n1").await;

@@ -37,6 +37,10 @@ struct Control {
     cancel: bool,
     grace_ms: Option<u64>,
     is_watched: bool,
+    /// The other nodes are ready too.
+    has_begun: bool,
+    /// All is ready here.
+    waits: bool,
 }
 
 /// What happens in an agent.
@@ -188,6 +192,7 @@ impl World {
     fn agent_performs(&mut self, node: usize, effect: Effect) {
         match effect {
             Effect::Start(launch) => self.stage(node, launch),
+            Effect::Begin { run, .. } => self.begin(node, run),
             Effect::End { run, grace_ms } => self.end(node, run, grace_ms),
             Effect::Collect { launch } => {
                 self.agent(node).controls.remove(&launch.run);
@@ -245,11 +250,28 @@ impl World {
         if control.cancel {
             return self.not_started(node, run, "ended before it had started");
         }
+        if launch.gang.is_some() && !control.has_begun && !self.breaks(Rule::BeginTogether) {
+            self.agent(node).controls.insert(run, Control { waits: true, ..control });
+            let port = self.rng.range(1_024, 65_536) as u16;
+            return self.agent_event(node, Event::Ready { run, port });
+        }
         if fails || !self.launch_shepherd(node, launch) {
             return self.not_started(node, run, "its node cannot start it");
         }
         let delay = self.rng.below(MS);
         self.agent_later(node, delay, AgentStep::Launched { run });
+    }
+
+    /// The other nodes are ready too.
+    fn begin(&mut self, node: usize, run: RunId) {
+        let delay = self.rng.below(MS);
+        let agent = self.agent(node);
+        let (Some(control), Some(held)) = (agent.controls.get_mut(&run), agent.state.run(run)) else { return };
+        let launch = Arc::clone(&held.launch);
+        control.has_begun = true;
+        if std::mem::take(&mut control.waits) {
+            self.agent_later(node, delay, AgentStep::Staged { launch });
+        }
     }
 
     /// The shepherd has answered; from now on it is watched.
@@ -281,6 +303,8 @@ impl World {
         control.grace_ms = Some(control.grace_ms.map_or(grace_ms, |earlier| earlier.min(grace_ms)));
         if control.is_watched {
             self.agent_later(node, delay, AgentStep::Terminate { run, grace_ms });
+        } else if std::mem::take(&mut control.waits) {
+            self.not_started(node, run, "ended before it had started");
         }
     }
 

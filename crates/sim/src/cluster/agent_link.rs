@@ -81,6 +81,7 @@ impl World {
             pid: agent.life as u32,
             resources,
             advisory: Default::default(),
+            address: None,
             runs: agent.state.reports(),
         };
         let held: Vec<String> = hello.runs.iter().map(|report| report.run.to_string()).collect();

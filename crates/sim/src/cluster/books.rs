@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hostler_core::agent::Why;
-use hostler_core::head::{Changes, Event, Record, Settings, Start, State, SubmissionKey, explain, update};
+use hostler_core::head::{Changes, Event, Part, Record, Settings, Start, State, SubmissionKey, explain, update};
 use hostler_model::{
     Condition, CpuSet, Dependency, Digest, Epoch, IndexSet, JobId, JobSpec, JobState, NodeName, Resources, RunId,
     TaskId, Timestamp,
@@ -28,7 +28,8 @@ pub(super) struct Books {
     acknowledged: BTreeMap<SubmissionKey, JobId>,
     /// Every run that was ever placed.
     placed: BTreeSet<RunId>,
-    processes: BTreeMap<RunId, Process>,
+    /// By run and node.
+    processes: BTreeMap<(RunId, usize), Process>,
     retention_ms: u64,
     /// Of the head that runs, or ran last.
     epoch: Epoch,
@@ -68,14 +69,11 @@ struct TaskAccount {
 #[derive(Debug, Clone, PartialEq)]
 enum Standing {
     Waiting,
-    /// `sent_in` is the epoch of the head that last sent it, for all that its node had said by then.
     Placed {
         run: RunId,
-        node: NodeName,
-        resources: Resources,
-        sent_in: Epoch,
-        has_arrived: bool,
-        has_run: bool,
+        parts: Vec<PartAccount>,
+        /// How the first part ended that did not end as it should.
+        broken: Option<Broken>,
     },
     Ended {
         state: JobState,
@@ -83,9 +81,29 @@ enum Standing {
     },
 }
 
+/// What a run has on one node.
+#[derive(Debug, Clone, PartialEq)]
+struct PartAccount {
+    node: NodeName,
+    resources: Resources,
+    /// The epoch of the head that last sent it, for all that its node had said by then.
+    sent_in: Epoch,
+    has_arrived: bool,
+    is_ready: bool,
+    has_run: bool,
+    is_over: bool,
+}
+
+/// How a run was broken.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Broken {
+    fate: Fate,
+    /// It is certain that the part that broke it never began.
+    never_began: bool,
+}
+
 /// A run's process, on its node.
 struct Process {
-    node: usize,
     cpus: CpuSet,
     is_alive: bool,
     /// How its record says that it ended.
@@ -151,10 +169,15 @@ impl Books {
             Event::Held { job } => self.account(*job).is_held = true,
             Event::Released { job } => self.account(*job).is_held = false,
             Event::Requeued { job, index } => self.see_requeue(*job, *index),
-            Event::Placed { starts } => starts.iter().for_each(|start| self.see_placement(start)),
-            Event::Accepted { run } => self.see_progress(*run, false),
-            Event::Running { run } | Event::Completing { run } => self.see_progress(*run, true),
-            Event::Ended { run, fate, .. } => self.see_end(*run, *fate, records),
+            Event::Placed { starts } => {
+                starts.chunk_by(|one, next| one.run == next.run).for_each(|parts| self.see_placement(parts));
+            }
+            Event::Accepted { run, rank } => self.see_progress(*run, *rank, |_| {}),
+            Event::Ready { run, rank, .. } => self.see_progress(*run, *rank, |part| part.is_ready = true),
+            Event::Running { run, rank } | Event::Completing { run, rank } => {
+                self.see_progress(*run, *rank, |part| part.has_run = true);
+            }
+            Event::Ended { run, rank, fate, .. } => self.see_end(*run, *rank, *fate, records),
             Event::NodeGivenUp { node } => self.see_node_given_up(node, records),
             Event::Forgotten { jobs } => jobs.iter().for_each(|job| self.see_forgotten(*job, stamped.now.at)),
             Event::NodeForgotten { node } => {
@@ -238,8 +261,8 @@ impl Books {
         }
     }
 
-    fn see_placement(&mut self, start: &Start) {
-        let Start { run, node, resources } = start;
+    fn see_placement(&mut self, starts: &[Start]) {
+        let run = &starts[0].run;
         let job = &self.jobs[&run.task.job];
         let task = job.tasks[&run.task.index].clone();
         let request = job.spec.request;
@@ -253,34 +276,43 @@ impl Books {
         self.expect(!is_held, || format!("{run} is placed while its job is held"));
         self.expect(is_ready, || format!("{run} is placed before what it depends on"));
         self.expect(is_within_limit, || format!("{run} is placed beyond the limit of its array"));
-        let asked = (request.cpus, request.memory_bytes);
-        let given = (resources.cpus.len(), resources.memory_bytes);
-        self.expect(asked == given, || format!("I4: {run} gets {given:?} where it asked for {asked:?}"));
-        let (cpus, memory) = self.held_on(node);
-        let has = &self.nodes[node];
-        let mut free = has.cpus.clone();
-        free.remove_all(&cpus);
-        let fits = free.is_superset(&resources.cpus) && memory + resources.memory_bytes <= has.memory_bytes;
-        self.expect(fits, || format!("I4: {run} does not fit on {node}, where {cpus} and {memory} bytes are held"));
-        self.task(run.task).at = Standing::Placed {
-            run: *run,
-            node: node.clone(),
-            resources: resources.clone(),
+        let wanted = self.jobs[&run.task.job].spec.nodes as usize;
+        let distinct = starts.iter().map(|start| &start.node).collect::<BTreeSet<_>>().len();
+        self.expect((starts.len(), distinct) == (wanted, wanted), || {
+            format!("{run} is placed on {distinct} nodes where it asked for {wanted}")
+        });
+        for Start { node, resources, .. } in starts {
+            let asked = (request.cpus, request.memory_bytes);
+            let given = (resources.cpus.len(), resources.memory_bytes);
+            self.expect(asked == given, || format!("I4: {run} gets {given:?} where it asked for {asked:?}"));
+            let (cpus, memory) = self.held_on(node);
+            let has = &self.nodes[node];
+            let mut free = has.cpus.clone();
+            free.remove_all(&cpus);
+            let fits = free.is_superset(&resources.cpus) && memory + resources.memory_bytes <= has.memory_bytes;
+            self.expect(fits, || format!("I4: {run} does not fit on {node}, where {cpus} and {memory} bytes are held"));
+        }
+        let part = |start: &Start| PartAccount {
+            node: start.node.clone(),
+            resources: start.resources.clone(),
             sent_in: run.epoch,
             has_arrived: false,
+            is_ready: false,
             has_run: false,
+            is_over: false,
         };
+        let parts = starts.iter().map(part).collect();
+        self.task(run.task).at = Standing::Placed { run: *run, parts, broken: None };
     }
 
     /// What is held on a node.
     fn held_on(&self, on: &NodeName) -> (CpuSet, u64) {
         let mut held = (CpuSet::default(), 0);
         for task in self.jobs.values().flat_map(|job| job.tasks.values()) {
-            if let Standing::Placed { node, resources, .. } = &task.at
-                && node == on
-            {
-                held.0.add_all(&resources.cpus);
-                held.1 += resources.memory_bytes;
+            let Standing::Placed { parts, .. } = &task.at else { continue };
+            for part in parts.iter().filter(|part| part.node == *on && !part.is_over) {
+                held.0.add_all(&part.resources.cpus);
+                held.1 += part.resources.memory_bytes;
             }
         }
         held
@@ -301,35 +333,40 @@ impl Books {
     pub(super) fn see_hello(&mut self, hello: &NodeName, holds: &[RunId]) {
         let epoch = self.epoch;
         for task in self.jobs.values_mut().flat_map(|job| job.tasks.values_mut()) {
-            if let Standing::Placed { run, node, sent_in, .. } = &mut task.at
-                && node == hello
+            if let Standing::Placed { run, parts, .. } = &mut task.at
                 && !holds.contains(run)
             {
-                *sent_in = epoch;
+                parts.iter_mut().filter(|part| part.node == *hello).for_each(|part| part.sent_in = epoch);
             }
         }
     }
 
-    fn see_progress(&mut self, reported: RunId, runs: bool) {
+    fn see_progress(&mut self, reported: RunId, rank: u32, note: fn(&mut PartAccount)) {
         let standing = &mut self.task(reported.task).at;
-        if let Standing::Placed { run, has_arrived, has_run, .. } = standing
+        if let Standing::Placed { run, parts, .. } = standing
             && *run == reported
+            && let Some(part) = parts.get_mut(rank as usize)
+            && !part.is_over
         {
-            *has_arrived = true;
-            *has_run |= runs;
+            part.has_arrived = true;
+            note(part);
             return;
         }
         let what = format!("I3: {reported} is reported while its task is {standing:?}");
         self.wrong(what);
     }
 
-    fn see_end(&mut self, over: RunId, fate: Fate, records: &[Record]) {
+    fn see_end(&mut self, over: RunId, rank: u32, fate: Fate, records: &[Record]) {
         let task = self.task(over.task).clone();
-        let Standing::Placed { run, .. } = &task.at else {
+        let Standing::Placed { run, parts, .. } = &task.at else {
             return self.wrong(format!("I3: an end of {over} is accepted while its task is {:?}", task.at));
         };
         self.expect(*run == over, || format!("I3: an end of {over} is accepted while {run} is the present run"));
-        let process = self.processes.get(&over);
+        let Some(part) = parts.get(rank as usize).filter(|part| !part.is_over) else {
+            return self.wrong(format!("I3: an end of {over} is accepted twice, or where it is not"));
+        };
+        let node = self.names.iter().position(|name| *name == part.node).expect("a known node");
+        let process = self.processes.get(&(over, node));
         let is_alive = process.is_some_and(|process| process.is_alive);
         let exit = process.and_then(|process| process.exit);
         self.expect(!is_alive || fate == Fate::Lost, || format!("I6: {over} counts as ended, and its process runs"));
@@ -338,11 +375,34 @@ impl Books {
         {
             self.expect(exit == Some(Why::Exited(0)), || format!("I3: {over} is completed, its process was {exit:?}"));
         }
-        self.settle_run(over, fate, records);
+        self.settle_part(over, rank, fate, records);
+    }
+
+    /// A part of a run is over, and with the last one the run.
+    fn settle_part(&mut self, over: RunId, rank: u32, fate: Fate, records: &[Record]) {
+        let epoch = self.epoch;
+        let Standing::Placed { parts, broken, .. } = &mut self.task(over.task).at else {
+            return self.wrong(format!("I3: {over} is settled while it is not placed"));
+        };
+        let has_begun = parts.len() == 1 || parts.iter().all(|part| part.is_ready);
+        let part = &mut parts[rank as usize];
+        // Its agent never said that it has it to the head that sent it, or the others were never ready.
+        let never_began = (!part.has_arrived && part.sent_in == epoch) || !has_begun;
+        part.is_over = true;
+        if !matches!(fate, Fate::Ended(ending) if ending.state == JobState::Completed) {
+            broken.get_or_insert(Broken { fate, never_began });
+        }
+        let is_last = parts.iter().all(|part| part.is_over);
+        let broken = *broken;
+        if is_last {
+            return self.settle_run(over, broken, records);
+        }
+        let is_of_run = |record: &Record| matches!(record, Record::Ended(row) if (row.job, row.index) == (over.task.job, over.task.index));
+        self.expect(!records.iter().any(is_of_run), || format!("{over} ends while it goes on elsewhere"));
     }
 
     /// A run is over: its task has a record, or waits again for a reason.
-    fn settle_run(&mut self, run: RunId, fate: Fate, records: &[Record]) {
+    fn settle_run(&mut self, run: RunId, broken: Option<Broken>, records: &[Record]) {
         let job = &self.jobs[&run.task.job];
         let task = job.tasks[&run.task.index].clone();
         let requeue = job.spec.requeue;
@@ -356,18 +416,18 @@ impl Books {
             self.expect(!task.is_asked_again, || format!("{run} was asked to run again and ended for good"));
             let is_node_fail = row.ending.state == JobState::NodeFail;
             self.expect(!is_node_fail || !requeue, || format!("{run} was lost and should have been run again"));
+            let is_completed = row.ending.state == JobState::Completed;
+            self.expect(is_completed == broken.is_none(), || format!("{run} ends as {row:?} after {broken:?}"));
             return;
         }
-        // Its agent never said that it has it to the head that sent it.
-        let epoch = self.epoch;
-        let is_unheard_of =
-            matches!(&task.at, Standing::Placed { has_arrived: false, sent_in, .. } if *sent_in == epoch);
-        let is_reasonable = match fate {
-            Fate::Ended(_) => task.is_asked_again,
-            Fate::Requeued => !task.is_cancelled && (task.is_asked_again || is_unheard_of),
-            Fate::Lost => !task.is_cancelled && (task.is_asked_again || requeue),
+        let is_reasonable = match broken {
+            None | Some(Broken { fate: Fate::Ended(_), .. }) => task.is_asked_again,
+            Some(Broken { fate: Fate::Requeued, never_began }) => {
+                !task.is_cancelled && (task.is_asked_again || never_began)
+            }
+            Some(Broken { fate: Fate::Lost, .. }) => !task.is_cancelled && (task.is_asked_again || requeue),
         };
-        self.expect(is_reasonable, || format!("{run} ended {fate:?} and waits again for no reason: {task:?}"));
+        self.expect(is_reasonable, || format!("{run} ended {broken:?} and waits again for no reason: {task:?}"));
         let account = self.task(run.task);
         account.at = Standing::Waiting;
         account.is_asked_again = false;
@@ -375,11 +435,14 @@ impl Books {
 
     fn see_node_given_up(&mut self, given_up: &NodeName, records: &[Record]) {
         let placed = self.jobs.values().flat_map(|job| job.tasks.values()).filter_map(|task| match &task.at {
-            Standing::Placed { run, node, .. } if node == given_up => Some(*run),
-            Standing::Placed { .. } | Standing::Waiting | Standing::Ended { .. } => None,
+            Standing::Placed { run, parts, .. } => {
+                let mut ranked = (0..).zip(parts);
+                ranked.find(|(_, part)| part.node == *given_up && !part.is_over).map(|(rank, _)| (*run, rank))
+            }
+            Standing::Waiting | Standing::Ended { .. } => None,
         });
-        let runs: Vec<RunId> = placed.collect();
-        runs.into_iter().for_each(|run| self.settle_run(run, Fate::Lost, records));
+        let parts: Vec<(RunId, u32)> = placed.collect();
+        parts.into_iter().for_each(|(run, rank)| self.settle_part(run, rank, Fate::Lost, records));
     }
 
     fn see_fetched(&mut self, job: JobId, index: u32) {
@@ -414,12 +477,13 @@ impl Books {
             }
             Record::Ended(row) => {
                 let task = TaskId { job: row.job, index: row.index };
-                if let Some(result) = row.result {
-                    self.expect(disk.holds_result(&result), || format!("I5: task {task} ended without all its result"));
+                for result in row.results() {
+                    let is_held = disk.holds_result(&result.manifest);
+                    self.expect(is_held, || format!("I5: task {task} ended without all its results"));
                 }
                 let account = self.task(task);
-                let was =
-                    std::mem::replace(&mut account.at, Standing::Ended { state: row.ending.state, result: row.result });
+                let ended = Standing::Ended { state: row.ending.state, result: any_result(row) };
+                let was = std::mem::replace(&mut account.at, ended);
                 let was_placed = matches!(was, Standing::Placed { .. });
                 self.expect(was_placed, || format!("I3: task {task} ends while it is {was:?}"));
             }
@@ -439,7 +503,11 @@ impl Books {
         for account in self.jobs.values_mut().filter(|account| !account.is_forgotten) {
             let all = |is: fn(&Standing) -> bool| account.tasks.values().all(|task| is(&task.at));
             let ended = all(|at| matches!(at, Standing::Ended { .. }));
-            let started = all(|at| matches!(at, Standing::Ended { .. } | Standing::Placed { has_run: true, .. }));
+            let started = all(|at| match at {
+                Standing::Placed { parts, .. } => parts.iter().all(|part| part.has_run || part.is_over),
+                Standing::Ended { .. } => true,
+                Standing::Waiting => false,
+            });
             let completed = all(|at| matches!(at, Standing::Ended { state: JobState::Completed, .. }));
             account.has_started |= started;
             account.has_ended |= ended;
@@ -474,33 +542,55 @@ impl Books {
     /// A process starts on a node.
     pub(super) fn process_starts(&mut self, node: usize, run: RunId, resources: &Resources) {
         self.expect(self.placed.contains(&run), || format!("{run} starts before its placement is durable"));
-        self.expect(!self.processes.contains_key(&run), || format!("I3: {run} is started a second time"));
+        let is_new = !self.processes.contains_key(&(run, node));
+        self.expect(is_new, || format!("I3: {run} is started a second time"));
+        self.expect(self.may_begin(run), || format!("{run} starts before all of its nodes are ready"));
         let name = self.names[node].clone();
-        let others = self.processes.iter().filter(|(_, other)| other.node == node && other.is_alive);
+        let others = self.processes.iter().filter(|((_, at), other)| *at == node && other.is_alive);
         let overlapping: Vec<RunId> = others
             .filter(|(_, other)| resources.cpus.iter().any(|cpu| other.cpus.contains(cpu)))
-            .map(|(other, _)| *other)
+            .map(|((other, _), _)| *other)
             .collect();
         for other in overlapping {
-            let is_given_up = !self.is_placed(other) || !self.is_placed(run);
+            let is_given_up = !self.is_placed(other, node) || !self.is_placed(run, node);
             self.expect(is_given_up, || format!("I4: {run} and {other} run on the same CPUs of {name}"));
         }
-        let process = Process { node, cpus: resources.cpus.clone(), is_alive: true, exit: None };
-        self.processes.insert(run, process);
+        let process = Process { cpus: resources.cpus.clone(), is_alive: true, exit: None };
+        self.processes.insert((run, node), process);
     }
 
     /// A process is gone, with or without a word about how it ended.
     pub(super) fn process_ends(&mut self, node: usize, run: RunId, exit: Option<Why>) {
-        let process = self.processes.get_mut(&run).expect("it has started");
-        debug_assert_eq!(process.node, node, "processes do not move");
+        let process = self.processes.get_mut(&(run, node)).expect("it has started");
         process.is_alive = false;
         process.exit = exit;
     }
 
-    fn is_placed(&self, run: RunId) -> bool {
-        let task = self.jobs.get(&run.task.job).and_then(|job| job.tasks.get(&run.task.index));
-        task.is_some_and(|task| matches!(&task.at, Standing::Placed { run: present, .. } if *present == run))
+    fn is_placed(&self, run: RunId, node: usize) -> bool {
+        let name = &self.names[node];
+        let parts = self.parts_of(run);
+        parts.is_some_and(|parts| parts.iter().any(|part| part.node == *name && !part.is_over))
     }
+
+    /// Whether the parts of a run have all been ready. One that was given up may begin for all that the head knows.
+    fn may_begin(&self, run: RunId) -> bool {
+        let parts = self.parts_of(run);
+        parts.is_none_or(|parts| parts.len() == 1 || parts.iter().all(|part| part.is_ready))
+    }
+
+    /// The parts of a run, if it is its task's present one.
+    fn parts_of(&self, run: RunId) -> Option<&[PartAccount]> {
+        let task = self.jobs.get(&run.task.job)?.tasks.get(&run.task.index)?;
+        match &task.at {
+            Standing::Placed { run: present, parts, .. } if *present == run => Some(parts),
+            Standing::Placed { .. } | Standing::Waiting | Standing::Ended { .. } => None,
+        }
+    }
+}
+
+/// The one result of a task, or one of several.
+fn any_result(row: &EndedTask) -> Option<Digest> {
+    row.results().next().map(|result| result.manifest)
 }
 
 /// What differs between a state that was loaded and what the log says.
@@ -554,8 +644,14 @@ impl Books {
             for (index, task) in &account.tasks {
                 let agrees = match &task.at {
                     Standing::Waiting => job.pending.contains(*index),
-                    Standing::Placed { run, node, resources, .. } => job.active.get(index).is_some_and(|active| {
-                        active.run == *run && active.node == *node && active.resources == *resources
+                    Standing::Placed { run, parts, .. } => job.active.get(index).is_some_and(|active| {
+                        let is_same = |(held, part): (&Part, &PartAccount)| {
+                            (&held.node, &held.resources, held.over.is_some())
+                                == (&part.node, &part.resources, part.is_over)
+                        };
+                        active.run == *run
+                            && active.parts.len() == parts.len()
+                            && active.parts.iter().zip(parts).all(is_same)
                     }),
                     Standing::Ended { state, result } => {
                         job.ending_of(*index).is_some_and(|ending| ending.state == *state)
@@ -589,7 +685,7 @@ impl Books {
             let account = self.jobs.get(&task.job).filter(|account| !account.is_forgotten);
             let standing = account.and_then(|account| account.tasks.get(&task.index)).map(|task| &task.at);
             let agrees = match standing {
-                Some(Standing::Ended { state, result }) => (*state, *result) == (row.ending.state, row.result),
+                Some(Standing::Ended { state, result }) => (*state, *result) == (row.ending.state, any_result(row)),
                 Some(Standing::Waiting | Standing::Placed { .. }) | None => false,
             };
             if !agrees {

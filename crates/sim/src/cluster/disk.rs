@@ -230,10 +230,11 @@ impl Disk {
     }
 
     /// Removes what no result refers to and nobody has touched since `before_us`; says how much.
-    pub(super) fn sweep(&mut self, before_us: u64, is_kept: impl Fn(TaskId) -> bool) -> usize {
+    /// `early` are results that no row tells of yet.
+    pub(super) fn sweep(&mut self, before_us: u64, early: Vec<Digest>, is_kept: impl Fn(TaskId) -> bool) -> usize {
         let mut live: BTreeSet<Digest> = BTreeSet::new();
         let kept = self.records.iter().filter(|(task, _)| is_kept(**task));
-        for manifest in kept.filter_map(|(_, row)| row.result) {
+        for manifest in kept.flat_map(|(_, row)| row.results()).map(|result| result.manifest).chain(early) {
             live.insert(manifest);
             live.extend(self.blobs.get(&manifest).and_then(|blob| content::named_by(&blob.bytes)).unwrap_or_default());
         }

@@ -589,7 +589,7 @@ impl World {
         }
         let Head { disk, process: Some(Process { state, .. }), .. } = &mut self.head else { return };
         let has_result = |task: TaskId| state.job(task.job).is_some_and(|job| job.results.contains(task.index));
-        let removed = disk.sweep(before_us, |task| !forget_results && has_result(task));
+        let removed = disk.sweep(before_us, state.early_results(), |task| !forget_results && has_result(task));
         if removed > 0 {
             self.note(format_args!("{removed} blobs are collected"));
         }

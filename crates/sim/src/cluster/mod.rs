@@ -72,11 +72,13 @@ pub enum Rule {
     KeepResults,
     /// A node's agent ends what it is told to end.
     EndsAreObeyed,
+    /// The processes of a run on several nodes begin when all are ready.
+    BeginTogether,
 }
 
 impl Rule {
     /// Every rule.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::ReplyAfterDurable,
         Self::SendAfterDurable,
         Self::CompleteResults,
@@ -87,6 +89,7 @@ impl Rule {
         Self::GapsEndConnections,
         Self::KeepResults,
         Self::EndsAreObeyed,
+        Self::BeginTogether,
     ];
 }
 

@@ -102,7 +102,9 @@ impl World {
             let text = if self.rng.chance(500) { format!("0-{last}") } else { format!("0-{last}%{limit}") };
             text.parse().expect("a valid array")
         });
+        let (request, nodes) = if self.rng.chance(250) { self.make_gang() } else { (request, 1) };
         JobSpec {
+            nodes,
             time_limit_ms: self.rng.chance(400).then(|| self.rng.range(100, 6_000)),
             array,
             after: self.make_dependencies(),
@@ -112,6 +114,16 @@ impl World {
             grace_ms: self.rng.chance(300).then(|| self.rng.below(2_000)),
             ..JobSpec::new("simulated", Work::command(["work"], "/"), request)
         }
+    }
+
+    /// On some nodes at once, what each of them has.
+    fn make_gang(&mut self) -> (Request, u32) {
+        let least = |of: fn(&super::node::Node) -> u64| self.nodes.iter().map(of).min().expect("there are nodes");
+        let cpus = least(|node| u64::from(node.resources.cpus.len()));
+        let memory = least(|node| node.resources.memory_bytes >> 28);
+        let request =
+            Request { cpus: self.rng.range(1, cpus + 1) as u32, memory_bytes: self.rng.range(1, memory + 1) << 28 };
+        (request, self.rng.range(1, self.nodes.len() as u64 + 1) as u32)
     }
 
     fn make_dependencies(&mut self) -> Vec<Dependency> {

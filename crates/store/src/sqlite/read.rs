@@ -6,12 +6,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use hostler_model::{Digest, JobId, TaskId};
-use hostler_proto::record::EndedTask;
+use hostler_proto::record::{EndedTask, TaskResult};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Params, Transaction, params};
 
 use super::filesystem;
 use super::open::BUSY_TIMEOUT;
-use super::rows::{Trouble, digest, ended, select_ended, unsigned};
+use super::rows::{Trouble, digest, ended, select_ended};
 use crate::{Records, StoreError};
 
 /// Most connections open at once; further queries wait for one. Queries take well below a millisecond each, so more would only
@@ -123,15 +123,14 @@ impl Records for Arc<Pool> {
         Ok(self.ended_of(task.job, task.index..=task.index, 1)?.pop())
     }
 
-    fn results_of(&self, jobs: &[JobId]) -> Result<Vec<(TaskId, Digest)>, StoreError> {
-        const SQL: &str = "SELECT job, idx, result FROM ended_tasks WHERE job = ?1 AND result IS NOT NULL ORDER BY idx";
+    fn results_of(&self, jobs: &[JobId]) -> Result<Vec<TaskResult>, StoreError> {
+        const SQL: &str = select_ended!("WHERE job = ?1 AND (result IS NOT NULL OR parts IS NOT NULL) ORDER BY idx");
         self.query(|transaction| {
             let mut results = Vec::new();
             for job in jobs {
-                results.extend(collect(transaction, SQL, [job.0.cast_signed()], |row| {
-                    let task = TaskId { job: JobId(unsigned(row, 0)?), index: row.get(1)? };
-                    Ok((task, digest(&row.get::<_, Vec<u8>>(2)?)?))
-                })?);
+                for row in collect(transaction, SQL, [job.0.cast_signed()], ended)? {
+                    results.extend(row.results());
+                }
             }
             Ok(results)
         })

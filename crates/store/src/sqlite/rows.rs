@@ -65,15 +65,16 @@ pub(super) fn checksum(sequence: u64, bytes: &[u8]) -> i64 {
 }
 
 pub(super) const INSERT_ENDED: &str = "INSERT OR REPLACE INTO ended_tasks
-    (job, idx, attempt, state, exit_code, message, node, started_at, ended_at, result, wall_ms, user_ms, system_ms, max_rss_bytes)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)";
+    (job, idx, attempt, state, exit_code, message, node, started_at, ended_at, result, wall_ms, user_ms, system_ms, max_rss_bytes,
+     parts)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)";
 
 /// The columns that [`ended`] reads, in its order.
 macro_rules! select_ended {
     ($rest:literal) => {
         concat!(
             "SELECT job, idx, attempt, state, exit_code, message, node, started_at, ended_at, result, ",
-            "wall_ms, user_ms, system_ms, max_rss_bytes FROM ended_tasks ",
+            "wall_ms, user_ms, system_ms, max_rss_bytes, parts FROM ended_tasks ",
             $rest
         )
     };
@@ -98,6 +99,7 @@ pub(super) fn insert_ended(connection: &Connection, task: &EndedTask) -> rusqlit
         task.usage.user_ms.cast_signed(),
         task.usage.system_ms.cast_signed(),
         task.usage.max_rss_bytes.cast_signed(),
+        (!task.parts.is_empty()).then(|| hostler_proto::encode(&task.parts)),
     ])?;
     Ok(())
 }
@@ -113,6 +115,8 @@ pub(super) fn ended(row: &Row<'_>) -> Result<EndedTask, Trouble> {
     let node = node.map(|name| name.parse::<NodeName>()).transpose().map_err(|error| damaged(format!("{error}")))?;
     let result: Option<Vec<u8>> = row.get(9)?;
     let result = result.map(|bytes| digest(&bytes)).transpose()?;
+    let parts: Option<Vec<u8>> = row.get(14)?;
+    let parts = parts.map(|bytes| hostler_proto::decode(&bytes)).transpose();
     Ok(EndedTask {
         job,
         index,
@@ -129,6 +133,7 @@ pub(super) fn ended(row: &Row<'_>) -> Result<EndedTask, Trouble> {
             system_ms: unsigned(row, 12)?,
             max_rss_bytes: unsigned(row, 13)?,
         },
+        parts: parts.map_err(|error| damaged(format!("{error}")))?.unwrap_or_default(),
     })
 }
 

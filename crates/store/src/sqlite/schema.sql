@@ -32,6 +32,7 @@ CREATE TABLE IF NOT EXISTS ended_tasks (
     user_ms       INTEGER NOT NULL,
     system_ms     INTEGER NOT NULL,
     max_rss_bytes INTEGER NOT NULL,
+    parts         BLOB,                 -- for a task on several nodes: its parts, MessagePack
     PRIMARY KEY (job, idx)
 ) STRICT, WITHOUT ROWID;
 

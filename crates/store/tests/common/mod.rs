@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use hostler_model::{Attempt, Digest, Ending, JobId, TaskId, TaskState, WallTime};
 use hostler_proto::link::Usage;
-use hostler_proto::record::EndedTask;
+use hostler_proto::record::{EndedPart, EndedTask};
 use hostler_store::{Batch, Change};
 
 /// A task's row with every field set, different for each task.
@@ -20,7 +20,21 @@ pub(crate) fn ended(job: u64, index: u32) -> EndedTask {
         ended_at: WallTime(1_790_000_000_000),
         result: Some(digest_of(&[job, u64::from(index)])),
         usage: Usage { wall_ms: 12, user_ms: 3, system_ms: u64::MAX, max_rss_bytes: 1 << 40 },
+        parts: Vec::new(),
     }
+}
+
+/// The row of a task on two nodes, of which the second was lost.
+pub(crate) fn ended_on_two_nodes(job: u64, index: u32) -> EndedTask {
+    let row = ended(job, index);
+    let part = |node: &str, result| EndedPart {
+        node: node.parse().expect("a name"),
+        ending: None,
+        message: None,
+        result,
+        usage: Usage::default(),
+    };
+    EndedTask { parts: vec![part("node-1", row.result), part("node-2", Some(digest_of(&[job, 7])))], ..row }
 }
 
 /// A task's row with every field that may be absent absent.

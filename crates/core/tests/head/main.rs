@@ -1,181 +1,13 @@
 //! The head's state machine, as scripts: commands in, messages and records out.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
+mod gangs;
+mod harness;
 
-use hostler_core::head::{
-    Caller, Changes, Command, ConnectionId, Effect, Event, Now, Record, Refusal, Stamped, State, SubmissionKey, decide,
-    explain, schedule, update,
-};
-use hostler_model::{
-    BootId, CpuSet, Dependency, Digest, Ending, JobId, JobSpec, JobState, NodeName, NodeState, Reason, Request,
-    Resources, RunId, Timestamp, WallTime, Work,
-};
+use harness::*;
+use hostler_core::head::{Caller, Command, ConnectionId, Record, Refusal, explain};
+use hostler_model::{Dependency, Digest, Ending, JobId, JobSpec, JobState, NodeState, Reason, Request, RunId};
 use hostler_proto::api::JobAction;
-use hostler_proto::link::{
-    AgentHello, AgentMessage, EndCause, Fate, HeadMessage, RunEnd, RunReport, RunResult, RunStatus, Usage,
-};
-
-/// A head without a shell: what it would store and send is kept for looking at.
-struct Head {
-    state: State,
-    now: Now,
-    log: Vec<Stamped>,
-    sent: Vec<(ConnectionId, HeadMessage)>,
-    records: Vec<Record>,
-    keys: u128,
-}
-
-impl Head {
-    fn new() -> Self {
-        let mut head = Self {
-            state: State::default(),
-            now: Now { at: Timestamp(0), wall: WallTime(1_000_000) },
-            log: Vec::new(),
-            sent: Vec::new(),
-            records: Vec::new(),
-            keys: 0,
-        };
-        let epoch = head.state.next_epoch();
-        head.apply(Event::EpochStarted { epoch });
-        head
-    }
-
-    fn apply(&mut self, event: Event) {
-        let stamped = Stamped { now: self.now, event };
-        let mut changes = Changes::default();
-        update(&mut self.state, &stamped, &mut changes);
-        for effect in changes.effects {
-            if let Effect::Send { connection, message } = effect {
-                self.sent.push((connection, message));
-            }
-        }
-        self.records.extend(changes.records);
-        if stamped.event.is_durable() {
-            self.log.push(stamped);
-        }
-    }
-
-    fn command(&mut self, command: &Command) -> Result<(), Refusal> {
-        for event in decide(&self.state, command, self.now)? {
-            self.apply(event);
-        }
-        while self.state.needs_pass() {
-            let Some(event) = schedule(&mut self.state, self.now) else { break };
-            self.apply(event);
-        }
-        Ok(())
-    }
-
-    /// Time passes, and the head looks whenever it has said that it must, as its loop does.
-    fn pass_ms(&mut self, ms: u64) {
-        let until = self.now.at.plus_ms(ms);
-        while let Some(deadline) = self.state.next_deadline().filter(|deadline| *deadline <= until) {
-            assert!(self.now.at <= deadline, "nothing is left over from an earlier look");
-            self.now.at = deadline;
-            self.command(&Command::Tick).expect("time may always pass");
-        }
-        self.now.at = until;
-    }
-
-    /// Time passes in which the head itself stands still.
-    fn stand_still_ms(&mut self, ms: u64) {
-        self.now.at = self.now.at.plus_ms(ms);
-        self.command(&Command::Tick).expect("time may always pass");
-    }
-
-    fn node_state(&self, node: &str) -> NodeState {
-        self.state.node(&name(node)).expect("known").state()
-    }
-
-    fn submit(&mut self, spec: JobSpec) -> Result<JobId, Refusal> {
-        self.keys += 1;
-        let key = SubmissionKey(self.keys);
-        self.command(&Command::Submit { caller: user("ada"), key, spec: Arc::new(spec), snapshot_is_complete: true })?;
-        Ok(self.state.job_of_key(key).expect("it was accepted"))
-    }
-
-    fn act(&mut self, job: JobId, action: JobAction) -> Result<(), Refusal> {
-        self.command(&Command::Act { caller: user("ada"), job, index: None, action })
-    }
-
-    /// An agent connects with two CPUs and 4 GiB, holding these runs.
-    fn hello(&mut self, node: &str, connection: u64, boot: &str, runs: Vec<RunReport>) {
-        let hello = AgentHello {
-            protocol_min: 1,
-            protocol_max: 1,
-            version: "test".into(),
-            node: name(node),
-            boot: BootId(boot.into()),
-            pid: 1,
-            resources: Resources { cpus: CpuSet::first(2), memory_bytes: 4 << 30 },
-            advisory: Default::default(),
-            runs,
-        };
-        let command = Command::Hello { connection: ConnectionId(connection), hello, complete: BTreeSet::new() };
-        self.command(&command).expect("a hello is never refused");
-    }
-
-    fn report(&mut self, connection: u64, run: RunId, status: RunStatus) -> Result<(), Refusal> {
-        self.command(&Command::Message {
-            connection: ConnectionId(connection),
-            message: AgentMessage::Report(RunReport { run, status }),
-            result_is_complete: true,
-        })
-    }
-
-    fn run_of(&self, job: JobId) -> RunId {
-        self.job(job).active.values().next().expect("the job has a placed task").run
-    }
-
-    fn job(&self, job: JobId) -> &hostler_core::head::Job {
-        self.state.job(job).expect("the job exists")
-    }
-
-    fn state_of(&self, job: JobId) -> JobState {
-        self.job(job).state()
-    }
-
-    /// What was sent since the last look.
-    fn sent(&mut self) -> Vec<HeadMessage> {
-        self.sent.drain(..).map(|(_, message)| message).collect()
-    }
-
-    /// The head is killed and started again on its log.
-    fn restart(&mut self) {
-        let mut state = State::default();
-        for stamped in &self.log {
-            update(&mut state, stamped, &mut Changes::default());
-        }
-        assert_eq!(hostler_proto::encode(&state), hostler_proto::encode(&self.state), "the log is the whole truth");
-        let bytes = hostler_proto::encode(&state);
-        self.state = hostler_proto::decode::<State>(&bytes).expect("a snapshot can be read").restored();
-        let epoch = self.state.next_epoch();
-        self.apply(Event::EpochStarted { epoch });
-    }
-}
-
-fn user(name: &str) -> Caller {
-    Caller { user: name.into(), operator: false }
-}
-
-fn name(text: &str) -> NodeName {
-    text.parse().expect("a valid name")
-}
-
-fn spec() -> JobSpec {
-    JobSpec::new("test", Work::command(["true"], "/"), Request { cpus: 1, memory_bytes: 1 << 30 })
-}
-
-fn ended(code: i32) -> RunStatus {
-    let state = if code == 0 { JobState::Completed } else { JobState::Failed };
-    let fate = Fate::Ended(Ending { state, exit_code: Some(code) });
-    RunStatus::Ended(RunEnd { fate, message: None, result: None, usage: Usage::default() })
-}
-
-fn fate(fate: Fate) -> RunStatus {
-    RunStatus::Ended(RunEnd { fate, message: None, result: None, usage: Usage::default() })
-}
+use hostler_proto::link::{AgentMessage, EndCause, Fate, HeadMessage, RunEnd, RunReport, RunResult, RunStatus, Usage};
 
 #[test]
 fn a_job_goes_its_way() {
@@ -309,7 +141,7 @@ fn what_can_run_again_leaves_a_node_that_is_down() {
     head.hello("n2", 2, "boot", vec![]);
     head.pass_ms(5_000);
     assert_eq!((head.node_state("n1"), head.node_state("n2")), (NodeState::Down, NodeState::Up));
-    assert_eq!(head.job(job).active[&0].node, name("n2"));
+    assert_eq!(head.job(job).active[&0].parts[0].node, name("n2"));
     // It was only cut off: its run is not the job's any more.
     head.sent();
     head.hello("n1", 3, "boot", vec![RunReport { run, status: RunStatus::Running }]);
@@ -347,7 +179,7 @@ fn what_never_arrived_is_placed_again_and_what_may_have_begun_is_not() {
         head.pass_ms(4_000);
         head.command(&heartbeat).expect("n2 lives");
     }
-    assert_eq!(head.job(unheard).active[&0].node, name("n2"), "n1 never said that it has it");
+    assert_eq!(head.job(unheard).active[&0].parts[0].node, name("n2"), "n1 never said that it has it");
     assert_eq!((head.run_of(unheard).attempt.0, head.state_of(unheard)), (2, JobState::Starting));
     head.pass_ms(2_000);
     assert_eq!(head.state_of(accepted), JobState::NodeFail, "it may have begun");
@@ -383,7 +215,7 @@ fn a_node_is_forgotten_when_nobody_can_miss_it() {
     }
     let job = head.submit(spec()).expect("accepted");
     let run = head.run_of(job);
-    assert_eq!(head.job(job).active[&0].node, name("n1"));
+    assert_eq!(head.job(job).active[&0].parts[0].node, name("n1"));
     let forget = |node| Command::ForgetNode { node: name(node) };
     let refusal = head.command(&forget("n2")).expect_err("it is connected");
     assert!(refusal.to_string().contains("connected"), "{refusal}");

@@ -1,0 +1,330 @@
+//! What events do to runs: from their placement to their end, part by part.
+//!
+//! A run on several nodes has a part on each. Its processes begin when every part is ready; it runs when all of them run, and is over
+//! when all are. The first part that ends otherwise than completed ends the others, and says how the task ends.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use hostler_model::{Ending, JobId, JobState, NodeName, RunId, WallTime};
+use hostler_proto::link::{EndCause, Fate, Gang, HeadMessage, Launch, Peer, Placement, Usage};
+use hostler_proto::record::{EndedPart, EndedTask};
+
+use super::event::{ConnectionId, Record, Start};
+use super::job::{Active, Part, PartOver, Phase};
+use super::state::State;
+use super::update::Step;
+
+impl Step<'_> {
+    pub(super) fn place(&mut self, starts: &[Start]) {
+        let mut jobs = BTreeSet::new();
+        let mut placed: BTreeMap<(ConnectionId, JobId), Vec<(RunId, u32)>> = BTreeMap::new();
+        for parts in starts.chunk_by(|one, next| one.run == next.run) {
+            let run = parts[0].run;
+            let id = run.task.job;
+            let part = |start: &Start| Part {
+                node: start.node.clone(),
+                resources: start.resources.clone(),
+                phase: Phase::Placed,
+                port: None,
+                over: None,
+            };
+            let active = Active {
+                run,
+                parts: parts.iter().map(part).collect(),
+                since: self.now.at,
+                started_at: None,
+                ending: None,
+                broken_by: None,
+            };
+            self.state.change_job(id, |job| {
+                assert!(job.pending.remove(run.task.index), "only a pending task is placed");
+                job.attempts.remove(&run.task.index);
+                job.active.insert(run.task.index, active);
+            });
+            for (rank, start) in (0..).zip(parts) {
+                self.hold(start);
+                self.state.unconfirmed.insert((run, rank));
+                if let Some(link) = &self.state.nodes[&start.node].link {
+                    placed.entry((link.connection, id)).or_default().push((run, rank));
+                }
+            }
+            jobs.insert(id);
+        }
+        for ((connection, job), parts) in placed {
+            self.launch(connection, job, &parts);
+        }
+        jobs.into_iter().for_each(|job| self.job_changed(job));
+    }
+
+    /// Allocates what a placement holds on its node.
+    fn hold(&mut self, start: &Start) {
+        let node = self.state.nodes.get_mut(&start.node).expect("a placement names a known node");
+        assert!(
+            node.free_cpus().is_superset(&start.resources.cpus)
+                && node.free_memory_bytes() >= start.resources.memory_bytes,
+            "the placement of {} exceeds what node {} has free",
+            start.run,
+            start.node
+        );
+        let before = node.runs.insert(start.run, start.resources.clone());
+        assert!(before.is_none(), "the run {} has two parts on node {}", start.run, start.node);
+        self.state.sync_pool(&start.node);
+    }
+
+    /// Sends an agent the parts of a job's runs that are its own.
+    pub(super) fn launch(&mut self, connection: ConnectionId, id: JobId, parts: &[(RunId, u32)]) {
+        let job = self.job(id);
+        let runs = parts.iter().map(|(run, rank)| placement(self.state, &job.active[&run.task.index], *rank)).collect();
+        let launch =
+            Launch { job: id, user: job.user.clone(), spec: Arc::clone(&job.spec), array_len: job.len(), runs };
+        self.send(connection, HeadMessage::Launch(launch));
+    }
+
+    pub(super) fn advance(&mut self, run: RunId, rank: u32, phase: Phase) {
+        self.state.unconfirmed.remove(&(run, rank));
+        let now = self.now;
+        let id = run.task.job;
+        let begins_to_run = self.state.change_job(id, |job| {
+            let active = job.active.get_mut(&run.task.index).expect("the run is current");
+            let part = part_of(active, rank);
+            part.phase = part.phase.max(phase);
+            let begins_to_run = phase == Phase::Running && active.phase() >= Phase::Running;
+            if begins_to_run {
+                active.since = now.at;
+                active.started_at = Some(now.wall);
+                job.started_at = job.started_at.or(Some(now.wall));
+            }
+            begins_to_run
+        });
+        if begins_to_run {
+            self.settle_dependents(id);
+        }
+        self.notify(id);
+    }
+
+    /// A part waits for the others; when it is the last, all may begin.
+    pub(super) fn get_ready(&mut self, run: RunId, rank: u32, port: u16) {
+        self.state.unconfirmed.remove(&(run, rank));
+        let (had_begun, has_begun) = self.state.change_job(run.task.job, |job| {
+            let active = job.active.get_mut(&run.task.index).expect("the run is current");
+            let had_begun = active.has_begun();
+            let part = part_of(active, rank);
+            part.phase = part.phase.max(Phase::Ready);
+            // Once the others were told of a port it stays, even if the agent that had found it was started again.
+            if !had_begun {
+                part.port = Some(port);
+            }
+            (had_begun, active.has_begun())
+        });
+        match (had_begun, has_begun) {
+            (_, false) => {}
+            (false, true) => (0..self.state.parts_of(run)).for_each(|rank| self.begin(run, rank)),
+            (true, true) => self.begin(run, rank),
+        }
+        self.notify(run.task.job);
+    }
+
+    /// Tells a part that all are ready, unless the run is to end.
+    fn begin(&mut self, run: RunId, rank: u32) {
+        let Some(active) = self.state.active(run).filter(|active| cause(self.state, active).is_none()) else { return };
+        let (Some(part), Some(first)) = (active.part(rank), active.part(0)) else { return };
+        let port = first.port.unwrap_or_default();
+        if let Some(connection) = connection_of(self.state, part) {
+            self.send(connection, HeadMessage::Begin { run, port });
+        }
+    }
+
+    pub(super) fn end_part(&mut self, run: RunId, rank: u32, over: PartOver) {
+        self.state.unconfirmed.remove(&(run, rank));
+        let (node, breaks, is_last) = self.state.change_job(run.task.job, |job| {
+            let active = job.active.get_mut(&run.task.index).expect("the run is current");
+            let breaks = !over.is_completed() && active.broken_by.is_none();
+            if breaks {
+                active.broken_by = Some(rank);
+            }
+            let part = part_of(active, rank);
+            part.over = Some(Box::new(over));
+            (part.node.clone(), breaks, active.parts.iter().all(|part| part.over.is_some()))
+        });
+        self.let_go(run, &node);
+        if is_last {
+            self.end_run(run);
+        } else {
+            if breaks {
+                self.send_end(run);
+            }
+            self.notify(run.task.job);
+        }
+    }
+
+    /// All parts are over: the task has ended, or waits again.
+    fn end_run(&mut self, run: RunId) {
+        let id = run.task.job;
+        let index = run.task.index;
+        let ending = verdict(self.state, self.state.active(run).expect("the run is current"));
+        let active = self.state.change_job(id, |job| job.active.remove(&index)).expect("the run is current");
+        match ending {
+            Some(ending) => self.end_task(&active, ending),
+            None => self.state.change_job(id, |job| {
+                job.attempts.insert(index, run.attempt);
+                job.pending.insert(index);
+            }),
+        }
+        self.job_changed(id);
+    }
+
+    fn end_task(&mut self, active: &Active, ending: Ending) {
+        let run = active.run;
+        let now = self.now;
+        let usage = Usage::of_all(overs(active).map(|over| over.usage));
+        // A run so short that its start was never reported still has one.
+        let ran = ending.exit_code.is_some();
+        let started_at =
+            active.started_at.or(ran.then(|| WallTime(now.wall.0 - i64::try_from(usage.wall_ms).unwrap_or(0))));
+        let has_result = overs(active).any(|over| over.result.is_some());
+        self.changes.records.push(Record::Ended(EndedTask {
+            job: run.task.job,
+            index: run.task.index,
+            attempt: run.attempt,
+            ending,
+            message: message(active),
+            node: Some(active.parts[0].node.clone()),
+            started_at,
+            ended_at: now.wall,
+            result: overs(active).next().and_then(|over| over.result),
+            usage,
+            parts: if active.parts.len() > 1 { active.parts.iter().map(ended_part).collect() } else { Vec::new() },
+        }));
+        self.state.change_job(run.task.job, |job| {
+            job.endings.entry(ending).or_default().insert(run.task.index);
+            if run.attempt.0 > 1 {
+                job.attempts.insert(run.task.index, run.attempt);
+            }
+            if has_result {
+                job.results.insert(run.task.index);
+            }
+            job.started_at = job.started_at.or(started_at);
+        });
+    }
+
+    /// Gives back what a run held on a node and lets its agent remove it.
+    fn let_go(&mut self, run: RunId, node: &NodeName) {
+        let node = self.state.nodes.get_mut(node).expect("a run is on a known node");
+        node.runs.remove(&run);
+        let (name, connection) = (node.name.clone(), node.link.as_ref().map(|link| link.connection));
+        self.state.sync_pool(&name);
+        if let Some(connection) = connection {
+            self.send(connection, HeadMessage::Forget { run });
+        }
+    }
+
+    /// Tells the agents of a run to end it, if it is to be ended and as far as they are connected.
+    pub(super) fn send_end(&mut self, run: RunId) {
+        (0..self.state.parts_of(run)).for_each(|rank| self.send_end_to(run, rank));
+    }
+
+    /// The same for one part.
+    pub(super) fn send_end_to(&mut self, run: RunId, rank: u32) {
+        let Some(active) = self.state.active(run) else { return };
+        let (Some(cause), Some(part)) = (cause(self.state, active), active.part(rank)) else { return };
+        if let Some(connection) = connection_of(self.state, part) {
+            let grace_ms = self.job(run.task.job).spec.grace_ms.unwrap_or(self.state.settings.grace_ms);
+            self.send(connection, HeadMessage::End { run, cause, grace_ms });
+        }
+    }
+}
+
+impl State {
+    /// How many parts a run has, zero when it is not current.
+    fn parts_of(&self, run: RunId) -> u32 {
+        self.active(run).map_or(0, |active| active.parts.len() as u32)
+    }
+}
+
+fn part_of(active: &mut Active, rank: u32) -> &mut Part {
+    active.parts.get_mut(rank as usize).expect("the event was decided for a part of the run")
+}
+
+/// The connection of the agent that has a part, unless the part is over.
+fn connection_of(state: &State, part: &Part) -> Option<ConnectionId> {
+    let node = state.nodes.get(&part.node).filter(|_| part.over.is_none())?;
+    node.link.as_ref().map(|link| link.connection)
+}
+
+/// What an agent is told of its part.
+fn placement(state: &State, active: &Active, rank: u32) -> Placement {
+    // One that is over may be on a node that was forgotten since.
+    let address = |node: &NodeName| state.nodes.get(node).and_then(|node| node.address);
+    let peer = |node: &NodeName| Peer { name: node.clone(), address: address(node) };
+    let is_gang = active.parts.len() > 1;
+    Placement {
+        run: active.run,
+        resources: active.parts[rank as usize].resources.clone(),
+        gang: is_gang.then(|| Gang { rank, nodes: active.nodes().map(peer).collect() }),
+    }
+}
+
+/// Why the parts of a run that are not over must end, if they must.
+fn cause(state: &State, active: &Active) -> Option<EndCause> {
+    active.broken_by.map_or(active.ending, |_| {
+        // Of what will run again nothing is collected.
+        let runs_again = verdict(state, active).is_none();
+        Some(active.ending.unwrap_or(if runs_again { EndCause::Requeued } else { EndCause::Broken }))
+    })
+}
+
+/// How the task of a run ends that is over, or that a part has broken; `None` when it waits again.
+fn verdict(state: &State, active: &Active) -> Option<Ending> {
+    let completed = Ending { state: JobState::Completed, exit_code: Some(0) };
+    let asked_again = active.ending == Some(EndCause::Requeued);
+    let Some(over) = active.broken_by.and_then(|rank| active.part(rank)?.over.as_ref()) else {
+        return Some(completed).filter(|_| !asked_again);
+    };
+    let is_cancelled = active.ending == Some(EndCause::Cancelled);
+    let requeues = state.job(active.run.task.job).is_some_and(|job| job.spec.requeue);
+    match over.fate {
+        Fate::Ended(_) if asked_again => None,
+        Fate::Ended(ending) => Some(ending),
+        Fate::Requeued | Fate::Lost if is_cancelled => Some(Ending { state: JobState::Cancelled, exit_code: None }),
+        Fate::Requeued => None,
+        Fate::Lost if requeues || asked_again => None,
+        Fate::Lost => Some(Ending { state: JobState::NodeFail, exit_code: None }),
+    }
+}
+
+/// The ends of a run's parts.
+fn overs(active: &Active) -> impl Iterator<Item = &PartOver> {
+    active.parts.iter().filter_map(|part| part.over.as_deref())
+}
+
+/// What a person should know of how a run ended.
+fn message(active: &Active) -> Option<String> {
+    let of_part = |part: &Part| part.over.as_ref().and_then(|over| over.message.clone());
+    let Some(rank) = active.broken_by.filter(|_| active.parts.len() > 1) else {
+        let all: Vec<String> = active.parts.iter().filter_map(of_part).collect();
+        return (!all.is_empty()).then(|| all.join("; "));
+    };
+    let part = &active.parts[rank as usize];
+    let why = of_part(part).or_else(|| match part.over.as_ref()?.fate {
+        Fate::Ended(Ending { state: JobState::Failed, exit_code: Some(code) }) => Some(format!("exit code {code}")),
+        Fate::Ended(Ending { state, .. }) => Some(state.to_string()),
+        Fate::Lost | Fate::Requeued => None,
+    });
+    let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+    Some(format!("node {} (rank {rank}) was the first to fail{why}", part.node))
+}
+
+fn ended_part(part: &Part) -> EndedPart {
+    let over = part.over.as_deref();
+    EndedPart {
+        node: part.node.clone(),
+        ending: over.and_then(|over| match over.fate {
+            Fate::Ended(ending) => Some(ending),
+            Fate::Lost | Fate::Requeued => None,
+        }),
+        message: over.and_then(|over| over.message.clone()),
+        result: over.and_then(|over| over.result),
+        usage: over.map(|over| over.usage).unwrap_or_default(),
+    }
+}

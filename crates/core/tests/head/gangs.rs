@@ -1,0 +1,200 @@
+//! Runs on several nodes: placed together or not at all, begun together, ended together.
+
+use hostler_core::head::{Record, Refusal};
+use hostler_model::{JobId, JobSpec, JobState, Reason, RunId};
+use hostler_proto::api::JobAction;
+use hostler_proto::link::{EndCause, Fate, HeadMessage, RunStatus};
+
+use crate::harness::*;
+
+fn on_nodes(nodes: u32) -> JobSpec {
+    JobSpec { nodes, ..spec() }
+}
+
+/// A head with three nodes of two CPUs, on the connections 1 to 3.
+fn cluster() -> Head {
+    let mut head = Head::new();
+    for n in 1..=3 {
+        head.hello(&format!("n{n}"), n, "boot", vec![]);
+    }
+    head
+}
+
+/// A job on three nodes whose processes run.
+fn running() -> (Head, JobId, RunId) {
+    let mut head = cluster();
+    let job = head.submit(on_nodes(3)).expect("it fits");
+    let run = head.run_of(job);
+    for connection in 1..=3 {
+        head.report(connection, run, RunStatus::Accepted).expect("its own");
+        head.report(connection, run, ready(connection)).expect("its own");
+    }
+    for connection in 1..=3 {
+        head.report(connection, run, RunStatus::Running).expect("its own");
+    }
+    head.sent();
+    (head, job, run)
+}
+
+fn ready(n: u64) -> RunStatus {
+    RunStatus::Ready { port: 1000 + n as u16 }
+}
+
+#[test]
+fn all_nodes_begin_when_the_last_is_ready() {
+    let mut head = cluster();
+    let job = head.submit(on_nodes(3)).expect("it fits");
+    let run = head.run_of(job);
+    let ranks: Vec<u32> = head
+        .sent()
+        .into_iter()
+        .map(|message| match message {
+            HeadMessage::Launch(launch) => {
+                let gang = launch.runs[0].gang.as_ref().expect("it is told of the others");
+                assert_eq!((launch.runs[0].run, gang.nodes.len()), (run, 3));
+                gang.rank
+            }
+            other => panic!("{other:?} instead of a launch"),
+        })
+        .collect();
+    assert_eq!(ranks, [0, 1, 2]);
+    head.report(1, run, ready(1)).expect("its own");
+    head.report(3, run, ready(3)).expect("its own");
+    assert_eq!(head.sent(), [], "the second is not ready");
+    assert_eq!(head.state_of(job), JobState::Starting);
+    head.report(2, run, ready(2)).expect("its own");
+    let begin = HeadMessage::Begin { run, port: 1001 };
+    assert_eq!(head.sent_to(), [(1, begin.clone()), (2, begin.clone()), (3, begin.clone())]);
+    for connection in [3, 1] {
+        head.report(connection, run, RunStatus::Running).expect("its own");
+        assert_eq!(head.state_of(job), JobState::Starting, "not all of them run");
+    }
+    // The agent of the second has been started again and did not hear that it may begin.
+    head.report(2, run, RunStatus::Ready { port: 7 }).expect("its own");
+    assert_eq!(head.sent_to(), [(2, begin)], "the port stays what the others were told");
+    head.report(2, run, RunStatus::Running).expect("its own");
+    assert_eq!(head.state_of(job), JobState::Running);
+}
+
+#[test]
+fn it_has_completed_when_all_have() {
+    let (mut head, job, run) = running();
+    head.report(2, run, ended(0)).expect("its own");
+    assert_eq!(head.sent_to(), [(2, HeadMessage::Forget { run })], "what the second held is free again");
+    assert_eq!(head.state_of(job), JobState::Running);
+    head.restart();
+    for n in [1, 3] {
+        let held = hostler_proto::link::RunReport { run, status: RunStatus::Running };
+        head.hello(&format!("n{n}"), n + 10, "boot", vec![held]);
+    }
+    head.hello("n2", 12, "boot", vec![]);
+    head.report(11, run, ended(0)).expect("its own");
+    head.report(13, run, ended(0)).expect("its own");
+    assert_eq!(head.state_of(job), JobState::Completed);
+    let [Record::Ended(row)] = head.records.as_slice() else { panic!("one row, not {:?}", head.records) };
+    assert_eq!(row.parts.len(), 3);
+    assert_eq!((row.ending.exit_code, row.message.as_deref()), (Some(0), None));
+}
+
+#[test]
+fn the_first_failure_ends_the_others_and_is_the_reason() {
+    let (mut head, job, run) = running();
+    head.report(3, run, ended(7)).expect("its own");
+    let end = HeadMessage::End { run, cause: EndCause::Broken, grace_ms: 10_000 };
+    assert_eq!(head.sent_to(), [(3, HeadMessage::Forget { run }), (1, end.clone()), (2, end)]);
+    assert_eq!(head.state_of(job), JobState::Running, "two of them still run");
+    let asked = Fate::Ended(hostler_model::Ending { state: JobState::Cancelled, exit_code: Some(143) });
+    head.report(1, run, fate(asked)).expect("its own");
+    head.report(2, run, ended(0)).expect("it ended by itself just before");
+    assert_eq!((head.state_of(job), head.job(job).exit_code()), (JobState::Failed, Some(7)));
+    let [Record::Ended(row)] = head.records.as_slice() else { panic!("one row, not {:?}", head.records) };
+    assert_eq!(row.message.as_deref(), Some("node n3 (rank 2) was the first to fail: exit code 7"));
+    let states: Vec<Option<JobState>> = row.parts.iter().map(|part| part.ending.map(|ending| ending.state)).collect();
+    assert_eq!(states, [JobState::Cancelled, JobState::Completed, JobState::Failed].map(Some));
+}
+
+#[test]
+fn a_lost_node_ends_all_or_all_run_again() {
+    for requeue in [false, true] {
+        let mut head = cluster();
+        let job = head.submit(JobSpec { requeue, ..on_nodes(2) }).expect("it fits");
+        let run = head.run_of(job);
+        for connection in 1..=2 {
+            head.report(connection, run, ready(connection)).expect("its own");
+            head.report(connection, run, RunStatus::Running).expect("its own");
+        }
+        head.sent();
+        head.hello("n2", 9, "another boot", vec![]);
+        let cause = if requeue { EndCause::Requeued } else { EndCause::Broken };
+        let sent = head.sent_to();
+        assert!(sent.contains(&(1, HeadMessage::End { run, cause, grace_ms: 10_000 })), "{sent:?}");
+        assert_eq!(head.run_of(job), run, "the first still runs");
+        let fate_of_first = if requeue {
+            Fate::Requeued
+        } else {
+            Fate::Ended(hostler_model::Ending { state: JobState::Cancelled, exit_code: Some(143) })
+        };
+        head.report(1, run, fate(fate_of_first)).expect("its own");
+        if requeue {
+            assert_eq!(head.run_of(job).attempt.0, 2, "it is placed again");
+        } else {
+            assert_eq!(head.state_of(job), JobState::NodeFail);
+        }
+    }
+}
+
+#[test]
+fn what_has_not_begun_everywhere_has_not_begun() {
+    let mut head = cluster();
+    let job = head.submit(on_nodes(2)).expect("it fits");
+    let run = head.run_of(job);
+    head.report(1, run, ready(1)).expect("its own");
+    head.report(2, run, RunStatus::Accepted).expect("its own");
+    // The second node loses its power: nothing of the job ran, so it may be placed again though it must not be requeued.
+    head.hello("n2", 9, "another boot", vec![]);
+    let sent = head.sent_to();
+    let again = HeadMessage::End { run, cause: EndCause::Requeued, grace_ms: 10_000 };
+    assert!(sent.contains(&(1, again)), "{sent:?}");
+    head.report(1, run, fate(Fate::Requeued)).expect("its own");
+    assert_eq!(head.run_of(job).attempt.0, 2);
+    assert_eq!(head.records.len(), 0);
+}
+
+#[test]
+fn two_jobs_that_each_want_most_nodes_do_not_hold_each_other_up() {
+    let mut head = cluster();
+    let wide = JobSpec { request: hostler_model::Request { cpus: 2, memory_bytes: 1 << 30 }, ..on_nodes(2) };
+    let first = head.submit(wide.clone()).expect("it fits");
+    let second = head.submit(wide).expect("it fits");
+    assert_eq!(head.job(first).active[&0].parts.len(), 2);
+    assert!(head.job(second).active.is_empty(), "not even the one node that is free is taken");
+    let reason = hostler_core::head::explain(&head.state, head.job(second)).expect("it waits");
+    assert!(matches!(reason, Reason::TooFewNodes { wanted: 2, enough: 1, .. }), "{reason:?}");
+    let run = head.run_of(first);
+    head.report(1, run, ended(0)).expect("its own");
+    assert_eq!(
+        head.job(second).active[&0].parts.len(),
+        2,
+        "two nodes are free now, whatever the first does on the other"
+    );
+}
+
+#[test]
+fn cancelling_ends_every_part() {
+    let (mut head, job, run) = running();
+    head.act(job, JobAction::Cancel).expect("it is hers");
+    let end = HeadMessage::End { run, cause: EndCause::Cancelled, grace_ms: 10_000 };
+    assert_eq!(head.sent_to(), [(1, end.clone()), (2, end.clone()), (3, end)]);
+    let asked = Fate::Ended(hostler_model::Ending { state: JobState::Cancelled, exit_code: Some(143) });
+    (1..=3).for_each(|connection| head.report(connection, run, fate(asked)).expect("its own"));
+    assert_eq!(head.state_of(job), JobState::Cancelled);
+}
+
+#[test]
+fn more_nodes_than_there_are_is_refused() {
+    let mut head = cluster();
+    let refusal = head.submit(on_nodes(4)).expect_err("there are three");
+    assert!(matches!(refusal, Refusal::NeverFits(_)), "{refusal:?}");
+    let nodes = head.submit(on_nodes(0)).expect_err("it must run somewhere");
+    assert!(matches!(nodes, Refusal::BadSpec(_)), "{nodes:?}");
+}

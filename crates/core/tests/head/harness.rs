@@ -1,0 +1,182 @@
+//! A head without a shell, for scripts: commands in, messages and records out.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use hostler_core::head::{
+    Caller, Changes, Command, ConnectionId, Effect, Event, Now, Record, Refusal, Stamped, State, SubmissionKey, decide,
+    schedule, update,
+};
+use hostler_model::{
+    BootId, CpuSet, Ending, JobId, JobSpec, JobState, NodeName, NodeState, Request, Resources, RunId, Timestamp,
+    WallTime, Work,
+};
+use hostler_proto::api::JobAction;
+use hostler_proto::link::{AgentHello, AgentMessage, Fate, HeadMessage, RunEnd, RunReport, RunStatus, Usage};
+
+/// A head without a shell: what it would store and send is kept for looking at.
+pub(crate) struct Head {
+    pub(crate) state: State,
+    pub(crate) now: Now,
+    log: Vec<Stamped>,
+    sent: Vec<(ConnectionId, HeadMessage)>,
+    pub(crate) records: Vec<Record>,
+    pub(crate) keys: u128,
+}
+
+impl Head {
+    pub(crate) fn new() -> Self {
+        let mut head = Self {
+            state: State::default(),
+            now: Now { at: Timestamp(0), wall: WallTime(1_000_000) },
+            log: Vec::new(),
+            sent: Vec::new(),
+            records: Vec::new(),
+            keys: 0,
+        };
+        let epoch = head.state.next_epoch();
+        head.apply(Event::EpochStarted { epoch });
+        head
+    }
+
+    pub(crate) fn apply(&mut self, event: Event) {
+        let stamped = Stamped { now: self.now, event };
+        let mut changes = Changes::default();
+        update(&mut self.state, &stamped, &mut changes);
+        for effect in changes.effects {
+            if let Effect::Send { connection, message } = effect {
+                self.sent.push((connection, message));
+            }
+        }
+        self.records.extend(changes.records);
+        if stamped.event.is_durable() {
+            self.log.push(stamped);
+        }
+    }
+
+    pub(crate) fn command(&mut self, command: &Command) -> Result<(), Refusal> {
+        for event in decide(&self.state, command, self.now)? {
+            self.apply(event);
+        }
+        while self.state.needs_pass() {
+            let Some(event) = schedule(&mut self.state, self.now) else { break };
+            self.apply(event);
+        }
+        Ok(())
+    }
+
+    /// Time passes, and the head looks whenever it has said that it must, as its loop does.
+    pub(crate) fn pass_ms(&mut self, ms: u64) {
+        let until = self.now.at.plus_ms(ms);
+        while let Some(deadline) = self.state.next_deadline().filter(|deadline| *deadline <= until) {
+            assert!(self.now.at <= deadline, "nothing is left over from an earlier look");
+            self.now.at = deadline;
+            self.command(&Command::Tick).expect("time may always pass");
+        }
+        self.now.at = until;
+    }
+
+    /// Time passes in which the head itself stands still.
+    pub(crate) fn stand_still_ms(&mut self, ms: u64) {
+        self.now.at = self.now.at.plus_ms(ms);
+        self.command(&Command::Tick).expect("time may always pass");
+    }
+
+    pub(crate) fn node_state(&self, node: &str) -> NodeState {
+        self.state.node(&name(node)).expect("known").state()
+    }
+
+    pub(crate) fn submit(&mut self, spec: JobSpec) -> Result<JobId, Refusal> {
+        self.keys += 1;
+        let key = SubmissionKey(self.keys);
+        self.command(&Command::Submit { caller: user("ada"), key, spec: Arc::new(spec), snapshot_is_complete: true })?;
+        Ok(self.state.job_of_key(key).expect("it was accepted"))
+    }
+
+    pub(crate) fn act(&mut self, job: JobId, action: JobAction) -> Result<(), Refusal> {
+        self.command(&Command::Act { caller: user("ada"), job, index: None, action })
+    }
+
+    /// An agent connects with two CPUs and 4 GiB, holding these runs.
+    pub(crate) fn hello(&mut self, node: &str, connection: u64, boot: &str, runs: Vec<RunReport>) {
+        let hello = AgentHello {
+            protocol_min: 1,
+            protocol_max: 1,
+            version: "test".into(),
+            node: name(node),
+            boot: BootId(boot.into()),
+            pid: 1,
+            resources: Resources { cpus: CpuSet::first(2), memory_bytes: 4 << 30 },
+            advisory: Default::default(),
+            address: None,
+            runs,
+        };
+        let command = Command::Hello { connection: ConnectionId(connection), hello, complete: BTreeSet::new() };
+        self.command(&command).expect("a hello is never refused");
+    }
+
+    pub(crate) fn report(&mut self, connection: u64, run: RunId, status: RunStatus) -> Result<(), Refusal> {
+        self.command(&Command::Message {
+            connection: ConnectionId(connection),
+            message: AgentMessage::Report(RunReport { run, status }),
+            result_is_complete: true,
+        })
+    }
+
+    pub(crate) fn run_of(&self, job: JobId) -> RunId {
+        self.job(job).active.values().next().expect("the job has a placed task").run
+    }
+
+    pub(crate) fn job(&self, job: JobId) -> &hostler_core::head::Job {
+        self.state.job(job).expect("the job exists")
+    }
+
+    pub(crate) fn state_of(&self, job: JobId) -> JobState {
+        self.job(job).state()
+    }
+
+    /// What was sent since the last look, and to whom.
+    pub(crate) fn sent_to(&mut self) -> Vec<(u64, HeadMessage)> {
+        self.sent.drain(..).map(|(connection, message)| (connection.0, message)).collect()
+    }
+
+    /// What was sent since the last look.
+    pub(crate) fn sent(&mut self) -> Vec<HeadMessage> {
+        self.sent.drain(..).map(|(_, message)| message).collect()
+    }
+
+    /// The head is killed and started again on its log.
+    pub(crate) fn restart(&mut self) {
+        let mut state = State::default();
+        for stamped in &self.log {
+            update(&mut state, stamped, &mut Changes::default());
+        }
+        assert_eq!(hostler_proto::encode(&state), hostler_proto::encode(&self.state), "the log is the whole truth");
+        let bytes = hostler_proto::encode(&state);
+        self.state = hostler_proto::decode::<State>(&bytes).expect("a snapshot can be read").restored();
+        let epoch = self.state.next_epoch();
+        self.apply(Event::EpochStarted { epoch });
+    }
+}
+
+pub(crate) fn user(name: &str) -> Caller {
+    Caller { user: name.into(), operator: false }
+}
+
+pub(crate) fn name(text: &str) -> NodeName {
+    text.parse().expect("a valid name")
+}
+
+pub(crate) fn spec() -> JobSpec {
+    JobSpec::new("test", Work::command(["true"], "/"), Request { cpus: 1, memory_bytes: 1 << 30 })
+}
+
+pub(crate) fn ended(code: i32) -> RunStatus {
+    let state = if code == 0 { JobState::Completed } else { JobState::Failed };
+    let fate = Fate::Ended(Ending { state, exit_code: Some(code) });
+    RunStatus::Ended(RunEnd { fate, message: None, result: None, usage: Usage::default() })
+}
+
+pub(crate) fn fate(fate: Fate) -> RunStatus {
+    RunStatus::Ended(RunEnd { fate, message: None, result: None, usage: Usage::default() })
+}
