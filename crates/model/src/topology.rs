@@ -153,9 +153,9 @@ fn largest_first<'d, 'a>(mut domains: Vec<&'d FreeDomain<'a>>, count: u32) -> Ve
     domains.sort_by_key(|domain| std::cmp::Reverse(domain.free));
     let mut wanted = count;
     for i in 0..domains.len() {
-        if domains[i].free >= wanted {
-            let smallest = domains[i..].iter().take_while(|domain| domain.free >= wanted).count() - 1;
-            domains.swap(i, i + smallest);
+        let enough = (i..domains.len()).filter(|&other| domains[other].free >= wanted);
+        if let Some(smallest) = enough.min_by_key(|&other| domains[other].free) {
+            domains.swap(i, smallest);
             domains.truncate(i + 1);
             break;
         }
