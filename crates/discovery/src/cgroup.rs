@@ -32,8 +32,8 @@ struct Group {
 impl Groups {
     /// Those of this process.
     pub(crate) fn of(source: &Source) -> Self {
-        let read = |path| source.read(path).unwrap_or_default();
-        Self::parse(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup"))
+        let mountinfo = source.lines("/proc/self/mountinfo", &[" - cgroup"]).unwrap_or_default();
+        Self::parse(&mountinfo, &source.read("/proc/self/cgroup").unwrap_or_default())
     }
 
     fn parse(mountinfo: &str, memberships: &str) -> Self {

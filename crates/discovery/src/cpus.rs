@@ -58,9 +58,9 @@ fn online(source: &Source, notes: &mut Vec<Note>) -> CpuSet {
     CpuSet::first(1)
 }
 
-/// The CPUs that this process may run on.
+/// The CPUs that this process may run on: those of its first thread, whichever thread asks.
 fn affinity(source: &Source) -> Option<CpuSet> {
-    let status = source.read("/proc/self/status")?;
+    let status = source.lines("/proc/self/status", &["Cpus_allowed_list:"])?;
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
     list.parse().ok().filter(|set: &CpuSet| !set.is_empty())
 }

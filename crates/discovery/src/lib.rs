@@ -6,7 +6,7 @@
 //!
 //! Nothing here is enforced, watched or stored, and nothing is believed that a person typed: configuration may only cap
 //! ([`Caps`]) or name what no kernel knows ([`Counted`]). Load and temperature are deliberately absent: this is what a machine
-//! has, not what it does.
+//! has at this moment, not what it does.
 
 mod caps;
 mod cgroup;

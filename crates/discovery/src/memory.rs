@@ -29,7 +29,7 @@ pub struct Memory {
 
 impl Memory {
     pub(crate) fn of(source: &Source, groups: &Groups, notes: &mut Vec<Note>) -> Self {
-        let meminfo = source.read("/proc/meminfo").unwrap_or_default();
+        let meminfo = source.lines("/proc/meminfo", &["MemTotal:", "Hugetlb:"]).unwrap_or_default();
         let group_limit = groups.memory_bytes(source);
         let Some(total) = kibibytes(&meminfo, "MemTotal:").or(group_limit) else {
             notes

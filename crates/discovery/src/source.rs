@@ -94,13 +94,19 @@ impl Source {
 
     /// The content of a file without white space around it; `None` when there is none, or none that can be read.
     pub(crate) fn read(&self, path: &str) -> Option<String> {
+        self.lines(path, &[""])
+    }
+
+    /// The lines of a file in which one of `words` is. The others are nobody's business: they are not recorded either.
+    pub(crate) fn lines(&self, path: &str, words: &[&str]) -> Option<String> {
         let text = match &self.place {
             Place::Directory(root) => read_file(&below(root, path)),
             Place::Recorded(fixture) => fixture.read(path),
         }?;
-        let text = text.trim();
-        self.keep(|record| record.insert(path, text));
-        Some(text.to_owned())
+        let lines: Vec<_> = text.trim().lines().filter(|line| words.iter().any(|word| line.contains(word))).collect();
+        let text = lines.join("\n");
+        self.keep(|record| record.insert(path, &text));
+        Some(text)
     }
 
     /// A file with one number in it.

@@ -1,4 +1,4 @@
-//! Machines of all kinds, recorded or made up from what kernels document, and what each has to give.
+//! Machines of all kinds, made up from what kernels and drivers document, and what each has to give; and this one.
 
 use std::fmt::Write as _;
 use std::fs;

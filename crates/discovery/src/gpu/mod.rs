@@ -37,7 +37,7 @@ pub struct Gpu {
     pub numa: Option<u32>,
     /// The unique id of the whole card, when this is a part of one (MIG).
     pub slice_of: Option<String>,
-    /// What a job must be able to open to use it, and nothing that it need not.
+    /// What a job must be able to open to compute on it, and to profile that. Drawing on a display takes others.
     pub devices: Vec<DeviceFile>,
 }
 
