@@ -13,6 +13,9 @@ use crate::{Note, Source, Topic};
 const CPU: &str = "/sys/devices/system/cpu";
 const NODE: &str = "/sys/devices/system/node";
 
+/// Above the ids that a kernel can be built for, which is 8192; sets of CPUs take no larger ones either.
+const MAX_CPUS: u32 = 1 << 16;
+
 /// Cores with less than this part of the fastest one's capacity are frugal ones. Boards with three kinds call the middle ones
 /// fast: those have about nine tenths.
 const FAST_PART: (i64, i64) = (2, 3);
@@ -45,7 +48,7 @@ fn online(source: &Source, notes: &mut Vec<Note>) -> CpuSet {
     if let Some(online) = set(source, &format!("{CPU}/online")) {
         return online;
     }
-    let directories = source.numbered(CPU, "cpu").into_iter();
+    let directories = source.numbered(CPU, "cpu").into_iter().filter(|id| *id < MAX_CPUS);
     let listed: CpuSet = directories.filter(|id| source.number(&format!("{CPU}/cpu{id}/online")) != Some(0)).collect();
     if !listed.is_empty() {
         return listed;

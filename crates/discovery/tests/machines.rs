@@ -256,6 +256,17 @@ fn nothing() {
 }
 
 #[test]
+fn an_old_kernel_lists_cpus_by_their_directories() {
+    let mut fixture = fixture("bare");
+    for (cpu, online) in [("0", None), ("1", Some("0")), ("2", Some("1")), ("4294967295", Some("1")), ("x", Some("1"))]
+    {
+        fixture.insert(&format!("/sys/devices/system/cpu/cpu{cpu}/topology/physical_package_id"), "0");
+        online.into_iter().for_each(|text| fixture.insert(&format!("/sys/devices/system/cpu/cpu{cpu}/online"), text));
+    }
+    assert_eq!(Machine::of(&Source::fixture(fixture)).usable.to_string(), "0,2");
+}
+
+#[test]
 fn this_machine_is_recorded_and_played_back() {
     let (machine, fixture) = hostler_discovery::capture();
     assert!(!machine.usable.is_empty() && machine.memory.usable_bytes > 0, "{machine:?}");

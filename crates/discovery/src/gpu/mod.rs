@@ -1,7 +1,8 @@
 //! GPUs, and the devices that a job must be able to open to use one.
 //!
 //! Drivers hang when a card is sick, so everything that goes through one is asked on threads of their own, and what has not
-//! answered in time is not offered. Displays, and graphics that are part of the processor, are not GPUs in this sense.
+//! answered in time is not offered. Displays are not GPUs in this sense, nor are the graphics in Intel's processors; those in AMD's
+//! are when the compute driver lists them.
 
 mod drm;
 #[cfg(feature = "nvml")]
@@ -20,7 +21,7 @@ use crate::{Note, Source, Topic};
 /// A GPU, or a part of one that can be given to a job by itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gpu {
-    /// Its place among the GPUs of this machine, from 0. Changes when cards are added or moved.
+    /// Its place among the GPUs of this machine, from 0. Changes when cards are added, moved or fall silent.
     pub index: u32,
     /// Whose it is, and with that which variable shows it to a job.
     pub vendor: Vendor,
