@@ -196,14 +196,23 @@ _hostler() {
             hostler__subcmd__help__subcmd__head,run)
                 cmd="hostler__subcmd__help__subcmd__head__subcmd__run"
                 ;;
+            hostler__subcmd__help__subcmd__node,discover)
+                cmd="hostler__subcmd__help__subcmd__node__subcmd__discover"
+                ;;
             hostler__subcmd__help__subcmd__node,forget)
                 cmd="hostler__subcmd__help__subcmd__node__subcmd__forget"
+                ;;
+            hostler__subcmd__node,discover)
+                cmd="hostler__subcmd__node__subcmd__discover"
                 ;;
             hostler__subcmd__node,forget)
                 cmd="hostler__subcmd__node__subcmd__forget"
                 ;;
             hostler__subcmd__node,help)
                 cmd="hostler__subcmd__node__subcmd__help"
+                ;;
+            hostler__subcmd__node__subcmd__help,discover)
+                cmd="hostler__subcmd__node__subcmd__help__subcmd__discover"
                 ;;
             hostler__subcmd__node__subcmd__help,forget)
                 cmd="hostler__subcmd__node__subcmd__help__subcmd__forget"
@@ -822,8 +831,22 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__help__subcmd__node)
-            opts="forget"
+            opts="discover forget"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__node__subcmd__discover)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -1094,12 +1117,34 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__node)
-            opts="-q -h --head --json --quiet --help forget help"
+            opts="-q -h --head --json --quiet --help discover forget help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__node__subcmd__discover)
+            opts="-q -h --capture --from --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --from)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --head)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1130,8 +1175,22 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__node__subcmd__help)
-            opts="forget help"
+            opts="discover forget help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__node__subcmd__help__subcmd__discover)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi

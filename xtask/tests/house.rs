@@ -45,13 +45,14 @@ const IMPURE: [&str; 26] = [
 ];
 
 /// The arrows of ARCHITECTURE.md: what each crate may use of the workspace. Tests may also use [`TEST_TOOLS`].
-const ARROWS: [(&str, &[&str]); 14] = [
+const ARROWS: [(&str, &[&str]); 15] = [
     ("hostler-model", &[]),
     ("hostler-proto", &["model"]),
     ("hostler-sched", &["model"]),
     ("hostler-core", &["model", "proto", "sched"]),
     ("hostler-snapshot", &["model", "proto"]),
     ("hostler-shepherd", &[]),
+    ("hostler-discovery", &["model"]),
     ("hostler-store", &["model", "proto"]),
     ("hostler-client", &["model", "proto", "snapshot"]),
     ("hostler-head", &["model", "proto", "sched", "core", "snapshot", "store"]),
@@ -60,7 +61,10 @@ const ARROWS: [(&str, &[&str]); 14] = [
     ("hostler-sim", &["model", "proto", "sched", "core"]),
     ("hostler-testkit", &["model", "proto", "client"]),
     // Everything but the store: the command line reaches state through the API alone.
-    ("hostler", &["model", "proto", "sched", "core", "snapshot", "shepherd", "client", "head", "agent", "sim"]),
+    (
+        "hostler",
+        &["model", "proto", "sched", "core", "snapshot", "shepherd", "discovery", "client", "head", "agent", "sim"],
+    ),
     ("xtask", &["model", "sched"]),
 ];
 

@@ -88,6 +88,16 @@ impl CpuSet {
         }
     }
 
+    /// The ids that are in both sets.
+    #[must_use]
+    pub fn intersection(&self, other: &Self) -> Self {
+        let mut words: Vec<_> = self.words.iter().zip(&other.words).map(|(mine, theirs)| mine & theirs).collect();
+        while words.last() == Some(&0) {
+            words.pop();
+        }
+        Self { words }
+    }
+
     /// Whether every id of `other` is in this set.
     #[must_use]
     pub fn is_superset(&self, other: &Self) -> bool {
@@ -180,6 +190,8 @@ mod tests {
         free.remove_all(&taken);
         assert_eq!(free.to_string(), "100-129");
         assert_eq!(free.lowest(31), None);
+        assert_eq!(free.intersection(&CpuSet::first(103)).to_string(), "100-102");
+        assert_eq!(free.intersection(&taken), CpuSet::default());
         free.add_all(&taken);
         assert_eq!(free, all);
         free.remove_all(&all);

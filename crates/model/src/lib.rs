@@ -12,6 +12,7 @@ mod node;
 mod reason;
 mod text;
 mod time;
+mod topology;
 mod units;
 
 pub use array::{ArraySpec, IndexSet};
@@ -23,4 +24,5 @@ pub use node::{Advisory, NodeState, Resources};
 pub use reason::{Reason, Shortfall};
 pub use text::ParseError;
 pub use time::{Timestamp, WallTime};
+pub use topology::{CoreKind, Cpu, Topology};
 pub use units::{format_bytes, format_duration, parse_bytes, parse_duration};

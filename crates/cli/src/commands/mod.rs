@@ -5,6 +5,7 @@ pub(crate) mod attach;
 pub(crate) mod completions;
 pub(crate) mod daemons;
 pub(crate) mod demo;
+pub(crate) mod discover;
 pub(crate) mod down;
 pub(crate) mod fetch;
 pub(crate) mod generate;

@@ -3,11 +3,12 @@
 use clap::{Args, Subcommand};
 use hostler_model::NodeName;
 
+use super::discover::Discover;
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::Outcome;
 
-/// Manage one node
+/// Manage one node, or see what this machine would offer as one
 #[derive(Debug, Args)]
 pub(crate) struct Node {
     #[command(subcommand)]
@@ -16,6 +17,7 @@ pub(crate) struct Node {
 
 #[derive(Debug, Subcommand)]
 enum NodeCommand {
+    Discover(Discover),
     Forget(Forget),
 }
 
@@ -31,7 +33,16 @@ struct Forget {
 
 impl Node {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let NodeCommand::Forget(Forget { names }) = self.command;
+        match self.command {
+            NodeCommand::Discover(discover) => discover.run(context),
+            NodeCommand::Forget(forget) => forget.run(context),
+        }
+    }
+}
+
+impl Forget {
+    fn run(self, context: &Context) -> Outcome {
+        let Self { names } = self;
         let client = context.client()?;
         block_on(async {
             for name in &names {

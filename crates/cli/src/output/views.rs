@@ -364,12 +364,12 @@ pub(crate) fn why(why: &Why, moment: &Moment) -> String {
 
 /// `key   value` lines.
 #[derive(Default)]
-struct Lines {
-    text: String,
+pub(super) struct Lines {
+    pub(super) text: String,
 }
 
 impl Lines {
-    fn add(&mut self, key: &str, value: impl AsRef<str>) {
+    pub(super) fn add(&mut self, key: &str, value: impl AsRef<str>) {
         let value = one_line(value.as_ref());
         writeln!(self.text, "{key:<10} {value}").expect("strings can always be written to");
     }

@@ -1,0 +1,129 @@
+//! A recorded machine: the files that discovery reads, in one document that fits a bug report.
+//!
+//! ```toml
+//! [files."/sys/devices/system/cpu"]
+//! online = "0-3"
+//!
+//! [devices]
+//! "/dev/nvidia0" = "195:0"
+//! ```
+//!
+//! Directories are those that have a file in them. Links are not recorded; discovery follows none by itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+use serde::{Deserialize, Serialize};
+
+use crate::NvmlAnswer;
+
+/// The files of a machine, as far as discovery reads them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fixture {
+    /// What machine this is, for people.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub about: String,
+    /// Contents of files, by the path of their directory and their name.
+    #[serde(default)]
+    files: BTreeMap<String, BTreeMap<String, String>>,
+    /// Character devices by path, with their numbers as `major:minor`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    devices: BTreeMap<String, String>,
+    /// What NVIDIA's library said; absent where there is no such library.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nvml: Option<Result<NvmlAnswer, String>>,
+}
+
+/// Why a text is no fixture.
+#[derive(Debug, thiserror::Error)]
+#[error("not a recorded machine")]
+pub struct FixtureError(#[from] toml::de::Error);
+
+impl Fixture {
+    /// Reads what [`to_toml`](Self::to_toml) wrote, or a person.
+    ///
+    /// # Errors
+    /// When the text is not TOML, or has anything but files, devices and NVML's answer in it.
+    pub fn parse(text: &str) -> Result<Self, FixtureError> {
+        Ok(toml::from_str(text)?)
+    }
+
+    /// The document.
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).expect("tables of strings are valid TOML")
+    }
+
+    /// Adds a file, or replaces it. `path` is absolute.
+    pub fn insert(&mut self, path: &str, content: &str) {
+        if let Some((directory, name)) = path.rsplit_once('/') {
+            self.files.entry(directory.to_owned()).or_default().insert(name.to_owned(), content.to_owned());
+        }
+    }
+
+    /// Adds a character device, or replaces it. `path` is absolute.
+    pub fn insert_device(&mut self, path: &str, major: u32, minor: u32) {
+        self.devices.insert(path.to_owned(), format!("{major}:{minor}"));
+    }
+
+    /// The content of a file.
+    pub(crate) fn read(&self, path: &str) -> Option<String> {
+        let (directory, name) = path.rsplit_once('/')?;
+        self.files.get(directory)?.get(name).cloned()
+    }
+
+    /// What is directly in a directory, sorted.
+    pub(crate) fn list(&self, directory: &str) -> BTreeSet<String> {
+        let below = format!("{directory}/");
+        let from = (Bound::Included(below.clone()), Bound::Unbounded);
+        let directories = self.files.range(from.clone()).map(|(path, _)| path);
+        let devices = self.devices.range(from).map(|(path, _)| path);
+        let children = [directories.collect::<Vec<_>>(), devices.collect()]
+            .into_iter()
+            .flat_map(|paths| paths.into_iter().map_while(|path| path.strip_prefix(&below)))
+            .filter_map(|rest| rest.split('/').next())
+            .map(str::to_owned);
+        let files = self.files.get(directory).into_iter().flat_map(|files| files.keys().cloned());
+        files.chain(children).collect()
+    }
+
+    /// The numbers of a character device.
+    pub(crate) fn device(&self, path: &str) -> Option<(u32, u32)> {
+        let (major, minor) = self.devices.get(path)?.split_once(':')?;
+        Some((major.parse().ok()?, minor.parse().ok()?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recorded_machine_is_read_back() {
+        let mut fixture = Fixture { about: "a board".to_owned(), ..Fixture::default() };
+        fixture.insert("/proc/meminfo", "MemTotal: 5 kB\nMemFree: \"2\" kB");
+        fixture.insert("/sys/devices/system/cpu/online", "0-3");
+        fixture.insert_device("/dev/nvidia0", 195, 0);
+        let again = Fixture::parse(&fixture.to_toml()).expect("just written");
+        assert_eq!(again, fixture);
+        assert_eq!(again.read("/sys/devices/system/cpu/online").as_deref(), Some("0-3"));
+        assert_eq!(again.read("/sys/devices/system/cpu"), None);
+        assert_eq!(again.device("/dev/nvidia0"), Some((195, 0)));
+        assert!(Fixture::parse("fils = 3").is_err());
+    }
+
+    #[test]
+    fn directories_are_what_files_lie_in() {
+        let mut fixture = Fixture::default();
+        for path in ["/a/b/c/x", "/a/b/y", "/a/bb/z", "/a/b-/z"] {
+            fixture.insert(path, "");
+        }
+        fixture.insert_device("/a/d/e", 1, 2);
+        let listed = |directory| fixture.list(directory).into_iter().collect::<Vec<_>>().join(" ");
+        assert_eq!(listed("/a"), "b b- bb d");
+        assert_eq!(listed("/a/b"), "c y");
+        assert_eq!(listed("/a/d"), "e");
+        assert_eq!(listed("/b"), "");
+    }
+}

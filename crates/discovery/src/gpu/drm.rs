@@ -1,0 +1,172 @@
+//! AMD's and Intel's GPUs, as the kernel shows them in `/sys`.
+//!
+//! AMD's compute driver lists what can compute, parts of divided cards included; each has a render device. Intel's cards are found
+//! by their render devices.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{DeviceFile, Found, Gpu, Vendor, clean, device_file, note, numa_of_pci, pci_address};
+use crate::Source;
+
+/// The compute driver's list.
+const NODES: &str = "/sys/class/kfd/kfd/topology/nodes";
+const DRM: &str = "/sys/class/drm";
+const RENDER: &str = "renderD";
+
+/// Numbers of vendors on the PCI bus.
+const AMD: i64 = 0x1002;
+const INTEL: i64 = 0x8086;
+
+/// What every program that computes on an AMD card opens besides its render device.
+const AMD_SHARED: &str = "/dev/kfd";
+
+/// Whether there may be any.
+pub(super) fn is_there(source: &Source) -> bool {
+    !source.numbered(DRM, RENDER).is_empty() || !source.numbered(NODES, "").is_empty()
+}
+
+pub(super) fn find(source: &Source) -> Found {
+    let (mut gpus, mut notes) = (Vec::new(), Vec::new());
+    let mut listed = BTreeSet::new();
+    for node in source.numbered(NODES, "") {
+        let Some(node) = Node::read(source, node) else { continue };
+        listed.insert(node.render);
+        match amd(source, &node) {
+            Some(gpu) => gpus.push(gpu),
+            None => notes.push(note(format!(
+                "AMD's {} cannot be opened by jobs: {AMD_SHARED} or /dev/dri/{RENDER}{} is missing",
+                node.name, node.render
+            ))),
+        }
+    }
+    for render in source.numbered(DRM, RENDER).difference(&listed) {
+        let device = format!("{DRM}/{RENDER}{render}/device");
+        match vendor(source, &device) {
+            Some(AMD) => {
+                notes.push(note(format!(
+                    "AMD's {RENDER}{render} is not known to the compute driver: it is not offered"
+                )));
+            }
+            Some(INTEL) => match intel(source, *render, &device) {
+                Ok(gpu) => gpus.push(gpu),
+                Err(why) => notes.push(note(why)),
+            },
+            _ => {}
+        }
+    }
+    (gpus, notes)
+}
+
+/// What AMD's compute driver says about a GPU.
+struct Node {
+    name: String,
+    /// The number of its render device.
+    render: u32,
+    properties: BTreeMap<String, u64>,
+    memory_bytes: Option<u64>,
+}
+
+impl Node {
+    /// `None` for processors, which are in the same list, and for what this process may not see.
+    fn read(source: &Source, node: u32) -> Option<Self> {
+        let at = format!("{NODES}/{node}");
+        let properties = properties(&source.read(&format!("{at}/properties"))?);
+        if properties.get("simd_count").is_none_or(|count| *count == 0) {
+            return None;
+        }
+        let render = u32::try_from(*properties.get("drm_render_minor")?).ok().filter(|render| *render > 0)?;
+        let name = clean(&source.read(&format!("{at}/name")).unwrap_or_default());
+        Some(Self { name, render, properties, memory_bytes: local_memory(source, &at) })
+    }
+
+    /// The address on the PCI bus.
+    fn pci(&self) -> Option<String> {
+        let location = *self.properties.get("location_id")?;
+        let domain = self.properties.get("domain").copied().unwrap_or(0);
+        pci_address(&format!("{domain:04x}:{:02x}:{:02x}.{}", location >> 8 & 0xff, location >> 3 & 0x1f, location & 7))
+    }
+}
+
+/// The memory that is on the card, in bytes: banks of type 1 and 2, the part that the processor can reach and the part that it cannot.
+fn local_memory(source: &Source, node: &str) -> Option<u64> {
+    let banks = source.numbered(&format!("{node}/mem_banks"), "");
+    let banks = banks.into_iter().filter_map(|bank| source.read(&format!("{node}/mem_banks/{bank}/properties")));
+    let local = banks.map(|text| properties(&text)).filter(|bank| matches!(bank.get("heap_type"), Some(1 | 2)));
+    let sizes = local.filter_map(|bank| bank.get("size_in_bytes").copied());
+    sizes.reduce(u64::saturating_add).filter(|bytes| *bytes > 0)
+}
+
+fn amd(source: &Source, node: &Node) -> Option<Gpu> {
+    let devices = devices(source, node.render, &[AMD_SHARED])?;
+    let pci = node.pci();
+    // Parts of a card have no PCI device of their own; the card's has what they share.
+    let device = match vendor(source, &format!("{DRM}/{RENDER}{}/device", node.render)) {
+        Some(_) => format!("{DRM}/{RENDER}{}/device", node.render),
+        None => format!("/sys/bus/pci/devices/{}", pci.as_deref().unwrap_or("none")),
+    };
+    let from_driver = || node.properties.get("unique_id").filter(|id| **id != 0).map(|id| format!("{id:016x}"));
+    let serial = source.read(&format!("{device}/unique_id")).map(|id| clean(&id)).filter(|id| !id.is_empty());
+    let model = source.read(&format!("{device}/product_name")).filter(|name| !name.is_empty());
+    let carved_out =
+        || source.number(&format!("{device}/mem_info_vram_total")).and_then(|bytes| u64::try_from(bytes).ok());
+    Some(Gpu {
+        index: 0,
+        vendor: Vendor::Amd,
+        uuid: serial
+            .or_else(from_driver)
+            .map_or_else(|| by_place(pci.as_deref(), node.render), |id| format!("GPU-{id}")),
+        name: model.map_or_else(|| format!("AMD {}", node.name), |name| clean(&name)),
+        memory_bytes: node.memory_bytes.or_else(carved_out),
+        numa: pci.as_deref().and_then(|pci| numa_of_pci(source, pci)),
+        pci,
+        slice_of: None,
+        devices,
+    })
+}
+
+/// An Intel card, or why it is not offered.
+fn intel(source: &Source, render: u32, device: &str) -> Result<Gpu, String> {
+    let uevent = source.read(&format!("{device}/uevent")).unwrap_or_default();
+    let pci = uevent.lines().find_map(|line| pci_address(line.strip_prefix("PCI_SLOT_NAME=")?));
+    // Intel's processors have their graphics on the first bus, where no slot is.
+    if pci.as_deref().is_none_or(|pci| pci.starts_with("0000:00:")) {
+        return Err(format!("Intel's {RENDER}{render} is part of the processor: it is not offered"));
+    }
+    let devices = devices(source, render, &[])
+        .ok_or_else(|| format!("Intel's {RENDER}{render} cannot be opened by jobs: its device file is missing"))?;
+    Ok(Gpu {
+        index: 0,
+        vendor: Vendor::Intel,
+        uuid: by_place(pci.as_deref(), render),
+        name: format!("Intel {}", clean(&source.read(&format!("{device}/device")).unwrap_or_default()))
+            .trim()
+            .to_owned(),
+        memory_bytes: None,
+        numa: pci.as_deref().and_then(|pci| numa_of_pci(source, pci)),
+        pci,
+        slice_of: None,
+        devices,
+    })
+}
+
+/// A render device and what is used with it; `None` when one of them is missing.
+fn devices(source: &Source, render: u32, shared: &[&str]) -> Option<Vec<DeviceFile>> {
+    let render = format!("/dev/dri/{RENDER}{render}");
+    let paths = std::iter::once(render).chain(shared.iter().map(|path| (*path).to_owned()));
+    paths.map(|path| device_file(source, path)).collect()
+}
+
+fn by_place(pci: Option<&str>, render: u32) -> String {
+    pci.map_or_else(|| format!("{RENDER}{render}"), |pci| format!("pci-{pci}"))
+}
+
+/// A vendor's number, which is written in hexadecimal.
+fn vendor(source: &Source, device: &str) -> Option<i64> {
+    i64::from_str_radix(source.read(&format!("{device}/vendor"))?.strip_prefix("0x")?, 16).ok()
+}
+
+/// Lines with a word and a number.
+fn properties(text: &str) -> BTreeMap<String, u64> {
+    let pairs = text.lines().filter_map(|line| line.trim().split_once(' '));
+    pairs.filter_map(|(key, value)| Some((key.to_owned(), value.trim().parse().ok()?))).collect()
+}

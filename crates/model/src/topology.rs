@@ -1,0 +1,359 @@
+//! CPUs as they sit in a machine, and which of them to give to a job.
+//!
+//! [`Topology::choose`] is to a real machine what [`CpuSet::lowest`] is to a row of equal CPUs: arithmetic, no policy. It
+//! gives whole cores where it can, so that two jobs do not share one, keeps a job in as few NUMA nodes as possible, and
+//! leaves the largest pieces whole for whoever comes next. Caches below a NUMA node and distances between nodes are
+//! deliberately not looked at: neighbouring ids are near each other on the machines that exist.
+
+use serde::{Deserialize, Serialize};
+
+use crate::CpuSet;
+
+/// One CPU: what the kernel schedules on, which is one hardware thread of a core.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Cpu {
+    /// As the kernel numbers it.
+    pub id: u32,
+    /// The lowest CPU id of its core: CPUs with the same number are hardware threads of one core.
+    pub core: u32,
+    /// The package, or socket.
+    pub package: u32,
+    /// The NUMA node.
+    pub numa: u32,
+    /// What kind of core it is.
+    #[serde(default)]
+    pub kind: CoreKind,
+}
+
+/// Machines with two kinds of cores have fast and frugal ones; on all others every core is fast.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CoreKind {
+    /// As fast as this machine has them.
+    #[default]
+    Performance,
+    /// Markedly slower.
+    Efficiency,
+}
+
+/// The CPUs of a machine, sorted for [`choose`](Topology::choose).
+#[derive(Debug, Clone, Default)]
+pub struct Topology {
+    /// In ascending order of their numbers.
+    domains: Vec<Domain>,
+    has_both_kinds: bool,
+}
+
+/// A NUMA node.
+#[derive(Debug, Clone)]
+struct Domain {
+    package: u32,
+    /// Hardware threads of its largest core.
+    threads_per_core: u32,
+    /// Neighbours are next to each other.
+    cores: Vec<Core>,
+}
+
+#[derive(Debug, Clone)]
+struct Core {
+    kind: CoreKind,
+    /// The CPU ids, ascending.
+    threads: Vec<u32>,
+}
+
+/// What is free of a NUMA node, or of its cores of one kind.
+#[derive(Debug, Clone)]
+struct FreeDomain<'a> {
+    package: u32,
+    threads_per_core: u32,
+    cores: Vec<FreeCore<'a>>,
+    free: u32,
+    /// The part of `free` that is in cores of which nothing is taken.
+    free_in_whole_cores: u32,
+}
+
+/// What is free of a core.
+#[derive(Debug, Clone, Copy)]
+struct FreeCore<'a> {
+    core: &'a Core,
+    /// How many of its threads are free.
+    free: u32,
+    /// The free CPUs of the whole machine.
+    ids: &'a CpuSet,
+}
+
+impl Topology {
+    /// From the CPUs in any order; of several with the same id one counts.
+    #[must_use]
+    pub fn new(cpus: &[Cpu]) -> Self {
+        let mut cpus = cpus.to_vec();
+        cpus.sort_by_key(|cpu| (cpu.numa, cpu.package, cpu.core, cpu.id));
+        let mut seen = CpuSet::default();
+        cpus.retain(|cpu| seen.insert(cpu.id));
+        let domains = cpus.chunk_by(|a, b| a.numa == b.numa).map(Domain::new).collect();
+        let has_both_kinds = cpus.iter().any(|cpu| cpu.kind != cpus[0].kind);
+        Self { domains, has_both_kinds }
+    }
+
+    /// Picks `count` of the CPUs in `free`; all of them when there are fewer.
+    ///
+    /// In this order of importance: one NUMA node, or as few as will do, of one package if they can be; cores of one kind,
+    /// fast ones first; whole cores; the NUMA node, and for what is left over the core, in which the least remains. The same
+    /// question always has the same answer. Ids that are no CPU of this machine are never picked.
+    #[must_use]
+    pub fn choose(&self, free: &CpuSet, count: u32) -> CpuSet {
+        let mut chosen = CpuSet::default();
+        let domains: Vec<_> = self.domains.iter().map(|domain| domain.free(free)).collect();
+        if self.has_both_kinds {
+            for kind in [CoreKind::Performance, CoreKind::Efficiency] {
+                let of_kind: Vec<_> = domains.iter().map(|domain| domain.only(kind)).collect();
+                if let Some(best) = best_fit(&of_kind, count) {
+                    best.take(count, &mut chosen);
+                    return chosen;
+                }
+            }
+        }
+        let chosen_domains = best_fit(&domains, count).map_or_else(|| several(&domains, count), |best| vec![best]);
+        let mut wanted = count;
+        for domain in chosen_domains {
+            let taken = domain.free.min(wanted);
+            domain.take(taken, &mut chosen);
+            wanted -= taken;
+        }
+        chosen
+    }
+}
+
+/// The first in which `count` CPUs share the fewest cores with other jobs, and of those the one in which the least remains.
+fn best_fit<'d, 'a>(domains: &'d [FreeDomain<'a>], count: u32) -> Option<&'d FreeDomain<'a>> {
+    let fitting = domains.iter().filter(|domain| domain.free >= count);
+    fitting.min_by_key(|domain| {
+        let in_whole_cores = count - count % domain.threads_per_core;
+        (in_whole_cores.saturating_sub(domain.free_in_whole_cores), domain.free - count)
+    })
+}
+
+/// As few NUMA nodes as have `count` CPUs between them, of one package when it has as few that do; all when none do.
+fn several<'d, 'a>(domains: &'d [FreeDomain<'a>], count: u32) -> Vec<&'d FreeDomain<'a>> {
+    let anywhere = largest_first(domains.iter().filter(|domain| domain.free > 0).collect(), count);
+    let mut packages: Vec<_> = domains.iter().map(|domain| domain.package).collect();
+    packages.sort_unstable();
+    packages.dedup();
+    let in_one = packages.into_iter().filter_map(|package| {
+        let near = domains.iter().filter(|domain| domain.free > 0 && domain.package == package).collect();
+        let near = largest_first(near, count);
+        let free: u32 = near.iter().map(|domain| domain.free).sum();
+        (near.len() <= anywhere.len() && free >= count).then_some((free, near))
+    });
+    in_one.min_by_key(|(free, _)| *free).map_or(anywhere, |(_, near)| near)
+}
+
+/// The largest that are needed for `count` CPUs; the last one is as small as will do.
+fn largest_first<'d, 'a>(mut domains: Vec<&'d FreeDomain<'a>>, count: u32) -> Vec<&'d FreeDomain<'a>> {
+    domains.sort_by_key(|domain| std::cmp::Reverse(domain.free));
+    let mut wanted = count;
+    for i in 0..domains.len() {
+        let enough = (i..domains.len()).filter(|&other| domains[other].free >= wanted);
+        if let Some(smallest) = enough.min_by_key(|&other| domains[other].free) {
+            domains.swap(i, smallest);
+            domains.truncate(i + 1);
+            break;
+        }
+        wanted -= domains[i].free;
+    }
+    domains
+}
+
+impl Domain {
+    /// From the CPUs of one NUMA node, sorted by package, core and id.
+    fn new(cpus: &[Cpu]) -> Self {
+        let cores = cpus.chunk_by(|a, b| (a.package, a.core) == (b.package, b.core));
+        let cores: Vec<_> = cores
+            .map(|threads| Core { kind: threads[0].kind, threads: threads.iter().map(|cpu| cpu.id).collect() })
+            .collect();
+        let threads_per_core = cores.iter().map(|core| core.threads.len() as u32).max().unwrap_or(1);
+        Self { package: cpus[0].package, threads_per_core, cores }
+    }
+
+    /// What `free` leaves of it.
+    fn free<'a>(&'a self, free: &'a CpuSet) -> FreeDomain<'a> {
+        let cores = self.cores.iter().map(|core| FreeCore::new(core, free));
+        FreeDomain::new(self.package, self.threads_per_core, cores.filter(|core| core.free > 0).collect())
+    }
+}
+
+impl<'a> FreeDomain<'a> {
+    fn new(package: u32, threads_per_core: u32, cores: Vec<FreeCore<'a>>) -> Self {
+        let free = cores.iter().map(|core| core.free).sum();
+        let free_in_whole_cores = cores.iter().filter(|core| core.is_whole()).map(|core| core.free).sum();
+        Self { package, threads_per_core, cores, free, free_in_whole_cores }
+    }
+
+    /// Its cores of one kind.
+    fn only(&self, kind: CoreKind) -> Self {
+        let cores = self.cores.iter().filter(|core| core.core.kind == kind).copied().collect();
+        Self::new(self.package, self.threads_per_core, cores)
+    }
+
+    /// Adds `count` of its free CPUs to `chosen`: whole cores, then the largest pieces that fit, then part of the smallest.
+    fn take(&self, count: u32, chosen: &mut CpuSet) {
+        let mut wanted = count;
+        let mut rest = Vec::new();
+        for core in &self.cores {
+            if core.is_whole() && core.free <= wanted {
+                wanted -= core.take(core.free, chosen);
+            } else {
+                rest.push(core);
+            }
+        }
+        if wanted == 0 {
+            return;
+        }
+        // Stable: cores of equal rank stay in the order of their numbers.
+        rest.sort_by_key(|core| (core.is_whole(), std::cmp::Reverse(core.free)));
+        rest.retain(|core| {
+            let fits = core.free <= wanted;
+            if fits {
+                wanted -= core.take(core.free, chosen);
+            }
+            !fits
+        });
+        if let Some(smallest) = rest.iter().min_by_key(|core| (core.is_whole(), core.free)) {
+            smallest.take(wanted, chosen);
+        }
+    }
+}
+
+impl<'a> FreeCore<'a> {
+    fn new(core: &'a Core, free: &'a CpuSet) -> Self {
+        let free_threads = core.threads.iter().filter(|&&id| free.contains(id)).count();
+        Self { core, free: free_threads as u32, ids: free }
+    }
+
+    fn is_whole(&self) -> bool {
+        self.free as usize == self.core.threads.len()
+    }
+
+    /// Adds its `count` lowest free CPUs to `chosen`; says how many there were.
+    fn take(&self, count: u32, chosen: &mut CpuSet) -> u32 {
+        let free = self.core.threads.iter().filter(|&&id| self.ids.contains(id));
+        free.take(count as usize).map(|&id| u32::from(chosen.insert(id))).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Packages, NUMA nodes a package, cores a NUMA node, threads a core; threads are numbered as on Intel and AMD servers:
+    /// first one of every core, then the others.
+    fn machine(packages: u32, nodes: u32, cores: u32, threads: u32) -> Vec<Cpu> {
+        let all_cores = packages * nodes * cores;
+        let cpu = |id: u32| {
+            let core = id % all_cores;
+            let numa = core / cores;
+            Cpu { id, core, package: numa / nodes, numa, kind: CoreKind::Performance }
+        };
+        (0..all_cores * threads).map(cpu).collect()
+    }
+
+    fn chosen(cpus: &[Cpu], free: &str, count: u32) -> String {
+        Topology::new(cpus).choose(&free.parse().expect("a set"), count).to_string()
+    }
+
+    #[test]
+    fn whole_cores_of_one_numa_node() {
+        let server = machine(2, 1, 8, 2);
+        assert_eq!(chosen(&server, "0-31", 4), "0-1,16-17");
+        assert_eq!(chosen(&server, "0-31", 16), "0-7,16-23");
+        assert_eq!(chosen(&server, "2-31", 16), "8-15,24-31", "the first NUMA node has too few");
+        assert_eq!(chosen(&server, "1,3,5,7,8-15,24-31", 4), "8-9,24-25", "rather than four halves of cores");
+        assert_eq!(chosen(&server, "0-31", 20), "0-9,16-25");
+    }
+
+    #[test]
+    fn leaves_large_pieces_whole() {
+        let server = machine(2, 1, 8, 2);
+        assert_eq!(chosen(&server, "0-7,9-31", 1), "24", "the other half of a core in use");
+        assert_eq!(chosen(&server, "0-15,17-31", 3), "0-1,17", "two, and the other half of a core in use");
+        assert_eq!(chosen(&server, "0-7,14-23,30-31", 4), "14-15,30-31", "the NUMA node with just that many");
+    }
+
+    #[test]
+    fn several_numa_nodes_are_of_one_package() {
+        let server = machine(2, 2, 4, 1);
+        assert_eq!(chosen(&server, "0-2,4,8-15", 6), "8-13");
+        assert_eq!(chosen(&server, "0-3,4-6,8-15", 7), "0-6", "best fit");
+        assert_eq!(chosen(&server, "0-3,8-11", 7), "0-3,8-10", "no package has as many");
+        assert_eq!(chosen(&server, "0-15", 12), "0-11");
+        assert_eq!(chosen(&server, "0-1,4,8,12", 9), "0-1,4,8,12", "all there are");
+    }
+
+    #[test]
+    fn kinds_of_cores_are_not_mixed_without_need() {
+        let kind = |id| if id < 4 { CoreKind::Performance } else { CoreKind::Efficiency };
+        let core = |id: u32| if id < 4 { id / 2 * 2 } else { id };
+        let laptop: Vec<_> =
+            (0..12).map(|id| Cpu { id, core: core(id), package: 0, numa: 0, kind: kind(id) }).collect();
+        assert_eq!(chosen(&laptop, "0-11", 2), "0-1");
+        assert_eq!(chosen(&laptop, "0-11", 6), "4-9");
+        assert_eq!(chosen(&laptop, "0-11", 10), "0-9");
+        assert_eq!(chosen(&laptop, "1,4-11", 1), "1");
+    }
+
+    #[test]
+    fn odd_questions_have_answers() {
+        assert_eq!(chosen(&[], "0-3", 2), "");
+        assert_eq!(chosen(&machine(1, 1, 4, 1), "", 2), "");
+        assert_eq!(chosen(&machine(1, 1, 4, 1), "2-9", 9), "2-3");
+        assert_eq!(chosen(&machine(1, 1, 4, 1), "0-3", 0), "");
+    }
+
+    /// The fewest NUMA nodes that have `count` of the free CPUs between them.
+    fn fewest_nodes(cpus: &[Cpu], free: &CpuSet, count: u32) -> usize {
+        let mut sizes = std::collections::BTreeMap::new();
+        for cpu in cpus.iter().filter(|cpu| free.contains(cpu.id)) {
+            *sizes.entry(cpu.numa).or_insert(0) += 1;
+        }
+        let mut sizes: Vec<u32> = sizes.into_values().collect();
+        sizes.sort_unstable_by_key(|size| std::cmp::Reverse(*size));
+        (0..sizes.len()).find(|&nodes| sizes[..nodes].iter().sum::<u32>() >= count).unwrap_or(sizes.len())
+    }
+
+    proptest! {
+        #[test]
+        fn always_so_many_of_the_free_in_the_fewest_numa_nodes(
+            shape in (1..3_u32, 1..4_u32, 1..9_u32, 1..5_u32),
+            taken in proptest::collection::vec(0..300_u32, 0..200),
+            frugal in 0..20_u32,
+            count in 0..150_u32,
+        ) {
+            let mut cpus = machine(shape.0, shape.1, shape.2, shape.3);
+            cpus.iter_mut().filter(|cpu| cpu.core < frugal).for_each(|cpu| cpu.kind = CoreKind::Efficiency);
+            let mut free: CpuSet = cpus.iter().map(|cpu| cpu.id).collect();
+            free.remove_all(&taken.into_iter().collect());
+            let topology = Topology::new(&cpus);
+            let chosen = topology.choose(&free, count);
+            prop_assert_eq!(chosen.len(), count.min(free.len()));
+            prop_assert!(free.is_superset(&chosen));
+            let nodes: std::collections::BTreeSet<_> =
+                cpus.iter().filter(|cpu| chosen.contains(cpu.id)).map(|cpu| cpu.numa).collect();
+            prop_assert_eq!(nodes.len(), fewest_nodes(&cpus, &free, count));
+            cpus.reverse();
+            prop_assert_eq!(Topology::new(&cpus).choose(&free, count), chosen, "the order of CPUs does not matter");
+        }
+
+        #[test]
+        fn on_an_idle_machine_only_whole_cores(shape in (1..3_u32, 1..4_u32, 1..9_u32, 1..5_u32), cores in 1..9_u32) {
+            let cpus = machine(shape.0, shape.1, shape.2, shape.3);
+            let free = cpus.iter().map(|cpu| cpu.id).collect();
+            let chosen = Topology::new(&cpus).choose(&free, cores.min(shape.2) * shape.3);
+            for cpu in cpus.iter().filter(|cpu| chosen.contains(cpu.id)) {
+                let siblings: CpuSet = cpus.iter().filter(|other| other.core == cpu.core).map(|other| other.id).collect();
+                prop_assert!(chosen.is_superset(&siblings));
+            }
+        }
+    }
+}
