@@ -144,7 +144,7 @@ impl JobFlags {
         Ok(JobSpec {
             name: self.name.clone().unwrap_or_else(|| default_name.to_owned()),
             work,
-            request: Request { cpus: self.cpus.unwrap_or(self.tasks_per_node), memory_bytes: self.memory.0 },
+            request: Request { cpus: self.cpus.unwrap_or(self.tasks_per_node), memory_bytes: self.memory.0, gpus: 0 },
             nodes: self.nodes,
             tasks_per_node: self.tasks_per_node,
             label: false,

@@ -218,6 +218,7 @@ fn schemas() -> Value {
                 ("node", "string", "the node"),
                 ("cpus", "integer", "free CPUs it lacks"),
                 ("memory_bytes", "integer", "free memory it lacks"),
+                ("gpus", "integer", "free GPUs it lacks"),
             ],
         ),
     );
@@ -331,7 +332,7 @@ mod tests {
         JobSpec {
             name: "x".to_owned(),
             work: Work::Command { argv: Vec::new(), directory: "/".to_owned() },
-            request: Request { cpus: 1, memory_bytes: 1 },
+            request: Request { cpus: 1, memory_bytes: 1, gpus: 0 },
             nodes: 2,
             tasks_per_node: 2,
             label: true,
@@ -476,7 +477,7 @@ mod tests {
             Reason::Held,
             Reason::Dependency { jobs: Vec::new() },
             Reason::ArrayLimit { limit: 1 },
-            Reason::Resources { closest: vec![Shortfall { node: node.clone(), cpus: 1, memory_bytes: 1 }] },
+            Reason::Resources { closest: vec![Shortfall { node: node.clone(), cpus: 1, memory_bytes: 1, gpus: 1 }] },
             Reason::TooFewNodes { wanted: 2, enough: 1, closest: Vec::new() },
             Reason::Priority { ahead: 1 },
             Reason::Reservation { job: JobId(1) },

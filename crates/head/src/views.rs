@@ -336,7 +336,7 @@ fn shortfall_line(state: &State, lack: &Shortfall) -> String {
         cpus(node.resources.cpus.len()),
         format_bytes(node.free_memory_bytes()),
         format_bytes(node.resources.memory_bytes),
-        lacking(lack),
+        lack.what(),
     );
     let mut jobs: Vec<JobId> = node.runs.keys().map(|run| run.task.job).collect();
     jobs.sort_unstable();
@@ -346,14 +346,6 @@ fn shortfall_line(state: &State, lack: &Shortfall) -> String {
         text.push_str(&format!(" It runs {}.", and_more(&named, jobs.len())));
     }
     text
-}
-
-fn lacking(lack: &Shortfall) -> String {
-    match (lack.cpus, lack.memory_bytes) {
-        (0, memory) => format!("{} of memory", format_bytes(memory)),
-        (count, 0) => cpus(count),
-        (count, memory) => format!("{} and {} of memory", cpus(count), format_bytes(memory)),
-    }
 }
 
 fn down_line(node: &Node, now: Now) -> String {

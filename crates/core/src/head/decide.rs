@@ -13,6 +13,7 @@ use super::command::{Caller, Command, Refusal};
 use super::event::{ConnectionId, Event, Now, SubmissionKey};
 use super::job::{Job, Phase};
 use super::node::{Node, Silence};
+use super::schedule::asked;
 use super::state::State;
 
 /// The most tasks one array may have.
@@ -97,7 +98,7 @@ fn decide_submit(
             return Err(Refusal::NoSuchDependency(dependency.job));
         }
     }
-    match state.pool.admit(&spec.request, spec.nodes) {
+    match state.pool.admit(&asked(state, spec)) {
         // Nodes are still to come, and one of them may have what it takes.
         Ok(()) | Err(NeverFits::NoNodes) => {}
         Err(too_large) => return Err(Refusal::NeverFits(too_large)),

@@ -105,11 +105,11 @@ impl Node {
 
     /// What it has in all, as counts.
     pub(super) fn total(&self) -> Request {
-        Request { cpus: self.resources.cpus.len(), memory_bytes: self.resources.memory_bytes }
+        Request { cpus: self.resources.cpus.len(), memory_bytes: self.resources.memory_bytes, gpus: 0 }
     }
 
     /// What no run holds, as counts.
     pub(super) fn free(&self) -> Request {
-        Request { cpus: self.free_cpus().len(), memory_bytes: self.free_memory_bytes() }
+        Request { cpus: self.free_cpus().len(), memory_bytes: self.free_memory_bytes(), gpus: 0 }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hostler_model::{CpuSet, JobId, NodeName, Reason, Resources, RunId, Timestamp};
+use hostler_model::{CpuSet, JobId, JobSpec, NodeName, Reason, Resources, RunId, Timestamp};
 use hostler_sched::{Running, Waiting, plan};
 
 use super::event::{Event, Now, Start};
@@ -74,13 +74,13 @@ impl State {
 }
 
 fn waiting(state: &State, job: &Job) -> Waiting {
-    Waiting {
-        job: job.id,
-        request: job.spec.request,
-        nodes: job.spec.nodes,
-        tasks: job.startable(),
-        time_limit_ms: longest_ms(state, job),
-    }
+    let time_limit_ms = longest_ms(state, job);
+    Waiting { job: job.id, tasks: job.startable(), time_limit_ms, ..asked(state, &job.spec) }
+}
+
+/// What a specification asks for, as the scheduler sees it: one task of a job without a number.
+pub(super) fn asked(_state: &State, spec: &JobSpec) -> Waiting {
+    Waiting { job: JobId(0), request: spec.request, nodes: spec.nodes, among: None, tasks: 1, time_limit_ms: None }
 }
 
 /// What holds resources and when it will have let go of them at the latest.

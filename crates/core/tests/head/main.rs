@@ -36,7 +36,7 @@ fn a_retried_submission_is_the_same_job_and_what_cannot_run_is_refused() {
     let first = head.submit(spec()).expect("accepted");
     head.keys -= 1;
     assert_eq!(head.submit(spec()), Ok(first));
-    let huge = JobSpec { request: Request { cpus: 3, memory_bytes: 1 }, ..spec() };
+    let huge = JobSpec { request: Request { cpus: 3, memory_bytes: 1, gpus: 0 }, ..spec() };
     let refusal = head.submit(huge).expect_err("the node has two CPUs");
     assert!(refusal.to_string().contains("3 CPUs"), "{refusal}");
     let ghost = JobSpec { after: Dependency::parse_list("afterok:99").expect("valid"), ..spec() };

@@ -197,6 +197,7 @@ pub(super) const SHAPES: &[Shape] = &[
     ("Request", "What each task needs.", &[
         ("cpus", "integer", "CPUs, at least 1"),
         ("memory_bytes", "integer", "memory"),
+        ("gpus", "integer*", "GPUs; none when absent"),
     ]),
     ("WindowSize", "The size of a terminal.", &[
         ("rows", "integer", "lines"),

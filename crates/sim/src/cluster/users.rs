@@ -95,8 +95,11 @@ impl World {
         let node = self.rng.below(self.nodes.len() as u64) as usize;
         let resources = &self.nodes[node].resources;
         let (cpus, memory) = (u64::from(resources.cpus.len()), resources.memory_bytes >> 28);
-        let request =
-            Request { cpus: self.rng.range(1, cpus + 1) as u32, memory_bytes: self.rng.range(1, memory + 1) << 28 };
+        let request = Request {
+            cpus: self.rng.range(1, cpus + 1) as u32,
+            memory_bytes: self.rng.range(1, memory + 1) << 28,
+            gpus: 0,
+        };
         let array = self.rng.chance(250).then(|| {
             let (last, limit) = (self.rng.range(1, 7), self.rng.range(1, 4));
             let text = if self.rng.chance(500) { format!("0-{last}") } else { format!("0-{last}%{limit}") };
@@ -121,8 +124,11 @@ impl World {
         let least = |of: fn(&super::node::Node) -> u64| self.nodes.iter().map(of).min().expect("there are nodes");
         let cpus = least(|node| u64::from(node.resources.cpus.len()));
         let memory = least(|node| node.resources.memory_bytes >> 28);
-        let request =
-            Request { cpus: self.rng.range(1, cpus + 1) as u32, memory_bytes: self.rng.range(1, memory + 1) << 28 };
+        let request = Request {
+            cpus: self.rng.range(1, cpus + 1) as u32,
+            memory_bytes: self.rng.range(1, memory + 1) << 28,
+            gpus: 0,
+        };
         (request, self.rng.range(1, self.nodes.len() as u64 + 1) as u32)
     }
 
