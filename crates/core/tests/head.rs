@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use hostler_core::head::{
-    Caller, Changes, Command, ConnectionId, Effect, Event, Now, Record, Refusal, Stamped, State, SubmissionKey, decide,
+    Caller, Changes, Command, ConnectionId, Effect, Event, KEY_LIFE_MS, Now, Record, Refusal, Stamped, State, SubmissionKey, decide,
     explain, schedule, update,
 };
 use hostler_model::{
@@ -99,8 +99,11 @@ impl Head {
         self.command(&Command::Act { caller: user("ada"), job, index: None, action })
     }
 
-    /// An agent connects with two CPUs and 4 GiB, holding these runs.
+    /// An agent that has joined connects with two CPUs and 4 GiB, holding these runs.
     fn hello(&mut self, node: &str, connection: u64, boot: &str, runs: Vec<RunReport>) {
+        let key = Digest([1; 32]);
+        let join = Command::Join { node: name(node), key, life_ms: KEY_LIFE_MS, may_replace: true };
+        self.command(&join).expect("it is invited by its name");
         let hello = AgentHello {
             protocol_min: 1,
             protocol_max: 1,
@@ -112,7 +115,7 @@ impl Head {
             advisory: Default::default(),
             runs,
         };
-        let command = Command::Hello { connection: ConnectionId(connection), hello, complete: BTreeSet::new() };
+        let command = Command::Hello { connection: ConnectionId(connection), key, hello, complete: BTreeSet::new() };
         self.command(&command).expect("a hello is never refused");
     }
 

@@ -12,11 +12,15 @@ use hostler_sched::NeverFits;
 use super::command::{Caller, Command, Refusal};
 use super::event::{ConnectionId, Event, Now, SubmissionKey};
 use super::job::{Job, Phase};
+use super::member;
 use super::node::{Node, Silence};
 use super::state::State;
 
 /// The most tasks one array may have.
 const MAX_ARRAY_LEN: u64 = 1_000_001;
+
+/// The longest reason for a drain, in bytes.
+const MAX_REASON_BYTES: usize = 500;
 
 /// How many ended jobs are dropped at once, so that a large backlog does not stall the loop.
 const FORGET_AT_ONCE: usize = 1_000;
@@ -43,7 +47,20 @@ pub fn decide(state: &State, command: &Command, now: Now) -> Result<Vec<Event>, 
             Ok(if indices.is_empty() { Vec::new() } else { vec![Event::ResultsDropped { job: *job, indices }] })
         }
         Command::ForgetNode { node } => decide_forget_node(state, node),
-        Command::Hello { connection, hello, complete } => Ok(decide_hello(state, *connection, hello, complete)),
+        Command::DrainNode { node, by, reason } => decide_drain(state, node, by, reason.as_deref()),
+        Command::ResumeNode { node } => decide_resume(state, node),
+        Command::RemoveNode { node, by } => decide_remove_node(state, node, by),
+        Command::Join { node, key, life_ms, may_replace } => {
+            member::decide_join(state, node, *key, *life_ms, *may_replace)
+        }
+        Command::Renew { node, with, key, life_ms } => {
+            Ok(member::decide_renewal(state, node, *with, *key, *life_ms, now)?)
+        }
+        Command::Hello { connection, key, hello, complete } => {
+            let mut events = member::decide_key(state, &hello.node, *key, now)?;
+            events.extend(decide_hello(state, *connection, hello, complete));
+            Ok(events)
+        }
         Command::Message { connection, message, result_is_complete } => {
             let node = state.node_of(*connection).ok_or(Refusal::Stale)?;
             let mut events = vec![Event::Heard { connection: *connection }];
@@ -181,6 +198,31 @@ fn decide_forget_node(state: &State, name: &NodeName) -> Result<Vec<Event>, Refu
         (None, 1) => in_use("still has a task".to_owned()),
         (None, tasks) => in_use(format!("still has {tasks} tasks")),
     }
+}
+
+/// The same words again change nothing; others replace them.
+fn decide_drain(state: &State, name: &NodeName, by: &str, reason: Option<&str>) -> Result<Vec<Event>, Refusal> {
+    let node = state.node(name).ok_or_else(|| Refusal::NoSuchNode(name.clone()))?;
+    if reason.is_some_and(|reason| reason.len() > MAX_REASON_BYTES || reason.contains(char::is_control)) {
+        return Err(Refusal::BadSpec(format!("a reason is one line of at most {MAX_REASON_BYTES} bytes")));
+    }
+    if node.drain.as_ref().is_some_and(|drain| drain.by == by && drain.reason.as_deref() == reason) {
+        return Ok(Vec::new());
+    }
+    let reason = reason.map(str::to_owned);
+    Ok(vec![Event::NodeDrained { node: name.clone(), by: by.to_owned(), reason }])
+}
+
+fn decide_resume(state: &State, name: &NodeName) -> Result<Vec<Event>, Refusal> {
+    let node = state.node(name).ok_or_else(|| Refusal::NoSuchNode(name.clone()))?;
+    Ok(node.drain.iter().map(|_| Event::NodeResumed { node: name.clone() }).collect())
+}
+
+fn decide_remove_node(state: &State, name: &NodeName, by: &str) -> Result<Vec<Event>, Refusal> {
+    if state.node(name).is_none() && state.member(name).is_none() {
+        return Err(Refusal::NoSuchNode(name.clone()));
+    }
+    Ok(vec![Event::NodeRemoved { node: name.clone(), by: by.to_owned() }])
 }
 
 /// An agent has come, or come back: what it has, what became of its runs, and which of them are lost.

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hostler_model::{
-    Advisory, BootId, Condition, Dependency, Ending, IndexSet, JobId, JobSpec, JobState, NodeName, Resources, RunId,
-    Timestamp,
+    Advisory, BootId, Condition, Dependency, Ending, IndexSet, JobId, JobSpec, JobState, NodeName, NodeState,
+    Resources, RunId, Timestamp,
 };
 use hostler_proto::api::Notice;
 use hostler_proto::link::{EndCause, Fate, HeadMessage, Launch, Placement, Usage};
@@ -13,7 +13,8 @@ use hostler_proto::record::EndedTask;
 
 use super::event::{Changes, ConnectionId, Effect, Event, Now, Record, Stamped, Start, SubmissionKey};
 use super::job::{Active, Job, Phase};
-use super::node::{Link, Node, Silence};
+use super::member::Key;
+use super::node::{Drain, Link, Node, Silence};
 use super::state::State;
 
 /// Applies one event to the state and adds what follows from it to `changes`.
@@ -41,6 +42,17 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
         Event::NodeSeen { node, boot, resources, advisory } => step.see_node(node, boot, resources, advisory),
         Event::NodeGivenUp { node } => step.give_up_node(node),
         Event::NodeForgotten { node } => step.state.remove_node(node),
+        Event::NodeDrained { node, by, reason } => step.set_drain(
+            node,
+            Some(Drain { by: by.clone(), reason: reason.clone(), at: now.wall }),
+        ),
+        Event::NodeResumed { node } => step.set_drain(node, None),
+        Event::NodeRemoved { node, by } => step.expel_node(node, by),
+        Event::NodeJoined { node, key, life_ms } => step.join(node, *key, *life_ms),
+        Event::KeyRenewed { node, key, life_ms } => {
+            step.state.renew_key(node, Key { key: *key, issued_at: now.at, life_ms: *life_ms });
+        }
+        Event::KeyUsed { node } => step.state.use_key(node),
         Event::Fetched { job, indices } => step.state.change_job(*job, |job| job.fetched.add_all(indices)),
         Event::ResultsDropped { job, indices } => step.state.change_job(*job, |job| {
             indices.iter().for_each(|index| {
@@ -59,10 +71,10 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
 }
 
 /// One event being applied.
-struct Step<'a> {
-    state: &'a mut State,
-    now: Now,
-    changes: &'a mut Changes,
+pub(super) struct Step<'a> {
+    pub(super) state: &'a mut State,
+    pub(super) now: Now,
+    pub(super) changes: &'a mut Changes,
 }
 
 /// The end of a run.
@@ -336,7 +348,11 @@ impl Step<'_> {
         let node = self.state.nodes.get_mut(node).expect("a run is on a known node");
         node.runs.remove(&run);
         let (name, connection) = (node.name.clone(), node.link.as_ref().map(|link| link.connection));
+        let is_drained = node.state() == NodeState::Drained;
         self.state.sync_pool(&name);
+        if is_drained {
+            self.notify_node(&name);
+        }
         if let Some(connection) = connection {
             self.send(connection, HeadMessage::Forget { run });
         }
@@ -360,6 +376,7 @@ impl Step<'_> {
             resources: resources.clone(),
             advisory: advisory.clone(),
             runs: BTreeMap::new(),
+            drain: None,
             given_up: false,
             link: None,
             silence: Silence::Short,
@@ -380,7 +397,7 @@ impl Step<'_> {
         });
         if let Some(before) = before {
             self.state.connections.remove(&before.connection);
-            self.changes.effects.push(Effect::Close { connection: before.connection });
+            self.close(before.connection, "a newer connection of this node has taken its place");
         }
         let mine: BTreeSet<RunId> = self.state.nodes[name].runs.keys().copied().collect();
         let theirs: BTreeSet<RunId> = holds.iter().copied().collect();
@@ -431,7 +448,7 @@ impl Step<'_> {
         });
         if let Some(link) = link {
             self.state.connections.remove(&link.connection);
-            self.changes.effects.push(Effect::Close { connection: link.connection });
+            self.close(link.connection, "the head has not heard of this node for too long");
         }
         self.state.sync_pool(name);
         self.notify_node(name);
@@ -444,18 +461,23 @@ impl Step<'_> {
     }
 
     fn give_up_node(&mut self, name: &NodeName) {
-        let runs: Vec<RunId> = self.state.change_node(name, |node| {
-            node.given_up = true;
-            node.runs.keys().copied().collect()
-        });
+        self.state.change_node(name, |node| node.given_up = true);
         self.state.sync_pool(name);
-        let message = format!("node {name} was not heard of for too long");
-        for run in runs {
-            let over =
-                RunOver { fate: Fate::Lost, message: Some(message.clone()), result: None, usage: Usage::default() };
-            self.end_run(run, &over);
-        }
+        self.lose_runs(name, &format!("node {name} was not heard of for too long"));
         self.notify_node(name);
+    }
+
+    /// Gives up every run on a node.
+    pub(super) fn lose_runs(&mut self, name: &NodeName, message: &str) {
+        let runs: Vec<RunId> = self.state.nodes[name].runs.keys().copied().collect();
+        for run in runs {
+            let message = Some(message.to_owned());
+            self.end_run(run, &RunOver { fate: Fate::Lost, message, result: None, usage: Usage::default() });
+        }
+    }
+
+    pub(super) fn close(&mut self, connection: ConnectionId, reason: &str) {
+        self.changes.effects.push(Effect::Close { connection, reason: reason.to_owned() });
     }
 
     fn forget(&mut self, jobs: &[JobId]) {
@@ -529,7 +551,7 @@ impl Step<'_> {
         self.changes.effects.push(Effect::Notify(Notice::Job { id, state }));
     }
 
-    fn notify_node(&mut self, name: &NodeName) {
+    pub(super) fn notify_node(&mut self, name: &NodeName) {
         let state = self.state.nodes[name].state();
         self.changes.effects.push(Effect::Notify(Notice::Node { name: name.clone(), state }));
     }

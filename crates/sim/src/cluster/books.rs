@@ -29,6 +29,8 @@ pub(super) struct Books {
     /// Every run that was ever placed.
     placed: BTreeSet<RunId>,
     processes: BTreeMap<RunId, Process>,
+    /// Nodes that an operator wants nothing new on.
+    pub(super) drained: BTreeSet<NodeName>,
     retention_ms: u64,
     /// Of the head that runs, or ran last.
     epoch: Epoch,
@@ -103,6 +105,7 @@ impl Books {
             acknowledged: BTreeMap::new(),
             placed: BTreeSet::new(),
             processes: BTreeMap::new(),
+            drained: BTreeSet::new(),
             retention_ms: settings.retention_ms,
             epoch: Epoch(0),
             fold: empty_state(settings),
@@ -119,7 +122,7 @@ impl Books {
         self.wrong.take()
     }
 
-    fn expect(&mut self, holds: bool, otherwise: impl FnOnce() -> String) {
+    pub(super) fn expect(&mut self, holds: bool, otherwise: impl FnOnce() -> String) {
         if !holds {
             self.wrong(otherwise());
         }
@@ -158,6 +161,7 @@ impl Books {
             Event::NodeGivenUp { node } => self.see_node_given_up(node, records),
             Event::Forgotten { jobs } => jobs.iter().for_each(|job| self.see_forgotten(*job, stamped.now.at)),
             Event::NodeForgotten { node } => {
+                self.note_resumed(node);
                 let held = self.held_on(node);
                 self.expect(held == (CpuSet::default(), 0), || {
                     format!("{node} is forgotten while {held:?} is held there")
@@ -166,7 +170,10 @@ impl Books {
             Event::Fetched { job, indices } => indices.iter().for_each(|index| self.see_fetched(*job, index)),
             Event::ResultsDropped { job, indices } => indices.iter().for_each(|index| self.see_dropped(*job, index)),
             Event::EpochStarted { epoch } => self.epoch = *epoch,
-            Event::NodeSeen { .. } => {}
+            Event::NodeDrained { node, .. } => self.note_drained(node),
+            Event::NodeResumed { node } => self.note_resumed(node),
+            Event::NodeRemoved { node, .. } => self.see_node_removed(node, records),
+            Event::NodeSeen { .. } | Event::NodeJoined { .. } | Event::KeyRenewed { .. } | Event::KeyUsed { .. } => {}
             Event::Connected { .. }
             | Event::Disconnected { .. }
             | Event::Heard { .. }
@@ -246,6 +253,7 @@ impl Books {
         let (is_held, is_ready) = (job.is_held, job.spec.after.iter().all(|on| self.is_met(on, job.was_requeued)));
         let active = job.tasks.values().filter(|task| matches!(task.at, Standing::Placed { .. })).count() as u32;
         let is_within_limit = job.spec.array.as_ref().and_then(|array| array.limit).is_none_or(|limit| active < limit);
+        self.check_not_drained(*run, node);
         let is_new = self.placed.insert(*run);
         self.expect(is_new, || format!("I3: {run} is placed a second time"));
         self.expect(task.at == Standing::Waiting, || format!("I3: {run} is placed while its task is {:?}", task.at));
@@ -373,7 +381,7 @@ impl Books {
         account.is_asked_again = false;
     }
 
-    fn see_node_given_up(&mut self, given_up: &NodeName, records: &[Record]) {
+    pub(super) fn see_node_given_up(&mut self, given_up: &NodeName, records: &[Record]) {
         let placed = self.jobs.values().flat_map(|job| job.tasks.values()).filter_map(|task| match &task.at {
             Standing::Placed { run, node, .. } if node == given_up => Some(*run),
             Standing::Placed { .. } | Standing::Waiting | Standing::Ended { .. } => None,
