@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use hostler_core::head::{
-    Caller, Changes, Command, ConnectionId, Effect, Event, KEY_LIFE_MS, Now, Record, Refusal, Stamped, State, SubmissionKey, decide,
-    explain, schedule, update,
+    Caller, Changes, Command, ConnectionId, Effect, Event, KEY_LIFE_MS, Now, Record, Refusal, Stamped, State,
+    SubmissionKey, decide, explain, schedule, update,
 };
 use hostler_model::{
     BootId, CpuSet, Dependency, Digest, Ending, JobId, JobSpec, JobState, NodeName, NodeState, Reason, Request,

@@ -8,8 +8,8 @@ use hostler_core::head::{
     SubmissionKey, Unwelcome, decide, explain, schedule, update,
 };
 use hostler_model::{
-    BootId, CpuSet, Digest, Ending, JobId, JobSpec, JobState, NodeName, NodeState, Request, Resources, RunId, Timestamp,
-    WallTime, Work,
+    BootId, CpuSet, Digest, Ending, JobId, JobSpec, JobState, NodeName, NodeState, Request, Resources, RunId,
+    Timestamp, WallTime, Work,
 };
 use hostler_proto::api::Notice;
 use hostler_proto::link::{AgentHello, AgentMessage, Fate, HeadMessage, RunEnd, RunReport, RunStatus, Usage};
@@ -252,7 +252,10 @@ fn a_node_that_joined_before_keys_were_written_down_is_adopted() {
     head.state = serde_json::from_value::<State>(old).expect("what is new may be absent").restored();
     head.apply(Event::EpochStarted { epoch: head.state.next_epoch() });
     head.hello(SECOND, 2).expect("its certificate is the cluster's");
-    assert_eq!(head.state.member(&n1()).map(|member| (member.key.key, member.key.life_ms)), Some((SECOND, KEY_LIFE_MS)));
+    assert_eq!(
+        head.state.member(&n1()).map(|member| (member.key.key, member.key.life_ms)),
+        Some((SECOND, KEY_LIFE_MS))
+    );
     assert_eq!(unwelcome(head.hello(FIRST, 3)), Unwelcome::Replaced(n1()));
 }
 

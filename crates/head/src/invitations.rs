@@ -78,7 +78,9 @@ pub(crate) struct Ticket {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NotInvited {
     /// Whatever is wrong with it.
-    #[error("this join code does not let this machine in: it is unknown, older than an hour, was used already, or is for another node")]
+    #[error(
+        "this join code does not let this machine in: it is unknown, older than an hour, was used already, or is for another node"
+    )]
     Wrong,
     /// A good code without a name, from a machine without a usable one.
     #[error("the join code names no node, and neither does the request")]
@@ -110,7 +112,9 @@ impl Invitations {
             .get_mut(&digest_of(candidate.secret.as_bytes()))
             .filter(|invited| invited.at.elapsed() < INVITATION_TTL)
             .filter(|invited| invited.taken_by.is_none_or(|taken| taken == candidate.request))
-            .filter(|invited| invited.node.is_none() || candidate.node.is_none() || invited.node.as_ref() == candidate.node)
+            .filter(|invited| {
+                invited.node.is_none() || candidate.node.is_none() || invited.node.as_ref() == candidate.node
+            })
             .ok_or(NotInvited::Wrong)?;
         let node = invited.node.as_ref().or(candidate.node).or(candidate.machine).ok_or(NotInvited::Nameless)?.clone();
         invited.taken_by = Some(candidate.request);

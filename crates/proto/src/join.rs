@@ -41,7 +41,8 @@ impl FromStr for Address {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        let error = || ParseError::new(text, "HOST:PORT or HOST, such as head.example:7760, 192.0.2.1 or [2001:db8::1]:7760");
+        let error =
+            || ParseError::new(text, "HOST:PORT or HOST, such as head.example:7760, 192.0.2.1 or [2001:db8::1]:7760");
         let plain = |host: &str| Self { host: host.to_owned(), port: None };
         if text.parse::<IpAddr>().is_ok() {
             return Ok(plain(text));
@@ -199,7 +200,9 @@ mod tests {
         for text in ["head", "head.example:7760", "192.0.2.1:1", "192.0.2.1", "[2001:db8::1]:7760", "2001:db8::1"] {
             assert_eq!(text.parse::<Address>().expect(text).to_string(), text);
         }
-        for text in ["", ":7760", "head:", "head:0", "head:99999", "a b", "http://head", "[head]:1", "a..b", "head:7760/x"] {
+        for text in
+            ["", ":7760", "head:", "head:0", "head:99999", "a b", "http://head", "[head]:1", "a..b", "head:7760/x"]
+        {
             assert!(text.parse::<Address>().is_err(), "{text}");
         }
     }

@@ -29,9 +29,6 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// How many lines of a log are shown when its process died.
 const LOG_LINES: usize = 12;
 
-/// The file whose presence says that a node has joined before and needs no invitation.
-const NODE_CERTIFICATE: &str = "identity/certificate.pem";
-
 /// The file in the head's directory in which it says its address.
 const HEAD_FILE: &str = "head.json";
 
@@ -220,7 +217,7 @@ impl<'a> Starter<'a> {
             "--head-file".into(),
             self.places.head().join(HEAD_FILE).into(),
         ];
-        if !directory.join(NODE_CERTIFICATE).exists() {
+        if !hostler_agent::has_joined(&directory) {
             args.extend(["--join-file".into(), self.invite(&node.name).await?.into()]);
         }
         self.record.nodes[i].agent = Some(self.start(node.name.as_str(), &args)?);

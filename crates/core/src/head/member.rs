@@ -7,7 +7,9 @@
 //! A node has one key, and for a while two: when a key is renewed, the one before stays good until the new one has been used, so that
 //! neither side can be cut off by a crash or a lost answer at any point in between.
 
-use hostler_model::{Digest, NodeName, Timestamp};
+use std::time::Duration;
+
+use hostler_model::{Digest, NodeName, Timestamp, format_duration};
 use serde::{Deserialize, Serialize};
 
 use super::command::Refusal;
@@ -55,20 +57,18 @@ pub enum Unwelcome {
     Replaced(NodeName),
     /// It was not renewed in time.
     #[error(
-        "the certificate of node {node} has expired: it was good for {life_days} days and is {age_days} days old by the cluster's \
-         clock; run `hostler node invite {node}` at the head and `hostler agent join` with that code on the node"
+        "the certificate of node {node} has expired: it was good for {} and is {} old by the cluster's clock; run `hostler node invite {node}` at the head and `hostler agent join` with that code on the node",
+        format_duration(Duration::from_millis(*.life_ms)), format_duration(Duration::from_millis(*.age_ms))
     )]
     Expired {
         /// The node.
         node: NodeName,
-        /// How old it is, in whole days.
-        age_days: u64,
-        /// How old it may become.
-        life_days: u64,
+        /// How old it is, in milliseconds.
+        age_ms: u64,
+        /// How old it might become.
+        life_ms: u64,
     },
 }
-
-const DAY_MS: u64 = 24 * 3600 * 1000;
 
 impl Key {
     /// How long until two thirds of its life are over, in milliseconds: then it should be renewed.
@@ -101,8 +101,8 @@ impl State {
         let mut keys = std::iter::once(&member.key).chain(&member.next);
         let known = keys.find(|known| known.key == key).ok_or_else(|| Unwelcome::Replaced(name.clone()))?;
         if known.is_expired(now) {
-            let age_days = now.ms_since(known.issued_at) / DAY_MS;
-            return Err(Unwelcome::Expired { node: name.clone(), age_days, life_days: known.life_ms / DAY_MS });
+            let age_ms = now.ms_since(known.issued_at);
+            return Err(Unwelcome::Expired { node: name.clone(), age_ms, life_ms: known.life_ms });
         }
         Ok(())
     }

@@ -21,7 +21,7 @@ pub use command::{Caller, Command, Refusal};
 pub use decide::decide;
 pub use event::{Changes, ConnectionId, Effect, Event, Now, Record, Stamped, Start, SubmissionKey};
 pub use job::{Active, Job, Phase};
-pub use member::{Key, KEY_LIFE_MS, Member, Unwelcome};
+pub use member::{KEY_LIFE_MS, Key, Member, Unwelcome};
 pub use node::{Drain, Link, Node, Silence};
 pub use schedule::{explain, schedule};
 pub use settings::Settings;

@@ -53,7 +53,8 @@ pub(crate) async fn invite(
     let address = match address {
         None => head.address(),
         Some(text) => {
-            let address: Address = text.parse().map_err(|error: ParseError| ApiError::bad_request(error.to_string()))?;
+            let address: Address =
+                text.parse().map_err(|error: ParseError| ApiError::bad_request(error.to_string()))?;
             Address { port: address.port.or(Some(head.bound.port())), ..address }.to_string()
         }
     };

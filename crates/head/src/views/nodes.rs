@@ -72,8 +72,7 @@ pub(super) fn drained_line(node: &Node) -> Option<String> {
 /// The drained nodes on which a task of this job could run if they took any.
 pub(super) fn drained_lines(state: &State, job: &Job) -> Vec<String> {
     let request = &job.spec.request;
-    let could_run = |node: &&Node| {
-        node.resources.cpus.len() >= request.cpus && node.resources.memory_bytes >= request.memory_bytes
-    };
+    let could_run =
+        |node: &&Node| node.resources.cpus.len() >= request.cpus && node.resources.memory_bytes >= request.memory_bytes;
     state.nodes().filter(could_run).filter_map(drained_line).take(NAMED).collect()
 }

@@ -112,7 +112,8 @@ async fn without_a_certificate_one_may_only_join() {
     assert_eq!(code(stranger.info().await), "unknown_caller");
     assert_eq!(code(stranger.missing_blobs(Vec::new()).await), "unknown_caller");
     let key = KeyPair::generate().expect("a key can be made");
-    let mut request = hostler_proto::api::JoinRequest { secret: "guess".to_owned(), node, csr: csr(&key) };
+    let (secret, node) = ("guess".to_owned(), Some(node));
+    let mut request = hostler_proto::api::JoinRequest { secret, node, machine: None, csr: csr(&key) };
     assert_eq!(code(stranger.join(&request).await), "not_invited");
     request.secret.clone_from(&invited.secret);
     stranger.join(&request).await.expect("invited");
