@@ -94,11 +94,17 @@ _hostler() {
             hostler__subcmd__agent,help)
                 cmd="hostler__subcmd__agent__subcmd__help"
                 ;;
+            hostler__subcmd__agent,join)
+                cmd="hostler__subcmd__agent__subcmd__join"
+                ;;
             hostler__subcmd__agent,run)
                 cmd="hostler__subcmd__agent__subcmd__run"
                 ;;
             hostler__subcmd__agent__subcmd__help,help)
                 cmd="hostler__subcmd__agent__subcmd__help__subcmd__help"
+                ;;
+            hostler__subcmd__agent__subcmd__help,join)
+                cmd="hostler__subcmd__agent__subcmd__help__subcmd__join"
                 ;;
             hostler__subcmd__agent__subcmd__help,run)
                 cmd="hostler__subcmd__agent__subcmd__help__subcmd__run"
@@ -106,11 +112,17 @@ _hostler() {
             hostler__subcmd__head,help)
                 cmd="hostler__subcmd__head__subcmd__help"
                 ;;
+            hostler__subcmd__head,init)
+                cmd="hostler__subcmd__head__subcmd__init"
+                ;;
             hostler__subcmd__head,run)
                 cmd="hostler__subcmd__head__subcmd__run"
                 ;;
             hostler__subcmd__head__subcmd__help,help)
                 cmd="hostler__subcmd__head__subcmd__help__subcmd__help"
+                ;;
+            hostler__subcmd__head__subcmd__help,init)
+                cmd="hostler__subcmd__head__subcmd__help__subcmd__init"
                 ;;
             hostler__subcmd__head__subcmd__help,run)
                 cmd="hostler__subcmd__head__subcmd__help__subcmd__run"
@@ -190,14 +202,38 @@ _hostler() {
             hostler__subcmd__help,why)
                 cmd="hostler__subcmd__help__subcmd__why"
                 ;;
+            hostler__subcmd__help__subcmd__agent,join)
+                cmd="hostler__subcmd__help__subcmd__agent__subcmd__join"
+                ;;
             hostler__subcmd__help__subcmd__agent,run)
                 cmd="hostler__subcmd__help__subcmd__agent__subcmd__run"
+                ;;
+            hostler__subcmd__help__subcmd__head,init)
+                cmd="hostler__subcmd__help__subcmd__head__subcmd__init"
                 ;;
             hostler__subcmd__help__subcmd__head,run)
                 cmd="hostler__subcmd__help__subcmd__head__subcmd__run"
                 ;;
+            hostler__subcmd__help__subcmd__node,drain)
+                cmd="hostler__subcmd__help__subcmd__node__subcmd__drain"
+                ;;
             hostler__subcmd__help__subcmd__node,forget)
                 cmd="hostler__subcmd__help__subcmd__node__subcmd__forget"
+                ;;
+            hostler__subcmd__help__subcmd__node,invite)
+                cmd="hostler__subcmd__help__subcmd__node__subcmd__invite"
+                ;;
+            hostler__subcmd__help__subcmd__node,remove)
+                cmd="hostler__subcmd__help__subcmd__node__subcmd__remove"
+                ;;
+            hostler__subcmd__help__subcmd__node,resume)
+                cmd="hostler__subcmd__help__subcmd__node__subcmd__resume"
+                ;;
+            hostler__subcmd__help__subcmd__node,show)
+                cmd="hostler__subcmd__help__subcmd__node__subcmd__show"
+                ;;
+            hostler__subcmd__node,drain)
+                cmd="hostler__subcmd__node__subcmd__drain"
                 ;;
             hostler__subcmd__node,forget)
                 cmd="hostler__subcmd__node__subcmd__forget"
@@ -205,11 +241,38 @@ _hostler() {
             hostler__subcmd__node,help)
                 cmd="hostler__subcmd__node__subcmd__help"
                 ;;
+            hostler__subcmd__node,invite)
+                cmd="hostler__subcmd__node__subcmd__invite"
+                ;;
+            hostler__subcmd__node,remove)
+                cmd="hostler__subcmd__node__subcmd__remove"
+                ;;
+            hostler__subcmd__node,resume)
+                cmd="hostler__subcmd__node__subcmd__resume"
+                ;;
+            hostler__subcmd__node,show)
+                cmd="hostler__subcmd__node__subcmd__show"
+                ;;
+            hostler__subcmd__node__subcmd__help,drain)
+                cmd="hostler__subcmd__node__subcmd__help__subcmd__drain"
+                ;;
             hostler__subcmd__node__subcmd__help,forget)
                 cmd="hostler__subcmd__node__subcmd__help__subcmd__forget"
                 ;;
             hostler__subcmd__node__subcmd__help,help)
                 cmd="hostler__subcmd__node__subcmd__help__subcmd__help"
+                ;;
+            hostler__subcmd__node__subcmd__help,invite)
+                cmd="hostler__subcmd__node__subcmd__help__subcmd__invite"
+                ;;
+            hostler__subcmd__node__subcmd__help,remove)
+                cmd="hostler__subcmd__node__subcmd__help__subcmd__remove"
+                ;;
+            hostler__subcmd__node__subcmd__help,resume)
+                cmd="hostler__subcmd__node__subcmd__help__subcmd__resume"
+                ;;
+            hostler__subcmd__node__subcmd__help,show)
+                cmd="hostler__subcmd__node__subcmd__help__subcmd__show"
                 ;;
             *)
                 ;;
@@ -236,7 +299,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__agent)
-            opts="-q -h --head --json --quiet --help run help"
+            opts="-q -h --head --json --quiet --help join run help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -254,7 +317,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__agent__subcmd__help)
-            opts="run help"
+            opts="join run help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -281,6 +344,20 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        hostler__subcmd__agent__subcmd__help__subcmd__join)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         hostler__subcmd__agent__subcmd__help__subcmd__run)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
@@ -288,6 +365,32 @@ _hostler() {
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__agent__subcmd__join)
+            opts="-q -h --name --directory --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --name)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --directory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -476,7 +579,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__head)
-            opts="-q -h --head --json --quiet --help run help"
+            opts="-q -h --head --json --quiet --help init run help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -494,7 +597,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__head__subcmd__help)
-            opts="run help"
+            opts="init run help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -508,6 +611,20 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__head__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__head__subcmd__help__subcmd__init)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -535,8 +652,42 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        hostler__subcmd__head__subcmd__init)
+            opts="-q -h --directory --listen --advertise --socket --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --directory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --listen)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --advertise)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --socket)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         hostler__subcmd__head__subcmd__run)
-            opts="-q -h --directory --socket --listen --results-cap --embedded --head --json --quiet --help"
+            opts="-q -h --directory --socket --listen --advertise --results-cap --embedded --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -551,6 +702,10 @@ _hostler() {
                     return 0
                     ;;
                 --listen)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --advertise)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -584,8 +739,22 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__help__subcmd__agent)
-            opts="run"
+            opts="join run"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__agent__subcmd__join)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -710,8 +879,22 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__help__subcmd__head)
-            opts="run"
+            opts="init run"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__head__subcmd__init)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -822,7 +1005,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__help__subcmd__node)
-            opts="forget"
+            opts="invite show drain resume remove forget"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -835,7 +1018,77 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        hostler__subcmd__help__subcmd__node__subcmd__drain)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         hostler__subcmd__help__subcmd__node__subcmd__forget)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__node__subcmd__invite)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__node__subcmd__remove)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__node__subcmd__resume)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__node__subcmd__show)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1094,12 +1347,34 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__node)
-            opts="-q -h --head --json --quiet --help forget help"
+            opts="-q -h --head --json --quiet --help invite show drain resume remove forget help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__node__subcmd__drain)
+            opts="-q -h --reason --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --reason)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --head)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1130,8 +1405,22 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__node__subcmd__help)
-            opts="forget help"
+            opts="invite show drain resume remove forget help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__node__subcmd__help__subcmd__drain)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -1164,6 +1453,138 @@ _hostler() {
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__node__subcmd__help__subcmd__invite)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__node__subcmd__help__subcmd__remove)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__node__subcmd__help__subcmd__resume)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__node__subcmd__help__subcmd__show)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__node__subcmd__invite)
+            opts="-q -h --address --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --address)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__node__subcmd__remove)
+            opts="-y -q -h --yes --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__node__subcmd__resume)
+            opts="-q -h --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__node__subcmd__show)
+            opts="-q -h --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;

@@ -60,6 +60,17 @@ pub fn has_joined(directory: &Path) -> bool {
     Files::of(directory).have_joined()
 }
 
+/// Makes the node that is kept in `directory` one that has never joined; nothing else of it is touched.
+///
+/// # Errors
+/// When its certificate and key cannot be removed.
+pub fn leave(directory: &Path) -> std::io::Result<()> {
+    match fs::remove_dir_all(Files::of(directory).0) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
 /// Joins the cluster that the code is for, and keeps what came of it in `directory`: the node's name and where its head is. If a node is
 /// kept there, it becomes this one.
 ///

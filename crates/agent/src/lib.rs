@@ -33,5 +33,5 @@ mod terminal;
 mod transfer;
 mod variables;
 
-pub use identity::{Introduction, has_joined, join};
+pub use identity::{Introduction, has_joined, join, leave};
 pub use start::{Config, run};

@@ -315,3 +315,17 @@ fn size_of_message(message: &AgentMessage) -> usize {
         AgentMessage::Heartbeat => FIXED,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::random;
+
+    #[test]
+    fn agents_come_back_at_moments_of_their_own() {
+        let mut all: Vec<f64> = (0..1_000).map(|_| random()).collect();
+        all.sort_by(f64::total_cmp);
+        assert!((0.0..1.0).contains(&all[0]) && (0.0..1.0).contains(&all[999]));
+        let widest_gap = all.windows(2).map(|pair| pair[1] - pair[0]).fold(0.0, f64::max);
+        assert!(widest_gap < 0.05, "they are spread: {widest_gap}");
+    }
+}

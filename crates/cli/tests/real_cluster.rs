@@ -1,5 +1,6 @@
 //! A real cluster, by the documented commands: a head and nodes that are set up, invited, joined, drained, resumed and removed.
 
+use std::cell::RefCell;
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::process::{Child, Command, Stdio};
@@ -11,6 +12,7 @@ const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
 
 /// A head and its nodes, each in a directory of its own below one home. Everything that was started ends with the home.
 struct Real {
+    head: RefCell<Option<Child>>,
     home: Cluster,
     /// What `--head` takes.
     address: String,
@@ -21,7 +23,7 @@ impl Real {
     fn start() -> Self {
         let home = Cluster::none(HOSTLER);
         let address = format!("unix:{}", home.path("head/head.sock").display());
-        let real = Self { home, address };
+        let real = Self { head: RefCell::default(), home, address };
         let said = real.home.run(&["head", "init", "--directory", &real.path("head"), "--listen", "127.0.0.1:0"]);
         assert_eq!(said.code, 0, "{said:?}");
         assert!(said.stdout.is_empty() && said.stderr.contains("next: start it with `hostler head run"), "{said:?}");
@@ -41,11 +43,15 @@ impl Real {
         command.stdout(Stdio::null()).stderr(log).spawn().expect("the executable can be started")
     }
 
-    fn run_head(&self) -> Child {
+    fn run_head(&self) {
         let _ = fs::remove_file(self.home.path("head/head.json"));
         let child = self.daemon("head.log", &["head", "run", "--directory", &self.path("head")], |_| {});
+        self.head.replace(Some(child));
         wait_until("the head to be ready", 30, || self.home.path("head/head.json").exists().then_some(()));
-        child
+    }
+
+    fn kill_head(&self) {
+        end(self.head.take().expect("it runs"));
     }
 
     /// Runs the agent of a node that has joined.
@@ -110,6 +116,12 @@ impl Real {
     }
 }
 
+impl Drop for Real {
+    fn drop(&mut self) {
+        self.head.take().into_iter().for_each(end);
+    }
+}
+
 fn end(mut child: Child) {
     child.kill().expect("it is ours");
     child.wait().expect("it is ours");
@@ -163,6 +175,16 @@ fn from_nothing_to_a_cluster_and_back() {
     let agent = real.add_node("n1");
     assert_eq!(real.ok(&["run", "-m", "16M", "--", "echo", "again"]), "again");
     end(agent);
+}
+
+#[test]
+fn without_a_cluster_it_is_said_how_to_get_one() {
+    let home = Cluster::none(HOSTLER);
+    let said = home.fails(&["jobs"]);
+    assert!(said.contains("hostler up") && said.contains("hostler head init"), "{said}");
+    let said =
+        home.fails(&["head", "run", "--directory", &home.path("nowhere/head").display().to_string(), "--listen", "x"]);
+    assert!(said.contains("--listen"), "{said}");
 }
 
 #[test]
@@ -264,9 +286,7 @@ fn certificates_are_renewed_by_themselves() {
     let text = fs::read_to_string(&settings).expect("init has written it");
     let text = text.replace("#certificate_life = \"365d\"", "certificate_life = \"12s\"");
     fs::write(&settings, text).expect("it is ours");
-    real.ok(&["info"]);
-    let pid = real.json(&["info"])["head"]["pid"].as_u64().expect("a pid") as u32;
-    real.home.kill_9(pid);
+    real.kill_head();
     real.run_head();
     let agent = real.add_node("n1");
     let credentials = || fs::read(real.home.path("n1/identity/credentials.pem")).expect("it has joined");

@@ -9,9 +9,11 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use hostler_proto::join::Address;
+use nix::unistd::geteuid;
 use serde_json::json;
 use tracing_subscriber::EnvFilter;
 
+use crate::cluster::Places;
 use crate::context::Context;
 use crate::daemons::places::HeadPlaces;
 use crate::daemons::settings::{DEFAULT_LISTEN, HeadSettings};
@@ -177,6 +179,10 @@ impl HeadRun {
                 .because(&io::Error::other(format!("there is no {}", places.settings.display())))
                 .hint("`hostler head init` sets one up")
                 .hint("`hostler up` starts a cluster on this machine alone"));
+        }
+        if self.directory.is_none() && !geteuid().is_root() {
+            // The directory of the socket, which an embedded cluster may use as well, must be this user's alone.
+            Places::from_environment()?.create()?;
         }
         let file = found.unwrap_or_default();
         let advertise = if self.advertise.is_empty() { file.advertise } else { self.advertise };

@@ -43,7 +43,7 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
         Event::NodeGivenUp { node } => step.give_up_node(node),
         Event::NodeForgotten { node } => step.state.remove_node(node),
         Event::NodeDrained { node, by, reason } => {
-            step.set_drain(node, Some(Drain { by: by.clone(), reason: reason.clone(), at: now.wall }))
+            step.set_drain(node, Some(Drain { by: by.clone(), reason: reason.clone(), at: now.wall }));
         }
         Event::NodeResumed { node } => step.set_drain(node, None),
         Event::NodeRemoved { node, by } => step.expel_node(node, by),
