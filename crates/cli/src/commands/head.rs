@@ -128,13 +128,17 @@ impl HeadInit {
         let output = &context.output;
         output.say(&format!("the head is set up: its state is in {}", directory.display()));
         output.say(&format!("its settings are {}: have a look", places.settings.display()));
-        let run = match self_directory(&places) {
-            Some(directory) => format!("hostler head run --directory {}", directory.display()),
-            None => "hostler head run".to_owned(),
+        let (run, invite) = match self_directory(&places) {
+            Some(directory) => (
+                format!("hostler head run --directory {}", directory.display()),
+                format!(
+                    "hostler node invite --head unix:{}",
+                    settings.socket.unwrap_or(places.socket.clone()).display()
+                ),
+            ),
+            None => ("hostler head run".to_owned(), "hostler node invite".to_owned()),
         };
-        output.say(&format!(
-            "next: start it with `{run}`, or as a service, and invite a node with `hostler node invite`"
-        ));
+        output.say(&format!("next: start it with `{run}`, or as a service, and invite a node with `{invite}`"));
         if output.is_json() {
             let (directory, settings) = (directory.display().to_string(), places.settings.display().to_string());
             output.json(&json!({ "directory": directory, "settings": settings, "listen": listen.to_string() }));
@@ -188,7 +192,10 @@ impl HeadRun {
         let advertise = if self.advertise.is_empty() { file.advertise } else { self.advertise };
         let life = file.certificate_life.map_or(CERTIFICATE_LIFE, |life| life.0);
         Ok(hostler_head::Config {
-            directory: self.directory.or(file.directory).unwrap_or(places.directory),
+            directory: match self.directory {
+                Some(_) => places.directory,
+                None => file.directory.unwrap_or(places.directory),
+            },
             socket: self.socket.or(file.socket).unwrap_or(places.socket),
             listen: self.listen.or(file.listen).unwrap_or(DEFAULT_LISTEN),
             advertise,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use nix::unistd::geteuid;
 
 use crate::cluster::Places;
-use crate::failure::Failure;
+use crate::failure::{During, Failure};
 use crate::xdg;
 
 /// Where users of this machine find a head that root runs.
@@ -37,12 +37,10 @@ pub(crate) struct AgentPlaces {
 impl HeadPlaces {
     /// All in `directory` when one is named, else where they usually are.
     pub(crate) fn choose(directory: Option<&Path>) -> Result<Self, Failure> {
-        match directory {
-            Some(directory) => Ok(Self {
-                directory: directory.to_owned(),
-                settings: directory.join("head.toml"),
-                socket: directory.join("head.sock"),
-            }),
+        match directory.map(absolute).transpose()? {
+            Some(directory) => {
+                Ok(Self { settings: directory.join("head.toml"), socket: directory.join("head.sock"), directory })
+            }
             None if geteuid().is_root() => Ok(Self {
                 directory: Path::new(SYSTEM_STATE).join("head"),
                 settings: Path::new(SYSTEM_SETTINGS).join("head.toml"),
@@ -63,8 +61,8 @@ impl HeadPlaces {
 impl AgentPlaces {
     /// All in `directory` when one is named, else where they usually are.
     pub(crate) fn choose(directory: Option<&Path>) -> Result<Self, Failure> {
-        match directory {
-            Some(directory) => Ok(Self { directory: directory.to_owned(), settings: directory.join("agent.toml") }),
+        match directory.map(absolute).transpose()? {
+            Some(directory) => Ok(Self { settings: directory.join("agent.toml"), directory }),
             None if geteuid().is_root() => Ok(Self {
                 directory: Path::new(SYSTEM_STATE).join("agent"),
                 settings: Path::new(SYSTEM_SETTINGS).join("agent.toml"),
@@ -75,6 +73,11 @@ impl AgentPlaces {
             }),
         }
     }
+}
+
+/// The same directory from wherever a daemon is started.
+fn absolute(directory: &Path) -> Result<PathBuf, Failure> {
+    std::path::absolute(directory).during(|| format!("`{}` names no directory", directory.display()))
 }
 
 fn user_settings() -> Result<PathBuf, Failure> {
@@ -94,6 +97,8 @@ mod tests {
             (head.settings.to_str(), head.socket.to_str()),
             (Some("/srv/head/head.toml"), Some("/srv/head/head.sock"))
         );
+        let relative = HeadPlaces::choose(Some(Path::new("head"))).expect("named");
+        assert!(relative.directory.is_absolute() && relative.settings.is_absolute() && relative.socket.is_absolute());
         let agent = AgentPlaces::choose(Some(Path::new("/srv/node"))).expect("named");
         assert_eq!(agent.settings.to_str(), Some("/srv/node/agent.toml"));
     }
