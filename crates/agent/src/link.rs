@@ -34,6 +34,9 @@ const REPORT_DELAY: Duration = Duration::from_millis(5);
 /// The first and the longest pause between two attempts to connect.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
+/// The longest pause after the head has refused this agent: it will not change its mind by itself.
+const REFUSED_PAUSE: Duration = Duration::from_secs(30);
+
 /// What is put in one frame at most, estimated; far enough below [`MAX_FRAME_BYTES`] for the estimate to be rough.
 const FRAME_BYTES: usize = MAX_FRAME_BYTES / 4;
 
@@ -48,9 +51,13 @@ pub(crate) async fn keep(engine: Handle, identity: &Identity, renew: watch::Send
     let mut complaint = String::new();
     loop {
         let mut terms = None;
+        let mut longest = PAUSES.1;
         let outcome = connect_once(&engine, identity, &renew, &mut terms).await;
         engine.disconnected();
         if let Err(error) = outcome {
+            if error.is::<Refused>() {
+                longest = REFUSED_PAUSE;
+            }
             let text = format!("{error:#}");
             // Said once: the same again and again would hide the rest.
             if complaint == text {
@@ -69,9 +76,14 @@ pub(crate) async fn keep(engine: Handle, identity: &Identity, renew: watch::Send
             None => pause.mul_f64((1.0 + random()) / 2.0),
         };
         tokio::time::sleep(wait).await;
-        pause = (pause * 2).min(PAUSES.1);
+        pause = (pause * 2).min(longest);
     }
 }
+
+/// The head does not want this agent, and says why.
+#[derive(Debug, thiserror::Error)]
+#[error("the head refuses this agent: {0}")]
+struct Refused(String);
 
 /// What the head said when it welcomed this agent.
 #[derive(Debug, Clone, Copy)]
@@ -153,7 +165,7 @@ async fn introduce(socket: &mut Socket, hello: &AgentHello) -> anyhow::Result<(T
                 let terms = Terms { heartbeat, return_within: Duration::from_millis(return_within_ms) };
                 Ok((terms, renew_in_ms.map(Duration::from_millis)))
             }
-            HeadHello::Refused { message } => bail!("the head refuses this agent: {message}"),
+            HeadHello::Refused { message } => Err(Refused(message).into()),
         },
     }
 }
