@@ -67,9 +67,6 @@ _hostler() {
             hostler,nodes)
                 cmd="hostler__subcmd__nodes"
                 ;;
-            hostler,ranks)
-                cmd="hostler__subcmd__ranks"
-                ;;
             hostler,release)
                 cmd="hostler__subcmd__release"
                 ;;
@@ -97,11 +94,17 @@ _hostler() {
             hostler__subcmd__agent,help)
                 cmd="hostler__subcmd__agent__subcmd__help"
                 ;;
+            hostler__subcmd__agent,join)
+                cmd="hostler__subcmd__agent__subcmd__join"
+                ;;
             hostler__subcmd__agent,run)
                 cmd="hostler__subcmd__agent__subcmd__run"
                 ;;
             hostler__subcmd__agent__subcmd__help,help)
                 cmd="hostler__subcmd__agent__subcmd__help__subcmd__help"
+                ;;
+            hostler__subcmd__agent__subcmd__help,join)
+                cmd="hostler__subcmd__agent__subcmd__help__subcmd__join"
                 ;;
             hostler__subcmd__agent__subcmd__help,run)
                 cmd="hostler__subcmd__agent__subcmd__help__subcmd__run"
@@ -109,11 +112,17 @@ _hostler() {
             hostler__subcmd__head,help)
                 cmd="hostler__subcmd__head__subcmd__help"
                 ;;
+            hostler__subcmd__head,init)
+                cmd="hostler__subcmd__head__subcmd__init"
+                ;;
             hostler__subcmd__head,run)
                 cmd="hostler__subcmd__head__subcmd__run"
                 ;;
             hostler__subcmd__head__subcmd__help,help)
                 cmd="hostler__subcmd__head__subcmd__help__subcmd__help"
+                ;;
+            hostler__subcmd__head__subcmd__help,init)
+                cmd="hostler__subcmd__head__subcmd__help__subcmd__init"
                 ;;
             hostler__subcmd__head__subcmd__help,run)
                 cmd="hostler__subcmd__head__subcmd__help__subcmd__run"
@@ -169,9 +178,6 @@ _hostler() {
             hostler__subcmd__help,nodes)
                 cmd="hostler__subcmd__help__subcmd__nodes"
                 ;;
-            hostler__subcmd__help,ranks)
-                cmd="hostler__subcmd__help__subcmd__ranks"
-                ;;
             hostler__subcmd__help,release)
                 cmd="hostler__subcmd__help__subcmd__release"
                 ;;
@@ -196,20 +202,38 @@ _hostler() {
             hostler__subcmd__help,why)
                 cmd="hostler__subcmd__help__subcmd__why"
                 ;;
+            hostler__subcmd__help__subcmd__agent,join)
+                cmd="hostler__subcmd__help__subcmd__agent__subcmd__join"
+                ;;
             hostler__subcmd__help__subcmd__agent,run)
                 cmd="hostler__subcmd__help__subcmd__agent__subcmd__run"
+                ;;
+            hostler__subcmd__help__subcmd__head,init)
+                cmd="hostler__subcmd__help__subcmd__head__subcmd__init"
                 ;;
             hostler__subcmd__help__subcmd__head,run)
                 cmd="hostler__subcmd__help__subcmd__head__subcmd__run"
                 ;;
-            hostler__subcmd__help__subcmd__node,discover)
-                cmd="hostler__subcmd__help__subcmd__node__subcmd__discover"
+            hostler__subcmd__help__subcmd__node,drain)
+                cmd="hostler__subcmd__help__subcmd__node__subcmd__drain"
                 ;;
             hostler__subcmd__help__subcmd__node,forget)
                 cmd="hostler__subcmd__help__subcmd__node__subcmd__forget"
                 ;;
-            hostler__subcmd__node,discover)
-                cmd="hostler__subcmd__node__subcmd__discover"
+            hostler__subcmd__help__subcmd__node,invite)
+                cmd="hostler__subcmd__help__subcmd__node__subcmd__invite"
+                ;;
+            hostler__subcmd__help__subcmd__node,remove)
+                cmd="hostler__subcmd__help__subcmd__node__subcmd__remove"
+                ;;
+            hostler__subcmd__help__subcmd__node,resume)
+                cmd="hostler__subcmd__help__subcmd__node__subcmd__resume"
+                ;;
+            hostler__subcmd__help__subcmd__node,show)
+                cmd="hostler__subcmd__help__subcmd__node__subcmd__show"
+                ;;
+            hostler__subcmd__node,drain)
+                cmd="hostler__subcmd__node__subcmd__drain"
                 ;;
             hostler__subcmd__node,forget)
                 cmd="hostler__subcmd__node__subcmd__forget"
@@ -217,14 +241,38 @@ _hostler() {
             hostler__subcmd__node,help)
                 cmd="hostler__subcmd__node__subcmd__help"
                 ;;
-            hostler__subcmd__node__subcmd__help,discover)
-                cmd="hostler__subcmd__node__subcmd__help__subcmd__discover"
+            hostler__subcmd__node,invite)
+                cmd="hostler__subcmd__node__subcmd__invite"
+                ;;
+            hostler__subcmd__node,remove)
+                cmd="hostler__subcmd__node__subcmd__remove"
+                ;;
+            hostler__subcmd__node,resume)
+                cmd="hostler__subcmd__node__subcmd__resume"
+                ;;
+            hostler__subcmd__node,show)
+                cmd="hostler__subcmd__node__subcmd__show"
+                ;;
+            hostler__subcmd__node__subcmd__help,drain)
+                cmd="hostler__subcmd__node__subcmd__help__subcmd__drain"
                 ;;
             hostler__subcmd__node__subcmd__help,forget)
                 cmd="hostler__subcmd__node__subcmd__help__subcmd__forget"
                 ;;
             hostler__subcmd__node__subcmd__help,help)
                 cmd="hostler__subcmd__node__subcmd__help__subcmd__help"
+                ;;
+            hostler__subcmd__node__subcmd__help,invite)
+                cmd="hostler__subcmd__node__subcmd__help__subcmd__invite"
+                ;;
+            hostler__subcmd__node__subcmd__help,remove)
+                cmd="hostler__subcmd__node__subcmd__help__subcmd__remove"
+                ;;
+            hostler__subcmd__node__subcmd__help,resume)
+                cmd="hostler__subcmd__node__subcmd__help__subcmd__resume"
+                ;;
+            hostler__subcmd__node__subcmd__help,show)
+                cmd="hostler__subcmd__node__subcmd__help__subcmd__show"
                 ;;
             *)
                 ;;
@@ -233,7 +281,7 @@ _hostler() {
 
     case "${cmd}" in
         hostler)
-            opts="-q -h -V --head --json --quiet --help --version demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node head agent ranks sim completions gen help"
+            opts="-q -h -V --head --json --quiet --help --version demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node head agent sim completions gen help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -251,7 +299,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__agent)
-            opts="-q -h --head --json --quiet --help run help"
+            opts="-q -h --head --json --quiet --help join run help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -269,7 +317,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__agent__subcmd__help)
-            opts="run help"
+            opts="join run help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -296,6 +344,20 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        hostler__subcmd__agent__subcmd__help__subcmd__join)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         hostler__subcmd__agent__subcmd__help__subcmd__run)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
@@ -303,6 +365,32 @@ _hostler() {
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__agent__subcmd__join)
+            opts="-q -h --name --directory --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --name)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --directory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -491,7 +579,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__head)
-            opts="-q -h --head --json --quiet --help run help"
+            opts="-q -h --head --json --quiet --help init run help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -509,7 +597,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__head__subcmd__help)
-            opts="run help"
+            opts="init run help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -523,6 +611,20 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__head__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__head__subcmd__help__subcmd__init)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -550,8 +652,42 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        hostler__subcmd__head__subcmd__init)
+            opts="-q -h --directory --listen --advertise --socket --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --directory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --listen)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --advertise)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --socket)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         hostler__subcmd__head__subcmd__run)
-            opts="-q -h --directory --socket --listen --results-cap --embedded --head --json --quiet --help"
+            opts="-q -h --directory --socket --listen --advertise --results-cap --embedded --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -566,6 +702,10 @@ _hostler() {
                     return 0
                     ;;
                 --listen)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --advertise)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -585,7 +725,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__help)
-            opts="demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node head agent ranks sim completions gen help"
+            opts="demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node head agent sim completions gen help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -599,8 +739,22 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__help__subcmd__agent)
-            opts="run"
+            opts="join run"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__agent__subcmd__join)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -725,8 +879,22 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__help__subcmd__head)
-            opts="run"
+            opts="init run"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__head__subcmd__init)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -837,7 +1005,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__help__subcmd__node)
-            opts="discover forget"
+            opts="invite show drain resume remove forget"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -850,7 +1018,7 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        hostler__subcmd__help__subcmd__node__subcmd__discover)
+        hostler__subcmd__help__subcmd__node__subcmd__drain)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -878,9 +1046,9 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        hostler__subcmd__help__subcmd__nodes)
+        hostler__subcmd__help__subcmd__node__subcmd__invite)
             opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -892,7 +1060,49 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        hostler__subcmd__help__subcmd__ranks)
+        hostler__subcmd__help__subcmd__node__subcmd__remove)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__node__subcmd__resume)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__node__subcmd__show)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__nodes)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1119,16 +1329,12 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__logs)
-            opts="-f -q -h --follow --node-rank --stdout --stderr --setup --head --json --quiet --help"
+            opts="-f -q -h --follow --stdout --stderr --setup --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
-                --node-rank)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
                 --head)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1141,7 +1347,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__node)
-            opts="-q -h --head --json --quiet --help discover forget help"
+            opts="-q -h --head --json --quiet --help invite show drain resume remove forget help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1158,14 +1364,14 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        hostler__subcmd__node__subcmd__discover)
-            opts="-q -h --capture --from --head --json --quiet --help"
+        hostler__subcmd__node__subcmd__drain)
+            opts="-q -h --reason --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
-                --from)
+                --reason)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1199,7 +1405,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__node__subcmd__help)
-            opts="discover forget help"
+            opts="invite show drain resume remove forget help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1212,7 +1418,7 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        hostler__subcmd__node__subcmd__help__subcmd__discover)
+        hostler__subcmd__node__subcmd__help__subcmd__drain)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1254,9 +1460,87 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        hostler__subcmd__nodes)
-            opts="-q -h --head --json --quiet --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+        hostler__subcmd__node__subcmd__help__subcmd__invite)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__node__subcmd__help__subcmd__remove)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__node__subcmd__help__subcmd__resume)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__node__subcmd__help__subcmd__show)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__node__subcmd__invite)
+            opts="-q -h --address --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --address)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__node__subcmd__remove)
+            opts="-y -q -h --yes --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -1272,25 +1556,49 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        hostler__subcmd__ranks)
-            opts="-q -h --count --node-rank --world-size --label --head --json --quiet --help"
+        hostler__subcmd__node__subcmd__resume)
+            opts="-q -h --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__node__subcmd__show)
+            opts="-q -h --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__nodes)
+            opts="-q -h --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
-                --count)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --node-rank)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --world-size)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
                 --head)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1339,7 +1647,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__run)
-            opts="-c -N -n -m -t -a -d -q -h --cpus --nodes --tasks-per-node --memory --time --array --after --name --requeue --priority --hold --env --grace --pty --detach --label --head --json --quiet --help"
+            opts="-c -m -t -a -d -q -h --cpus --memory --time --array --after --name --requeue --priority --hold --env --grace --pty --detach --label --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1350,22 +1658,6 @@ _hostler() {
                     return 0
                     ;;
                 -c)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --nodes)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                -N)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --tasks-per-node)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                -n)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1463,7 +1755,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__submit)
-            opts="-c -N -n -m -t -a -d -q -h --cpus --nodes --tasks-per-node --memory --time --array --after --name --requeue --priority --hold --env --grace --pty --wait --follow --fetch --to --head --json --quiet --help"
+            opts="-c -m -t -a -d -q -h --cpus --memory --time --array --after --name --requeue --priority --hold --env --grace --pty --wait --follow --fetch --to --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1474,22 +1766,6 @@ _hostler() {
                     return 0
                     ;;
                 -c)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --nodes)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                -N)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --tasks-per-node)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                -n)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -10,7 +10,7 @@
 //! - [`collect`] and [`transfer`]: results, and chunks on their way.
 //! - [`output`] and [`terminal`]: what people watch while it runs.
 //! - [`directory`]: a run's files, which outlive the agent; [`recover`]: what a new agent makes of them.
-//! - [`identity`]: who this node is, and how it came to be trusted.
+//! - [`identity`]: who this node is, and how it came to be trusted; [`renewal`] keeps that fresh.
 //!
 //! Absent: whatever concerns more than this node, and any knowledge of other runs' users.
 
@@ -25,6 +25,7 @@ mod link;
 mod output;
 mod readiness;
 mod recover;
+mod renewal;
 mod stage;
 mod start;
 mod supervise;
@@ -33,4 +34,5 @@ mod transfer;
 mod variables;
 
 pub use hostler_shepherd::ranks::Ranks;
+pub use identity::{Introduction, has_joined, join, leave};
 pub use start::{Config, run};

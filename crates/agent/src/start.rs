@@ -11,12 +11,13 @@ use hostler_shepherd::{Launcher, cgroup};
 use hostler_snapshot::ChunkStore;
 use nix::fcntl::{Flock, FlockArg};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 
 use crate::directory::Runs;
 use crate::engine::{Engine, Handle, Node};
 use crate::environment;
 use crate::identity::Identity;
-use crate::{link, recover};
+use crate::{link, recover, renewal};
 
 /// What an agent is told when it is started.
 #[derive(Debug, Clone)]
@@ -25,8 +26,8 @@ pub struct Config {
     pub directory: PathBuf,
     /// Where environments are kept instead; agents of one machine that run as the same user may share it.
     pub environments: Option<PathBuf>,
-    /// The node's name.
-    pub name: NodeName,
+    /// The node's name, if it must be this one; otherwise it is what the node has joined as.
+    pub name: Option<NodeName>,
     /// The CPUs it gives.
     pub cpus: CpuSet,
     /// The memory it gives, in bytes.
@@ -58,17 +59,17 @@ pub fn run(config: Config) -> anyhow::Result<()> {
 async fn serve(config: Config, launcher: Launcher) -> anyhow::Result<()> {
     let directory = config.directory;
     let identity =
-        Identity::obtain(directory.join("identity"), &config.name, config.join_file.as_deref(), config.head_file)
-            .await?;
+        Identity::obtain(&directory, config.name.as_ref(), config.join_file.as_deref(), config.head_file).await?;
+    let name = identity.name().clone();
     let cgroups = cgroup::Tree::find().map_err(|error| error.to_string());
     if let Err(reason) = &cgroups {
         tracing::info!(%reason, "no cgroups for jobs; their processes are tracked by descent");
     }
     let environments = config.environments.unwrap_or_else(|| directory.join("environments"));
-    let settings = environment::Settings { node: config.name.to_string(), ..environment::Settings::new(CACHE_BYTES) };
+    let settings = environment::Settings { node: name.to_string(), ..environment::Settings::new(CACHE_BYTES) };
     let node = Arc::new(Node {
         head: Client::new(identity.endpoint()?),
-        name: config.name,
+        name,
         boot: BootId(boot_id()?),
         resources: Resources { cpus: config.cpus, memory_bytes: config.memory_bytes },
         launcher,
@@ -84,14 +85,16 @@ async fn serve(config: Config, launcher: Launcher) -> anyhow::Result<()> {
     let shares_files = node.chunks.shares_files();
     let (handle, inputs) = Handle::new();
     let adopted = recover::recover(&node, &handle).await?;
-    let engine = Engine::new(node, handle.clone(), adopted);
+    let engine = Engine::new(Arc::clone(&node), handle.clone(), adopted);
+    let (renew, due) = watch::channel(None);
     tracing::info!(shares_files, "agent started");
 
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     tokio::select! {
         () = engine.run(inputs) => {}
-        () = link::keep(handle, &identity) => {}
+        () = link::keep(handle, &identity, renew) => {}
+        () = renewal::keep(&node, &identity, due) => {}
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }

@@ -5,6 +5,7 @@ mod cluster;
 mod commands;
 mod config;
 mod context;
+mod daemons;
 mod exit;
 mod failure;
 mod fetching;
@@ -14,6 +15,7 @@ mod multicall;
 mod output;
 mod seen_folder;
 mod submission;
+mod toml_file;
 mod xdg;
 
 fn main() -> std::process::ExitCode {

@@ -32,6 +32,12 @@ pub enum NodeState {
     Suspect,
     /// Its agent has been silent for so long that what can run again runs elsewhere; in the end its jobs are given up.
     Down,
+    /// An operator drains it: nothing new is placed, and tasks still run there.
+    Draining,
+    /// An operator has drained it, and nothing runs there any more.
+    Drained,
+    /// An operator has removed it: it is in no list any more and its certificate is worth nothing. Only notices say so.
+    Removed,
 }
 
 impl NodeState {
@@ -42,6 +48,9 @@ impl NodeState {
             Self::Up => "up",
             Self::Suspect => "suspect",
             Self::Down => "down",
+            Self::Draining => "draining",
+            Self::Drained => "drained",
+            Self::Removed => "removed",
         }
     }
 }

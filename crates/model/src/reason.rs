@@ -51,6 +51,13 @@ pub enum Reason {
         /// Those nodes, at most three.
         nodes: Vec<NodeName>,
     },
+    /// No node that takes work could ever run it; one that an operator drains could.
+    NodesDrained {
+        /// Those nodes, at most three with the next.
+        nodes: Vec<NodeName>,
+        /// Others that could and are down or suspect.
+        down: Vec<NodeName>,
+    },
     /// It was submitted a moment ago and has not been looked at yet.
     Scheduling,
 }
@@ -97,6 +104,11 @@ impl fmt::Display for Reason {
             Self::NodesDown { nodes } => {
                 f.write_str("every node that could run it is down:")?;
                 nodes.iter().try_for_each(|node| write!(f, " {node}"))
+            }
+            Self::NodesDrained { nodes, down } => {
+                let state = if down.is_empty() { "drained" } else { "drained or down" };
+                write!(f, "every node that could run it is {state}:")?;
+                nodes.iter().chain(down).try_for_each(|node| write!(f, " {node}"))
             }
             Self::Scheduling => f.write_str("about to be scheduled"),
         }

@@ -59,6 +59,13 @@ pub enum HeadHello {
         version: String,
         /// An agent that has said nothing for this long says that it lives, in milliseconds.
         heartbeat_ms: u64,
+        /// In how long the agent should ask for a new certificate, in milliseconds; never when absent.
+        #[serde(default)]
+        renew_in_ms: Option<u64>,
+        /// Should this link break, the agent comes back at a moment of its choice within this time, in milliseconds: more agents, more
+        /// time, so that they do not come all at once.
+        #[serde(default)]
+        return_within_ms: u64,
     },
     /// The link is refused; the agent logs why and tries again later.
     Refused {

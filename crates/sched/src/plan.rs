@@ -11,7 +11,7 @@
 //! nodes times the number of jobs.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hostler_model::{JobId, Request, Timestamp};
@@ -84,7 +84,7 @@ pub fn plan<R: IntoIterator<Item = Running>>(
     now: Timestamp,
 ) -> Plan {
     let mut pass =
-        Pass { pool, now, free: Free::new(pool), placed: Vec::new(), refused: HashMap::new(), plan: Plan::default() };
+        Pass { pool, now, free: Free::new(pool), placed: Vec::new(), refused: BTreeMap::new(), plan: Plan::default() };
     let mut queue = queue.into_iter();
     let Some((first, mut slot)) = pass.start_in_order(&mut queue, running) else {
         return pass.plan;
@@ -104,8 +104,8 @@ struct Pass<'a> {
     /// What this pass has started, as it will run.
     placed: Vec<Running>,
     /// By set of nodes, what was asked for and did not fit: whatever asks for as much does not fit either, since what is free only
-    /// becomes less. Without a set the index answers as quickly.
-    refused: HashMap<*const NodeSet, Vec<Request>>,
+    /// becomes less. Without a set the index answers as quickly. Nothing depends on the order of the addresses.
+    refused: BTreeMap<*const NodeSet, Vec<Request>>,
     plan: Plan,
 }
 

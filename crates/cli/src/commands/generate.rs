@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Command, CommandFactory};
 use clap_complete::Shell;
 
-use super::{completions, daemons};
+use super::{completions, head};
 use crate::args::Arguments;
 use crate::context::Context;
 use crate::exit;
@@ -26,7 +26,7 @@ impl Generate {
         let command = definition();
         let mut files = vec![
             ("cli.md".to_owned(), reference(&command).into_bytes()),
-            ("openapi.json".to_owned(), daemons::openapi().into_bytes()),
+            ("openapi.json".to_owned(), head::openapi().into_bytes()),
             ("completions/hostler.bash".to_owned(), completions::script(Shell::Bash)),
             ("completions/_hostler".to_owned(), completions::script(Shell::Zsh)),
             ("completions/hostler.fish".to_owned(), completions::script(Shell::Fish)),

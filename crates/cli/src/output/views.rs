@@ -25,7 +25,7 @@ impl Moment {
     }
 
     /// Date and time of day.
-    fn date(&self, at: WallTime) -> String {
+    pub(super) fn date(&self, at: WallTime) -> String {
         match jiff::Timestamp::from_millisecond(at.0) {
             Ok(at) => at.to_zoned(self.zone.clone()).strftime("%Y-%m-%d %H:%M:%S").to_string(),
             Err(_) => "unknown".to_owned(),
@@ -328,7 +328,11 @@ pub(crate) fn info(info: &Info) -> String {
     lines.add_some("refuses", head.refusing.as_ref());
     lines.add_some("warning", head.warning.as_ref());
     let nodes = &info.nodes;
-    lines.add("nodes", format!("{} up, {} suspect, {} down", nodes.up, nodes.suspect, nodes.down));
+    let drained = match (nodes.draining, nodes.drained) {
+        (0, 0) => String::new(),
+        (draining, drained) => format!(", {draining} draining, {drained} drained"),
+    };
+    lines.add("nodes", format!("{} up, {} suspect, {} down{drained}", nodes.up, nodes.suspect, nodes.down));
     lines.add("cpus", format!("{} of {} free", info.cpus.free, info.cpus.total));
     let memory = &info.memory_bytes;
     lines.add("memory", format!("{} of {} free", format_bytes(memory.free), format_bytes(memory.total)));
@@ -369,12 +373,16 @@ pub(super) struct Lines {
 }
 
 impl Lines {
+    pub(super) fn into_text(self) -> String {
+        self.text
+    }
+
     pub(super) fn add(&mut self, key: &str, value: impl AsRef<str>) {
         let value = one_line(value.as_ref());
         writeln!(self.text, "{key:<10} {value}").expect("strings can always be written to");
     }
 
-    fn add_some(&mut self, key: &str, value: Option<impl AsRef<str>>) {
+    pub(super) fn add_some(&mut self, key: &str, value: Option<impl AsRef<str>>) {
         if let Some(value) = value {
             self.add(key, value);
         }
@@ -530,6 +538,7 @@ TASK  STATE   NODE  ATTEMPT  EXIT  TIME  MEMORY  MESSAGE
         let node = NodeView {
             name: name("n1"),
             state: NodeState::Up,
+            reason: None,
             power: "on".to_owned(),
             cpus: 4,
             cpus_free: 1,
@@ -559,7 +568,7 @@ n1    up     on        4     1      4G    1G      3  4711  0.1.0
                 results_cap_bytes: 40 << 30,
                 warning: None,
             },
-            nodes: NodeCounts { up: 4, suspect: 0, down: 0 },
+            nodes: NodeCounts { up: 4, ..NodeCounts::default() },
             tasks: LiveCounts { pending: 1, starting: 0, running: 2, completing: 0 },
             cpus: Amount { total: 8, free: 6 },
             memory_bytes: Amount { total: 16 << 30, free: 12 << 30 },

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use hostler_model::{Ending, JobId, JobState, NodeName, RunId, WallTime};
+use hostler_model::{Ending, JobId, JobState, NodeName, NodeState, RunId, WallTime};
 use hostler_proto::link::{EndCause, Fate, Gang, HeadMessage, Launch, Peer, Placement, Usage};
 use hostler_proto::record::{EndedPart, EndedTask};
 
@@ -213,7 +213,11 @@ impl Step<'_> {
         let node = self.state.nodes.get_mut(node).expect("a run is on a known node");
         node.runs.remove(&run);
         let (name, connection) = (node.name.clone(), node.link.as_ref().map(|link| link.connection));
+        let is_drained = node.state() == NodeState::Drained;
         self.state.sync_pool(&name);
+        if is_drained {
+            self.notify_node(&name);
+        }
         if let Some(connection) = connection {
             self.send(connection, HeadMessage::Forget { run });
         }

@@ -53,7 +53,16 @@ pub fn explain(state: &State, job: &Job) -> Option<Reason> {
         return Some(Reason::ArrayLimit { limit });
     }
     let (waiting, ahead, policy) = (waiting(state, job), state.ahead_of(job), state.settings.policy);
-    Some(hostler_sched::explain(&state.pool, &waiting, ahead, state.reservation.as_ref(), policy))
+    let reason = hostler_sched::explain(&state.pool, &waiting, ahead, state.reservation.as_ref(), policy);
+    Some(tell_drained_apart(state, reason))
+}
+
+/// To the scheduler a node that is drained is as unusable as one that is down; to people it is not.
+fn tell_drained_apart(state: &State, reason: Reason) -> Reason {
+    let Reason::NodesDown { nodes } = reason else { return reason };
+    let is_drained = |name: &NodeName| state.node(name).is_some_and(|node| node.drain.is_some());
+    let (drained, down): (Vec<_>, Vec<_>) = nodes.into_iter().partition(is_drained);
+    if drained.is_empty() { Reason::NodesDown { nodes: down } } else { Reason::NodesDrained { nodes: drained, down } }
 }
 
 impl State {

@@ -86,10 +86,11 @@ impl From<Refusal> for ApiError {
     fn from(refusal: Refusal) -> Self {
         let status = match &refusal {
             Refusal::NoSuchJob(_) | Refusal::NoSuchTask { .. } | Refusal::NoSuchNode(_) => StatusCode::NOT_FOUND,
-            Refusal::NotYours { .. } => StatusCode::FORBIDDEN,
+            Refusal::NotYours { .. } | Refusal::Unwelcome(_) => StatusCode::FORBIDDEN,
             Refusal::SnapshotMissing | Refusal::WrongState { .. } | Refusal::NodeInUse { .. } | Refusal::Stale => {
                 StatusCode::CONFLICT
             }
+            Refusal::NameTaken(_) => StatusCode::CONFLICT,
             Refusal::NeverFits(_) | Refusal::NoSuchDependency(_) | Refusal::BadSpec(_) => {
                 StatusCode::UNPROCESSABLE_ENTITY
             }
@@ -106,7 +107,10 @@ impl From<Refusal> for ApiError {
             Refusal::NodeInUse { .. } => {
                 Some("its tasks end, or are given up a minute after it was last heard".to_owned())
             }
-            Refusal::BadSpec(_) | Refusal::Stale => None,
+            Refusal::NameTaken(node) => Some(format!(
+                "choose another name with `--name`; a code that is to replace it is made by `hostler node invite {node}`"
+            )),
+            Refusal::BadSpec(_) | Refusal::Unwelcome(_) | Refusal::Stale => None,
         };
         let error = Self::new(status, refusal.code(), refusal.to_string());
         match hint {

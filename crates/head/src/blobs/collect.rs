@@ -269,7 +269,10 @@ mod tests {
             address: None,
             runs: Vec::new(),
         };
-        let hello = Command::Hello { connection: ConnectionId(1), hello, complete: BTreeSet::new() };
+        let key = Digest([1; 32]);
+        let join = Command::Join { node: hello.node.clone(), key, life_ms: 1 << 40, may_replace: true };
+        engine.command(join).await.expect("invited");
+        let hello = Command::Hello { connection: ConnectionId(1), key, hello, complete: BTreeSet::new() };
         engine.command(hello).await.expect("welcome");
         for key in 0..count {
             let Command::Submit { caller, spec, .. } = project(Digest([0; 32])) else { unreachable!("it is one") };
