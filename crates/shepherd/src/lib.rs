@@ -38,6 +38,7 @@
 mod adopt;
 pub mod cgroup;
 mod connection;
+mod credentials;
 mod handle;
 pub mod journal;
 mod keeper;

@@ -83,6 +83,10 @@ struct AgentRun {
     #[arg(long, value_name = "SIZE")]
     memory: Memory,
 
+    /// Run jobs of root too; without this an agent of root runs those of all other users, each as its user
+    #[arg(long)]
+    root_jobs: bool,
+
     /// A file with a join code; needed until the node has joined
     #[arg(long, value_name = "FILE")]
     join_file: Option<PathBuf>,
@@ -104,8 +108,16 @@ impl Head {
 
 impl Agent {
     pub(crate) fn run(self) -> Outcome {
-        let AgentCommand::Run(AgentRun { directory, environments, name, cpus, memory, join_file, head_file }) =
-            self.command;
+        let AgentCommand::Run(AgentRun {
+            directory,
+            environments,
+            name,
+            cpus,
+            memory,
+            root_jobs,
+            join_file,
+            head_file,
+        }) = self.command;
         if cpus.is_empty() {
             return Err(Failure::usage("a node without a CPU can run nothing").hint("name some: --cpus 0-3"));
         }
@@ -117,6 +129,7 @@ impl Agent {
             name,
             cpus,
             memory_bytes,
+            root_jobs,
             join_file,
             head_file,
         })?;

@@ -4,9 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use hostler_shepherd::{
-    Containment, Credentials, Enforcement, LaunchError, Launcher, StartError, Status, cgroup::LeafSpec,
-};
+use hostler_shepherd::{Containment, Enforcement, LaunchError, Launcher, StartError, Status, cgroup::LeafSpec};
 
 use crate::common::{command, directory, launcher, run, script, start_run, stdout};
 
@@ -157,18 +155,6 @@ fn cpus_are_bound_and_said_to_be_advisory() {
     let record = run(&launch);
     let Some(Enforcement::Advisory(reason)) = record.limits.cpus else { panic!("advisory") };
     assert!(reason.starts_with("cannot bind to the CPUs: "), "{reason}");
-}
-
-#[test]
-fn a_run_as_another_user_has_nothing_of_root() {
-    let dir = directory();
-    let mut launch = command(dir.path(), ["grep", "-E", "^(Uid|Gid|Groups|CapEff)", "/proc/self/status"]);
-    launch.cwd = "/".into();
-    launch.options.credentials = Some(Credentials { uid: 65534, gid: 65533, groups: vec![65532] });
-    assert_eq!(run(&launch).status, Status::Exited { code: 0 }, "changing the user needs root");
-    let expected = "Uid:\t65534\t65534\t65534\t65534\nGid:\t65533\t65533\t65533\t65533\nGroups:\t65532 \n\
-                    CapEff:\t0000000000000000\n";
-    assert_eq!(stdout(dir.path()), expected);
 }
 
 #[test]
