@@ -19,7 +19,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::{Pid, getppid};
 
-use super::cache::Cache;
+use super::cache::{Cache, Settings};
 use super::detect::{Line, List, Plan, Requirements};
 use super::tools::{Interpreter, Tools, Uv};
 use super::{BuildError, EnvError, IoContext, files};
@@ -120,7 +120,7 @@ impl Build<'_> {
             return Err(EnvError::UvNeeded);
         };
         let python = &self.tools.python;
-        require_venv(python)?;
+        require_venv(python, &self.cache.settings)?;
         self.announce(log);
         let mut install = Command::new(site.python());
         install.args(["-m", "pip", "install", "--disable-pip-version-check", "--no-input"]);
@@ -227,7 +227,9 @@ impl Build<'_> {
         let settings = &self.cache.settings;
         let own: Vec<_> =
             command.get_envs().map(|(name, value)| (name.to_owned(), value.map(OsStr::to_owned))).collect();
+        settings.become_builder(command);
         command.env_clear().envs(settings.environment().filter(|(name, _)| !is_withheld(name)));
+        command.envs(settings.identity());
         command
             .env("PATH", &settings.search_path)
             .env("TMPDIR", &site.temporary)
@@ -240,10 +242,6 @@ impl Build<'_> {
             .env("PYTHONUNBUFFERED", "1");
         command.envs(own.into_iter().filter_map(|(name, value)| Some((name, value?))));
         command.current_dir(&site.work).process_group(0);
-        if let Some(user) = &settings.run_as {
-            command.uid(user.ids.uid).gid(user.ids.gid);
-            command.env("HOME", &user.home).env("USER", &user.name).env("LOGNAME", &user.name);
-        }
         die_with_the_agent(command);
     }
 
@@ -371,8 +369,9 @@ fn free_bytes(root: &Path) -> u64 {
 }
 
 /// Debian ships Python without the modules that make environments; its own message comes late and is long.
-fn require_venv(python: &Interpreter) -> Result<(), EnvError> {
+fn require_venv(python: &Interpreter, settings: &Settings) -> Result<(), EnvError> {
     let mut probe = Command::new(&python.executable);
+    settings.become_builder(&mut probe);
     probe.args(["-I", "-c", "import venv, ensurepip"]).current_dir("/");
     let probe = probe.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
     if probe.is_ok_and(|status| status.success()) {

@@ -10,7 +10,9 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -78,6 +80,23 @@ impl Settings {
     /// With whose rights what belongs to the user is touched; `None` is the agent's own user.
     pub(super) fn builder(&self) -> Option<&Ids> {
         self.run_as.as_ref().map(|user| &user.ids)
+    }
+
+    /// Has a command run as the user who builds, with that user's home and nothing of the agent's environment.
+    pub(super) fn become_builder(&self, command: &mut Command) {
+        if let Some(user) = &self.run_as {
+            command.env_clear().envs(self.environment()).env("PATH", &self.search_path);
+            command.uid(user.ids.uid).gid(user.ids.gid).envs(self.identity());
+        }
+    }
+
+    /// Variables that say who builds, when it is not the agent's own user.
+    pub(super) fn identity(&self) -> impl Iterator<Item = (&'static str, OsString)> {
+        let of = |user: &Arc<Account>| {
+            let name = OsString::from(&user.name);
+            [("HOME", user.home.clone().into_os_string()), ("USER", name.clone()), ("LOGNAME", name)]
+        };
+        self.run_as.iter().flat_map(of).collect::<Vec<_>>().into_iter()
     }
 
     pub(super) fn home(&self) -> Option<OsString> {

@@ -5,7 +5,6 @@
 //! in two environments counts twice, so the cache stops short of its cap rather than passing it.
 
 use std::fs::{self, File};
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
@@ -158,12 +157,9 @@ impl Cache {
             && let Some(_idle) = self.exclusive_file("downloads.lock")
         {
             let mut prune = Command::new(uv);
+            self.settings.become_builder(&mut prune);
             prune.args(["cache", "prune", "--quiet"]).env("UV_CACHE_DIR", self.downloads().join("uv"));
             prune.current_dir("/").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-            if let Some(user) = &self.settings.run_as {
-                prune.uid(user.ids.uid).gid(user.ids.gid).env_clear().env("HOME", &user.home);
-                prune.env("UV_CACHE_DIR", self.downloads().join("uv"));
-            }
             if let Err(error) = prune.status() {
                 tracing::warn!(%error, "cannot run uv cache prune");
             }
