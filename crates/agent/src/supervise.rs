@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use hostler_core::agent::{Event, Exit, RunLaunch, Why};
 use hostler_model::{CpuSet, format_bytes};
-use hostler_proto::link::Usage;
+use hostler_proto::link::{IoSource, IoUsage, Usage};
 use hostler_shepherd::cgroup::LeafSpec;
 use hostler_shepherd::{
-    Adopted, Cause, Event as ShepherdEvent, ExitRecord, Launch, LaunchError, Lost, LostReason, RunningRecord, Shepherd,
-    Status, adopt,
+    Adopted, Cause, Event as ShepherdEvent, ExitRecord, Io, Launch, LaunchError, Lost, LostReason, RunningRecord,
+    Shepherd, Status, adopt,
 };
 use tokio::sync::mpsc;
 
@@ -324,8 +324,18 @@ pub(crate) fn exit_of(record: &ExitRecord, launch: &RunLaunch) -> Exit {
             user_ms: millis(record.user_time),
             system_ms: millis(record.system_time),
             max_rss_bytes: record.max_rss_bytes,
+            memory_peak_bytes: record.memory_peak_bytes,
+            io: record.io.map(io_of),
         },
     }
+}
+
+fn io_of(io: Io) -> IoUsage {
+    let source = match io.source {
+        hostler_shepherd::IoSource::Leaf => IoSource::Cgroup,
+        hostler_shepherd::IoSource::Processes => IoSource::Processes,
+    };
+    IoUsage { read_bytes: io.read_bytes, write_bytes: io.write_bytes, source }
 }
 
 fn millis(span: Duration) -> u64 {

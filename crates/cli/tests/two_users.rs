@@ -276,3 +276,38 @@ fn a_restarted_agent_brings_the_results_of_a_users_job_home() {
     let read = |name: &str| fs::read_to_string(cluster.home_of(BOB).join(format!("results/{id}/{name}"))).expect(name);
     assert_eq!((read("who").trim(), read("result").trim()), (BOB, "0"));
 }
+
+#[test]
+fn what_a_job_used_is_told() {
+    let cluster = SharedCluster::up(HOSTLER, &[]);
+    let script = "head -c 20000000 /dev/zero | tail > /dev/null; dd if=/dev/zero of=big bs=1M count=3 conv=fsync 2> /dev/null; rm big";
+    let id = submit(&cluster, ADA, "folder", script);
+    cluster.ok(ADA, &["wait", &id]);
+    let usage = cluster.job(&id)["tasks_shown"][0]["usage"].clone();
+    let peak = usage["memory_peak_bytes"].as_u64().expect("the kernel counts");
+    assert!((16 << 20..64 << 20).contains(&peak), "{usage}");
+    assert!(usage["io"]["write_bytes"].is_u64() && usage["io"]["source"].is_string(), "{usage}");
+    assert!(cluster.ok(ADA, &["job", &id]).contains("in all with cached files"));
+}
+
+#[test]
+fn a_cluster_of_an_ordinary_user_says_what_it_cannot_do() {
+    let cluster = SharedCluster::up(HOSTLER, &[]);
+    let own = |arguments: &[&str]| {
+        let output = cluster
+            .command(ADA, arguments)
+            .env_remove("HOSTLER_HEAD")
+            .env("XDG_RUNTIME_DIR", cluster.home_of(ADA))
+            .output();
+        let output = output.expect("starts");
+        assert!(output.status.success(), "{output:?}");
+        (String::from_utf8_lossy(&output.stdout).into_owned(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (_, said) = own(&["up", "--nodes", "1", "--cpus", "1", "--memory", "128M"]);
+    assert!(said.contains("note: the kernel does not hold jobs to their CPUs and memory here: "), "{said}");
+    let nodes: serde_json::Value = serde_json::from_str(&own(&["nodes", "--json"]).0).expect("JSON");
+    let users = nodes[0]["advisory"]["users"].as_str().expect("said");
+    assert!(users.starts_with(&format!("jobs run as {ADA}")), "{users}");
+    assert_eq!(own(&["run", "-m", "32M", "--", "id", "-un"]).0.trim(), ADA);
+    own(&["down", "--cancel"]);
+}

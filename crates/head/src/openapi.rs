@@ -235,7 +235,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use hostler_model::{
-        Attempt, Digest, IndexSet, JobId, JobSpec, JobState, NodeState, Reason, Request, Shortfall, WallTime,
+        Advisory, Attempt, Digest, IndexSet, JobId, JobSpec, JobState, NodeState, Reason, Request, Shortfall, WallTime,
         WindowSize, Work,
     };
     use hostler_proto::api::{
@@ -243,7 +243,7 @@ mod tests {
         JoinRequest, Joined, LimitView, LiveCounts, NodeCounts, NodeView, Notice, ResultPage, ResultView,
         SubmitRequest, Submitted, TaskCounts, TaskView, Why,
     };
-    use hostler_proto::link::Usage;
+    use hostler_proto::link::{IoSource, IoUsage, Usage};
 
     use super::tables::JOB;
     use super::*;
@@ -337,6 +337,7 @@ mod tests {
         check("WindowSize", &WindowSize { rows: 1, columns: 1 });
         check("Limit", &LimitView { name: String::new(), value: 1, enforcement: String::new(), why: None });
         check("Usage", &Usage::default());
+        check("IoUsage", &IoUsage { read_bytes: 1, write_bytes: 1, source: IoSource::Cgroup });
         check(
             "Why",
             &Why { id: JobId(1), state: JobState::Pending, reason: None, lines: Vec::new(), expected_start_at: None },
@@ -409,8 +410,10 @@ mod tests {
                 tasks: 0,
                 agent_pid: 1,
                 version: String::new(),
+                advisory: Advisory::default(),
             },
         );
+        check("Advisory", &Advisory::default());
         check("Error", &ErrorBody { code: String::new(), message: String::new(), hints: Vec::new() });
         check("Invitation", &Invitation { code: String::new() });
         check("JoinRequest", &JoinRequest { secret: String::new(), node: node(), csr: String::new() });

@@ -194,6 +194,7 @@ pub(crate) fn node(node: &Node) -> NodeView {
         tasks: u32::try_from(node.runs.len()).unwrap_or(u32::MAX),
         agent_pid: link.map_or(0, |link| link.pid),
         version: link.map_or_else(String::new, |link| link.version.clone()),
+        advisory: node.advisory.clone(),
     }
 }
 

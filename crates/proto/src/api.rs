@@ -4,7 +4,7 @@
 //! know. Errors are [`ErrorBody`] with a fitting HTTP status.
 
 use hostler_model::{
-    ArraySpec, Attempt, Dependency, Digest, JobId, JobSpec, JobState, NodeName, NodeState, Reason, WallTime,
+    Advisory, ArraySpec, Attempt, Dependency, Digest, JobId, JobSpec, JobState, NodeName, NodeState, Reason, WallTime,
 };
 use serde::{Deserialize, Serialize};
 
@@ -150,6 +150,9 @@ pub struct NodeView {
     pub agent_pid: u32,
     /// The agent's release.
     pub version: String,
+    /// What its kernel does not hold jobs to, and why.
+    #[serde(default)]
+    pub advisory: Advisory,
 }
 
 /// A page of `GET /jobs`.

@@ -215,6 +215,34 @@ pub struct Usage {
     pub system_ms: u64,
     /// Largest resident memory of one of its processes, in bytes.
     pub max_rss_bytes: u64,
+    /// The most memory that all its processes had in use at once, files in memory included, in bytes; absent where the kernel does
+    /// not tell.
+    #[serde(default)]
+    pub memory_peak_bytes: Option<u64>,
+    /// What it read from and wrote to disks; absent where the kernel does not tell.
+    #[serde(default)]
+    pub io: Option<IoUsage>,
+}
+
+/// What a run read from and wrote to disks, as opposed to memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IoUsage {
+    /// Read, in bytes.
+    pub read_bytes: u64,
+    /// Written, in bytes.
+    pub write_bytes: u64,
+    /// Who counted.
+    pub source: IoSource,
+}
+
+/// Who counted what a run read and wrote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IoSource {
+    /// The kernel, for all processes together.
+    Cgroup,
+    /// The kernel, for each process that its parent waited for; what was written counts when it was still in memory.
+    Processes,
 }
 
 /// Ask for a run's output: the agent answers with a connection to `/api/v1/agent/streams/{stream}`.

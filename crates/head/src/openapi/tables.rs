@@ -161,6 +161,12 @@ pub(super) const SHAPES: &[Shape] = &[
         ("tasks", "integer", "tasks it holds"),
         ("agent_pid", "integer", "the agent's process id, 0 while it is not connected"),
         ("version", "string", "the agent's release"),
+        ("advisory", "Advisory", "what its kernel does not hold jobs to"),
+    ]),
+    ("Advisory", "What a node's kernel does not hold jobs to, and why; null for what it does.", &[
+        ("cpus", "string?", "a job may use other CPUs than its own"),
+        ("memory", "string?", "a job may use more memory than it asked for"),
+        ("users", "string?", "jobs of different users run as one"),
     ]),
     ("Shutdown", "What a shutdown does about jobs that have not ended.", &[
         ("jobs", "LiveJobs*", "`refuse` when absent"),
@@ -245,6 +251,13 @@ pub(super) const SHAPES: &[Shape] = &[
         ("user_ms", "integer", "CPU time in user mode"),
         ("system_ms", "integer", "CPU time in the kernel"),
         ("max_rss_bytes", "integer", "largest resident memory of one process"),
+        ("memory_peak_bytes", "integer?", "the most memory in use at once, files in memory included"),
+        ("io", "IoUsage?", "what it read and wrote"),
+    ]),
+    ("IoUsage", "What a run read from and wrote to disks, as opposed to memory.", &[
+        ("read_bytes", "integer", "read"),
+        ("write_bytes", "integer", "written"),
+        ("source", "string", "`cgroup`, or `processes`: only those that their parents waited for"),
     ]),
     ("Why", "Why a job waits.", &[
         ("id", "integer", "the job"),

@@ -170,6 +170,17 @@ fn resources_are_measured() {
 }
 
 #[test]
+fn what_goes_to_a_disk_is_counted() {
+    let dir = directory();
+    let mut launch = script(dir.path(), "dd if=/dev/zero of=$0 bs=1M count=4 conv=fsync 2> /dev/null; rm $0");
+    // A temporary directory may be in memory, where nothing goes to a disk.
+    let file = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).expect("the build directory is writable");
+    launch.argv.push(file.path().into());
+    let io = run(&launch).io.expect("the kernel counts");
+    assert!(io.write_bytes >= 4 << 20 && io.write_bytes < 64 << 20, "{io:?}");
+}
+
+#[test]
 fn a_directory_takes_one_run_only() {
     let dir = directory();
     run(&command(dir.path(), ["true"]));

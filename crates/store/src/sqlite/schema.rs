@@ -11,19 +11,19 @@ use super::rows::Trouble;
 use crate::StoreError;
 
 /// What `schema.sql` describes.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Marks the file as ours, for `file` and for the check below: the letters `Hstl`.
 const APPLICATION_ID: i32 = 0x4873_746C;
 
-/// Brings a store from the version before `to` up to it. Written so that running it twice does no harm.
+/// Brings a store from the version before `to` up to it.
 struct Step {
     to: u32,
     sql: &'static str,
 }
 
-/// In order, one for every version after the first. None yet.
-const STEPS: &[Step] = &[];
+/// In order, one for every version after the first.
+const STEPS: &[Step] = &[Step { to: 2, sql: "ALTER TABLE ended_tasks ADD COLUMN usage BLOB" }];
 
 /// What a file turns out to be.
 #[derive(Debug, PartialEq, Eq)]
@@ -134,11 +134,21 @@ mod tests {
     }
 
     #[test]
+    fn the_first_version_gets_what_the_current_one_has() {
+        let mut connection = new_store();
+        connection.execute_batch("ALTER TABLE ended_tasks DROP COLUMN usage").expect("as it was in version 1");
+        connection.pragma_update(None, "user_version", 1).expect("it can be set");
+        prepare(&mut connection, Path::new("test")).expect("an old store becomes a current one");
+        connection.prepare("SELECT usage FROM ended_tasks").expect("the column is there");
+        assert_eq!(version(&connection), VERSION);
+    }
+
+    #[test]
     fn a_step_that_fails_leaves_the_store_as_it_was() {
         let mut connection = new_store();
         let broken = [Step { to: 2, sql: MADE_UP[0].sql }, Step { to: 3, sql: "CREATE TABLE nonsense (" }];
         migrate(&mut connection, 1, &broken).expect_err("the second step is no SQL");
-        assert_eq!((version(&connection), tables(&connection)), (1, 0));
+        assert_eq!((version(&connection), tables(&connection)), (VERSION, 0));
     }
 
     #[test]

@@ -32,6 +32,7 @@ CREATE TABLE IF NOT EXISTS ended_tasks (
     user_ms       INTEGER NOT NULL,
     system_ms     INTEGER NOT NULL,
     max_rss_bytes INTEGER NOT NULL,
+    usage         BLOB,                 -- all that it used, MessagePack; absent in rows of version 1
     PRIMARY KEY (job, idx)
 ) STRICT, WITHOUT ROWID;
 
