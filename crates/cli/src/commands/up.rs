@@ -16,7 +16,7 @@ use crate::output::{self, views};
 
 /// Start a cluster on this machine: a head and virtual nodes that share its resources
 ///
-/// It goes on when the terminal is closed, and needs no root. Its state, jobs and results are in $XDG_STATE_HOME/hostler
+/// It goes on when the terminal is closed, and needs no root; its jobs run as whoever calls this, root included. Its state, jobs and results are in $XDG_STATE_HOME/hostler
 /// (~/.local/state/hostler). Called again, it starts whatever has died and leaves the rest alone. `hostler down` ends it.
 #[derive(Debug, Args)]
 pub(crate) struct Up {
