@@ -120,3 +120,58 @@ fn summary(problems: &[String]) -> Option<String> {
     }
     (!text.is_empty()).then_some(text)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    /// Needs root.
+    #[test]
+    fn a_directory_that_is_swapped_for_a_link_meanwhile_yields_nothing_of_others() {
+        const SECRET: &[u8] = b"for root's eyes only";
+        let place = tempfile::tempdir().expect("a temporary directory");
+        let (work, elsewhere) = (place.path().join("work"), place.path().join("elsewhere"));
+        for directory in [place.path(), &work, &work.join("d"), &elsewhere] {
+            fs::create_dir_all(directory).expect("ours");
+            fs::set_permissions(directory, Permissions::from_mode(0o755)).expect("ours");
+        }
+        fs::write(elsewhere.join("x"), SECRET).expect("ours");
+        fs::set_permissions(elsewhere.join("x"), Permissions::from_mode(0o600)).expect("ours");
+        fs::write(work.join("d/x"), "mine").expect("ours");
+        for path in [&work, &work.join("d"), &work.join("d/x")] {
+            chown(path, Some(65534), Some(65533)).expect("root may");
+        }
+        let owner = Ids::of_directory(&work).expect("there").expect("another user's");
+        assert_eq!((owner.uid, owner.gid), (65534, 65533));
+
+        let is_over = AtomicBool::new(false);
+        let swap = || -> io::Result<()> {
+            while !is_over.load(Ordering::Relaxed) {
+                fs::rename(work.join("d"), work.join("other"))?;
+                symlink(&elsewhere, work.join("d"))?;
+                fs::remove_file(work.join("d"))?;
+                fs::rename(work.join("other"), work.join("d"))?;
+            }
+            Ok(())
+        };
+        std::thread::scope(|scope| {
+            let swapping = scope.spawn(|| owner.act(swap));
+            let has_secret = (0..300).any(|_| {
+                let (manifest, baseline) = (Manifest::default(), Baseline::default());
+                let look = || {
+                    let found = changes(&work, &manifest, &baseline, &ChangesOptions { threads: 1 }).sources;
+                    found.digests().filter_map(|chunk| found.read_chunk(&chunk).ok()).collect::<Vec<_>>()
+                };
+                let contents = owner.act(look).expect("needs root");
+                contents.iter().any(|content| content == SECRET)
+            });
+            is_over.store(true, Ordering::Relaxed);
+            swapping.join().expect("no panic").expect("needs root").expect("it is theirs");
+            assert!(!has_secret);
+        });
+    }
+}

@@ -7,9 +7,9 @@
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -173,6 +173,9 @@ impl Cache {
             let dir = root.join(dir);
             fs::create_dir_all(&dir).context("create", &dir)?;
         }
+        // Who can open a lock can hold it.
+        let locks = root.join("locks");
+        fs::set_permissions(&locks, Permissions::from_mode(0o700)).context("close", &locks)?;
         // Environments are built in place and name themselves by absolute path.
         let root = root.canonicalize().context("open", root)?;
         if let Some(user) = &settings.run_as {

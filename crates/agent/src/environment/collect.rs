@@ -5,6 +5,7 @@
 //! in two environments counts twice, so the cache stops short of its cap rather than passing it.
 
 use std::fs::{self, File};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
@@ -195,12 +196,12 @@ impl Cache {
 
     /// Says that a build uses the downloads, for as long as the result lives.
     pub(super) fn use_downloads(&self) -> Option<Flock<File>> {
-        let file = File::options().create(true).append(true).open(self.root.join("downloads.lock")).ok()?;
+        let file = File::options().create(true).append(true).mode(0o600).open(self.root.join("downloads.lock")).ok()?;
         Flock::lock(file, FlockArg::LockShared).ok()
     }
 
     fn exclusive_file(&self, name: &str) -> Option<Flock<File>> {
-        let file = File::options().create(true).append(true).open(self.root.join(name)).ok()?;
+        let file = File::options().create(true).append(true).mode(0o600).open(self.root.join(name)).ok()?;
         Flock::lock(file, FlockArg::LockExclusiveNonblock).ok()
     }
 

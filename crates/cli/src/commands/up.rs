@@ -16,8 +16,9 @@ use crate::output::{self, views};
 
 /// Start a cluster on this machine: a head and virtual nodes that share its resources
 ///
-/// It goes on when the terminal is closed, and needs no root; its jobs run as whoever calls this, root included. Its state, jobs and results are in $XDG_STATE_HOME/hostler
-/// (~/.local/state/hostler). Called again, it starts whatever has died and leaves the rest alone. `hostler down` ends it.
+/// It goes on when the terminal is closed, and needs no root; its jobs run as whoever calls this, root included. Its state, jobs and
+/// results are in $XDG_STATE_HOME/hostler (~/.local/state/hostler). Called again, it starts whatever has died and leaves the rest
+/// alone. `hostler down` ends it.
 #[derive(Debug, Args)]
 pub(crate) struct Up {
     /// How many nodes; four by default

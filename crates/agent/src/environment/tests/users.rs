@@ -87,6 +87,12 @@ fn each_users_environment_is_built_by_that_user_once_and_for_nobody_else() {
             let written = ada.ids.act(|| fs::write(env.join(name), "forged").is_ok()).expect("needs root");
             assert!(!written, "{name}");
         }
+        // Nor can anybody hold what the agent waits for.
+        let cache = place.root().join(format!("users/{}", ada.ids.uid));
+        for name in [format!("locks/{}", mine.key), "downloads.lock".to_owned()] {
+            assert!(cache.join(&name).exists(), "{name}");
+            assert!(!ada.ids.act(|| fs::File::open(cache.join(&name)).is_ok()).expect("needs root"), "{name}");
+        }
     }
 }
 
