@@ -399,7 +399,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__agent__subcmd__run)
-            opts="-q -h --directory --environments --name --cpus --memory --join-file --head-file --head --json --quiet --help"
+            opts="-q -h --directory --environments --name --cpus --memory --root-jobs --join-file --head-file --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

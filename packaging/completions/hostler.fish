@@ -271,6 +271,7 @@ complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_s
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l join-file -d 'A file with a join code, for a node that has not joined yet' -r -F
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l head-file -d 'A file in which a head on this machine says its address' -r -F
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l root-jobs -d 'Run jobs of root too; without this an agent of root runs those of all other users, each as its user'
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -s h -l help -d 'Print help (see more with \'--help\')'

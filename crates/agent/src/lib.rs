@@ -9,13 +9,15 @@
 //! - [`supervise`]: shepherds and what they report.
 //! - [`collect`] and [`transfer`]: results, and chunks on their way.
 //! - [`output`] and [`terminal`]: what people watch while it runs.
+//! - [`account`]: whose a run is here, and acting with a user's rights.
 //! - [`directory`]: a run's files, which outlive the agent; [`recover`]: what a new agent makes of them.
 //! - [`identity`]: who this node is, and how it came to be trusted; [`renewal`] keeps that fresh.
 //!
-//! Absent: whatever concerns more than this node, and any knowledge of other runs' users.
+//! Absent: whatever concerns more than this node, and who may do what on it: the head has decided that.
 
 #![warn(unreachable_pub)]
 
+pub mod account;
 mod collect;
 mod directory;
 mod engine;

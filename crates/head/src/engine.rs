@@ -524,7 +524,7 @@ fn batch(first_sequence: u64, events: &[Stamped], records: Vec<Record>, blobs: V
     let events = events.iter().map(hostler_proto::encode).collect();
     let blobs = blobs.into_iter().map(|(digest, bytes)| Change::PutBlob(digest, bytes.into()));
     let records = records.into_iter().map(|record| match record {
-        Record::Ended(task) => Change::Ended(task),
+        Record::Ended(task) => Change::Ended(*task),
         Record::Reopened(task) => Change::Reopened(task),
         Record::Forgotten(job) => Change::Forgotten(job),
     });

@@ -254,7 +254,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use hostler_model::{
-        Attempt, Digest, IndexSet, JobId, JobSpec, JobState, NodeState, Reason, Request, Shortfall, WallTime,
+        Advisory, Attempt, Digest, IndexSet, JobId, JobSpec, JobState, NodeState, Reason, Request, Shortfall, WallTime,
         WindowSize, Work,
     };
     use hostler_proto::api::{
@@ -263,7 +263,7 @@ mod tests {
         NodeRunView, NodeView, Notice, PartView, RenewRequest, ResultPage, ResultView, SubmitRequest, Submitted,
         TaskCounts, TaskView, Why,
     };
-    use hostler_proto::link::Usage;
+    use hostler_proto::link::{IoSource, IoUsage, Usage};
 
     use super::tables::JOB;
     use super::*;
@@ -377,6 +377,7 @@ mod tests {
         check("WindowSize", &WindowSize { rows: 1, columns: 1 });
         check("Limit", &LimitView { name: String::new(), value: 1, enforcement: String::new(), why: None });
         check("Usage", &Usage::default());
+        check("IoUsage", &IoUsage { read_bytes: 1, write_bytes: 1, source: IoSource::Cgroup });
         check(
             "Why",
             &Why { id: JobId(1), state: JobState::Pending, reason: None, lines: Vec::new(), expected_start_at: None },
@@ -450,6 +451,7 @@ mod tests {
             agent_pid: 1,
             version: String::new(),
             reason: None,
+            advisory: Advisory::default(),
         };
         check("Node", &view);
         let drain = DrainView { by: String::new(), reason: None, at: WallTime(1) };
@@ -465,8 +467,6 @@ mod tests {
                 drain: Some(drain),
                 silent_ms: 0,
                 cpu_ids: String::new(),
-                cpus_advisory: None,
-                memory_advisory: None,
                 runs: vec![run],
                 certificate: Some(certificate),
             },
@@ -474,6 +474,7 @@ mod tests {
         check("Invite", &Invite::default());
         check("Drain", &DrainRequest::default());
         check("RenewRequest", &RenewRequest { csr: String::new() });
+        check("Advisory", &Advisory::default());
         check("Error", &ErrorBody { code: String::new(), message: String::new(), hints: Vec::new() });
         check("Invitation", &Invitation { code: String::new() });
         check("JoinRequest", &JoinRequest { secret: String::new(), node: None, machine: None, csr: String::new() });

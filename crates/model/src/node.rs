@@ -20,6 +20,9 @@ pub struct Advisory {
     pub cpus: Option<String>,
     /// A job may use more memory than it asked for.
     pub memory: Option<String>,
+    /// Jobs of different users run as one, and are not protected from each other.
+    #[serde(default)]
+    pub users: Option<String>,
 }
 
 /// Whether a node can be given work.

@@ -4,7 +4,7 @@
 //! know. Errors are [`ErrorBody`] with a fitting HTTP status.
 
 use hostler_model::{
-    ArraySpec, Attempt, Dependency, Digest, JobId, JobSpec, JobState, NodeName, NodeState, Reason, WallTime,
+    Advisory, ArraySpec, Attempt, Dependency, Digest, JobId, JobSpec, JobState, NodeName, NodeState, Reason, WallTime,
 };
 use serde::{Deserialize, Serialize};
 
@@ -156,6 +156,9 @@ pub struct NodeView {
     pub agent_pid: u32,
     /// The agent's release.
     pub version: String,
+    /// What its kernel does not hold jobs to, and why.
+    #[serde(default)]
+    pub advisory: Advisory,
     /// Why it is drained and by whom, in a few words, if it is.
     #[serde(default)]
     pub reason: Option<String>,
@@ -173,10 +176,6 @@ pub struct NodeDetail {
     pub silent_ms: u64,
     /// The CPUs it gives, as the node numbers them, such as `0-3,8`.
     pub cpu_ids: String,
-    /// Why its kernel does not hold jobs to their CPUs, if it does not.
-    pub cpus_advisory: Option<String>,
-    /// Why its kernel does not hold jobs to their memory, if it does not.
-    pub memory_advisory: Option<String>,
     /// The tasks it holds.
     pub runs: Vec<NodeRunView>,
     /// Its certificate; absent when it joined with an older release and has not connected since.

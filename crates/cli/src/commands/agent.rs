@@ -79,6 +79,10 @@ struct AgentRun {
     #[arg(long, value_name = "SIZE")]
     memory: Option<Memory>,
 
+    /// Run jobs of root too; without this an agent of root runs those of all other users, each as its user
+    #[arg(long)]
+    root_jobs: bool,
+
     /// A file with a join code, for a node that has not joined yet
     #[arg(long, value_name = "FILE")]
     join_file: Option<PathBuf>,
@@ -176,6 +180,7 @@ impl AgentRun {
             name: self.name,
             cpus,
             memory_bytes,
+            root_jobs: self.root_jobs,
             join_file: self.join_file,
             head_file: self.head_file,
         })

@@ -20,8 +20,10 @@ pub(crate) fn node(detail: &NodeDetail, moment: &Moment) -> String {
     lines.add("cpus", format!("{} of {} free ({})", node.cpus_free, node.cpus, detail.cpu_ids));
     let (free, all) = (format_bytes(node.memory_free_bytes), format_bytes(node.memory_bytes));
     lines.add("memory", format!("{free} of {all} free"));
-    lines.add_some("advisory", detail.cpus_advisory.as_ref().map(|why| format!("CPUs: {why}")));
-    lines.add_some("advisory", detail.memory_advisory.as_ref().map(|why| format!("memory: {why}")));
+    let advisory = &node.advisory;
+    lines.add_some("advisory", advisory.cpus.as_ref().map(|why| format!("CPUs: {why}")));
+    lines.add_some("advisory", advisory.memory.as_ref().map(|why| format!("memory: {why}")));
+    lines.add_some("advisory", advisory.users.as_ref().map(|why| format!("users: {why}")));
     if !node.version.is_empty() {
         lines.add("agent", format!("version {}, pid {}", node.version, node.agent_pid));
     }

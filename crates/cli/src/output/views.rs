@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use hostler_model::{Attempt, JobState, NodeName, WallTime, format_bytes, format_duration};
 use hostler_proto::api::{Info, JobDetail, JobSummary, LimitView, NodeView, PartView, TaskView, Why};
+use hostler_proto::link::Usage;
 use jiff::tz::TimeZone;
 
 use super::table::{Align, Table, one_line};
@@ -240,14 +241,22 @@ fn limit(limit: &LimitView) -> String {
     format!("{} {value} ({}{why})", limit.name, limit.enforcement)
 }
 
-fn usage(usage: &hostler_proto::link::Usage) -> String {
+fn usage(usage: &Usage) -> String {
     let time = |ms| format_duration(Duration::from_millis(ms));
-    format!(
-        "{} of CPU time in user mode, {} in the kernel, at most {} of memory",
+    let mut text = format!(
+        "{} of CPU time in user mode, {} in the kernel; at most {} of memory in one process",
         time(usage.user_ms),
         time(usage.system_ms),
         format_bytes(usage.max_rss_bytes)
-    )
+    );
+    if let Some(peak) = usage.memory_peak_bytes {
+        let _ = write!(text, ", {} in all with cached files", format_bytes(peak));
+    }
+    if let Some(io) = usage.io {
+        let (read, written) = (format_bytes(io.read_bytes), format_bytes(io.write_bytes));
+        let _ = write!(text, "; {read} read from disks, {written} written");
+    }
+    text
 }
 
 fn unfetched(job: &JobDetail) -> Option<String> {
@@ -391,9 +400,9 @@ impl Lines {
 
 #[cfg(test)]
 mod tests {
-    use hostler_model::{JobId, NodeState};
+    use hostler_model::{Advisory, JobId, NodeState};
     use hostler_proto::api::{Amount, HeadInfo, LiveCounts, NodeCounts, TaskCounts};
-    use hostler_proto::link::Usage;
+    use hostler_proto::link::{IoSource, IoUsage};
 
     use super::*;
 
@@ -480,7 +489,14 @@ mod tests {
             ended_at: Some(WallTime(1_800_000_031_000)),
             result: None,
             fetched: false,
-            usage: Some(Usage { wall_ms: 30_000, user_ms: 28_000, system_ms: 90, max_rss_bytes: 100 << 20 }),
+            usage: Some(Usage {
+                wall_ms: 30_000,
+                user_ms: 28_000,
+                system_ms: 90,
+                max_rss_bytes: 100 << 20,
+                memory_peak_bytes: Some(110 << 20),
+                io: Some(IoUsage { read_bytes: 3 << 20, write_bytes: 7 << 10, source: IoSource::Cgroup }),
+            }),
             parts: Vec::new(),
         }
     }
@@ -515,7 +531,8 @@ limits     cpus 2 (enforced); memory 600M (advisory: no cgroup)
 submitted  2027-01-15 08:00:00
 started    2027-01-15 08:00:01
 ended      2027-01-15 08:00:31, after 30s
-used       28s of CPU time in user mode, 90ms in the kernel, at most 100M of memory
+used       28s of CPU time in user mode, 90ms in the kernel; at most 100M of memory in one process, 110M in all with cached files; \
+3M read from disks, 7K written
 message    exit code 1
 results    not fetched yet: hostler fetch 7
 ";
@@ -547,6 +564,7 @@ TASK  STATE   NODE  ATTEMPT  EXIT  TIME  MEMORY  MESSAGE
             tasks: 3,
             agent_pid: 4711,
             version: "0.1.0".to_owned(),
+            advisory: Advisory::default(),
         };
         let expected = "\
 NAME  STATE  POWER  CPUS  FREE  MEMORY  FREE  TASKS   PID  VERSION

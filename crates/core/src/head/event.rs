@@ -342,7 +342,7 @@ pub enum Effect {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Record {
     /// A task has ended.
-    Ended(EndedTask),
+    Ended(Box<EndedTask>),
     /// An ended task will run again: its row goes.
     Reopened(TaskId),
     /// A job was dropped: its rows go.

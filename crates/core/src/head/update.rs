@@ -140,7 +140,7 @@ impl Step<'_> {
         }
         // A row only where it says more than the job does: a cancelled array of a million must not write a million rows.
         if let (Some(message), Some(first)) = (message, gone.first()) {
-            self.changes.records.push(Record::Ended(EndedTask {
+            self.changes.records.push(Record::Ended(Box::new(EndedTask {
                 job: id,
                 index: first,
                 attempt: hostler_model::Attempt(0),
@@ -152,7 +152,7 @@ impl Step<'_> {
                 result: None,
                 usage: Usage::default(),
                 parts: Vec::new(),
-            }));
+            })));
         }
         self.state.change_job(id, |job| {
             match index {

@@ -170,13 +170,17 @@ pub(super) const SHAPES: &[Shape] = &[
         ("agent_pid", "integer", "the agent's process id, 0 while it is not connected"),
         ("version", "string", "the agent's release"),
         ("reason", "string?", "why it is drained and by whom"),
+        ("advisory", "Advisory", "what its kernel does not hold jobs to"),
+    ]),
+    ("Advisory", "What a node's kernel does not hold jobs to, and why; null for what it does.", &[
+        ("cpus", "string?", "a job may use other CPUs than its own"),
+        ("memory", "string?", "a job may use more memory than it asked for"),
+        ("users", "string?", "jobs of different users run as one"),
     ]),
     ("NodeDetail", "All about one node, besides what a `Node` has.", &[
         ("drain", "DrainView?", "who drained it, when and why"),
         ("silent_ms", "integer", "how long ago its agent was last heard, 0 while it is connected"),
         ("cpu_ids", "string", "the CPUs it gives, such as `0-3,8`"),
-        ("cpus_advisory", "string?", "why its kernel does not hold jobs to their CPUs"),
-        ("memory_advisory", "string?", "why its kernel does not hold jobs to their memory"),
         ("runs", "[NodeRun]", "the tasks it holds"),
         ("certificate", "Certificate?", "its certificate"),
     ]),
@@ -296,6 +300,13 @@ pub(super) const SHAPES: &[Shape] = &[
         ("user_ms", "integer", "CPU time in user mode"),
         ("system_ms", "integer", "CPU time in the kernel"),
         ("max_rss_bytes", "integer", "largest resident memory of one process"),
+        ("memory_peak_bytes", "integer?", "the most memory in use at once, files in memory included"),
+        ("io", "IoUsage?", "what it read and wrote"),
+    ]),
+    ("IoUsage", "What a run read from and wrote to disks, as opposed to memory.", &[
+        ("read_bytes", "integer", "read"),
+        ("write_bytes", "integer", "written"),
+        ("source", "string", "`cgroup`, or `processes`: only those that their parents waited for"),
     ]),
     ("Why", "Why a job waits.", &[
         ("id", "integer", "the job"),

@@ -20,6 +20,7 @@ pub(crate) fn node(node: &Node) -> NodeView {
         agent_pid: link.map_or(0, |link| link.pid),
         version: link.map_or_else(String::new, |link| link.version.clone()),
         reason: node.drain.as_ref().map(drained_by),
+        advisory: node.advisory.clone(),
     }
 }
 
@@ -34,8 +35,6 @@ pub(crate) fn node_detail(node: &Node, member: Option<&Member>, now: Now) -> Nod
         }),
         silent_ms: if node.link.is_some() { 0 } else { now.at.ms_since(node.last_heard) },
         cpu_ids: node.resources.cpus.to_string(),
-        cpus_advisory: node.advisory.cpus.clone(),
-        memory_advisory: node.advisory.memory.clone(),
         runs: node
             .runs
             .iter()
