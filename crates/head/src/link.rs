@@ -251,6 +251,8 @@ fn size_of_message(message: &HeadMessage) -> usize {
     const FIXED: usize = 256;
     match message {
         HeadMessage::Launch(launch) => hostler_proto::encode(launch).len(),
+        // A name has at most 32 bytes.
+        HeadMessage::Accounts { accounts } => FIXED + 64 * accounts.len(),
         HeadMessage::End { .. }
         | HeadMessage::Forget { .. }
         | HeadMessage::Resend { .. }

@@ -13,6 +13,7 @@ mod reason;
 mod text;
 mod time;
 mod units;
+mod users;
 
 pub use array::{ArraySpec, IndexSet};
 pub use cpus::CpuSet;
@@ -24,3 +25,4 @@ pub use reason::{Reason, Shortfall};
 pub use text::ParseError;
 pub use time::{Timestamp, WallTime};
 pub use units::{format_bytes, format_duration, parse_bytes, parse_duration};
+pub use users::{Quota, Role, UserName};

@@ -9,6 +9,7 @@ use hostler_proto::link::{AgentHello, AgentMessage};
 use hostler_sched::NeverFits;
 
 use super::event::{ConnectionId, SubmissionKey};
+use super::users::{UsersCommand, UsersRefusal};
 
 /// Who asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,6 +66,8 @@ pub enum Command {
         /// The node.
         node: NodeName,
     },
+    /// Something is to be done about users; the shell has seen to who may want it.
+    Users(UsersCommand),
     /// An agent opens a connection.
     Hello {
         /// The connection.
@@ -145,6 +148,9 @@ pub enum Refusal {
         /// Why not, as the rest of a sentence.
         why: String,
     },
+    /// It is not done about users.
+    #[error(transparent)]
+    Users(#[from] UsersRefusal),
     /// The node's name is taken by an agent that is connected.
     #[error("a message on a connection that is no longer the node's")]
     Stale,
@@ -165,6 +171,7 @@ impl Refusal {
             Self::BadSpec(_) => "bad_spec",
             Self::NoSuchNode(_) => "no_such_node",
             Self::NodeInUse { .. } => "node_in_use",
+            Self::Users(refusal) => refusal.code(),
             Self::Stale => "stale",
         }
     }

@@ -14,6 +14,7 @@ use super::event::{ConnectionId, Event, Now, SubmissionKey};
 use super::job::{Job, Phase};
 use super::node::{Node, Silence};
 use super::state::State;
+use super::users::decide_users;
 
 /// The most tasks one array may have.
 const MAX_ARRAY_LEN: u64 = 1_000_001;
@@ -41,6 +42,9 @@ pub fn decide(state: &State, command: &Command, now: Now) -> Result<Vec<Event>, 
             let fetched = state.job(*job).ok_or(Refusal::NoSuchJob(*job))?.fetched_results();
             let indices = among(indices, &fetched);
             Ok(if indices.is_empty() { Vec::new() } else { vec![Event::ResultsDropped { job: *job, indices }] })
+        }
+        Command::Users(command) => {
+            Ok(decide_users(&state.users, command, now)?.into_iter().map(Event::Users).collect())
         }
         Command::ForgetNode { node } => decide_forget_node(state, node),
         Command::Hello { connection, hello, complete } => Ok(decide_hello(state, *connection, hello, complete)),

@@ -10,6 +10,8 @@ use hostler_proto::link::{Fate, HeadMessage, Usage};
 use hostler_proto::record::EndedTask;
 use serde::{Deserialize, Serialize};
 
+use super::users::UsersEvent;
+
 /// Names one connection of an agent; never reused while a head runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ConnectionId(pub u64);
@@ -154,6 +156,8 @@ pub enum Event {
         /// The jobs.
         jobs: Vec<JobId>,
     },
+    /// Something about users.
+    Users(UsersEvent),
     /// An agent has connected. Not durable: connections end with the head.
     Connected {
         /// Its node.
@@ -215,7 +219,8 @@ impl Event {
             | Self::NodeForgotten { .. }
             | Self::Fetched { .. }
             | Self::ResultsDropped { .. }
-            | Self::Forgotten { .. } => true,
+            | Self::Forgotten { .. }
+            | Self::Users(_) => true,
         }
     }
 }

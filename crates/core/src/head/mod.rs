@@ -14,6 +14,7 @@ mod schedule;
 mod settings;
 mod state;
 mod update;
+mod users;
 
 pub use command::{Caller, Command, Refusal};
 pub use decide::decide;
@@ -24,3 +25,4 @@ pub use schedule::{explain, schedule};
 pub use settings::Settings;
 pub use state::State;
 pub use update::update;
+pub use users::{NewUser, TOKEN_TTL_MS, User, Users, UsersCommand, UsersEvent, UsersRefusal};

@@ -13,6 +13,7 @@ use super::job::{Active, Job, Phase};
 use super::node::Node;
 use super::queue::Queue;
 use super::settings::Settings;
+use super::users::Users;
 
 /// Everything the head knows. Serialised it is a snapshot of the log; the fields that are skipped are derived from the others, or
 /// end with the process.
@@ -29,6 +30,9 @@ pub struct State {
     /// What an operator has set.
     #[serde(default)]
     pub settings: Settings,
+    /// Who is known, and by which tokens.
+    #[serde(default)]
+    pub users: Users,
 
     #[serde(skip)]
     pub(super) keys: BTreeMap<SubmissionKey, JobId>,

@@ -15,6 +15,7 @@ use super::event::{Changes, ConnectionId, Effect, Event, Now, Record, Stamped, S
 use super::job::{Active, Job, Phase};
 use super::node::{Link, Node, Silence};
 use super::state::State;
+use super::users::{tell_accounts, update_users};
 
 /// Applies one event to the state and adds what follows from it to `changes`.
 ///
@@ -48,6 +49,7 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
             });
         }),
         Event::Forgotten { jobs } => step.forget(jobs),
+        Event::Users(event) => update_users(step.state, event, now, step.changes),
         Event::Connected { node, connection, pid, version, holds } => {
             step.connect(node, Link { connection: *connection, pid: *pid, version: version.clone() }, holds);
         }
@@ -402,6 +404,7 @@ impl Step<'_> {
         for run in mine {
             self.send_end(run);
         }
+        tell_accounts(self.state, connection, self.changes);
         self.notify_node(name);
     }
 
