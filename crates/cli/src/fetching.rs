@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use hostler_client::{Client, download};
-use hostler_model::{Digest, IndexSet, JobId, JobState, format_bytes};
+use hostler_model::{Digest, IndexSet, JobId, JobState, TaskId, format_bytes};
 use hostler_proto::api::{Fetched, ResultView};
 use hostler_proto::manifest::{Content, Entry, EntryKind, Manifest, ResultManifest};
 use hostler_snapshot::{Delivered, Delivery, OnConflict, show};
@@ -80,7 +80,8 @@ async fn fetch_batch(
     haul: &mut Haul,
 ) -> Result<(), Failure> {
     let digests: Vec<Digest> = batch.iter().map(|result| result.manifest).collect();
-    let manifests = download::manifests(client, &digests).await?;
+    let tasks: Vec<TaskId> = batch.iter().map(task).collect();
+    let manifests = download::manifests(client, &tasks, &digests).await?;
     let (mut planned, mut deliveries) = (Vec::new(), Vec::new());
     for (result, manifest) in batch.iter().zip(&manifests) {
         let path = destination.directory.join(directory_name(result.job, result.index));
@@ -95,7 +96,7 @@ async fn fetch_batch(
             Err(error) => haul.failures.push(undeliverable(result, &error)),
         }
     }
-    fill(context, client, &mut deliveries).await?;
+    fill(context, client, &tasks, &mut deliveries).await?;
     let mut arrived = Vec::new();
     for ((result, path), delivery) in planned.into_iter().zip(deliveries) {
         match delivery.finish() {
@@ -109,10 +110,15 @@ async fn fetch_batch(
     Ok(())
 }
 
-async fn fill(context: &Context, client: &Client, deliveries: &mut [Delivery]) -> Result<(), Failure> {
+async fn fill(
+    context: &Context,
+    client: &Client,
+    tasks: &[TaskId],
+    deliveries: &mut [Delivery],
+) -> Result<(), Failure> {
     let total = deliveries.iter().map(Delivery::missing_bytes).sum();
     let progress = context.output.progress("fetching", total);
-    Ok(download::fill(client, deliveries, |done, total| progress.at(done, total)).await?)
+    Ok(download::fill(client, tasks, deliveries, |done, total| progress.at(done, total)).await?)
 }
 
 fn arrival(result: &ResultView, path: PathBuf, delivered: &Delivered) -> Arrived {
@@ -171,6 +177,11 @@ fn say_what_arrived(context: &Context, arrived: &[Arrived]) {
         };
         context.output.say(&format!("fetched {what} into {} ({amount})", place.display()));
     }
+}
+
+/// The task whose result it is.
+fn task(result: &ResultView) -> TaskId {
+    TaskId { job: result.job, index: result.index.unwrap_or(0) }
 }
 
 /// `12`, or `12_3`.

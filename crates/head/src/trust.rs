@@ -121,6 +121,11 @@ impl Trust {
         Arc::clone(&self.server)
     }
 
+    /// The fingerprint of the authority: the cluster's name in what must hold for no other.
+    pub(crate) fn fingerprint(&self) -> Digest {
+        self.fingerprint
+    }
+
     /// The authority's certificate, PEM.
     pub(crate) fn authority(&self) -> &str {
         &self.authority_pem

@@ -1,16 +1,20 @@
 //! Errors as users read them: what happened, why, and what to do.
 
-use axum::Json;
 use axum::extract::rejection::{BytesRejection, JsonRejection, PathRejection, QueryRejection};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use hostler_core::head::Refusal;
+use axum::{Extension, Json};
+use hostler_core::head::{Refusal, UsersRefusal};
 use hostler_model::TaskId;
 use hostler_proto::api::ErrorBody;
 use hostler_store::StoreError;
 
 use crate::blobs::LibraryError;
 use crate::engine::EngineError;
+
+/// The word of a refusal, among its answer's extensions.
+#[derive(Debug, Clone)]
+pub(crate) struct ErrorCode(pub(crate) String);
 
 /// An answer that says no.
 #[derive(Debug)]
@@ -65,7 +69,8 @@ impl ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        (self.status, Json(self.body)).into_response()
+        let code = ErrorCode(self.body.code.clone());
+        (self.status, Extension(code), Json(self.body)).into_response()
     }
 }
 
@@ -86,6 +91,9 @@ impl From<Refusal> for ApiError {
     fn from(refusal: Refusal) -> Self {
         let status = match &refusal {
             Refusal::NoSuchJob(_) | Refusal::NoSuchTask { .. } | Refusal::NoSuchNode(_) => StatusCode::NOT_FOUND,
+            Refusal::Users(UsersRefusal::NoSuchUser(_)) => StatusCode::NOT_FOUND,
+            Refusal::Users(UsersRefusal::Twice(_) | UsersRefusal::TooMany(_)) => StatusCode::UNPROCESSABLE_ENTITY,
+            Refusal::Users(_) => StatusCode::CONFLICT,
             Refusal::NotYours { .. } => StatusCode::FORBIDDEN,
             Refusal::SnapshotMissing | Refusal::WrongState { .. } | Refusal::NodeInUse { .. } | Refusal::Stale => {
                 StatusCode::CONFLICT
@@ -106,7 +114,10 @@ impl From<Refusal> for ApiError {
             Refusal::NodeInUse { .. } => {
                 Some("its tasks end, or are given up a minute after it was last heard".to_owned())
             }
-            Refusal::BadSpec(_) | Refusal::Stale => None,
+            Refusal::Users(UsersRefusal::NoSuchUser(_)) => {
+                Some("`hostler configure user list` shows who is known, `… user add` adds someone".to_owned())
+            }
+            Refusal::Users(_) | Refusal::BadSpec(_) | Refusal::Stale => None,
         };
         let error = Self::new(status, refusal.code(), refusal.to_string());
         match hint {
