@@ -13,6 +13,7 @@ use hostler_shepherd::{Launcher, cgroup};
 use hostler_snapshot::ChunkStore;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::accounts::{self, Accounts};
 use crate::directory::Runs;
 use crate::environment;
 use crate::supervise::{Asked, IdleShepherds, Order};
@@ -37,6 +38,7 @@ pub(crate) struct Node {
     pub(crate) environments: environment::Cache,
     pub(crate) runs: Runs,
     pub(crate) idle: IdleShepherds,
+    pub(crate) accounts: Accounts,
 }
 
 impl Node {
@@ -203,6 +205,10 @@ impl Engine {
                 }
             }
             Effect::Stream(request) => self.stream(request),
+            Effect::Accounts(accounts) => {
+                let how = self.node.accounts;
+                tokio::task::spawn_blocking(move || accounts::ensure(&accounts, how));
+            }
             Effect::Stop => {}
         }
     }

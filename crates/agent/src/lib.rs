@@ -10,14 +10,17 @@
 //! - [`collect`] and [`transfer`]: results, and chunks on their way.
 //! - [`output`] and [`terminal`]: what people watch while it runs.
 //! - [`directory`]: a run's files, which outlive the agent; [`recover`]: what a new agent makes of them.
+//! - [`door`]: a socket for the users of this machine; [`accounts`]: what they are called.
 //! - [`identity`]: who this node is, and how it came to be trusted.
 //!
 //! Absent: whatever concerns more than this node, and any knowledge of other runs' users.
 
 #![warn(unreachable_pub)]
 
+mod accounts;
 mod collect;
 mod directory;
+mod door;
 mod engine;
 pub mod environment;
 mod identity;
@@ -32,4 +35,5 @@ mod terminal;
 mod transfer;
 mod variables;
 
+pub use accounts::Accounts;
 pub use start::{Config, run};

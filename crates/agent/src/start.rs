@@ -5,14 +5,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use hostler_client::Client;
+use hostler_client::{Client, Endpoint};
 use hostler_model::{BootId, CpuSet, NodeName, Resources};
 use hostler_shepherd::{Launcher, cgroup};
 use hostler_snapshot::ChunkStore;
 use nix::fcntl::{Flock, FlockArg};
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::accounts::Accounts;
 use crate::directory::Runs;
+use crate::door::Door;
 use crate::engine::{Engine, Handle, Node};
 use crate::environment;
 use crate::identity::Identity;
@@ -35,6 +37,10 @@ pub struct Config {
     pub join_file: Option<PathBuf>,
     /// A file in which a head on the same machine says its address.
     pub head_file: Option<PathBuf>,
+    /// The socket for users of this machine; none when absent.
+    pub socket: Option<PathBuf>,
+    /// Whether accounts are made for the cluster's users.
+    pub accounts: Accounts,
 }
 
 /// How much the node keeps of chunks and of environments, in bytes, before the least recently used go.
@@ -79,10 +85,12 @@ async fn serve(config: Config, launcher: Launcher) -> anyhow::Result<()> {
         environments: environment::Cache::with_settings(&environments, settings)?,
         runs: Runs::open(directory.join("runs"))?,
         idle: Default::default(),
+        accounts: config.accounts,
     });
     let shares_files = node.chunks.shares_files();
     let (handle, inputs) = Handle::new();
     let adopted = recover::recover(&node, &handle).await?;
+    let head = node.head.endpoint().clone();
     let engine = Engine::new(node, handle.clone(), adopted);
     tracing::info!(shares_files, "agent started");
 
@@ -91,11 +99,28 @@ async fn serve(config: Config, launcher: Launcher) -> anyhow::Result<()> {
     tokio::select! {
         () = engine.run(inputs) => {}
         () = link::keep(handle, &identity) => {}
+        () = receive_users(config.socket, &head) => {}
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
     tracing::info!("agent stopped; running jobs go on");
     Ok(())
+}
+
+/// Keeps a door open for users of this machine, if there is to be one. A node without it still runs jobs.
+async fn receive_users(socket: Option<PathBuf>, head: &Endpoint) {
+    let Some(path) = socket else { return std::future::pending().await };
+    let for_everybody = nix::unistd::geteuid().is_root();
+    match Door::open(path.clone(), for_everybody).await {
+        Ok(door) => {
+            tracing::info!(socket = %door.path().display(), "users of this machine may come in");
+            match door.serve(head).await {}
+        }
+        Err(error) => {
+            tracing::warn!(socket = %path.display(), %error, "no socket for users of this machine");
+            std::future::pending().await
+        }
+    }
 }
 
 /// Makes sure that no other agent works in the directory.

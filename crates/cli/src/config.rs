@@ -1,4 +1,5 @@
-//! Which cluster: `--head`, then HOSTLER_HEAD, then the configuration file, then the embedded cluster of this user.
+//! Which cluster: `--head`, then HOSTLER_HEAD, then the configuration file, then the embedded cluster of this user, then that of which this
+//! machine is a node, then that of the last login.
 
 use std::path::PathBuf;
 
@@ -7,7 +8,11 @@ use hostler_client::Endpoint;
 use crate::cluster::Places;
 use crate::exit;
 use crate::failure::{During, Failure};
+use crate::logins;
 use crate::xdg;
+
+/// Where an agent that root runs lets users of its machine in.
+pub(crate) const AGENT_SOCKET: &str = "/run/hostler/agent.sock";
 
 /// Every key of the configuration file.
 const KEYS: &[&str] = &["head"];
@@ -15,18 +20,31 @@ const KEYS: &[&str] = &["head"];
 /// Where the chosen head is. `named` is what `--head` or HOSTLER_HEAD says.
 pub(crate) fn endpoint(named: Option<&str>) -> Result<Endpoint, Failure> {
     if let Some(text) = named {
-        return Ok(Endpoint::from_text(text)?);
+        return located(text);
     }
     if let Some(text) = head_in_file()? {
-        return Ok(Endpoint::from_text(&text)?);
+        return located(&text);
     }
     let socket = Places::from_environment()?.socket()?;
-    if socket.exists() { Ok(Endpoint::Unix(socket)) } else { Err(no_cluster()) }
+    if let Some(socket) = [socket, AGENT_SOCKET.into()].into_iter().find(|socket| socket.exists()) {
+        return Ok(Endpoint::Unix(socket));
+    }
+    logins::last()?.map(|login| login.endpoint()).ok_or_else(no_cluster)
+}
+
+/// A head as people name it: by its socket, or by its address if they have logged in there.
+fn located(text: &str) -> Result<Endpoint, Failure> {
+    if text.starts_with("unix:") || text.starts_with('/') {
+        Ok(Endpoint::from_text(text)?)
+    } else {
+        logins::endpoint(text)
+    }
 }
 
 fn no_cluster() -> Failure {
     Failure::new("no cluster is running and none is configured")
         .hint("`hostler up` starts a cluster on this machine")
+        .hint("`hostler login` with the address of a head uses a cluster elsewhere")
         .hint("`--head unix:/path`, HOSTLER_HEAD or `head = \"unix:/path\"` in ~/.config/hostler/config.toml names another")
         .exiting(exit::UNREACHABLE)
 }

@@ -10,9 +10,11 @@ mod failure;
 mod fetching;
 mod flags;
 mod interrupts;
+mod logins;
 mod multicall;
 mod output;
 mod seen_folder;
+mod signing;
 mod submission;
 mod xdg;
 

@@ -391,6 +391,7 @@ mod tests {
             epoch: 1,
             embedded: false,
             address: String::new(),
+            authority: None,
             directory: String::new(),
             refusing: None,
             results_bytes: None,

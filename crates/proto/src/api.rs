@@ -79,6 +79,9 @@ pub struct HeadInfo {
     pub embedded: bool,
     /// Where agents connect.
     pub address: String,
+    /// The fingerprint of the cluster's authority.
+    #[serde(default)]
+    pub authority: Option<Digest>,
     /// Its state directory.
     pub directory: String,
     /// Why submissions are refused at the moment, if they are.

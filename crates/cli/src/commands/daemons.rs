@@ -5,9 +5,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use hostler_agent::Accounts;
 use hostler_model::{CpuSet, NodeName};
 use tracing_subscriber::EnvFilter;
 
+use crate::config;
 use crate::exit;
 use crate::failure::{Failure, Outcome};
 use crate::flags::Memory;
@@ -90,6 +92,22 @@ struct AgentRun {
     /// A file in which a head on this machine says its address
     #[arg(long, value_name = "FILE")]
     head_file: Option<PathBuf>,
+
+    /// The socket for users of this machine; /run/hostler/agent.sock for everybody when root runs the agent, agent.sock in its
+    /// directory otherwise, and none when the head is on this machine
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+
+    /// Create accounts that users of the cluster lack on this machine; only root can
+    ///
+    /// Not done unless asked for: on machines whose accounts come from a directory or a roster of their own, another hand would only
+    /// disturb. No account is ever changed or removed.
+    #[arg(long)]
+    accounts: bool,
+
+    /// Create home directories along with accounts
+    #[arg(long, requires = "accounts")]
+    homes: bool,
 }
 
 impl Head {
@@ -104,8 +122,9 @@ impl Head {
 
 impl Agent {
     pub(crate) fn run(self) -> Outcome {
-        let AgentCommand::Run(AgentRun { directory, environments, name, cpus, memory, join_file, head_file }) =
-            self.command;
+        let AgentCommand::Run(run) = self.command;
+        let (socket, accounts) = (run.users_socket(), run.accounts());
+        let AgentRun { directory, environments, name, cpus, memory, join_file, head_file, .. } = run;
         if cpus.is_empty() {
             return Err(Failure::usage("a node without a CPU can run nothing").hint("name some: --cpus 0-3"));
         }
@@ -119,8 +138,29 @@ impl Agent {
             memory_bytes,
             join_file,
             head_file,
+            socket,
+            accounts,
         })?;
         Ok(exit::OK)
+    }
+}
+
+impl AgentRun {
+    /// The socket for users of this machine. Where the head is, its own is better.
+    fn users_socket(&self) -> Option<PathBuf> {
+        let usual = || match nix::unistd::geteuid().is_root() {
+            true => config::AGENT_SOCKET.into(),
+            false => self.directory.join("agent.sock"),
+        };
+        self.socket.clone().or_else(|| self.head_file.is_none().then(usual))
+    }
+
+    fn accounts(&self) -> Accounts {
+        match (self.accounts, self.homes) {
+            (false, _) => Accounts::Leave,
+            (true, false) => Accounts::Create,
+            (true, true) => Accounts::CreateWithHomes,
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 pub(crate) mod act;
 pub(crate) mod attach;
 pub(crate) mod completions;
+pub(crate) mod configure;
 pub(crate) mod daemons;
 pub(crate) mod demo;
 pub(crate) mod down;
@@ -11,6 +12,7 @@ pub(crate) mod generate;
 pub(crate) mod info;
 pub(crate) mod job;
 pub(crate) mod jobs;
+pub(crate) mod login;
 pub(crate) mod logs;
 pub(crate) mod node;
 pub(crate) mod nodes;

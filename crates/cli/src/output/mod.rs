@@ -3,6 +3,7 @@
 //! A command fetches values, hands them to a function of [`views`] for people or to [`Output::json`] for programs, and says
 //! what it does along the way with [`Output::say`]. Nothing here is coloured; progress bars appear on a terminal only.
 
+pub(crate) mod people;
 mod progress;
 pub(crate) mod table;
 pub(crate) mod views;

@@ -141,6 +141,7 @@ pub(super) const SHAPES: &[Shape] = &[
         ("epoch", "integer", "how often a head has started on this store"),
         ("embedded", "boolean", "whether it is part of an embedded cluster"),
         ("address", "string", "where agents connect"),
+        ("authority", "string?", "the fingerprint of the cluster's authority"),
         ("directory", "string", "its state directory"),
         ("refusing", "string?", "why submissions are refused at the moment"),
         ("results_bytes", "integer?", "what results took when that was last measured"),
