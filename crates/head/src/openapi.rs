@@ -154,6 +154,7 @@ fn schemas() -> Value {
     let states: Vec<&str> = hostler_model::JobState::ALL.iter().map(|state| state.as_str()).collect();
     all.insert("JobState".to_owned(), words(&states));
     all.insert("NodeState".to_owned(), words(&["up", "suspect", "down"]));
+    all.insert("QuotaKind".to_owned(), words(&["cpus", "memory", "jobs"]));
     all.insert("Role".to_owned(), words(&["user", "operator", "admin"]));
     all.insert("LiveJobs".to_owned(), words(&["refuse", "keep", "cancel"]));
     all.insert("Output".to_owned(), words(&["stdout", "stderr", "setup"]));
@@ -200,6 +201,15 @@ fn schemas() -> Value {
                 ("held", &[]),
                 ("dependency", &[("jobs", "[integer]", "the jobs it still waits for")]),
                 ("array_limit", &[("limit", "integer", "how many of its tasks may run at once")]),
+                (
+                    "quota",
+                    &[
+                        ("whose", "string", "a user, or `group` and its name"),
+                        ("of", "QuotaKind", "what is limited"),
+                        ("used", "integer", "how much of it is used, by what runs and what is ahead in the queue"),
+                        ("limit", "integer", "the limit"),
+                    ],
+                ),
                 ("resources", &[("closest", "[Shortfall]", "the nodes that came closest, best first")]),
                 ("priority", &[("ahead", "integer", "how many jobs are ahead")]),
                 ("reservation", &[("job", "integer", "the job that it could delay")]),
@@ -241,8 +251,8 @@ mod tests {
     use std::collections::BTreeSet;
 
     use hostler_model::{
-        Attempt, Digest, IndexSet, JobId, JobSpec, JobState, NodeState, Quota, Reason, Request, Role, Shortfall,
-        TaskId, WallTime, WindowSize, Work,
+        Attempt, Digest, IndexSet, JobId, JobSpec, JobState, NodeState, Quota, QuotaKind, Reason, Request, Role,
+        Shortfall, TaskId, WallTime, WindowSize, Work,
     };
     use hostler_proto::api::{
         Amount, BlobRequest, DigestList, ErrorBody, Fetched, HeadInfo, Info, Invitation, JobDetail, JobPage,
@@ -496,6 +506,7 @@ mod tests {
             Reason::Held,
             Reason::Dependency { jobs: Vec::new() },
             Reason::ArrayLimit { limit: 1 },
+            Reason::Quota { whose: String::new(), kind: QuotaKind::Cpus, used: 1, limit: 1 },
             Reason::Resources { closest: vec![Shortfall { node: node.clone(), cpus: 1, memory_bytes: 1 }] },
             Reason::Priority { ahead: 1 },
             Reason::Reservation { job: JobId(1) },

@@ -270,6 +270,12 @@ fn more_lines(state: &State, job: &Job, reason: &Reason, now: Now) -> Vec<String
         Reason::NodesDown { nodes } => {
             nodes.iter().filter_map(|name| state.node(name)).map(|node| down_line(node, now)).collect()
         }
+        Reason::Quota { .. } => {
+            vec![
+                "It goes on when something that counts against the quota has ended, or an admin has raised it."
+                    .to_owned(),
+            ]
+        }
         Reason::Scheduling => Vec::new(),
     }
 }

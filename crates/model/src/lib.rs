@@ -25,4 +25,4 @@ pub use reason::{Reason, Shortfall};
 pub use text::ParseError;
 pub use time::{Timestamp, WallTime};
 pub use units::{format_bytes, format_duration, parse_bytes, parse_duration};
-pub use users::{Quota, Role, UserName};
+pub use users::{Quota, QuotaKind, Role, UserName};

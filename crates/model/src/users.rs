@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ParseError;
+use crate::{ParseError, format_bytes};
 
 /// The name of a user or a group of the cluster: what `useradd` accepts on any system. It is never an option of a command or a path.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -127,6 +127,41 @@ impl Quota {
     #[must_use]
     pub fn is_unlimited(&self) -> bool {
         *self == Self::default()
+    }
+}
+
+/// What a quota limits of what runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QuotaKind {
+    /// CPUs.
+    Cpus,
+    /// Memory.
+    Memory,
+    /// Tasks.
+    Jobs,
+}
+
+impl QuotaKind {
+    /// So much of it, for people.
+    #[must_use]
+    pub fn amount(self, value: u64) -> String {
+        match self {
+            Self::Cpus if value == 1 => "1 CPU".to_owned(),
+            Self::Cpus => format!("{value} CPUs"),
+            Self::Memory => format!("{} of memory", format_bytes(value)),
+            Self::Jobs if value == 1 => "1 task".to_owned(),
+            Self::Jobs => format!("{value} tasks"),
+        }
+    }
+
+    /// The same without saying of what.
+    #[must_use]
+    pub fn figure(self, value: u64) -> String {
+        match self {
+            Self::Cpus | Self::Jobs => value.to_string(),
+            Self::Memory => format_bytes(value),
+        }
     }
 }
 

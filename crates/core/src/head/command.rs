@@ -101,6 +101,9 @@ pub enum Refusal {
     /// No node could ever run it.
     #[error("no node can ever run this job: it {0}")]
     NeverFits(NeverFits),
+    /// It is more than its user may have.
+    #[error("{0}")]
+    OverQuota(String),
     /// The captured folder is not here, or not all of it.
     #[error("the captured folder is not on the head yet")]
     SnapshotMissing,
@@ -162,6 +165,7 @@ impl Refusal {
     pub const fn code(&self) -> &'static str {
         match self {
             Self::NeverFits(_) => "never_fits",
+            Self::OverQuota(_) => "over_quota",
             Self::SnapshotMissing => "snapshot_missing",
             Self::NoSuchJob(_) => "no_such_job",
             Self::NoSuchTask { .. } => "no_such_task",

@@ -13,6 +13,7 @@ use super::command::{Caller, Command, Refusal};
 use super::event::{ConnectionId, Event, Now, SubmissionKey};
 use super::job::{Job, Phase};
 use super::node::{Node, Silence};
+use super::quotas::refuses_submission;
 use super::state::State;
 use super::users::decide_users;
 
@@ -102,6 +103,9 @@ fn decide_submit(
         // Nodes are still to come, and one of them may have what it takes.
         Ok(()) | Err(NeverFits::NoNodes) => {}
         Err(too_large) => return Err(Refusal::NeverFits(too_large)),
+    }
+    if let Some(why) = refuses_submission(state, &caller.user, spec) {
+        return Err(Refusal::OverQuota(why));
     }
     if matches!(spec.work, Work::Project { .. }) && !snapshot_is_complete {
         return Err(Refusal::SnapshotMissing);

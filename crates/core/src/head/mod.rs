@@ -10,6 +10,7 @@ mod event;
 mod job;
 mod node;
 mod queue;
+mod quotas;
 mod schedule;
 mod settings;
 mod state;

@@ -7,6 +7,7 @@ use hostler_sched::{Running, Waiting, plan};
 
 use super::event::{Event, Now, Start};
 use super::job::{Active, Job};
+use super::quotas::{Budget, waits_for_quota};
 use super::state::State;
 
 /// Looks for tasks that can start now: the event that places them, or `None` when there are none. What was learnt about the first
@@ -14,7 +15,8 @@ use super::state::State;
 pub fn schedule(state: &mut State, now: Now) -> Option<Event> {
     state.needs_pass = false;
     let plan = {
-        let queue = state.queue().map(|job| waiting(state, job));
+        let mut budget = Budget::of(state);
+        let queue = state.queue().filter_map(|job| within_quota(waiting(state, job), job, budget.as_mut()));
         plan(&state.pool, queue, || running(state), state.settings.policy, now.at)
     };
     state.reservation = plan.blocked;
@@ -50,6 +52,9 @@ pub fn explain(state: &State, job: &Job) -> Option<Reason> {
         let limit = job.spec.array.as_ref().and_then(|array| array.limit).unwrap_or_default();
         return Some(Reason::ArrayLimit { limit });
     }
+    if let Some(reason) = waits_for_quota(state, job) {
+        return Some(reason);
+    }
     let (waiting, ahead, policy) = (waiting(state, job), state.ahead_of(job), state.settings.policy);
     Some(hostler_sched::explain(&state.pool, &waiting, ahead, state.reservation.as_ref(), policy))
 }
@@ -73,6 +78,13 @@ impl State {
 
 fn waiting(state: &State, job: &Job) -> Waiting {
     Waiting { job: job.id, request: job.spec.request, tasks: job.startable(), time_limit_ms: longest_ms(state, job) }
+}
+
+/// As much of a job as quotas leave; `None` when that is nothing.
+fn within_quota(waiting: Waiting, job: &Job, budget: Option<&mut Budget<'_>>) -> Option<Waiting> {
+    let Some(budget) = budget else { return Some(waiting) };
+    let tasks = budget.grant(job, waiting.tasks);
+    (tasks > 0).then_some(Waiting { tasks, ..waiting })
 }
 
 /// What holds resources and when it will have let go of them at the latest.

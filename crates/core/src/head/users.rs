@@ -217,6 +217,16 @@ impl Users {
         self.groups.iter()
     }
 
+    /// A group's quota, with the group's name.
+    pub(super) fn group_quota(&self, group: &UserName) -> Option<(&UserName, &Quota)> {
+        self.groups.get_key_value(group.as_str())
+    }
+
+    /// Whether anybody has a quota.
+    pub(super) fn has_quotas(&self) -> bool {
+        !self.groups.is_empty() || self.users.values().any(|user| !user.quota.is_unlimited())
+    }
+
     /// For whom a token stands now, by its hash, and until when.
     #[must_use]
     pub fn by_token(&self, token: &Digest, now: Timestamp) -> Option<(&User, Timestamp)> {
@@ -391,6 +401,8 @@ pub(super) fn update_users(state: &mut State, event: &UsersEvent, now: Now, chan
             users.tokens.remove(token);
         }
     }
+    // With another quota, or in another group, what waited may start.
+    state.needs_pass |= matches!(event, UsersEvent::Put(_) | UsersEvent::Removed(_) | UsersEvent::GroupQuota { .. });
     if before.is_some_and(|before| before != users.accounts()) {
         let connections: Vec<ConnectionId> = state.connections.keys().copied().collect();
         for connection in connections {

@@ -98,12 +98,16 @@ impl From<Refusal> for ApiError {
             Refusal::SnapshotMissing | Refusal::WrongState { .. } | Refusal::NodeInUse { .. } | Refusal::Stale => {
                 StatusCode::CONFLICT
             }
+            Refusal::OverQuota(_) => StatusCode::FORBIDDEN,
             Refusal::NeverFits(_) | Refusal::NoSuchDependency(_) | Refusal::BadSpec(_) => {
                 StatusCode::UNPROCESSABLE_ENTITY
             }
         };
         let hint = match &refusal {
             Refusal::NeverFits(_) => Some("ask for less, or see what there is with `hostler nodes`".to_owned()),
+            Refusal::OverQuota(_) => {
+                Some("`hostler configure user show` with your name shows your quota; an admin can change it".to_owned())
+            }
             Refusal::SnapshotMissing => Some("upload its chunks and commit the snapshot, then submit again".to_owned()),
             Refusal::NoSuchJob(_) => Some("`hostler jobs` lists the jobs that are known".to_owned()),
             Refusal::NoSuchTask { job, .. } => Some(format!("`hostler job {job}` shows its array")),

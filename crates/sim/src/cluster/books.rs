@@ -16,6 +16,7 @@ use hostler_proto::link::Fate;
 use hostler_proto::record::EndedTask;
 
 use super::disk::{Disk, Logged, empty_state};
+use super::quotas::Allowance;
 
 /// The accounts.
 pub(super) struct Books {
@@ -29,6 +30,7 @@ pub(super) struct Books {
     /// Every run that was ever placed.
     placed: BTreeSet<RunId>,
     processes: BTreeMap<RunId, Process>,
+    allowance: Allowance,
     retention_ms: u64,
     /// Of the head that runs, or ran last.
     epoch: Epoch,
@@ -103,6 +105,7 @@ impl Books {
             acknowledged: BTreeMap::new(),
             placed: BTreeSet::new(),
             processes: BTreeMap::new(),
+            allowance: Allowance::default(),
             retention_ms: settings.retention_ms,
             epoch: Epoch(0),
             fold: empty_state(settings),
@@ -166,7 +169,8 @@ impl Books {
             Event::Fetched { job, indices } => indices.iter().for_each(|index| self.see_fetched(*job, index)),
             Event::ResultsDropped { job, indices } => indices.iter().for_each(|index| self.see_dropped(*job, index)),
             Event::EpochStarted { epoch } => self.epoch = *epoch,
-            Event::NodeSeen { .. } | Event::Users(_) => {}
+            Event::Users(event) => self.allowance.see(event),
+            Event::NodeSeen { .. } => {}
             Event::Connected { .. }
             | Event::Disconnected { .. }
             | Event::Heard { .. }
@@ -270,6 +274,22 @@ impl Books {
             has_arrived: false,
             has_run: false,
         };
+        self.check_quota(*run);
+    }
+
+    /// What all placed tasks hold together, on whatever nodes, must be within the quota of their user.
+    fn check_quota(&mut self, run: RunId) {
+        let mut held = (0, 0, 0);
+        for task in self.jobs.values().flat_map(|job| job.tasks.values()) {
+            if let Standing::Placed { resources, .. } = &task.at {
+                held = (held.0 + u64::from(resources.cpus.len()), held.1 + resources.memory_bytes, held.2 + 1);
+            }
+        }
+        let (cpus, memory, tasks) = held;
+        let is_allowed = self.allowance.allows(cpus, memory, tasks);
+        self.expect(is_allowed, || {
+            format!("{run} is placed beyond a quota: {cpus} CPUs, {memory} bytes, {tasks} tasks")
+        });
     }
 
     /// What is held on a node.

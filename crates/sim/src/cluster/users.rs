@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hostler_core::head::{Caller, Command, Refusal, SubmissionKey};
-use hostler_model::{Condition, Dependency, IndexSet, JobId, JobSpec, Request, Work};
+use hostler_model::{Condition, CpuSet, Dependency, IndexSet, JobId, JobSpec, Request, Resources, Work};
 use hostler_proto::api::JobAction;
 
 use super::head::{Answer, HeadStep, Input, ReplyTo};
+use super::quotas;
 use super::world::{Happening, MS, SECOND, World};
 
 /// How long an answer is waited for.
@@ -43,6 +44,8 @@ pub(super) enum UserStep {
     Answered { request: u64, answer: Answer },
     /// Somebody wants something done to a job.
     Act { job: JobId },
+    /// An admin sets a quota.
+    Limit,
     /// Held jobs are released, and those cancelled that would go on forever.
     TidyUp,
 }
@@ -60,6 +63,10 @@ impl World {
         for _ in 0..self.rng.range(5, 16) {
             let at = self.rng.below(calm);
             self.user_later(at, UserStep::Submit);
+        }
+        if self.rng.chance(500) {
+            let at = self.rng.below(calm);
+            self.user_later(at, UserStep::Limit);
         }
     }
 
@@ -79,7 +86,18 @@ impl World {
             UserStep::Reach { request } => self.reach(request),
             UserStep::Answered { request, answer } => self.answered(request, answer),
             UserStep::Act { job } => self.act(job),
+            UserStep::Limit => self.limit(),
             UserStep::TidyUp => self.tidy_up(),
+        }
+    }
+
+    fn limit(&mut self) {
+        let largest = Resources {
+            cpus: CpuSet::first(self.nodes.iter().map(|node| node.resources.cpus.len()).max().unwrap_or(1)),
+            memory_bytes: self.nodes.iter().map(|node| node.resources.memory_bytes).max().unwrap_or(1),
+        };
+        for command in quotas::commands(&ada().user, largest, &mut self.rng) {
+            self.request(command);
         }
     }
 
