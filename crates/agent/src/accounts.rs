@@ -49,7 +49,7 @@ pub(crate) fn ensure(accounts: &[Account], how: Accounts) {
         match standing(account, by_name(account.name.as_str()), by_uid(account.uid)) {
             Standing::Good => {}
             Standing::Wrong(why) => {
-                tracing::warn!(user = %account.name, uid = account.uid, "no account is made: {why}")
+                tracing::warn!(user = %account.name, uid = account.uid, "no account is made: {why}");
             }
             Standing::Missing => match add(account, how) {
                 Ok(()) => tracing::info!(user = %account.name, uid = account.uid, "account made"),

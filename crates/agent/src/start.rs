@@ -1,5 +1,6 @@
 //! From a configuration to a running agent.
 
+use std::convert::Infallible;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -99,7 +100,7 @@ async fn serve(config: Config, launcher: Launcher) -> anyhow::Result<()> {
     tokio::select! {
         () = engine.run(inputs) => {}
         () = link::keep(handle, &identity) => {}
-        () = receive_users(config.socket, &head) => {}
+        never = receive_users(config.socket, &head) => match never {},
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
@@ -108,13 +109,13 @@ async fn serve(config: Config, launcher: Launcher) -> anyhow::Result<()> {
 }
 
 /// Keeps a door open for users of this machine, if there is to be one. A node without it still runs jobs.
-async fn receive_users(socket: Option<PathBuf>, head: &Endpoint) {
+async fn receive_users(socket: Option<PathBuf>, head: &Endpoint) -> Infallible {
     let Some(path) = socket else { return std::future::pending().await };
     let for_everybody = nix::unistd::geteuid().is_root();
     match Door::open(path.clone(), for_everybody).await {
         Ok(door) => {
             tracing::info!(socket = %door.path().display(), "users of this machine may come in");
-            match door.serve(head).await {}
+            door.serve(head).await
         }
         Err(error) => {
             tracing::warn!(socket = %path.display(), %error, "no socket for users of this machine");

@@ -1,6 +1,7 @@
 //! REST + JSON about users, logging in and who did what: the part of [`crate::api`] that is about people.
 
 use std::collections::BTreeSet;
+use std::fmt;
 
 use hostler_model::{Digest, NodeName, Quota, Role, UserName, WallTime};
 use serde::{Deserialize, Serialize};
@@ -129,6 +130,20 @@ pub struct LoggedIn {
     pub token: String,
     /// How long it is good for, in milliseconds of the head's running time.
     pub ends_in_ms: u64,
+}
+
+/// Without the secret.
+impl fmt::Debug for CodeLogin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CodeLogin").finish_non_exhaustive()
+    }
+}
+
+/// Without the token.
+impl fmt::Debug for LoggedIn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LoggedIn").field("user", &self.user).field("role", &self.role).finish_non_exhaustive()
+    }
 }
 
 /// Something that somebody did or tried to do, in `GET /audit`.

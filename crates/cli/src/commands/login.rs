@@ -182,7 +182,7 @@ impl Logout {
         match outcome {
             Ok(()) => context.output.say(&format!("logged out at {address}")),
             Err(ClientError::Refused { status: 401, .. }) => {
-                context.output.say(&format!("the login at {address} was over already"))
+                context.output.say(&format!("the login at {address} was over already"));
             }
             Err(error) => {
                 context.output.say(&format!("the token is forgotten here, but {address} could not be told to void it"));

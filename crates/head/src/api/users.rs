@@ -189,7 +189,7 @@ async fn admissible(user: AddUser) -> Result<NewUser, ApiError> {
     let AddUser { name, uid, role, groups, keys } = user;
     let keys = usable(&name, keys)?;
     let uid = match uid {
-        Some(uid) if uid < FIRST_PERSON || uid >= u32::MAX - 1 => {
+        Some(uid) if !(FIRST_PERSON..u32::MAX - 1).contains(&uid) => {
             return Err(ApiError::new(
                 StatusCode::UNPROCESSABLE_ENTITY,
                 "bad_uid",

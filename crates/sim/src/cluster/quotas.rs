@@ -7,7 +7,7 @@ use super::rng::Rng;
 
 /// What an admin asks for, so that the user's jobs count against a quota that lets any of them run alone. Asking twice, or in another
 /// order, comes to the same.
-pub(super) fn commands(user: &str, largest: Resources, rng: &mut Rng) -> [Command; 2] {
+pub(super) fn commands(user: &str, largest: &Resources, rng: &mut Rng) -> [Command; 2] {
     let limit = |rng: &mut Rng, least: u64| rng.chance(500).then(|| least + rng.below(least + 1));
     let quota = Quota {
         cpus: limit(rng, largest.cpus.len().into()),

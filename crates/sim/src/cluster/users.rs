@@ -96,7 +96,7 @@ impl World {
             cpus: CpuSet::first(self.nodes.iter().map(|node| node.resources.cpus.len()).max().unwrap_or(1)),
             memory_bytes: self.nodes.iter().map(|node| node.resources.memory_bytes).max().unwrap_or(1),
         };
-        for command in quotas::commands(&ada().user, largest, &mut self.rng) {
+        for command in quotas::commands(&ada().user, &largest, &mut self.rng) {
             self.request(command);
         }
     }
