@@ -9,6 +9,7 @@ use hostler_proto::api::JobAction;
 
 use super::head::{Answer, HeadStep, Input, ReplyTo};
 use super::quotas;
+use super::rng::Rng;
 use super::world::{Happening, MS, SECOND, World};
 
 /// How long an answer is waited for.
@@ -45,7 +46,7 @@ pub(super) enum UserStep {
     /// Somebody wants something done to a job.
     Act { job: JobId },
     /// An admin sets a quota.
-    Limit,
+    Limit { dice: Rng },
     /// Held jobs are released, and those cancelled that would go on forever.
     TidyUp,
 }
@@ -64,9 +65,13 @@ impl World {
             let at = self.rng.below(calm);
             self.user_later(at, UserStep::Submit);
         }
-        if self.rng.chance(500) {
-            let at = self.rng.below(calm);
-            self.user_later(at, UserStep::Limit);
+    }
+
+    /// In every other world an admin sets a quota at some time. The dice are of their own, so the rest of a world stays what it was.
+    pub(super) fn plan_quota(&mut self, calm: u64, mut dice: Rng) {
+        if dice.chance(500) {
+            let at = dice.below(calm);
+            self.user_later(at, UserStep::Limit { dice });
         }
     }
 
@@ -86,17 +91,17 @@ impl World {
             UserStep::Reach { request } => self.reach(request),
             UserStep::Answered { request, answer } => self.answered(request, answer),
             UserStep::Act { job } => self.act(job),
-            UserStep::Limit => self.limit(),
+            UserStep::Limit { dice } => self.limit(dice),
             UserStep::TidyUp => self.tidy_up(),
         }
     }
 
-    fn limit(&mut self) {
+    fn limit(&mut self, mut dice: Rng) {
         let largest = Resources {
             cpus: CpuSet::first(self.nodes.iter().map(|node| node.resources.cpus.len()).max().unwrap_or(1)),
             memory_bytes: self.nodes.iter().map(|node| node.resources.memory_bytes).max().unwrap_or(1),
         };
-        for command in quotas::commands(&ada().user, &largest, &mut self.rng) {
+        for command in quotas::commands(&ada().user, &largest, &mut dice) {
             self.request(command);
         }
     }
