@@ -2,6 +2,7 @@
 //! real agent, real keys. Other users are other uids, so root must run this.
 
 use std::fs::{self, Permissions};
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -236,12 +237,30 @@ fn output_and_terminals_pass_through_a_node() {
     // A terminal is a connection that becomes something else.
     let id = cluster.ok(&["--head", &socket, "run", "--pty", "--detach", "-m", "16M", "--", "cat"]);
     wait_until("it runs", 30, || (cluster.json(&["--head", &socket, "job", &id])["state"] == "running").then_some(()));
-    let script =
-        format!("printf 'hello\\r'; sleep 1; printf '\\004'; sleep 1 | {} --head {socket} attach {id}", HOSTLER);
-    let script = script.replace("sleep 1 |", "sleep 1; } |").replacen("printf", "{ printf", 1);
-    let attached = Command::new("script").args(["-qec", &script, "/dev/null"]).stdin(Stdio::null()).output();
-    let attached = attached.expect("script is installed");
-    assert!(text(&attached.stdout).contains("hello"), "{}{}", text(&attached.stdout), text(&attached.stderr));
+    let attach = format!("{HOSTLER} --head {socket} attach {id}");
+    let mut terminal = Command::new("script")
+        .args(["-qec", &attach, "/dev/null"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("script is installed");
+    let mut keys = terminal.stdin.take().expect("piped");
+    let mut screen = terminal.stdout.take().expect("piped");
+    keys.write_all(b"hello\r").expect("it reads");
+    // Once as it is typed, and once from the program.
+    let mut seen = Vec::new();
+    while text(&seen).matches("hello").count() < 2 {
+        let mut more = [0; 256];
+        let count = screen.read(&mut more).expect("it can be read");
+        assert!(count > 0, "it ended with {}", text(&seen));
+        seen.extend(&more[..count]);
+    }
+    keys.write_all(b"\x04").expect("it reads");
+    wait_until("the program has ended", 30, || {
+        (cluster.json(&["--head", &socket, "job", &id])["state"] == "completed").then_some(())
+    });
+    drop(keys);
+    terminal.wait().expect("it ends");
 }
 
 #[test]
