@@ -28,6 +28,9 @@ _hostler() {
             hostler,completions)
                 cmd="hostler__subcmd__completions"
                 ;;
+            hostler,configure)
+                cmd="hostler__subcmd__configure"
+                ;;
             hostler,demo)
                 cmd="hostler__subcmd__demo"
                 ;;
@@ -58,6 +61,12 @@ _hostler() {
             hostler,jobs)
                 cmd="hostler__subcmd__jobs"
                 ;;
+            hostler,login)
+                cmd="hostler__subcmd__login"
+                ;;
+            hostler,logout)
+                cmd="hostler__subcmd__logout"
+                ;;
             hostler,logs)
                 cmd="hostler__subcmd__logs"
                 ;;
@@ -66,6 +75,9 @@ _hostler() {
                 ;;
             hostler,nodes)
                 cmd="hostler__subcmd__nodes"
+                ;;
+            hostler,ranks)
+                cmd="hostler__subcmd__ranks"
                 ;;
             hostler,release)
                 cmd="hostler__subcmd__release"
@@ -109,6 +121,171 @@ _hostler() {
             hostler__subcmd__agent__subcmd__help,run)
                 cmd="hostler__subcmd__agent__subcmd__help__subcmd__run"
                 ;;
+            hostler__subcmd__configure,audit)
+                cmd="hostler__subcmd__configure__subcmd__audit"
+                ;;
+            hostler__subcmd__configure,group)
+                cmd="hostler__subcmd__configure__subcmd__group"
+                ;;
+            hostler__subcmd__configure,help)
+                cmd="hostler__subcmd__configure__subcmd__help"
+                ;;
+            hostler__subcmd__configure,user)
+                cmd="hostler__subcmd__configure__subcmd__user"
+                ;;
+            hostler__subcmd__configure__subcmd__group,help)
+                cmd="hostler__subcmd__configure__subcmd__group__subcmd__help"
+                ;;
+            hostler__subcmd__configure__subcmd__group,list)
+                cmd="hostler__subcmd__configure__subcmd__group__subcmd__list"
+                ;;
+            hostler__subcmd__configure__subcmd__group,quota)
+                cmd="hostler__subcmd__configure__subcmd__group__subcmd__quota"
+                ;;
+            hostler__subcmd__configure__subcmd__group__subcmd__help,help)
+                cmd="hostler__subcmd__configure__subcmd__group__subcmd__help__subcmd__help"
+                ;;
+            hostler__subcmd__configure__subcmd__group__subcmd__help,list)
+                cmd="hostler__subcmd__configure__subcmd__group__subcmd__help__subcmd__list"
+                ;;
+            hostler__subcmd__configure__subcmd__group__subcmd__help,quota)
+                cmd="hostler__subcmd__configure__subcmd__group__subcmd__help__subcmd__quota"
+                ;;
+            hostler__subcmd__configure__subcmd__help,audit)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__audit"
+                ;;
+            hostler__subcmd__configure__subcmd__help,group)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__group"
+                ;;
+            hostler__subcmd__configure__subcmd__help,help)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__help"
+                ;;
+            hostler__subcmd__configure__subcmd__help,user)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__user"
+                ;;
+            hostler__subcmd__configure__subcmd__help__subcmd__group,list)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__group__subcmd__list"
+                ;;
+            hostler__subcmd__configure__subcmd__help__subcmd__group,quota)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__group__subcmd__quota"
+                ;;
+            hostler__subcmd__configure__subcmd__help__subcmd__user,add)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__add"
+                ;;
+            hostler__subcmd__configure__subcmd__help__subcmd__user,import)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__import"
+                ;;
+            hostler__subcmd__configure__subcmd__help__subcmd__user,invite)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__invite"
+                ;;
+            hostler__subcmd__configure__subcmd__help__subcmd__user,key)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__key"
+                ;;
+            hostler__subcmd__configure__subcmd__help__subcmd__user,list)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__list"
+                ;;
+            hostler__subcmd__configure__subcmd__help__subcmd__user,quota)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__quota"
+                ;;
+            hostler__subcmd__configure__subcmd__help__subcmd__user,remove)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__remove"
+                ;;
+            hostler__subcmd__configure__subcmd__help__subcmd__user,role)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__role"
+                ;;
+            hostler__subcmd__configure__subcmd__help__subcmd__user,show)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__show"
+                ;;
+            hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__key,add)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__key__subcmd__add"
+                ;;
+            hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__key,remove)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__key__subcmd__remove"
+                ;;
+            hostler__subcmd__configure__subcmd__user,add)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__add"
+                ;;
+            hostler__subcmd__configure__subcmd__user,help)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__help"
+                ;;
+            hostler__subcmd__configure__subcmd__user,import)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__import"
+                ;;
+            hostler__subcmd__configure__subcmd__user,invite)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__invite"
+                ;;
+            hostler__subcmd__configure__subcmd__user,key)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__key"
+                ;;
+            hostler__subcmd__configure__subcmd__user,list)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__list"
+                ;;
+            hostler__subcmd__configure__subcmd__user,quota)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__quota"
+                ;;
+            hostler__subcmd__configure__subcmd__user,remove)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__remove"
+                ;;
+            hostler__subcmd__configure__subcmd__user,role)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__role"
+                ;;
+            hostler__subcmd__configure__subcmd__user,show)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__show"
+                ;;
+            hostler__subcmd__configure__subcmd__user__subcmd__help,add)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__add"
+                ;;
+            hostler__subcmd__configure__subcmd__user__subcmd__help,help)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__help"
+                ;;
+            hostler__subcmd__configure__subcmd__user__subcmd__help,import)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__import"
+                ;;
+            hostler__subcmd__configure__subcmd__user__subcmd__help,invite)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__invite"
+                ;;
+            hostler__subcmd__configure__subcmd__user__subcmd__help,key)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__key"
+                ;;
+            hostler__subcmd__configure__subcmd__user__subcmd__help,list)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__list"
+                ;;
+            hostler__subcmd__configure__subcmd__user__subcmd__help,quota)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__quota"
+                ;;
+            hostler__subcmd__configure__subcmd__user__subcmd__help,remove)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__remove"
+                ;;
+            hostler__subcmd__configure__subcmd__user__subcmd__help,role)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__role"
+                ;;
+            hostler__subcmd__configure__subcmd__user__subcmd__help,show)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__show"
+                ;;
+            hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__key,add)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__key__subcmd__add"
+                ;;
+            hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__key,remove)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__key__subcmd__remove"
+                ;;
+            hostler__subcmd__configure__subcmd__user__subcmd__key,add)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__key__subcmd__add"
+                ;;
+            hostler__subcmd__configure__subcmd__user__subcmd__key,help)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__key__subcmd__help"
+                ;;
+            hostler__subcmd__configure__subcmd__user__subcmd__key,remove)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__key__subcmd__remove"
+                ;;
+            hostler__subcmd__configure__subcmd__user__subcmd__key__subcmd__help,add)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__key__subcmd__help__subcmd__add"
+                ;;
+            hostler__subcmd__configure__subcmd__user__subcmd__key__subcmd__help,help)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__key__subcmd__help__subcmd__help"
+                ;;
+            hostler__subcmd__configure__subcmd__user__subcmd__key__subcmd__help,remove)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__key__subcmd__help__subcmd__remove"
+                ;;
             hostler__subcmd__head,help)
                 cmd="hostler__subcmd__head__subcmd__help"
                 ;;
@@ -138,6 +315,9 @@ _hostler() {
                 ;;
             hostler__subcmd__help,completions)
                 cmd="hostler__subcmd__help__subcmd__completions"
+                ;;
+            hostler__subcmd__help,configure)
+                cmd="hostler__subcmd__help__subcmd__configure"
                 ;;
             hostler__subcmd__help,demo)
                 cmd="hostler__subcmd__help__subcmd__demo"
@@ -169,6 +349,12 @@ _hostler() {
             hostler__subcmd__help,jobs)
                 cmd="hostler__subcmd__help__subcmd__jobs"
                 ;;
+            hostler__subcmd__help,login)
+                cmd="hostler__subcmd__help__subcmd__login"
+                ;;
+            hostler__subcmd__help,logout)
+                cmd="hostler__subcmd__help__subcmd__logout"
+                ;;
             hostler__subcmd__help,logs)
                 cmd="hostler__subcmd__help__subcmd__logs"
                 ;;
@@ -177,6 +363,9 @@ _hostler() {
                 ;;
             hostler__subcmd__help,nodes)
                 cmd="hostler__subcmd__help__subcmd__nodes"
+                ;;
+            hostler__subcmd__help,ranks)
+                cmd="hostler__subcmd__help__subcmd__ranks"
                 ;;
             hostler__subcmd__help,release)
                 cmd="hostler__subcmd__help__subcmd__release"
@@ -208,11 +397,62 @@ _hostler() {
             hostler__subcmd__help__subcmd__agent,run)
                 cmd="hostler__subcmd__help__subcmd__agent__subcmd__run"
                 ;;
+            hostler__subcmd__help__subcmd__configure,audit)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__audit"
+                ;;
+            hostler__subcmd__help__subcmd__configure,group)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__group"
+                ;;
+            hostler__subcmd__help__subcmd__configure,user)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__user"
+                ;;
+            hostler__subcmd__help__subcmd__configure__subcmd__group,list)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__group__subcmd__list"
+                ;;
+            hostler__subcmd__help__subcmd__configure__subcmd__group,quota)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__group__subcmd__quota"
+                ;;
+            hostler__subcmd__help__subcmd__configure__subcmd__user,add)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__add"
+                ;;
+            hostler__subcmd__help__subcmd__configure__subcmd__user,import)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__import"
+                ;;
+            hostler__subcmd__help__subcmd__configure__subcmd__user,invite)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__invite"
+                ;;
+            hostler__subcmd__help__subcmd__configure__subcmd__user,key)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__key"
+                ;;
+            hostler__subcmd__help__subcmd__configure__subcmd__user,list)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__list"
+                ;;
+            hostler__subcmd__help__subcmd__configure__subcmd__user,quota)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__quota"
+                ;;
+            hostler__subcmd__help__subcmd__configure__subcmd__user,remove)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__remove"
+                ;;
+            hostler__subcmd__help__subcmd__configure__subcmd__user,role)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__role"
+                ;;
+            hostler__subcmd__help__subcmd__configure__subcmd__user,show)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__show"
+                ;;
+            hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__key,add)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__key__subcmd__add"
+                ;;
+            hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__key,remove)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__key__subcmd__remove"
+                ;;
             hostler__subcmd__help__subcmd__head,init)
                 cmd="hostler__subcmd__help__subcmd__head__subcmd__init"
                 ;;
             hostler__subcmd__help__subcmd__head,run)
                 cmd="hostler__subcmd__help__subcmd__head__subcmd__run"
+                ;;
+            hostler__subcmd__help__subcmd__node,discover)
+                cmd="hostler__subcmd__help__subcmd__node__subcmd__discover"
                 ;;
             hostler__subcmd__help__subcmd__node,drain)
                 cmd="hostler__subcmd__help__subcmd__node__subcmd__drain"
@@ -231,6 +471,9 @@ _hostler() {
                 ;;
             hostler__subcmd__help__subcmd__node,show)
                 cmd="hostler__subcmd__help__subcmd__node__subcmd__show"
+                ;;
+            hostler__subcmd__node,discover)
+                cmd="hostler__subcmd__node__subcmd__discover"
                 ;;
             hostler__subcmd__node,drain)
                 cmd="hostler__subcmd__node__subcmd__drain"
@@ -252,6 +495,9 @@ _hostler() {
                 ;;
             hostler__subcmd__node,show)
                 cmd="hostler__subcmd__node__subcmd__show"
+                ;;
+            hostler__subcmd__node__subcmd__help,discover)
+                cmd="hostler__subcmd__node__subcmd__help__subcmd__discover"
                 ;;
             hostler__subcmd__node__subcmd__help,drain)
                 cmd="hostler__subcmd__node__subcmd__help__subcmd__drain"
@@ -281,7 +527,7 @@ _hostler() {
 
     case "${cmd}" in
         hostler)
-            opts="-q -h -V --head --json --quiet --help --version demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node head agent sim completions gen help"
+            opts="-q -h -V --head --json --quiet --help --version demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent ranks sim completions gen help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -399,7 +645,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__agent__subcmd__run)
-            opts="-q -h --directory --environments --name --cpus --memory --root-jobs --join-file --head-file --head --json --quiet --help"
+            opts="-q -h --directory --environments --name --cpus --memory --root-jobs --socket --accounts --homes --join-file --head-file --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -422,6 +668,10 @@ _hostler() {
                     return 0
                     ;;
                 --memory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --socket)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -483,6 +733,914 @@ _hostler() {
         hostler__subcmd__completions)
             opts="-q -h --head --json --quiet --help bash elvish fish powershell zsh"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure)
+            opts="-q -h --head --json --quiet --help user group audit help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__audit)
+            opts="-q -h --since --limit --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --since)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --limit)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__group)
+            opts="-q -h --head --json --quiet --help list quota help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__group__subcmd__help)
+            opts="list quota help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__group__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__group__subcmd__help__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__group__subcmd__help__subcmd__quota)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__group__subcmd__list)
+            opts="-q -h --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__group__subcmd__quota)
+            opts="-q -h --cpus --memory --jobs --queued --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --cpus)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --memory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --jobs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --queued)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help)
+            opts="user group audit help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__audit)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__group)
+            opts="list quota"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__group__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__group__subcmd__quota)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__user)
+            opts="add list show remove role key import invite quota"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__add)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__import)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__invite)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__key)
+            opts="add remove"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__key__subcmd__add)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 6 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__key__subcmd__remove)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 6 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__quota)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__remove)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__role)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__show)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__user)
+            opts="-q -h --head --json --quiet --help add list show remove role key import invite quota help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__user__subcmd__add)
+            opts="-q -h --uid --role --group --key --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --uid)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --role)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --group)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__user__subcmd__help)
+            opts="add list show remove role key import invite quota help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__add)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__import)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__invite)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__key)
+            opts="add remove"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__key__subcmd__add)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 6 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__key__subcmd__remove)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 6 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__quota)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__remove)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__role)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__show)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__user__subcmd__import)
+            opts="-q -h --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__user__subcmd__invite)
+            opts="-q -h --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__user__subcmd__key)
+            opts="-q -h --head --json --quiet --help add remove help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__user__subcmd__key__subcmd__add)
+            opts="-q -h --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__user__subcmd__key__subcmd__help)
+            opts="add remove help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__user__subcmd__key__subcmd__help__subcmd__add)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 6 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__user__subcmd__key__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 6 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__user__subcmd__key__subcmd__help__subcmd__remove)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 6 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__user__subcmd__key__subcmd__remove)
+            opts="-q -h --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__user__subcmd__list)
+            opts="-q -h --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__user__subcmd__quota)
+            opts="-q -h --cpus --memory --jobs --queued --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --cpus)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --memory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --jobs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --queued)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__user__subcmd__remove)
+            opts="-q -h --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__user__subcmd__role)
+            opts="-q -h --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__user__subcmd__show)
+            opts="-q -h --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -725,7 +1883,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__help)
-            opts="demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node head agent sim completions gen help"
+            opts="demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent ranks sim completions gen help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -811,6 +1969,244 @@ _hostler() {
         hostler__subcmd__help__subcmd__completions)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure)
+            opts="user group audit"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__audit)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__group)
+            opts="list quota"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__group__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__group__subcmd__quota)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__user)
+            opts="add list show remove role key import invite quota"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__add)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__import)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__invite)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__key)
+            opts="add remove"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__key__subcmd__add)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 6 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__key__subcmd__remove)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 6 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__quota)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__remove)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__role)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__show)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -990,6 +2386,34 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        hostler__subcmd__help__subcmd__login)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__logout)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         hostler__subcmd__help__subcmd__logs)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -1005,8 +2429,22 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__help__subcmd__node)
-            opts="invite show drain resume remove forget"
+            opts="discover invite show drain resume remove forget"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__node__subcmd__discover)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -1103,6 +2541,20 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__help__subcmd__nodes)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__ranks)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1328,8 +2780,38 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        hostler__subcmd__logs)
-            opts="-f -q -h --follow --stdout --stderr --setup --head --json --quiet --help"
+        hostler__subcmd__login)
+            opts="-q -h --user --key --authority --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --user)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --authority)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__logout)
+            opts="-q -h --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1346,13 +2828,57 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        hostler__subcmd__node)
-            opts="-q -h --head --json --quiet --help invite show drain resume remove forget help"
+        hostler__subcmd__logs)
+            opts="-f -q -h --follow --node-rank --stdout --stderr --setup --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --node-rank)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__node)
+            opts="-q -h --head --json --quiet --help discover invite show drain resume remove forget help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__node__subcmd__discover)
+            opts="-q -h --capture --from --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --from)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --head)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1405,8 +2931,22 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__node__subcmd__help)
-            opts="invite show drain resume remove forget help"
+            opts="discover invite show drain resume remove forget help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__node__subcmd__help__subcmd__discover)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -1610,6 +3150,36 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        hostler__subcmd__ranks)
+            opts="-q -h --count --node-rank --world-size --label --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --count)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --node-rank)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --world-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         hostler__subcmd__release)
             opts="-q -h --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -1647,7 +3217,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__run)
-            opts="-c -m -t -a -d -q -h --cpus --memory --time --array --after --name --requeue --priority --hold --env --grace --pty --detach --label --head --json --quiet --help"
+            opts="-c -N -n -m -t -a -d -q -h --cpus --nodes --tasks-per-node --memory --time --array --after --name --requeue --priority --hold --env --grace --pty --detach --label --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1658,6 +3228,22 @@ _hostler() {
                     return 0
                     ;;
                 -c)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --nodes)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -N)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tasks-per-node)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -n)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1755,7 +3341,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__submit)
-            opts="-c -m -t -a -d -q -h --cpus --memory --time --array --after --name --requeue --priority --hold --env --grace --pty --wait --follow --fetch --to --head --json --quiet --help"
+            opts="-c -N -n -m -t -a -d -q -h --cpus --nodes --tasks-per-node --memory --time --array --after --name --requeue --priority --hold --env --grace --pty --wait --follow --fetch --to --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1766,6 +3352,22 @@ _hostler() {
                     return 0
                     ;;
                 -c)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --nodes)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -N)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tasks-per-node)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -n)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -11,6 +11,8 @@ use hostler_proto::link::{Fate, HeadMessage, Usage};
 use hostler_proto::record::EndedTask;
 use serde::{Deserialize, Serialize};
 
+use super::users::UsersEvent;
+
 /// Names one connection of an agent; never reused while a head runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ConnectionId(pub u64);
@@ -224,6 +226,8 @@ pub enum Event {
         /// The jobs.
         jobs: Vec<JobId>,
     },
+    /// Something about users.
+    Users(UsersEvent),
     /// An agent has connected. Not durable: connections end with the head.
     Connected {
         /// Its node.
@@ -292,7 +296,8 @@ impl Event {
             | Self::KeyUsed { .. }
             | Self::Fetched { .. }
             | Self::ResultsDropped { .. }
-            | Self::Forgotten { .. } => true,
+            | Self::Forgotten { .. }
+            | Self::Users(_) => true,
         }
     }
 }

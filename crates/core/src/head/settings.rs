@@ -22,6 +22,9 @@ pub struct Settings {
     pub grace_ms: u64,
     /// How long an ended job and its results are kept, fetched or not.
     pub retention_ms: u64,
+    /// Whether operators and admins keep their role when they come through a node. Then root of any node can make itself one: a node's
+    /// word is taken for who its users are.
+    pub roles_through_nodes: bool,
     /// How waiting jobs are chosen.
     #[serde(skip, default = "default_policy")]
     pub policy: Policy,
@@ -36,6 +39,7 @@ impl Default for Settings {
             lost_after_ms: 60_000,
             grace_ms: 10_000,
             retention_ms: 14 * 24 * 3600 * 1000,
+            roles_through_nodes: false,
             policy: default_policy(),
         }
     }

@@ -17,6 +17,7 @@ use super::job::{Job, PartOver, Phase};
 use super::member::Key;
 use super::node::{Drain, Link, Node, Silence};
 use super::state::State;
+use super::users::{tell_accounts, update_users};
 
 /// Applies one event to the state and adds what follows from it to `changes`.
 ///
@@ -64,6 +65,7 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
             });
         }),
         Event::Forgotten { jobs } => step.forget(jobs),
+        Event::Users(event) => update_users(step.state, event, now, step.changes),
         Event::Connected { node, connection, pid, version, holds } => {
             step.connect(node, Link { connection: *connection, pid: *pid, version: version.clone() }, holds);
         }
@@ -276,6 +278,7 @@ impl Step<'_> {
         for (run, rank) in mine.into_iter().filter_map(|run| self.state.part_on(name, run)).collect::<Vec<_>>() {
             self.send_end_to(run, rank);
         }
+        tell_accounts(self.state, connection, self.changes);
         self.notify_node(name);
     }
 
