@@ -164,7 +164,7 @@ fn a_job_cannot_read_what_is_the_agents_the_heads_or_another_users() {
     collect(&cluster.path("head"), &mut files);
     collect(&cluster.path("home-news"), &mut files);
     files.extend(["agent.log", "head.log", "join"].map(|name| cluster.path(name)));
-    assert!(files.iter().any(|file| file.ends_with("identity/key.pem")), "{files:?}");
+    assert!(files.iter().any(|file| file.ends_with("identity/credentials.pem")), "{files:?}");
     assert!(files.len() > 20, "{files:?}");
     let list = cluster.write(ADA, "list", files.iter().map(|file| format!("{}\n", file.display())).collect::<String>());
     let script = "while read -r file; do [ -r \"$file\" ] && echo reads $file; [ -w \"$file\" ] && echo writes $file; done < $0; echo looked";

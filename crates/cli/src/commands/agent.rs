@@ -84,8 +84,8 @@ struct AgentRun {
     #[arg(long)]
     root_jobs: bool,
 
-    /// The socket for users of this machine; /run/hostler/agent.sock for everybody when root runs the agent, agent.sock in its
-    /// directory otherwise, and none when the head is on this machine
+    /// The socket for users of this machine; /run/hostler/agent.sock for everybody when root runs the agent in its usual place,
+    /// agent.sock in its directory otherwise, and none when the head is on this machine
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 
@@ -178,10 +178,9 @@ impl AgentRun {
 
     /// The socket for users of this machine. Where the head is, its own is better.
     fn users_socket(&self, directory: &Path) -> Option<PathBuf> {
-        let usual = || match nix::unistd::geteuid().is_root() {
-            true => config::AGENT_SOCKET.into(),
-            false => directory.join("agent.sock"),
-        };
+        // An agent in a place of its own is not the machine's.
+        let is_the_machines = self.directory.is_none() && nix::unistd::geteuid().is_root();
+        let usual = || if is_the_machines { config::AGENT_SOCKET.into() } else { directory.join("agent.sock") };
         self.socket.clone().or_else(|| self.head_file.is_none().then(usual))
     }
 
