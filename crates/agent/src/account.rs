@@ -53,6 +53,9 @@ pub(crate) enum AccountError {
         "there is no user `{0}` on it; an administrator can create the account on all nodes: hostler configure user add {0}"
     )]
     Unknown(String),
+    /// The name is one that the head gives to the root of a node.
+    #[error("jobs of a node's root are not run; submit it as another user, or on the head's machine")]
+    RootElsewhere,
     /// Nobody allowed it.
     #[error("it does not run jobs of root; submit it as another user, or start its agent with --root-jobs")]
     Root,

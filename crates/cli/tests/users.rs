@@ -224,20 +224,27 @@ fn output_and_terminals_pass_through_a_node() {
     let mut site = Site::start();
     let socket = site.start_agent();
     let cluster = &site.cluster;
-    let output =
-        cluster.ok(&["--head", &socket, "run", "-m", "16M", "--", "sh", "-c", "echo one; sleep 0.3; echo two"]);
+    let games = |arguments: &[&str]| ok(&site.as_user("games", &socket, arguments));
+    let state = |id: &str| serde_json::from_str::<Value>(&games(&["job", id, "--json"])).expect("JSON")["state"].clone();
+    let output = games(&["run", "-m", "16M", "--", "sh", "-c", "echo one; sleep 0.3; echo two"]);
     assert_eq!(output, "one\ntwo");
+    // The root of a node is nobody whom another node would know.
+    let said = cluster.run(&["--head", &socket, "run", "-m", "16M", "--", "true"]).stderr;
+    assert!(said.contains("jobs of a node's root are not run"), "{said}");
     let folder = cluster.write("project/main.sh", "#!/bin/sh\necho made > made.txt\n");
     fs::set_permissions(&folder, Permissions::from_mode(0o755)).expect("it is ours");
     let project = site.path("project");
-    let id = cluster.ok(&["--head", &socket, "submit", &project, "main.sh", "-m", "16M"]);
-    cluster.ok(&["--head", &socket, "wait", &id]);
-    cluster.ok(&["--head", &socket, "fetch", &id, "--to", &site.path("out")]);
+    let id = games(&["submit", &project, "main.sh", "-m", "16M"]);
+    games(&["wait", &id]);
+    fs::create_dir(cluster.path("out")).expect("a directory can be made");
+    fs::set_permissions(cluster.path("out"), Permissions::from_mode(0o777)).expect("it is ours");
+    games(&["fetch", &id, "--to", &site.path("out")]);
     assert_eq!(fs::read_to_string(cluster.path(&format!("out/{id}/made.txt"))).expect("it came home"), "made\n");
     // A terminal is a connection that becomes something else.
-    let id = cluster.ok(&["--head", &socket, "run", "--pty", "--detach", "-m", "16M", "--", "cat"]);
-    wait_until("it runs", 30, || (cluster.json(&["--head", &socket, "job", &id])["state"] == "running").then_some(()));
-    let attach = format!("{HOSTLER} --head {socket} attach {id}");
+    let id = games(&["run", "--pty", "--detach", "-m", "16M", "--", "cat"]);
+    wait_until("it runs", 30, || (state(&id) == "running").then_some(()));
+    let hostler = site.path("hostler");
+    let attach = format!("setpriv --reuid=games --regid=games --clear-groups -- {hostler} --head {socket} attach {id}");
     let mut terminal = Command::new("script")
         .args(["-qec", &attach, "/dev/null"])
         .stdin(Stdio::piped())
@@ -257,7 +264,7 @@ fn output_and_terminals_pass_through_a_node() {
     }
     keys.write_all(b"\x04").expect("it reads");
     wait_until("the program has ended", 30, || {
-        (cluster.json(&["--head", &socket, "job", &id])["state"] == "completed").then_some(())
+        (state(&id) == "completed").then_some(())
     });
     drop(keys);
     terminal.wait().expect("it ends");
@@ -266,30 +273,31 @@ fn output_and_terminals_pass_through_a_node() {
 #[test]
 fn a_key_opens_the_door_from_elsewhere_and_nothing_else_does() {
     let mut site = Site::start();
+    // A job runs as its user, who must therefore be known on the node: an account that every Debian has.
     let _ = site.start_agent();
     let (address, authority) = (site.address(), site.authority());
     let ada = key(&site.cluster.path("ada/.ssh"), "id_ed25519", &["-t", "ed25519"]);
     let ben = key(&site.cluster.path("ben/.ssh"), "id_rsa", &["-t", "rsa", "-b", "2048"]);
     let public = |key: &Path| key.with_added_extension("pub").display().to_string();
-    site.admin(&["configure", "user", "add", "ada", "--key", &public(&ada)]);
+    site.admin(&["configure", "user", "add", "games", "--key", &public(&ada)]);
     site.admin(&["configure", "user", "add", "ben", "--uid", "4711", "--key", &public(&ben)]);
 
     // A cluster that nobody vouches for is not trusted; neither is another one.
-    let said = text(&site.elsewhere("ada", &["login", &address, "--user", "ada"]).stderr);
+    let said = text(&site.elsewhere("ada", &["login", &address, "--user", "games"]).stderr);
     assert!(said.contains("is not trusted") && said.contains(&authority), "{said}");
     let other = format!("{}{}", if authority.starts_with('0') { '1' } else { '0' }, &authority[1..]);
-    let output = site.elsewhere("ada", &["login", &address, "--user", "ada", "--authority", &other]);
+    let output = site.elsewhere("ada", &["login", &address, "--user", "games", "--authority", &other]);
     assert_eq!(output.status.code(), Some(5), "{}", text(&output.stderr));
 
     // Another's key, no key of anybody, and a user whom nobody knows: the same words.
     let login =
         |home: &str, user: &str| site.elsewhere(home, &["login", &address, "--user", user, "--authority", &authority]);
-    let (not_hers, nobody) = (refused(&login("ben", "ada")), refused(&login("ada", "nobody-at-all")));
+    let (not_hers, nobody) = (refused(&login("ben", "games")), refused(&login("ada", "nobody-at-all")));
     assert!(not_hers.contains("not one of a key that this cluster knows"), "{not_hers}");
     assert_eq!(not_hers, nobody);
 
-    let said = text(&login("ada", "ada").stderr);
-    assert!(said.contains("you are ada"), "{said}");
+    let said = text(&login("ada", "games").stderr);
+    assert!(said.contains("you are games"), "{said}");
     ok(&login("ben", "ben"));
     // The token is a secret in a file.
     let kept = site.cluster.path("ada/.config/hostler/logins");
@@ -301,10 +309,10 @@ fn a_key_opens_the_door_from_elsewhere_and_nothing_else_does() {
     assert_eq!(ok(&output), "from elsewhere");
     let id = ok(&site.elsewhere("ada", &["run", "--detach", "--hold", "-m", "16M", "--", "true"]));
     let said = refused(&site.elsewhere("ben", &["cancel", &id]));
-    assert!(said.contains("belongs to ada"), "{said}");
+    assert!(said.contains("belongs to games"), "{said}");
     ok(&site.elsewhere("ben", &["jobs"]));
     assert!(refused(&site.elsewhere("ada", &["configure", "user", "list"])).contains("this is for admins"));
-    site.admin(&["configure", "user", "role", "ada", "admin"]);
+    site.admin(&["configure", "user", "role", "games", "admin"]);
     assert!(ok(&site.elsewhere("ada", &["configure", "user", "list"])).contains("4711"));
 
     // Logins survive the head; a logout ends one, and taking it up again does not help.
