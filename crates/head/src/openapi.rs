@@ -92,6 +92,7 @@ fn path_parameter(name: &str) -> Value {
         "id" => ("string", "a job id, or the name of a stream"),
         "index" => ("integer", "a task's index, 0 for a job that is no array"),
         "output" => ("Output", "which output"),
+        "name" => ("string", "its name"),
         _ => ("string", "BLAKE3, 64 hexadecimal digits"),
     };
     json!({ "name": name, "in": "path", "required": true, "description": meaning, "schema": schema(kind) })
@@ -150,6 +151,7 @@ fn schemas() -> Value {
     all.insert("JobState".to_owned(), words(&states));
     all.insert("NodeState".to_owned(), words(&["up", "suspect", "down"]));
     all.insert("LiveJobs".to_owned(), words(&["refuse", "keep", "cancel"]));
+    all.insert("Unsaid".to_owned(), words(&["nodes", "tasks_per_node", "cpus", "memory_bytes", "time_limit_ms"]));
     all.insert("Output".to_owned(), words(&["stdout", "stderr", "setup"]));
     all.insert("Environment".to_owned(), json!({ "type": "object", "additionalProperties": { "type": "string" } }));
     all.insert(
@@ -247,11 +249,12 @@ mod tests {
         WindowSize, Work,
     };
     use hostler_proto::api::{
-        Amount, DigestList, ErrorBody, Fetched, HeadInfo, Info, Invitation, JobDetail, JobPage, JobSummary,
-        JoinRequest, Joined, LimitView, LiveCounts, NodeCounts, NodeView, Notice, PartView, ResultPage, ResultView,
-        SubmitRequest, Submitted, TaskCounts, TaskView, Why,
+        Amount, DigestList, ErrorBody, Fetched, HeadInfo, HeadMachine, Info, Invitation, JobDetail, JobPage,
+        JobSummary, JoinRequest, Joined, LimitView, LiveCounts, NodeCounts, NodeView, Notice, PartView, ResultPage,
+        ResultView, SubmitRequest, Submitted, TaskCounts, TaskView, Unsaid, Why,
     };
     use hostler_proto::link::Usage;
+    use hostler_proto::settings::{NewValue, SettingSource, SettingView};
 
     use super::tables::JOB;
     use super::*;
@@ -305,6 +308,7 @@ mod tests {
             attempt: Attempt(1),
             nodes: Vec::new(),
             exit_code: None,
+            command: Some(String::new()),
             node_count: 1,
             cpus: 1,
             memory_bytes: 1,
@@ -353,7 +357,7 @@ mod tests {
         check("JobSummary", &summary());
         check("TaskCounts", &TaskCounts::default());
         check("JobPage", &JobPage { jobs: Vec::new(), total: 0, next: None });
-        check("SubmitRequest", &SubmitRequest { key: String::new(), spec: spec() });
+        check("SubmitRequest", &SubmitRequest { key: String::new(), spec: spec(), unsaid: vec![Unsaid::Nodes] });
         check("Submitted", &Submitted { id: JobId(1), duplicate: false });
         check("JobSpec", &spec());
         check("Request", &spec().request);
@@ -414,8 +418,10 @@ mod tests {
             results_bytes: None,
             results_cap_bytes: 0,
             warning: None,
+            machine: Some(HeadMachine { name: String::new(), cpus: 1, memory_bytes: 1 }),
         };
         check("HeadInfo", &head);
+        check("HeadMachine", &head.machine);
         check("NodeCounts", &NodeCounts::default());
         check("LiveCounts", &LiveCounts::default());
         check("Amount", &Amount::default());
@@ -440,6 +446,21 @@ mod tests {
         check("Invitation", &Invitation { code: String::new() });
         check("JoinRequest", &JoinRequest { secret: String::new(), node: node(), csr: String::new() });
         check("Joined", &Joined { certificate: String::new(), authority: String::new() });
+        check("NewValue", &NewValue { value: String::new() });
+        check(
+            "Setting",
+            &SettingView {
+                name: String::new(),
+                unit: String::new(),
+                meaning: String::new(),
+                allowed: String::new(),
+                default: String::new(),
+                value: String::new(),
+                source: SettingSource::Default,
+                by: None,
+                set_at: None,
+            },
+        );
         check("DigestList", &DigestList { digests: Vec::new() });
         check("ResultPage", &ResultPage { results: Vec::new() });
         check(

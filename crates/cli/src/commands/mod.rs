@@ -3,6 +3,7 @@
 pub(crate) mod act;
 pub(crate) mod attach;
 pub(crate) mod completions;
+pub(crate) mod configure;
 pub(crate) mod daemons;
 pub(crate) mod demo;
 pub(crate) mod discover;
@@ -17,6 +18,7 @@ pub(crate) mod node;
 pub(crate) mod nodes;
 pub(crate) mod ranks;
 pub(crate) mod run;
+pub(crate) mod shims;
 pub(crate) mod sim;
 pub(crate) mod submit;
 pub(crate) mod target;

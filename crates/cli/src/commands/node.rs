@@ -4,6 +4,7 @@ use clap::{Args, Subcommand};
 use hostler_model::NodeName;
 
 use super::discover::Discover;
+use super::nodes::Nodes;
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::Outcome;
@@ -17,6 +18,7 @@ pub(crate) struct Node {
 
 #[derive(Debug, Subcommand)]
 enum NodeCommand {
+    List(Nodes),
     Discover(Discover),
     Forget(Forget),
 }
@@ -34,6 +36,7 @@ struct Forget {
 impl Node {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         match self.command {
+            NodeCommand::List(list) => list.run(context),
             NodeCommand::Discover(discover) => discover.run(context),
             NodeCommand::Forget(forget) => forget.run(context),
         }

@@ -5,6 +5,7 @@
 
 pub(crate) mod machine;
 mod progress;
+pub(crate) mod settings;
 pub(crate) mod table;
 pub(crate) mod views;
 

@@ -25,7 +25,7 @@ impl Moment {
     }
 
     /// Date and time of day.
-    fn date(&self, at: WallTime) -> String {
+    pub(super) fn date(&self, at: WallTime) -> String {
         match jiff::Timestamp::from_millisecond(at.0) {
             Ok(at) => at.to_zoned(self.zone.clone()).strftime("%Y-%m-%d %H:%M:%S").to_string(),
             Err(_) => "unknown".to_owned(),
@@ -407,6 +407,7 @@ mod tests {
             attempt: Attempt(1),
             nodes: vec![name("n1")],
             exit_code: None,
+            command: None,
             node_count: 1,
             cpus: 2,
             memory_bytes: 600 << 20,
@@ -558,6 +559,7 @@ n1    up     on        4     1      4G    1G      3  4711  0.1.0
                 results_bytes: Some(3 << 30),
                 results_cap_bytes: 40 << 30,
                 warning: None,
+                machine: None,
             },
             nodes: NodeCounts { up: 4, suspect: 0, down: 0 },
             tasks: LiveCounts { pending: 1, starting: 0, running: 2, completing: 0 },

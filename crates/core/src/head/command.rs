@@ -9,6 +9,7 @@ use hostler_proto::link::{AgentHello, AgentMessage};
 use hostler_sched::NeverFits;
 
 use super::event::{ConnectionId, SubmissionKey};
+use super::settings::Setting;
 
 /// Who asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,6 +65,15 @@ pub enum Command {
     ForgetNode {
         /// The node.
         node: NodeName,
+    },
+    /// An operator changes a setting.
+    Set {
+        /// Who.
+        by: String,
+        /// Which.
+        setting: Setting,
+        /// The value as people write it; as by default when absent.
+        value: Option<String>,
     },
     /// An agent opens a connection.
     Hello {
@@ -134,6 +144,9 @@ pub enum Refusal {
     /// The specification contradicts itself.
     #[error("{0}")]
     BadSpec(String),
+    /// The setting cannot be that, or not while others are what they are.
+    #[error("{0}")]
+    BadSetting(String),
     /// There is no such node, or not any more.
     #[error("there is no node {0}")]
     NoSuchNode(NodeName),
@@ -163,6 +176,7 @@ impl Refusal {
             Self::NotYours { .. } => "not_yours",
             Self::WrongState { .. } => "wrong_state",
             Self::BadSpec(_) => "bad_spec",
+            Self::BadSetting(_) => "bad_setting",
             Self::NoSuchNode(_) => "no_such_node",
             Self::NodeInUse { .. } => "node_in_use",
             Self::Stale => "stale",

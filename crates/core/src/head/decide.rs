@@ -13,6 +13,7 @@ use super::command::{Caller, Command, Refusal};
 use super::event::{ConnectionId, Event, Now, SubmissionKey};
 use super::job::{Job, Phase};
 use super::node::{Node, Silence};
+use super::settings::Setting;
 use super::state::State;
 
 /// The most tasks one array may have.
@@ -46,6 +47,7 @@ pub fn decide(state: &State, command: &Command, now: Now) -> Result<Vec<Event>, 
             Ok(if indices.is_empty() { Vec::new() } else { vec![Event::ResultsDropped { job: *job, indices }] })
         }
         Command::ForgetNode { node } => decide_forget_node(state, node),
+        Command::Set { by, setting, value } => decide_setting(state, by, *setting, value.as_deref()),
         Command::Hello { connection, hello, complete } => Ok(decide_hello(state, *connection, hello, complete)),
         Command::Message { connection, message, result_is_complete } => {
             let node = state.node_of(*connection).ok_or(Refusal::Stale)?;
@@ -193,6 +195,13 @@ fn decide_forget_node(state: &State, name: &NodeName) -> Result<Vec<Event>, Refu
         (None, 1) => in_use("still has a task".to_owned()),
         (None, tasks) => in_use(format!("still has {tasks} tasks")),
     }
+}
+
+/// What is set to what it was set to before, or reset when it was not set, stays as it is.
+fn decide_setting(state: &State, by: &str, setting: Setting, text: Option<&str>) -> Result<Vec<Event>, Refusal> {
+    let value = state.settings.changed(setting, text).map_err(Refusal::BadSetting)?;
+    let before = state.set_by.get(&setting).and_then(|_| state.settings.get(setting));
+    Ok(if value == before { Vec::new() } else { vec![Event::SettingChanged { setting, value, by: by.to_owned() }] })
 }
 
 /// An agent has come, or come back: what it has, what became of its runs, and which of them are lost.

@@ -11,6 +11,8 @@ use hostler_proto::link::{Fate, HeadMessage, Usage};
 use hostler_proto::record::EndedTask;
 use serde::{Deserialize, Serialize};
 
+use super::settings::{Setting, SettingValue};
+
 /// Names one connection of an agent; never reused while a head runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ConnectionId(pub u64);
@@ -175,6 +177,15 @@ pub enum Event {
         /// Which tasks' results.
         indices: IndexSet,
     },
+    /// An operator has changed a setting.
+    SettingChanged {
+        /// Which.
+        setting: Setting,
+        /// What it is now; as by default when absent.
+        value: Option<SettingValue>,
+        /// Who.
+        by: String,
+    },
     /// Jobs and their results were dropped: their retention has ended.
     Forgotten {
         /// The jobs.
@@ -242,6 +253,7 @@ impl Event {
             | Self::NodeForgotten { .. }
             | Self::Fetched { .. }
             | Self::ResultsDropped { .. }
+            | Self::SettingChanged { .. }
             | Self::Forgotten { .. } => true,
         }
     }

@@ -22,6 +22,6 @@ pub use event::{Changes, ConnectionId, Effect, Event, Now, Record, Stamped, Star
 pub use job::{Active, Job, Part, PartOver, Phase};
 pub use node::{Link, Node, Silence};
 pub use schedule::{explain, schedule};
-pub use settings::Settings;
+pub use settings::{JobDefaults, Kind, SetBy, Setting, SettingValue, Settings};
 pub use state::State;
 pub use update::update;

@@ -90,7 +90,7 @@ impl From<Refusal> for ApiError {
             Refusal::SnapshotMissing | Refusal::WrongState { .. } | Refusal::NodeInUse { .. } | Refusal::Stale => {
                 StatusCode::CONFLICT
             }
-            Refusal::NeverFits(_) | Refusal::NoSuchDependency(_) | Refusal::BadSpec(_) => {
+            Refusal::NeverFits(_) | Refusal::NoSuchDependency(_) | Refusal::BadSpec(_) | Refusal::BadSetting(_) => {
                 StatusCode::UNPROCESSABLE_ENTITY
             }
         };
@@ -105,6 +105,9 @@ impl From<Refusal> for ApiError {
             Refusal::NoSuchNode(_) => Some("`hostler nodes` lists the nodes that are known".to_owned()),
             Refusal::NodeInUse { .. } => {
                 Some("its tasks end, or are given up a minute after it was last heard".to_owned())
+            }
+            Refusal::BadSetting(_) => {
+                Some("`hostler configure setting` lists the settings and what they are".to_owned())
             }
             Refusal::BadSpec(_) | Refusal::Stale => None,
         };

@@ -12,6 +12,7 @@ mod jobs;
 mod nodes;
 mod output;
 mod results;
+mod settings;
 mod shutdown;
 mod streams;
 mod version;
@@ -48,6 +49,8 @@ pub(crate) fn routes(head: &Arc<Head>) -> Router {
         .route("/nodes", get(nodes::list))
         .route("/nodes/invite", post(nodes::invite))
         .route("/nodes/{name}/forget", post(nodes::forget))
+        .route("/settings", get(settings::list))
+        .route("/settings/{name}", put(settings::set).delete(settings::reset))
         .route("/jobs", post(jobs::submit).get(jobs::list))
         .route("/jobs/{id}", get(jobs::show))
         .route("/jobs/{id}/why", get(jobs::why))

@@ -9,3 +9,4 @@ mod hostile;
 mod jobs;
 mod nodes;
 mod output;
+mod settings;

@@ -189,7 +189,7 @@ impl Books {
             Event::Fetched { job, indices } => indices.iter().for_each(|index| self.see_fetched(*job, index)),
             Event::ResultsDropped { job, indices } => indices.iter().for_each(|index| self.see_dropped(*job, index)),
             Event::EpochStarted { epoch } => self.epoch = *epoch,
-            Event::NodeSeen { .. } => {}
+            Event::NodeSeen { .. } | Event::SettingChanged { .. } => {}
             Event::Connected { .. }
             | Event::Disconnected { .. }
             | Event::Heard { .. }
