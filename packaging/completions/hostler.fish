@@ -48,9 +48,12 @@ complete -c hostler -n "__fish_hostler_needs_command" -f -a "attach" -d 'Join th
 complete -c hostler -n "__fish_hostler_needs_command" -f -a "info" -d 'Show the cluster at a glance'
 complete -c hostler -n "__fish_hostler_needs_command" -f -a "nodes" -d 'List the nodes, what they have and what is free'
 complete -c hostler -n "__fish_hostler_needs_command" -f -a "node" -d 'Manage one node, or see what this machine would offer as one'
+complete -c hostler -n "__fish_hostler_needs_command" -f -a "configure" -d 'Configure the cluster: nodes and settings'
 complete -c hostler -n "__fish_hostler_needs_command" -f -a "head" -d 'The head of a cluster: takes jobs, decides what runs where, keeps results'
 complete -c hostler -n "__fish_hostler_needs_command" -f -a "agent" -d 'The agent of a node: runs jobs and brings their results to the head'
+complete -c hostler -n "__fish_hostler_needs_command" -f -a "ranks" -d 'Start the processes of a run on this node, each with its rank'
 complete -c hostler -n "__fish_hostler_needs_command" -f -a "sim" -d 'Replay a recorded workload through the scheduler on a virtual clock and print how well it was served'
+complete -c hostler -n "__fish_hostler_needs_command" -f -a "shims" -d 'Make links by which this program is called as other tools: cminfo, cmrun, cmkill and more'
 complete -c hostler -n "__fish_hostler_needs_command" -f -a "completions" -d 'Print a completion script for a shell'
 complete -c hostler -n "__fish_hostler_needs_command" -f -a "gen" -d 'Write the command reference, completions, man pages and API description into a folder'
 complete -c hostler -n "__fish_hostler_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
@@ -73,9 +76,11 @@ complete -c hostler -n "__fish_hostler_using_subcommand down" -l keep -d 'Leave 
 complete -c hostler -n "__fish_hostler_using_subcommand down" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand down" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_using_subcommand down" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c hostler -n "__fish_hostler_using_subcommand submit" -s c -l cpus -d 'CPUs for each task' -r
-complete -c hostler -n "__fish_hostler_using_subcommand submit" -s m -l memory -d 'Memory for each task, such as 600M or 2G' -r
-complete -c hostler -n "__fish_hostler_using_subcommand submit" -s t -l time -d 'Time limit for each task, such as 90s, 30m, 1h30m or 1-12:00:00; none by default' -r
+complete -c hostler -n "__fish_hostler_using_subcommand submit" -s c -l cpus -d 'CPUs for each task, on each of its nodes; by default one for each process' -r
+complete -c hostler -n "__fish_hostler_using_subcommand submit" -s N -l nodes -d 'Run each task on N nodes at once; 1 unless operators have set default-nodes' -r
+complete -c hostler -n "__fish_hostler_using_subcommand submit" -s n -l tasks-per-node -d 'Start N processes on each node, which find their rank in RANK, LOCAL_RANK and WORLD_SIZE; 1 unless operators have set default-processes' -r
+complete -c hostler -n "__fish_hostler_using_subcommand submit" -s m -l memory -d 'Memory for each task, on each of its nodes, such as 600M or 2G; 512M unless operators have set default-memory' -r
+complete -c hostler -n "__fish_hostler_using_subcommand submit" -s t -l time -d 'Time limit for each task, such as 90s, 30m, 1h30m or 1-12:00:00; none unless operators have set default-time-limit' -r
 complete -c hostler -n "__fish_hostler_using_subcommand submit" -s a -l array -d 'Run once for each index: 0-99, 1-9:2, 1,5,7; with %N at most N at a time' -r
 complete -c hostler -n "__fish_hostler_using_subcommand submit" -s d -l after -d 'Start only after other jobs: 12 (completed), or after:, afterok:, afternotok:, afterany: and ids' -r
 complete -c hostler -n "__fish_hostler_using_subcommand submit" -l name -d 'A name for people; by default that of the folder or program' -r
@@ -93,9 +98,11 @@ complete -c hostler -n "__fish_hostler_using_subcommand submit" -l fetch -d 'Wai
 complete -c hostler -n "__fish_hostler_using_subcommand submit" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand submit" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_using_subcommand submit" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c hostler -n "__fish_hostler_using_subcommand run" -s c -l cpus -d 'CPUs for each task' -r
-complete -c hostler -n "__fish_hostler_using_subcommand run" -s m -l memory -d 'Memory for each task, such as 600M or 2G' -r
-complete -c hostler -n "__fish_hostler_using_subcommand run" -s t -l time -d 'Time limit for each task, such as 90s, 30m, 1h30m or 1-12:00:00; none by default' -r
+complete -c hostler -n "__fish_hostler_using_subcommand run" -s c -l cpus -d 'CPUs for each task, on each of its nodes; by default one for each process' -r
+complete -c hostler -n "__fish_hostler_using_subcommand run" -s N -l nodes -d 'Run each task on N nodes at once; 1 unless operators have set default-nodes' -r
+complete -c hostler -n "__fish_hostler_using_subcommand run" -s n -l tasks-per-node -d 'Start N processes on each node, which find their rank in RANK, LOCAL_RANK and WORLD_SIZE; 1 unless operators have set default-processes' -r
+complete -c hostler -n "__fish_hostler_using_subcommand run" -s m -l memory -d 'Memory for each task, on each of its nodes, such as 600M or 2G; 512M unless operators have set default-memory' -r
+complete -c hostler -n "__fish_hostler_using_subcommand run" -s t -l time -d 'Time limit for each task, such as 90s, 30m, 1h30m or 1-12:00:00; none unless operators have set default-time-limit' -r
 complete -c hostler -n "__fish_hostler_using_subcommand run" -s a -l array -d 'Run once for each index: 0-99, 1-9:2, 1,5,7; with %N at most N at a time' -r
 complete -c hostler -n "__fish_hostler_using_subcommand run" -s d -l after -d 'Start only after other jobs: 12 (completed), or after:, afterok:, afternotok:, afterany: and ids' -r
 complete -c hostler -n "__fish_hostler_using_subcommand run" -l name -d 'A name for people; by default that of the folder or program' -r
@@ -107,7 +114,7 @@ complete -c hostler -n "__fish_hostler_using_subcommand run" -l requeue -d 'Run 
 complete -c hostler -n "__fish_hostler_using_subcommand run" -l hold -d 'Do not start before `hostler release`'
 complete -c hostler -n "__fish_hostler_using_subcommand run" -l pty -d 'Give the job a terminal, for `hostler attach`'
 complete -c hostler -n "__fish_hostler_using_subcommand run" -l detach -d 'Print the job\'s id and leave it alone'
-complete -c hostler -n "__fish_hostler_using_subcommand run" -l label -d 'With --array: print each task\'s output at the end, every line labelled with its index'
+complete -c hostler -n "__fish_hostler_using_subcommand run" -l label -d 'Label every line of output with the rank of the process that wrote it; with --array, print each task\'s output at the end, every line labelled with its index'
 complete -c hostler -n "__fish_hostler_using_subcommand run" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand run" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -128,6 +135,7 @@ complete -c hostler -n "__fish_hostler_using_subcommand why" -l head -d 'The clu
 complete -c hostler -n "__fish_hostler_using_subcommand why" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand why" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_using_subcommand why" -s h -l help -d 'Print help'
+complete -c hostler -n "__fish_hostler_using_subcommand logs" -l node-rank -d 'Of a job on several nodes: only what it wrote on the node of this rank, from 0' -r
 complete -c hostler -n "__fish_hostler_using_subcommand logs" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
 complete -c hostler -n "__fish_hostler_using_subcommand logs" -s f -l follow -d 'Go on until the job has ended'
 complete -c hostler -n "__fish_hostler_using_subcommand logs" -l stdout -d 'Only what the job wrote to stdout'
@@ -177,13 +185,18 @@ complete -c hostler -n "__fish_hostler_using_subcommand nodes" -l head -d 'The c
 complete -c hostler -n "__fish_hostler_using_subcommand nodes" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand nodes" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_using_subcommand nodes" -s h -l help -d 'Print help'
-complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from discover forget help" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
-complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from discover forget help" -l json -d 'Print data as JSON'
-complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from discover forget help" -s q -l quiet -d 'Say nothing but data and errors'
-complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from discover forget help" -s h -l help -d 'Print help'
-complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from discover forget help" -f -a "discover" -d 'Show what this machine would offer: CPUs, memory, GPUs, and what it keeps back and why'
-complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from discover forget help" -f -a "forget" -d 'Take nodes that are gone for good off the list'
-complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from discover forget help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover forget help" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover forget help" -l json -d 'Print data as JSON'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover forget help" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover forget help" -s h -l help -d 'Print help'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover forget help" -f -a "list" -d 'List the nodes, what they have and what is free'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover forget help" -f -a "discover" -d 'Show what this machine would offer: CPUs, memory, GPUs, and what it keeps back and why'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover forget help" -f -a "forget" -d 'Take nodes that are gone for good off the list'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover forget help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from list" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from list" -l json -d 'Print data as JSON'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from list" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from discover" -l from -d 'Show what the machine that was captured in this file would offer' -r -F
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from discover" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from discover" -l capture -d 'Print the files that were read instead, as a bug report needs them; names of users and services may be among them'
@@ -194,9 +207,33 @@ complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_su
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from forget" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from forget" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from forget" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from help" -f -a "list" -d 'List the nodes, what they have and what is free'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from help" -f -a "discover" -d 'Show what this machine would offer: CPUs, memory, GPUs, and what it keeps back and why'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from help" -f -a "forget" -d 'Take nodes that are gone for good off the list'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and not __fish_seen_subcommand_from node setting help" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and not __fish_seen_subcommand_from node setting help" -l json -d 'Print data as JSON'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and not __fish_seen_subcommand_from node setting help" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and not __fish_seen_subcommand_from node setting help" -s h -l help -d 'Print help'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and not __fish_seen_subcommand_from node setting help" -f -a "node" -d 'Manage one node, or see what this machine would offer as one'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and not __fish_seen_subcommand_from node setting help" -f -a "setting" -d 'List the settings of the cluster, show one, or change it'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and not __fish_seen_subcommand_from node setting help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from node" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from node" -l json -d 'Print data as JSON'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from node" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from node" -s h -l help -d 'Print help'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from node" -f -a "list" -d 'List the nodes, what they have and what is free'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from node" -f -a "discover" -d 'Show what this machine would offer: CPUs, memory, GPUs, and what it keeps back and why'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from node" -f -a "forget" -d 'Take nodes that are gone for good off the list'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from node" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from setting" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from setting" -l reset -d 'Make it what it is by default'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from setting" -l json -d 'Print data as JSON'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from setting" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from setting" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from help" -f -a "node" -d 'Manage one node, or see what this machine would offer as one'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from help" -f -a "setting" -d 'List the settings of the cluster, show one, or change it'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c hostler -n "__fish_hostler_using_subcommand head; and not __fish_seen_subcommand_from run help" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
 complete -c hostler -n "__fish_hostler_using_subcommand head; and not __fish_seen_subcommand_from run help" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand head; and not __fish_seen_subcommand_from run help" -s q -l quiet -d 'Say nothing but data and errors'
@@ -233,6 +270,14 @@ complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_s
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -s h -l help -d 'Print help'
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from help" -f -a "run" -d 'Run an agent in the foreground; it logs to stderr as HOSTLER_LOG says (info by default)'
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c hostler -n "__fish_hostler_using_subcommand ranks" -l count -d 'How many' -r
+complete -c hostler -n "__fish_hostler_using_subcommand ranks" -l node-rank -d 'The rank of this node' -r
+complete -c hostler -n "__fish_hostler_using_subcommand ranks" -l world-size -d 'How many there are on all nodes' -r
+complete -c hostler -n "__fish_hostler_using_subcommand ranks" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand ranks" -l label -d 'Label every line of output with the rank of its writer'
+complete -c hostler -n "__fish_hostler_using_subcommand ranks" -l json -d 'Print data as JSON'
+complete -c hostler -n "__fish_hostler_using_subcommand ranks" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c hostler -n "__fish_hostler_using_subcommand ranks" -s h -l help -d 'Print help'
 complete -c hostler -n "__fish_hostler_using_subcommand sim" -l policy -d 'fcfs (first come, first served) or easy (backfill)' -r
 complete -c hostler -n "__fish_hostler_using_subcommand sim" -l nodes -d 'How many nodes; one by default' -r
 complete -c hostler -n "__fish_hostler_using_subcommand sim" -l cpus -d 'CPUs of each node; by default those of the recorded machine' -r
@@ -241,6 +286,13 @@ complete -c hostler -n "__fish_hostler_using_subcommand sim" -l head -d 'The clu
 complete -c hostler -n "__fish_hostler_using_subcommand sim" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand sim" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_using_subcommand sim" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c hostler -n "__fish_hostler_using_subcommand shims" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand shims" -l relative -d 'Make links that stay right when this program and the folder are moved together'
+complete -c hostler -n "__fish_hostler_using_subcommand shims" -l list -d 'Only print the names of the tools'
+complete -c hostler -n "__fish_hostler_using_subcommand shims" -l json -d 'Print data as JSON'
+complete -c hostler -n "__fish_hostler_using_subcommand shims" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c hostler -n "__fish_hostler_using_subcommand shims" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c hostler -n "__fish_hostler_using_subcommand completions" -l tool -d 'The tool to complete' -r
 complete -c hostler -n "__fish_hostler_using_subcommand completions" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
 complete -c hostler -n "__fish_hostler_using_subcommand completions" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand completions" -s q -l quiet -d 'Say nothing but data and errors'
@@ -249,32 +301,38 @@ complete -c hostler -n "__fish_hostler_using_subcommand gen" -l head -d 'The clu
 complete -c hostler -n "__fish_hostler_using_subcommand gen" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand gen" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_using_subcommand gen" -s h -l help -d 'Print help'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node head agent sim completions gen help" -f -a "demo" -d 'Show what Hostler does, start to finish, on this machine; leaves nothing behind but the results'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node head agent sim completions gen help" -f -a "up" -d 'Start a cluster on this machine: a head and virtual nodes that share its resources'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node head agent sim completions gen help" -f -a "down" -d 'Stop the cluster on this machine; its state and results stay for the next `hostler up`'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node head agent sim completions gen help" -f -a "submit" -d 'Queue a project folder; prints the job\'s id'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node head agent sim completions gen help" -f -a "run" -d 'Queue a command, show its output as it appears, and exit with its exit code'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node head agent sim completions gen help" -f -a "jobs" -d 'List jobs that have not ended, newest first'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node head agent sim completions gen help" -f -a "job" -d 'Show everything about a job'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node head agent sim completions gen help" -f -a "why" -d 'Say why a job waits, and when it should start'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node head agent sim completions gen help" -f -a "logs" -d 'Print what jobs write: their stdout to stdout, their stderr and the preparation of their environment to stderr'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node head agent sim completions gen help" -f -a "wait" -d 'Wait until jobs have ended; the exit code is 0 if all of them completed, 1 if not'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node head agent sim completions gen help" -f -a "fetch" -d 'Bring results home'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node head agent sim completions gen help" -f -a "cancel" -d 'End jobs; what they made so far still comes home'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node head agent sim completions gen help" -f -a "hold" -d 'Keep waiting jobs from starting'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node head agent sim completions gen help" -f -a "release" -d 'Let held jobs start'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node head agent sim completions gen help" -f -a "requeue" -d 'Run jobs again from the start, whether they run or have ended'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node head agent sim completions gen help" -f -a "attach" -d 'Join the terminal of a job that was submitted with --pty; Ctrl-A d leaves it, and the job goes on'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node head agent sim completions gen help" -f -a "info" -d 'Show the cluster at a glance'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node head agent sim completions gen help" -f -a "nodes" -d 'List the nodes, what they have and what is free'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node head agent sim completions gen help" -f -a "node" -d 'Manage one node, or see what this machine would offer as one'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node head agent sim completions gen help" -f -a "head" -d 'The head of a cluster: takes jobs, decides what runs where, keeps results'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node head agent sim completions gen help" -f -a "agent" -d 'The agent of a node: runs jobs and brings their results to the head'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node head agent sim completions gen help" -f -a "sim" -d 'Replay a recorded workload through the scheduler on a virtual clock and print how well it was served'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node head agent sim completions gen help" -f -a "completions" -d 'Print a completion script for a shell'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node head agent sim completions gen help" -f -a "gen" -d 'Write the command reference, completions, man pages and API description into a folder'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node head agent sim completions gen help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "demo" -d 'Show what Hostler does, start to finish, on this machine; leaves nothing behind but the results'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "up" -d 'Start a cluster on this machine: a head and virtual nodes that share its resources'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "down" -d 'Stop the cluster on this machine; its state and results stay for the next `hostler up`'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "submit" -d 'Queue a project folder; prints the job\'s id'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "run" -d 'Queue a command, show its output as it appears, and exit with its exit code'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "jobs" -d 'List jobs that have not ended, newest first'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "job" -d 'Show everything about a job'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "why" -d 'Say why a job waits, and when it should start'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "logs" -d 'Print what jobs write: their stdout to stdout, their stderr and the preparation of their environment to stderr'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "wait" -d 'Wait until jobs have ended; the exit code is 0 if all of them completed, 1 if not'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "fetch" -d 'Bring results home'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "cancel" -d 'End jobs; what they made so far still comes home'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "hold" -d 'Keep waiting jobs from starting'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "release" -d 'Let held jobs start'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "requeue" -d 'Run jobs again from the start, whether they run or have ended'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "attach" -d 'Join the terminal of a job that was submitted with --pty; Ctrl-A d leaves it, and the job goes on'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "info" -d 'Show the cluster at a glance'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "nodes" -d 'List the nodes, what they have and what is free'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "node" -d 'Manage one node, or see what this machine would offer as one'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "configure" -d 'Configure the cluster: nodes and settings'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "head" -d 'The head of a cluster: takes jobs, decides what runs where, keeps results'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "agent" -d 'The agent of a node: runs jobs and brings their results to the head'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "ranks" -d 'Start the processes of a run on this node, each with its rank'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "sim" -d 'Replay a recorded workload through the scheduler on a virtual clock and print how well it was served'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "shims" -d 'Make links by which this program is called as other tools: cminfo, cmrun, cmkill and more'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "completions" -d 'Print a completion script for a shell'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "gen" -d 'Write the command reference, completions, man pages and API description into a folder'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_subcommand_from node" -f -a "list" -d 'List the nodes, what they have and what is free'
 complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_subcommand_from node" -f -a "discover" -d 'Show what this machine would offer: CPUs, memory, GPUs, and what it keeps back and why'
 complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_subcommand_from node" -f -a "forget" -d 'Take nodes that are gone for good off the list'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_subcommand_from configure" -f -a "node" -d 'Manage one node, or see what this machine would offer as one'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_subcommand_from configure" -f -a "setting" -d 'List the settings of the cluster, show one, or change it'
 complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_subcommand_from head" -f -a "run" -d 'Run a head in the foreground; it logs to stderr as HOSTLER_LOG says (info by default)'
 complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_subcommand_from agent" -f -a "run" -d 'Run an agent in the foreground; it logs to stderr as HOSTLER_LOG says (info by default)'

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{Args, Command, FromArgMatches};
+use clap::{ArgGroup, Args, Command, FromArgMatches};
 
 use super::bare;
 
@@ -11,9 +11,10 @@ use super::bare;
 ///
 /// What follows --head or --compute are the flags of `hostler head run` or `hostler agent run`, whose --help explains them.
 #[derive(Debug, Args)]
+#[command(group(ArgGroup::new("role").args(["head", "compute"]).required(true)))]
 pub(crate) struct Cmdaemon {
     /// This machine is the head
-    #[arg(long, conflicts_with = "compute", required_unless_present = "compute")]
+    #[arg(long)]
     head: bool,
 
     /// This machine is a compute node

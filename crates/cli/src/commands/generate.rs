@@ -84,7 +84,8 @@ fn man_pages(commands: &[Command], files: &mut Vec<(String, Vec<u8>)>) -> Result
     Ok(())
 }
 
-/// Every command that people see, with the words that call it, the whole first.
+/// Every command that people see, with the words that call it, the whole first. Other tools than `hostler` are told of as a whole: what
+/// they have below them is what `hostler` has as well.
 fn visible(command: &Command) -> Vec<(String, &Command)> {
     fn add<'a>(path: &str, command: &'a Command, all: &mut Vec<(String, &'a Command)>) {
         all.push((path.to_owned(), command));
@@ -92,8 +93,12 @@ fn visible(command: &Command) -> Vec<(String, &Command)> {
             add(&format!("{path} {}", sub.get_name()), sub, all);
         }
     }
+    let name = command.get_name();
+    if name != TOOLS[0].name {
+        return vec![(name.to_owned(), command)];
+    }
     let mut all = Vec::new();
-    add(command.get_name(), command, &mut all);
+    add(name, command, &mut all);
     all
 }
 

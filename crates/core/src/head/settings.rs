@@ -237,9 +237,8 @@ impl Setting {
     pub fn default_text(self) -> String {
         match self {
             Self::ResultsCap => "half of the disk".to_owned(),
-            Self::DefaultNodes | Self::DefaultProcesses => "1".to_owned(),
-            Self::DefaultCpus => "1; with run and submit one for each process".to_owned(),
-            Self::DefaultMemory => "512M; with cmrun 100M".to_owned(),
+            Self::DefaultNodes | Self::DefaultProcesses | Self::DefaultCpus => "1".to_owned(),
+            Self::DefaultMemory => "512M, cmrun 100M".to_owned(),
             Self::DefaultTimeLimit => "none".to_owned(),
             _ => Settings::default().get(self).map(|value| self.write(value)).expect("all others have a value"),
         }
@@ -514,6 +513,19 @@ mod tests {
         assert_eq!(Setting::DefaultTimeLimit.read("none"), Ok(SettingValue::TimeMs(0)));
         assert_eq!(Setting::DefaultTimeLimit.write(SettingValue::TimeMs(0)), "none");
         assert_eq!((write_time(0), write_time(1500), write_size(1000)), ("0s".into(), "1500ms".into(), "1000B".into()));
+    }
+
+    #[test]
+    fn every_setting_is_documented_as_it_is() {
+        let page = include_str!("../../../../docs/reference/settings.md");
+        for setting in Setting::ALL {
+            let (default, kind, meaning) = (setting.default_text(), setting.kind(), setting.meaning());
+            let row = format!("| `{setting}` | {default} | {kind} | {meaning} |");
+            assert!(page.contains(&row), "docs/reference/settings.md lacks this row:\n{row}");
+        }
+        let table = page.split("\n## ").next().expect("split yields at least one part");
+        let rows = table.lines().filter(|line| line.starts_with("| `")).count();
+        assert_eq!(rows, Setting::ALL.len(), "docs/reference/settings.md has a setting that there is not");
     }
 
     #[test]

@@ -42,8 +42,8 @@ async fn change(user: &User, head: &Head, name: &str, value: Option<String>) -> 
     user.must_operate("change settings")?;
     let setting: Setting = name.parse().map_err(|_| no_such(name))?;
     let by = user.0.user.clone();
+    head.engine.command(Command::Set { by: by.clone(), setting, value: value.clone() }).await?;
     tracing::info!(%setting, value = value.as_deref().unwrap_or("default"), by, "setting changed");
-    head.engine.command(Command::Set { by, setting, value }).await?;
     if setting == Setting::ResultsCap {
         head.follow_results_cap();
     }
