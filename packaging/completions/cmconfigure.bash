@@ -37,14 +37,32 @@ _cmconfigure() {
             cmconfigure__subcmd__help__subcmd__node,discover)
                 cmd="cmconfigure__subcmd__help__subcmd__node__subcmd__discover"
                 ;;
+            cmconfigure__subcmd__help__subcmd__node,drain)
+                cmd="cmconfigure__subcmd__help__subcmd__node__subcmd__drain"
+                ;;
             cmconfigure__subcmd__help__subcmd__node,forget)
                 cmd="cmconfigure__subcmd__help__subcmd__node__subcmd__forget"
+                ;;
+            cmconfigure__subcmd__help__subcmd__node,invite)
+                cmd="cmconfigure__subcmd__help__subcmd__node__subcmd__invite"
                 ;;
             cmconfigure__subcmd__help__subcmd__node,list)
                 cmd="cmconfigure__subcmd__help__subcmd__node__subcmd__list"
                 ;;
+            cmconfigure__subcmd__help__subcmd__node,remove)
+                cmd="cmconfigure__subcmd__help__subcmd__node__subcmd__remove"
+                ;;
+            cmconfigure__subcmd__help__subcmd__node,resume)
+                cmd="cmconfigure__subcmd__help__subcmd__node__subcmd__resume"
+                ;;
+            cmconfigure__subcmd__help__subcmd__node,show)
+                cmd="cmconfigure__subcmd__help__subcmd__node__subcmd__show"
+                ;;
             cmconfigure__subcmd__node,discover)
                 cmd="cmconfigure__subcmd__node__subcmd__discover"
+                ;;
+            cmconfigure__subcmd__node,drain)
+                cmd="cmconfigure__subcmd__node__subcmd__drain"
                 ;;
             cmconfigure__subcmd__node,forget)
                 cmd="cmconfigure__subcmd__node__subcmd__forget"
@@ -52,11 +70,26 @@ _cmconfigure() {
             cmconfigure__subcmd__node,help)
                 cmd="cmconfigure__subcmd__node__subcmd__help"
                 ;;
+            cmconfigure__subcmd__node,invite)
+                cmd="cmconfigure__subcmd__node__subcmd__invite"
+                ;;
             cmconfigure__subcmd__node,list)
                 cmd="cmconfigure__subcmd__node__subcmd__list"
                 ;;
+            cmconfigure__subcmd__node,remove)
+                cmd="cmconfigure__subcmd__node__subcmd__remove"
+                ;;
+            cmconfigure__subcmd__node,resume)
+                cmd="cmconfigure__subcmd__node__subcmd__resume"
+                ;;
+            cmconfigure__subcmd__node,show)
+                cmd="cmconfigure__subcmd__node__subcmd__show"
+                ;;
             cmconfigure__subcmd__node__subcmd__help,discover)
                 cmd="cmconfigure__subcmd__node__subcmd__help__subcmd__discover"
+                ;;
+            cmconfigure__subcmd__node__subcmd__help,drain)
+                cmd="cmconfigure__subcmd__node__subcmd__help__subcmd__drain"
                 ;;
             cmconfigure__subcmd__node__subcmd__help,forget)
                 cmd="cmconfigure__subcmd__node__subcmd__help__subcmd__forget"
@@ -64,8 +97,20 @@ _cmconfigure() {
             cmconfigure__subcmd__node__subcmd__help,help)
                 cmd="cmconfigure__subcmd__node__subcmd__help__subcmd__help"
                 ;;
+            cmconfigure__subcmd__node__subcmd__help,invite)
+                cmd="cmconfigure__subcmd__node__subcmd__help__subcmd__invite"
+                ;;
             cmconfigure__subcmd__node__subcmd__help,list)
                 cmd="cmconfigure__subcmd__node__subcmd__help__subcmd__list"
+                ;;
+            cmconfigure__subcmd__node__subcmd__help,remove)
+                cmd="cmconfigure__subcmd__node__subcmd__help__subcmd__remove"
+                ;;
+            cmconfigure__subcmd__node__subcmd__help,resume)
+                cmd="cmconfigure__subcmd__node__subcmd__help__subcmd__resume"
+                ;;
+            cmconfigure__subcmd__node__subcmd__help,show)
+                cmd="cmconfigure__subcmd__node__subcmd__help__subcmd__show"
                 ;;
             *)
                 ;;
@@ -120,7 +165,7 @@ _cmconfigure() {
             return 0
             ;;
         cmconfigure__subcmd__help__subcmd__node)
-            opts="list discover forget"
+            opts="list discover invite show drain resume remove forget"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -134,6 +179,20 @@ _cmconfigure() {
             return 0
             ;;
         cmconfigure__subcmd__help__subcmd__node__subcmd__discover)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__help__subcmd__node__subcmd__drain)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -161,7 +220,63 @@ _cmconfigure() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        cmconfigure__subcmd__help__subcmd__node__subcmd__invite)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         cmconfigure__subcmd__help__subcmd__node__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__help__subcmd__node__subcmd__remove)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__help__subcmd__node__subcmd__resume)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__help__subcmd__node__subcmd__show)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -190,7 +305,7 @@ _cmconfigure() {
             return 0
             ;;
         cmconfigure__subcmd__node)
-            opts="-q -h --head --json --quiet --help list discover forget help"
+            opts="-q -h --head --json --quiet --help list discover invite show drain resume remove forget help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -229,6 +344,28 @@ _cmconfigure() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        cmconfigure__subcmd__node__subcmd__drain)
+            opts="-q -h --reason --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --reason)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         cmconfigure__subcmd__node__subcmd__forget)
             opts="-q -h --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -248,7 +385,7 @@ _cmconfigure() {
             return 0
             ;;
         cmconfigure__subcmd__node__subcmd__help)
-            opts="list discover forget help"
+            opts="list discover invite show drain resume remove forget help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -262,6 +399,20 @@ _cmconfigure() {
             return 0
             ;;
         cmconfigure__subcmd__node__subcmd__help__subcmd__discover)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__node__subcmd__help__subcmd__drain)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -303,6 +454,20 @@ _cmconfigure() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        cmconfigure__subcmd__node__subcmd__help__subcmd__invite)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         cmconfigure__subcmd__node__subcmd__help__subcmd__list)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
@@ -317,7 +482,125 @@ _cmconfigure() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        cmconfigure__subcmd__node__subcmd__help__subcmd__remove)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__node__subcmd__help__subcmd__resume)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__node__subcmd__help__subcmd__show)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__node__subcmd__invite)
+            opts="-q -h --address --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --address)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         cmconfigure__subcmd__node__subcmd__list)
+            opts="-q -h --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__node__subcmd__remove)
+            opts="-y -q -h --yes --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__node__subcmd__resume)
+            opts="-q -h --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__node__subcmd__show)
             opts="-q -h --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )

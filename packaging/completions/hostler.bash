@@ -103,11 +103,17 @@ _hostler() {
             hostler__subcmd__agent,help)
                 cmd="hostler__subcmd__agent__subcmd__help"
                 ;;
+            hostler__subcmd__agent,join)
+                cmd="hostler__subcmd__agent__subcmd__join"
+                ;;
             hostler__subcmd__agent,run)
                 cmd="hostler__subcmd__agent__subcmd__run"
                 ;;
             hostler__subcmd__agent__subcmd__help,help)
                 cmd="hostler__subcmd__agent__subcmd__help__subcmd__help"
+                ;;
+            hostler__subcmd__agent__subcmd__help,join)
+                cmd="hostler__subcmd__agent__subcmd__help__subcmd__join"
                 ;;
             hostler__subcmd__agent__subcmd__help,run)
                 cmd="hostler__subcmd__agent__subcmd__help__subcmd__run"
@@ -133,14 +139,32 @@ _hostler() {
             hostler__subcmd__configure__subcmd__help__subcmd__node,discover)
                 cmd="hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__discover"
                 ;;
+            hostler__subcmd__configure__subcmd__help__subcmd__node,drain)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__drain"
+                ;;
             hostler__subcmd__configure__subcmd__help__subcmd__node,forget)
                 cmd="hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__forget"
+                ;;
+            hostler__subcmd__configure__subcmd__help__subcmd__node,invite)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__invite"
                 ;;
             hostler__subcmd__configure__subcmd__help__subcmd__node,list)
                 cmd="hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__list"
                 ;;
+            hostler__subcmd__configure__subcmd__help__subcmd__node,remove)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__remove"
+                ;;
+            hostler__subcmd__configure__subcmd__help__subcmd__node,resume)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__resume"
+                ;;
+            hostler__subcmd__configure__subcmd__help__subcmd__node,show)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__show"
+                ;;
             hostler__subcmd__configure__subcmd__node,discover)
                 cmd="hostler__subcmd__configure__subcmd__node__subcmd__discover"
+                ;;
+            hostler__subcmd__configure__subcmd__node,drain)
+                cmd="hostler__subcmd__configure__subcmd__node__subcmd__drain"
                 ;;
             hostler__subcmd__configure__subcmd__node,forget)
                 cmd="hostler__subcmd__configure__subcmd__node__subcmd__forget"
@@ -148,11 +172,26 @@ _hostler() {
             hostler__subcmd__configure__subcmd__node,help)
                 cmd="hostler__subcmd__configure__subcmd__node__subcmd__help"
                 ;;
+            hostler__subcmd__configure__subcmd__node,invite)
+                cmd="hostler__subcmd__configure__subcmd__node__subcmd__invite"
+                ;;
             hostler__subcmd__configure__subcmd__node,list)
                 cmd="hostler__subcmd__configure__subcmd__node__subcmd__list"
                 ;;
+            hostler__subcmd__configure__subcmd__node,remove)
+                cmd="hostler__subcmd__configure__subcmd__node__subcmd__remove"
+                ;;
+            hostler__subcmd__configure__subcmd__node,resume)
+                cmd="hostler__subcmd__configure__subcmd__node__subcmd__resume"
+                ;;
+            hostler__subcmd__configure__subcmd__node,show)
+                cmd="hostler__subcmd__configure__subcmd__node__subcmd__show"
+                ;;
             hostler__subcmd__configure__subcmd__node__subcmd__help,discover)
                 cmd="hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__discover"
+                ;;
+            hostler__subcmd__configure__subcmd__node__subcmd__help,drain)
+                cmd="hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__drain"
                 ;;
             hostler__subcmd__configure__subcmd__node__subcmd__help,forget)
                 cmd="hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__forget"
@@ -160,17 +199,35 @@ _hostler() {
             hostler__subcmd__configure__subcmd__node__subcmd__help,help)
                 cmd="hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__help"
                 ;;
+            hostler__subcmd__configure__subcmd__node__subcmd__help,invite)
+                cmd="hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__invite"
+                ;;
             hostler__subcmd__configure__subcmd__node__subcmd__help,list)
                 cmd="hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__list"
                 ;;
+            hostler__subcmd__configure__subcmd__node__subcmd__help,remove)
+                cmd="hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__remove"
+                ;;
+            hostler__subcmd__configure__subcmd__node__subcmd__help,resume)
+                cmd="hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__resume"
+                ;;
+            hostler__subcmd__configure__subcmd__node__subcmd__help,show)
+                cmd="hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__show"
+                ;;
             hostler__subcmd__head,help)
                 cmd="hostler__subcmd__head__subcmd__help"
+                ;;
+            hostler__subcmd__head,init)
+                cmd="hostler__subcmd__head__subcmd__init"
                 ;;
             hostler__subcmd__head,run)
                 cmd="hostler__subcmd__head__subcmd__run"
                 ;;
             hostler__subcmd__head__subcmd__help,help)
                 cmd="hostler__subcmd__head__subcmd__help__subcmd__help"
+                ;;
+            hostler__subcmd__head__subcmd__help,init)
+                cmd="hostler__subcmd__head__subcmd__help__subcmd__init"
                 ;;
             hostler__subcmd__head__subcmd__help,run)
                 cmd="hostler__subcmd__head__subcmd__help__subcmd__run"
@@ -259,6 +316,9 @@ _hostler() {
             hostler__subcmd__help,why)
                 cmd="hostler__subcmd__help__subcmd__why"
                 ;;
+            hostler__subcmd__help__subcmd__agent,join)
+                cmd="hostler__subcmd__help__subcmd__agent__subcmd__join"
+                ;;
             hostler__subcmd__help__subcmd__agent,run)
                 cmd="hostler__subcmd__help__subcmd__agent__subcmd__run"
                 ;;
@@ -271,11 +331,29 @@ _hostler() {
             hostler__subcmd__help__subcmd__configure__subcmd__node,discover)
                 cmd="hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__discover"
                 ;;
+            hostler__subcmd__help__subcmd__configure__subcmd__node,drain)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__drain"
+                ;;
             hostler__subcmd__help__subcmd__configure__subcmd__node,forget)
                 cmd="hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__forget"
                 ;;
+            hostler__subcmd__help__subcmd__configure__subcmd__node,invite)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__invite"
+                ;;
             hostler__subcmd__help__subcmd__configure__subcmd__node,list)
                 cmd="hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__list"
+                ;;
+            hostler__subcmd__help__subcmd__configure__subcmd__node,remove)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__remove"
+                ;;
+            hostler__subcmd__help__subcmd__configure__subcmd__node,resume)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__resume"
+                ;;
+            hostler__subcmd__help__subcmd__configure__subcmd__node,show)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__show"
+                ;;
+            hostler__subcmd__help__subcmd__head,init)
+                cmd="hostler__subcmd__help__subcmd__head__subcmd__init"
                 ;;
             hostler__subcmd__help__subcmd__head,run)
                 cmd="hostler__subcmd__help__subcmd__head__subcmd__run"
@@ -283,14 +361,32 @@ _hostler() {
             hostler__subcmd__help__subcmd__node,discover)
                 cmd="hostler__subcmd__help__subcmd__node__subcmd__discover"
                 ;;
+            hostler__subcmd__help__subcmd__node,drain)
+                cmd="hostler__subcmd__help__subcmd__node__subcmd__drain"
+                ;;
             hostler__subcmd__help__subcmd__node,forget)
                 cmd="hostler__subcmd__help__subcmd__node__subcmd__forget"
+                ;;
+            hostler__subcmd__help__subcmd__node,invite)
+                cmd="hostler__subcmd__help__subcmd__node__subcmd__invite"
                 ;;
             hostler__subcmd__help__subcmd__node,list)
                 cmd="hostler__subcmd__help__subcmd__node__subcmd__list"
                 ;;
+            hostler__subcmd__help__subcmd__node,remove)
+                cmd="hostler__subcmd__help__subcmd__node__subcmd__remove"
+                ;;
+            hostler__subcmd__help__subcmd__node,resume)
+                cmd="hostler__subcmd__help__subcmd__node__subcmd__resume"
+                ;;
+            hostler__subcmd__help__subcmd__node,show)
+                cmd="hostler__subcmd__help__subcmd__node__subcmd__show"
+                ;;
             hostler__subcmd__node,discover)
                 cmd="hostler__subcmd__node__subcmd__discover"
+                ;;
+            hostler__subcmd__node,drain)
+                cmd="hostler__subcmd__node__subcmd__drain"
                 ;;
             hostler__subcmd__node,forget)
                 cmd="hostler__subcmd__node__subcmd__forget"
@@ -298,11 +394,26 @@ _hostler() {
             hostler__subcmd__node,help)
                 cmd="hostler__subcmd__node__subcmd__help"
                 ;;
+            hostler__subcmd__node,invite)
+                cmd="hostler__subcmd__node__subcmd__invite"
+                ;;
             hostler__subcmd__node,list)
                 cmd="hostler__subcmd__node__subcmd__list"
                 ;;
+            hostler__subcmd__node,remove)
+                cmd="hostler__subcmd__node__subcmd__remove"
+                ;;
+            hostler__subcmd__node,resume)
+                cmd="hostler__subcmd__node__subcmd__resume"
+                ;;
+            hostler__subcmd__node,show)
+                cmd="hostler__subcmd__node__subcmd__show"
+                ;;
             hostler__subcmd__node__subcmd__help,discover)
                 cmd="hostler__subcmd__node__subcmd__help__subcmd__discover"
+                ;;
+            hostler__subcmd__node__subcmd__help,drain)
+                cmd="hostler__subcmd__node__subcmd__help__subcmd__drain"
                 ;;
             hostler__subcmd__node__subcmd__help,forget)
                 cmd="hostler__subcmd__node__subcmd__help__subcmd__forget"
@@ -310,8 +421,20 @@ _hostler() {
             hostler__subcmd__node__subcmd__help,help)
                 cmd="hostler__subcmd__node__subcmd__help__subcmd__help"
                 ;;
+            hostler__subcmd__node__subcmd__help,invite)
+                cmd="hostler__subcmd__node__subcmd__help__subcmd__invite"
+                ;;
             hostler__subcmd__node__subcmd__help,list)
                 cmd="hostler__subcmd__node__subcmd__help__subcmd__list"
+                ;;
+            hostler__subcmd__node__subcmd__help,remove)
+                cmd="hostler__subcmd__node__subcmd__help__subcmd__remove"
+                ;;
+            hostler__subcmd__node__subcmd__help,resume)
+                cmd="hostler__subcmd__node__subcmd__help__subcmd__resume"
+                ;;
+            hostler__subcmd__node__subcmd__help,show)
+                cmd="hostler__subcmd__node__subcmd__help__subcmd__show"
                 ;;
             *)
                 ;;
@@ -338,7 +461,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__agent)
-            opts="-q -h --head --json --quiet --help run help"
+            opts="-q -h --head --json --quiet --help join run help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -356,7 +479,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__agent__subcmd__help)
-            opts="run help"
+            opts="join run help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -370,6 +493,20 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__agent__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__agent__subcmd__help__subcmd__join)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -397,8 +534,34 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        hostler__subcmd__agent__subcmd__join)
+            opts="-q -h --name --directory --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --name)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --directory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         hostler__subcmd__agent__subcmd__run)
-            opts="-q -h --directory --environments --name --cpus --memory --join-file --head-file --head --json --quiet --help"
+            opts="-q -h --directory --environments --name --cpus --memory --root-jobs --join-file --head-file --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -548,7 +711,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__configure__subcmd__help__subcmd__node)
-            opts="list discover forget"
+            opts="list discover invite show drain resume remove forget"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -562,6 +725,20 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__discover)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__drain)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -589,7 +766,63 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__invite)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__remove)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__resume)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__show)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -618,7 +851,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__configure__subcmd__node)
-            opts="-q -h --head --json --quiet --help list discover forget help"
+            opts="-q -h --head --json --quiet --help list discover invite show drain resume remove forget help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -657,6 +890,28 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        hostler__subcmd__configure__subcmd__node__subcmd__drain)
+            opts="-q -h --reason --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --reason)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         hostler__subcmd__configure__subcmd__node__subcmd__forget)
             opts="-q -h --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
@@ -676,7 +931,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__configure__subcmd__node__subcmd__help)
-            opts="list discover forget help"
+            opts="list discover invite show drain resume remove forget help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -690,6 +945,20 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__discover)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__drain)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -731,6 +1000,20 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__invite)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__list)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
@@ -745,7 +1028,125 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__remove)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__resume)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__show)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__node__subcmd__invite)
+            opts="-q -h --address --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --address)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         hostler__subcmd__configure__subcmd__node__subcmd__list)
+            opts="-q -h --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__node__subcmd__remove)
+            opts="-y -q -h --yes --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__node__subcmd__resume)
+            opts="-q -h --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__node__subcmd__show)
             opts="-q -h --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -862,7 +1263,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__head)
-            opts="-q -h --head --json --quiet --help run help"
+            opts="-q -h --head --json --quiet --help init run help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -880,7 +1281,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__head__subcmd__help)
-            opts="run help"
+            opts="init run help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -894,6 +1295,20 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__head__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__head__subcmd__help__subcmd__init)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -921,8 +1336,42 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        hostler__subcmd__head__subcmd__init)
+            opts="-q -h --directory --listen --advertise --socket --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --directory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --listen)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --advertise)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --socket)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         hostler__subcmd__head__subcmd__run)
-            opts="-q -h --directory --socket --listen --results-cap --embedded --head --json --quiet --help"
+            opts="-q -h --directory --socket --listen --advertise --results-cap --embedded --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -937,6 +1386,10 @@ _hostler() {
                     return 0
                     ;;
                 --listen)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --advertise)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -970,8 +1423,22 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__help__subcmd__agent)
-            opts="run"
+            opts="join run"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__agent__subcmd__join)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -1054,7 +1521,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__help__subcmd__configure__subcmd__node)
-            opts="list discover forget"
+            opts="list discover invite show drain resume remove forget"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1068,6 +1535,20 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__discover)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__drain)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1095,7 +1576,63 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__invite)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__remove)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__resume)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__show)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1180,8 +1717,22 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__help__subcmd__head)
-            opts="run"
+            opts="init run"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__head__subcmd__init)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -1292,7 +1843,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__help__subcmd__node)
-            opts="list discover forget"
+            opts="list discover invite show drain resume remove forget"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1306,6 +1857,20 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__help__subcmd__node__subcmd__discover)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__node__subcmd__drain)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1333,7 +1898,63 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        hostler__subcmd__help__subcmd__node__subcmd__invite)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         hostler__subcmd__help__subcmd__node__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__node__subcmd__remove)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__node__subcmd__resume)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__node__subcmd__show)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1624,7 +2245,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__node)
-            opts="-q -h --head --json --quiet --help list discover forget help"
+            opts="-q -h --head --json --quiet --help list discover invite show drain resume remove forget help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1663,6 +2284,28 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        hostler__subcmd__node__subcmd__drain)
+            opts="-q -h --reason --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --reason)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         hostler__subcmd__node__subcmd__forget)
             opts="-q -h --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -1682,7 +2325,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__node__subcmd__help)
-            opts="list discover forget help"
+            opts="list discover invite show drain resume remove forget help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1696,6 +2339,20 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__node__subcmd__help__subcmd__discover)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__node__subcmd__help__subcmd__drain)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1737,6 +2394,20 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        hostler__subcmd__node__subcmd__help__subcmd__invite)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         hostler__subcmd__node__subcmd__help__subcmd__list)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
@@ -1751,7 +2422,125 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        hostler__subcmd__node__subcmd__help__subcmd__remove)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__node__subcmd__help__subcmd__resume)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__node__subcmd__help__subcmd__show)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__node__subcmd__invite)
+            opts="-q -h --address --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --address)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         hostler__subcmd__node__subcmd__list)
+            opts="-q -h --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__node__subcmd__remove)
+            opts="-y -q -h --yes --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__node__subcmd__resume)
+            opts="-q -h --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__node__subcmd__show)
             opts="-q -h --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )

@@ -47,7 +47,7 @@ complete -c hostler -n "__fish_hostler_needs_command" -f -a "requeue" -d 'Run jo
 complete -c hostler -n "__fish_hostler_needs_command" -f -a "attach" -d 'Join the terminal of a job that was submitted with --pty; Ctrl-A d leaves it, and the job goes on'
 complete -c hostler -n "__fish_hostler_needs_command" -f -a "info" -d 'Show the cluster at a glance'
 complete -c hostler -n "__fish_hostler_needs_command" -f -a "nodes" -d 'List the nodes, what they have and what is free'
-complete -c hostler -n "__fish_hostler_needs_command" -f -a "node" -d 'Manage one node, or see what this machine would offer as one'
+complete -c hostler -n "__fish_hostler_needs_command" -f -a "node" -d 'Manage nodes: invite, drain, resume, remove; or see what this machine would offer as one'
 complete -c hostler -n "__fish_hostler_needs_command" -f -a "configure" -d 'Configure the cluster: nodes and settings'
 complete -c hostler -n "__fish_hostler_needs_command" -f -a "head" -d 'The head of a cluster: takes jobs, decides what runs where, keeps results'
 complete -c hostler -n "__fish_hostler_needs_command" -f -a "agent" -d 'The agent of a node: runs jobs and brings their results to the head'
@@ -185,14 +185,19 @@ complete -c hostler -n "__fish_hostler_using_subcommand nodes" -l head -d 'The c
 complete -c hostler -n "__fish_hostler_using_subcommand nodes" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand nodes" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_using_subcommand nodes" -s h -l help -d 'Print help'
-complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover forget help" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
-complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover forget help" -l json -d 'Print data as JSON'
-complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover forget help" -s q -l quiet -d 'Say nothing but data and errors'
-complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover forget help" -s h -l help -d 'Print help'
-complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover forget help" -f -a "list" -d 'List the nodes, what they have and what is free'
-complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover forget help" -f -a "discover" -d 'Show what this machine would offer: CPUs, memory, GPUs, and what it keeps back and why'
-complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover forget help" -f -a "forget" -d 'Take nodes that are gone for good off the list'
-complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover forget help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -l json -d 'Print data as JSON'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -s h -l help -d 'Print help'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -f -a "list" -d 'List the nodes, what they have and what is free'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -f -a "discover" -d 'Show what this machine would offer: CPUs, memory, GPUs, and what it keeps back and why'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -f -a "invite" -d 'Print a join code, with which one machine can become a node within the hour'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -f -a "show" -d 'Show all about one node: its state with the reason, what it has, what runs there, its certificate'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -f -a "drain" -d 'Let nodes finish what they have and give them nothing new'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -f -a "resume" -d 'Let drained nodes take work again'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -f -a "remove" -d 'Remove nodes from the cluster at once and for good'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -f -a "forget" -d 'Take nodes that are gone for good off the list'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from list" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from list" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from list" -s q -l quiet -d 'Say nothing but data and errors'
@@ -203,19 +208,47 @@ complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_su
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from discover" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from discover" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from discover" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from invite" -l address -d 'Where that machine finds the head, if it is elsewhere than the head\'s settings say' -r
+complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from invite" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from invite" -l json -d 'Print data as JSON'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from invite" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from invite" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from show" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from show" -l json -d 'Print data as JSON'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from show" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from show" -s h -l help -d 'Print help'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from drain" -l reason -d 'Why, for whoever wonders' -r
+complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from drain" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from drain" -l json -d 'Print data as JSON'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from drain" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from drain" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from resume" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from resume" -l json -d 'Print data as JSON'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from resume" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from resume" -s h -l help -d 'Print help'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from remove" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from remove" -s y -l yes -d 'Do not ask'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from remove" -l json -d 'Print data as JSON'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from remove" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from remove" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from forget" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from forget" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from forget" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from forget" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from help" -f -a "list" -d 'List the nodes, what they have and what is free'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from help" -f -a "discover" -d 'Show what this machine would offer: CPUs, memory, GPUs, and what it keeps back and why'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from help" -f -a "invite" -d 'Print a join code, with which one machine can become a node within the hour'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from help" -f -a "show" -d 'Show all about one node: its state with the reason, what it has, what runs there, its certificate'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from help" -f -a "drain" -d 'Let nodes finish what they have and give them nothing new'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from help" -f -a "resume" -d 'Let drained nodes take work again'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from help" -f -a "remove" -d 'Remove nodes from the cluster at once and for good'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from help" -f -a "forget" -d 'Take nodes that are gone for good off the list'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c hostler -n "__fish_hostler_using_subcommand configure; and not __fish_seen_subcommand_from node setting help" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
 complete -c hostler -n "__fish_hostler_using_subcommand configure; and not __fish_seen_subcommand_from node setting help" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand configure; and not __fish_seen_subcommand_from node setting help" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_using_subcommand configure; and not __fish_seen_subcommand_from node setting help" -s h -l help -d 'Print help'
-complete -c hostler -n "__fish_hostler_using_subcommand configure; and not __fish_seen_subcommand_from node setting help" -f -a "node" -d 'Manage one node, or see what this machine would offer as one'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and not __fish_seen_subcommand_from node setting help" -f -a "node" -d 'Manage nodes: invite, drain, resume, remove; or see what this machine would offer as one'
 complete -c hostler -n "__fish_hostler_using_subcommand configure; and not __fish_seen_subcommand_from node setting help" -f -a "setting" -d 'List the settings of the cluster, show one, or change it'
 complete -c hostler -n "__fish_hostler_using_subcommand configure; and not __fish_seen_subcommand_from node setting help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from node" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
@@ -224,6 +257,11 @@ complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_se
 complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from node" -s h -l help -d 'Print help'
 complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from node" -f -a "list" -d 'List the nodes, what they have and what is free'
 complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from node" -f -a "discover" -d 'Show what this machine would offer: CPUs, memory, GPUs, and what it keeps back and why'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from node" -f -a "invite" -d 'Print a join code, with which one machine can become a node within the hour'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from node" -f -a "show" -d 'Show all about one node: its state with the reason, what it has, what runs there, its certificate'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from node" -f -a "drain" -d 'Let nodes finish what they have and give them nothing new'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from node" -f -a "resume" -d 'Let drained nodes take work again'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from node" -f -a "remove" -d 'Remove nodes from the cluster at once and for good'
 complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from node" -f -a "forget" -d 'Take nodes that are gone for good off the list'
 complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from node" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from setting" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
@@ -231,43 +269,63 @@ complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_se
 complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from setting" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from setting" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from setting" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from help" -f -a "node" -d 'Manage one node, or see what this machine would offer as one'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from help" -f -a "node" -d 'Manage nodes: invite, drain, resume, remove; or see what this machine would offer as one'
 complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from help" -f -a "setting" -d 'List the settings of the cluster, show one, or change it'
 complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c hostler -n "__fish_hostler_using_subcommand head; and not __fish_seen_subcommand_from run help" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
-complete -c hostler -n "__fish_hostler_using_subcommand head; and not __fish_seen_subcommand_from run help" -l json -d 'Print data as JSON'
-complete -c hostler -n "__fish_hostler_using_subcommand head; and not __fish_seen_subcommand_from run help" -s q -l quiet -d 'Say nothing but data and errors'
-complete -c hostler -n "__fish_hostler_using_subcommand head; and not __fish_seen_subcommand_from run help" -s h -l help -d 'Print help'
-complete -c hostler -n "__fish_hostler_using_subcommand head; and not __fish_seen_subcommand_from run help" -f -a "run" -d 'Run a head in the foreground; it logs to stderr as HOSTLER_LOG says (info by default)'
-complete -c hostler -n "__fish_hostler_using_subcommand head; and not __fish_seen_subcommand_from run help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from run" -l directory -d 'Where it keeps its state' -r -F
+complete -c hostler -n "__fish_hostler_using_subcommand head; and not __fish_seen_subcommand_from init run help" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand head; and not __fish_seen_subcommand_from init run help" -l json -d 'Print data as JSON'
+complete -c hostler -n "__fish_hostler_using_subcommand head; and not __fish_seen_subcommand_from init run help" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c hostler -n "__fish_hostler_using_subcommand head; and not __fish_seen_subcommand_from init run help" -s h -l help -d 'Print help'
+complete -c hostler -n "__fish_hostler_using_subcommand head; and not __fish_seen_subcommand_from init run help" -f -a "init" -d 'Set up the head of a cluster on this machine: its state directory, the cluster\'s authority and a settings file'
+complete -c hostler -n "__fish_hostler_using_subcommand head; and not __fish_seen_subcommand_from init run help" -f -a "run" -d 'Run a head in the foreground; it logs to stderr as HOSTLER_LOG says (info by default)'
+complete -c hostler -n "__fish_hostler_using_subcommand head; and not __fish_seen_subcommand_from init run help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from init" -l directory -d 'Keep everything in this directory: state, socket and settings (head.toml)' -r -F
+complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from init" -l listen -d 'Where nodes connect: an address of this machine and a port; by default every address, port 7760' -r
+complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from init" -l advertise -d 'By which name or address nodes reach this machine, the first one in join codes; by default its hostname. May be repeated' -r
+complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from init" -l socket -d 'The Unix socket for users of this machine' -r -F
+complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from init" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from init" -l json -d 'Print data as JSON'
+complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from init" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from init" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from run" -l directory -d 'Where it keeps its state, and its settings if there is a head.toml' -r -F
 complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from run" -l socket -d 'The Unix socket for users of this machine' -r -F
-complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from run" -l listen -d 'Where agents connect' -r
+complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from run" -l listen -d 'Where nodes connect' -r
+complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from run" -l advertise -d 'By which name or address nodes reach this machine; may be repeated' -r
 complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from run" -l results-cap -d 'What results may take before fetched ones are dropped; half of the disk by default' -r
 complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from run" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
 complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from run" -l embedded -d 'The head is part of a cluster on this machine alone'
 complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from run" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from run" -s q -l quiet -d 'Say nothing but data and errors'
-complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from run" -s h -l help -d 'Print help'
+complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from run" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from help" -f -a "init" -d 'Set up the head of a cluster on this machine: its state directory, the cluster\'s authority and a settings file'
 complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from help" -f -a "run" -d 'Run a head in the foreground; it logs to stderr as HOSTLER_LOG says (info by default)'
 complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c hostler -n "__fish_hostler_using_subcommand agent; and not __fish_seen_subcommand_from run help" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
-complete -c hostler -n "__fish_hostler_using_subcommand agent; and not __fish_seen_subcommand_from run help" -l json -d 'Print data as JSON'
-complete -c hostler -n "__fish_hostler_using_subcommand agent; and not __fish_seen_subcommand_from run help" -s q -l quiet -d 'Say nothing but data and errors'
-complete -c hostler -n "__fish_hostler_using_subcommand agent; and not __fish_seen_subcommand_from run help" -s h -l help -d 'Print help'
-complete -c hostler -n "__fish_hostler_using_subcommand agent; and not __fish_seen_subcommand_from run help" -f -a "run" -d 'Run an agent in the foreground; it logs to stderr as HOSTLER_LOG says (info by default)'
-complete -c hostler -n "__fish_hostler_using_subcommand agent; and not __fish_seen_subcommand_from run help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c hostler -n "__fish_hostler_using_subcommand agent; and not __fish_seen_subcommand_from join run help" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand agent; and not __fish_seen_subcommand_from join run help" -l json -d 'Print data as JSON'
+complete -c hostler -n "__fish_hostler_using_subcommand agent; and not __fish_seen_subcommand_from join run help" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c hostler -n "__fish_hostler_using_subcommand agent; and not __fish_seen_subcommand_from join run help" -s h -l help -d 'Print help'
+complete -c hostler -n "__fish_hostler_using_subcommand agent; and not __fish_seen_subcommand_from join run help" -f -a "join" -d 'Make this machine a node of a cluster, with a code that `hostler node invite` has printed there'
+complete -c hostler -n "__fish_hostler_using_subcommand agent; and not __fish_seen_subcommand_from join run help" -f -a "run" -d 'Run an agent in the foreground; it logs to stderr as HOSTLER_LOG says (info by default)'
+complete -c hostler -n "__fish_hostler_using_subcommand agent; and not __fish_seen_subcommand_from join run help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from join" -l name -d 'The node\'s name; by default the one that it was invited under, else this machine\'s' -r
+complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from join" -l directory -d 'Where the node keeps everything; /var/lib/hostler/agent for root, in the XDG state directory for others' -r -F
+complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from join" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from join" -l json -d 'Print data as JSON'
+complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from join" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from join" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l directory -d 'Where it keeps jobs, environments and chunks' -r -F
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l environments -d 'Where it keeps environments instead; agents of the same user may share it' -r -F
-complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l name -d 'The node\'s name' -r
-complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l cpus -d 'The CPUs it gives, such as 0-3,8' -r
-complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l memory -d 'The memory it gives' -r
-complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l join-file -d 'A file with a join code; needed until the node has joined' -r -F
+complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l name -d 'The node\'s name, if it must be this one; by default it is what the node has joined as' -r
+complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l cpus -d 'The CPUs it gives, such as 0-3,8; by default all that it may use' -r
+complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l memory -d 'The memory it gives; by default all less a little' -r
+complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l join-file -d 'A file with a join code, for a node that has not joined yet' -r -F
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l head-file -d 'A file in which a head on this machine says its address' -r -F
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l root-jobs -d 'Run jobs of root too; without this an agent of root runs those of all other users, each as its user'
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -s q -l quiet -d 'Say nothing but data and errors'
-complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -s h -l help -d 'Print help'
+complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from help" -f -a "join" -d 'Make this machine a node of a cluster, with a code that `hostler node invite` has printed there'
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from help" -f -a "run" -d 'Run an agent in the foreground; it logs to stderr as HOSTLER_LOG says (info by default)'
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c hostler -n "__fish_hostler_using_subcommand ranks" -l count -d 'How many' -r
@@ -319,7 +377,7 @@ complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_see
 complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "attach" -d 'Join the terminal of a job that was submitted with --pty; Ctrl-A d leaves it, and the job goes on'
 complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "info" -d 'Show the cluster at a glance'
 complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "nodes" -d 'List the nodes, what they have and what is free'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "node" -d 'Manage one node, or see what this machine would offer as one'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "node" -d 'Manage nodes: invite, drain, resume, remove; or see what this machine would offer as one'
 complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "configure" -d 'Configure the cluster: nodes and settings'
 complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "head" -d 'The head of a cluster: takes jobs, decides what runs where, keeps results'
 complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "agent" -d 'The agent of a node: runs jobs and brings their results to the head'
@@ -331,8 +389,15 @@ complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_see
 complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_subcommand_from node" -f -a "list" -d 'List the nodes, what they have and what is free'
 complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_subcommand_from node" -f -a "discover" -d 'Show what this machine would offer: CPUs, memory, GPUs, and what it keeps back and why'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_subcommand_from node" -f -a "invite" -d 'Print a join code, with which one machine can become a node within the hour'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_subcommand_from node" -f -a "show" -d 'Show all about one node: its state with the reason, what it has, what runs there, its certificate'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_subcommand_from node" -f -a "drain" -d 'Let nodes finish what they have and give them nothing new'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_subcommand_from node" -f -a "resume" -d 'Let drained nodes take work again'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_subcommand_from node" -f -a "remove" -d 'Remove nodes from the cluster at once and for good'
 complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_subcommand_from node" -f -a "forget" -d 'Take nodes that are gone for good off the list'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_subcommand_from configure" -f -a "node" -d 'Manage one node, or see what this machine would offer as one'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_subcommand_from configure" -f -a "node" -d 'Manage nodes: invite, drain, resume, remove; or see what this machine would offer as one'
 complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_subcommand_from configure" -f -a "setting" -d 'List the settings of the cluster, show one, or change it'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_subcommand_from head" -f -a "init" -d 'Set up the head of a cluster on this machine: its state directory, the cluster\'s authority and a settings file'
 complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_subcommand_from head" -f -a "run" -d 'Run a head in the foreground; it logs to stderr as HOSTLER_LOG says (info by default)'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_subcommand_from agent" -f -a "join" -d 'Make this machine a node of a cluster, with a code that `hostler node invite` has printed there'
 complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_subcommand_from agent" -f -a "run" -d 'Run an agent in the foreground; it logs to stderr as HOSTLER_LOG says (info by default)'

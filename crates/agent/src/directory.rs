@@ -12,12 +12,15 @@
 //! spare-7/                  a directory that waits to be used again
 //! ```
 //!
+//! The directory and the journal belong to the agent, so nobody can put anything else in the place of what is in it. `work` and
+//! the outputs belong to the job's user, and nobody else can enter or read them.
+//!
 //! Making a directory with its files costs more than a short command takes, and removing them as much again. So the
-//! directory of a command that is over is kept with its three files and given to a later run.
+//! directory of a command that is over is kept with its three files and given to a later run of the same user.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,15 +38,25 @@ const MAX_SPARE: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Runs {
     root: PathBuf,
+    /// Of each run's directory: others pass through to their own files where jobs belong to several users.
+    mode: u32,
     spares: Mutex<Spares>,
 }
 
 /// Directories that wait for a run.
 #[derive(Debug, Default)]
 struct Spares {
-    waiting: Vec<PathBuf>,
+    waiting: Vec<Spare>,
     /// How many there ever were: each has a name of its own.
     count: u64,
+}
+
+/// One of them.
+#[derive(Debug)]
+struct Spare {
+    path: PathBuf,
+    /// Whose outputs are in it, a user id: they must not become another's.
+    owner: u32,
 }
 
 /// A run that an earlier agent left.
@@ -61,10 +74,12 @@ pub(crate) struct RunDirectory {
 }
 
 impl Runs {
-    /// Opens or creates the directory of runs.
-    pub(crate) fn open(root: PathBuf) -> io::Result<Self> {
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&root)?;
-        Ok(Self { root, spares: Mutex::default() })
+    /// Opens or creates the directory of runs, which belong to several users or only to the agent's own.
+    pub(crate) fn open(root: PathBuf, are_of_many: bool) -> io::Result<Self> {
+        let mode = if are_of_many { 0o711 } else { 0o700 };
+        fs::DirBuilder::new().recursive(true).mode(mode).create(&root)?;
+        fs::set_permissions(&root, fs::Permissions::from_mode(mode))?;
+        Ok(Self { root, mode, spares: Mutex::default() })
     }
 
     /// The directory of a run, whether or not it exists.
@@ -72,17 +87,18 @@ impl Runs {
         RunDirectory { path: self.root.join(run.to_string()) }
     }
 
-    /// The directory of a new run, with what was launched, and in which boot, written in it. Returns what a shepherd must name to take it.
-    pub(crate) fn create(&self, launch: &RunLaunch, boot: &BootId) -> io::Result<String> {
+    /// The directory of a new run of the user with id `owner`, if that is known, with what was launched, and in which boot, written
+    /// in it. Returns what a shepherd must name to take it.
+    pub(crate) fn create(&self, launch: &RunLaunch, boot: &BootId, owner: Option<u32>) -> io::Result<String> {
         let directory = self.of(launch.run);
-        match self.spares().waiting.pop() {
-            Some(spare) if fs::rename(&spare, &directory.path).is_ok() => {}
+        match owner.and_then(|owner| self.spares().take(owner)) {
+            Some(spare) if fs::rename(&spare.path, &directory.path).is_ok() => {}
             // The run's own directory is in the way.
-            Some(path) => {
+            Some(Spare { path, .. }) => {
                 RunDirectory { path }.remove();
-                directory.make()?;
+                directory.make(self.mode)?;
             }
-            None => directory.make()?,
+            None => directory.make(self.mode)?,
         }
         directory.begin(launch, boot)
     }
@@ -95,8 +111,8 @@ impl Runs {
         {
             // Under its new name nobody finds it any more; who has found it before is noticed.
             directory.path = spare;
-            if directory.wipe().unwrap_or(false) {
-                return self.spares().waiting.push(directory.path);
+            if let Ok(Some(owner)) = directory.wipe() {
+                return self.spares().waiting.push(Spare { path: directory.path, owner });
             }
         }
         directory.remove();
@@ -147,10 +163,18 @@ impl Runs {
     }
 }
 
+impl Spares {
+    /// The last one that a run of this user may have.
+    fn take(&mut self, owner: u32) -> Option<Spare> {
+        let at = self.waiting.iter().rposition(|spare| spare.owner == owner)?;
+        Some(self.waiting.remove(at))
+    }
+}
+
 impl RunDirectory {
     /// Makes it afresh.
-    fn make(&self) -> io::Result<()> {
-        let create = || fs::DirBuilder::new().mode(0o700).create(&self.path);
+    fn make(&self, mode: u32) -> io::Result<()> {
+        let create = || fs::DirBuilder::new().mode(mode).create(&self.path);
         match create() {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 fs::remove_dir_all(&self.path)?;
@@ -171,8 +195,9 @@ impl RunDirectory {
         Ok(identity)
     }
 
-    /// Makes a command's directory as good as new; `false` when somebody still looks into it.
-    fn wipe(&self) -> io::Result<bool> {
+    /// Makes a command's directory as good as new, for another run of the user whose id is returned; `None` when somebody still
+    /// looks into it.
+    fn wipe(&self) -> io::Result<Option<u32>> {
         match fs::remove_file(self.path.join("end")) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => hostler_shepherd::wipe(&self.path),
@@ -207,8 +232,15 @@ impl RunDirectory {
     /// Stores how it ended. Replaced whole, so a crash leaves the old or the new.
     pub(crate) fn store_end(&self, end: &RunEnd) -> io::Result<()> {
         let partial = self.path.join("end.partial");
-        write(&partial, &hostler_proto::encode(end))?;
+        self.store(&partial, &hostler_proto::encode(end))?;
         fs::rename(partial, self.path.join("end"))
+    }
+
+    /// Writes one of its files, which only the agent may read.
+    pub(crate) fn store(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        debug_assert!(path.starts_with(&self.path), "one of its own files");
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+        file.write_all(bytes)
     }
 
     /// How it ended, if that was stored.
@@ -235,12 +267,6 @@ impl RunDirectory {
     }
 }
 
-/// Writes a new private file.
-fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
-    file.write_all(bytes)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -248,7 +274,7 @@ mod tests {
     #[test]
     fn what_never_began_goes_and_what_cannot_be_read_stops_the_agent() {
         let root = tempfile::tempdir().expect("a temporary directory");
-        let runs = Runs::open(root.path().to_owned()).expect("writable");
+        let runs = Runs::open(root.path().to_owned(), false).expect("writable");
         let begin = |name: &str, identity: &str| {
             let directory = root.path().join(name);
             fs::create_dir(&directory).expect("new");

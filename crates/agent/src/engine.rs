@@ -15,9 +15,10 @@ use hostler_shepherd::{Launcher, cgroup};
 use hostler_snapshot::ChunkStore;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::account::Accounts;
 use crate::directory::Runs;
-use crate::environment;
-use crate::supervise::{Asked, IdleShepherds, Order};
+use crate::environment::Environments;
+use crate::supervise::{Asked, IdleShepherds, Kept, Order};
 use crate::{collect, output, stage, supervise, terminal, variables};
 
 /// Orders that a run may have waiting: one to end it, one to end it at once, and room.
@@ -38,7 +39,8 @@ pub(crate) struct Node {
     pub(crate) leaf_prefix: String,
     pub(crate) chunks: ChunkStore,
     pub(crate) chunk_cap_bytes: u64,
-    pub(crate) environments: environment::Cache,
+    pub(crate) accounts: Accounts,
+    pub(crate) environments: Environments,
     pub(crate) runs: Runs,
     pub(crate) idle: IdleShepherds,
 }
@@ -50,7 +52,7 @@ impl Node {
             Ok(tree) => tree.missing(controller).map(str::to_owned),
             Err(reason) => Some(reason.clone()),
         };
-        Advisory { cpus: why(Controller::Cpuset), memory: why(Controller::Memory) }
+        Advisory { cpus: why(Controller::Cpuset), memory: why(Controller::Memory), users: self.accounts.shortcoming() }
     }
 }
 
@@ -220,7 +222,7 @@ impl Engine {
         let run = launch.run;
         let (control, controlled) = control();
         self.controls.insert(run, control);
-        match self.node.runs.create(&launch, &self.node.boot) {
+        match self.node.runs.create(&launch, &self.node.boot, self.node.accounts.uid_of(&launch.user)) {
             Ok(identity) => {
                 let (node, handle) = (Arc::clone(&self.node), self.handle.clone());
                 tokio::spawn(start_run(node, handle, launch, identity, controlled));
@@ -336,7 +338,9 @@ async fn start_run(
         Ok(Asked::Over(exit)) => handle.happened(Event::Exited { run, exit }),
         Ok(Asked::Took(shepherd)) => {
             handle.happened(Event::Started { run });
-            supervise::watch(node, handle, launch, (shepherd, orders.options.leaf), controlled.orders).await;
+            let owner = supervise::owner_of(&orders);
+            let kept = Kept { shepherd, place: Some((orders.options.leaf, owner)) };
+            supervise::watch(node, handle, launch, kept, controlled.orders).await;
         }
         Err(error) => {
             let message = format!("node {} cannot start it: {error:#}", node.name);

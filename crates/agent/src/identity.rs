@@ -1,84 +1,166 @@
 //! Who this node is: its key, the certificate that the head gave it, and the authority it trusts.
 //!
 //! A node joins once, with a code that names the head's address, the authority's fingerprint and a one-time secret. The key never
-//! leaves the node.
+//! leaves the node. Key and certificate are one file, so that they are replaced together or not at all; the name is the certificate's.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, bail};
+use hostler_client::tls::OwnCertificate;
 use hostler_client::{Client, Endpoint, tls};
 use hostler_model::NodeName;
-use hostler_proto::api::JoinRequest;
-use hostler_proto::join::JoinCode;
-use rcgen::{CertificateParams, DnType, KeyPair};
-use rustls::pki_types::ServerName;
+use hostler_proto::api::{JoinRequest, Joined, RenewRequest};
+use hostler_proto::join::{HEAD_NAME, JoinCode};
+use rcgen::{CertificateParams, KeyPair};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// The files of a node that has joined.
+/// The certificate, and the key behind it.
+const CREDENTIALS: &str = "credentials.pem";
+
+/// Where earlier releases kept the two.
+const OLD_CERTIFICATE: &str = "certificate.pem";
+const OLD_KEY: &str = "key.pem";
+
+/// The authority of the cluster.
+const AUTHORITY: &str = "authority.pem";
+
+/// Where the head was when the node joined.
+const HEAD: &str = "head";
+
+/// A node that has joined, ready to connect.
 #[derive(Debug)]
 pub(crate) struct Identity {
-    directory: PathBuf,
+    files: Files,
+    /// The node's name, as its certificate has it.
+    name: NodeName,
+    own: Arc<OwnCertificate>,
+    config: Arc<rustls::ClientConfig>,
     /// A file in which the head says its current address, for clusters on one machine whose port may change.
     head_file: Option<PathBuf>,
 }
 
+/// How a machine asks to be let in.
+#[derive(Debug, Clone, Default)]
+pub struct Introduction {
+    /// The name that the node should have; that of the code when absent.
+    pub name: Option<NodeName>,
+    /// The machine's name, for a code that names no node.
+    pub machine: Option<NodeName>,
+}
+
+/// Whether the node that is kept in `directory` has joined a cluster.
+#[must_use]
+pub fn has_joined(directory: &Path) -> bool {
+    Files::of(directory).have_joined()
+}
+
+/// Makes the node that is kept in `directory` one that has never joined; nothing else of it is touched.
+///
+/// # Errors
+/// When its certificate and key cannot be removed.
+pub fn leave(directory: &Path) -> std::io::Result<()> {
+    match fs::remove_dir_all(Files::of(directory).0) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// Joins the cluster that the code is for, and keeps what came of it in `directory`: the node's name and where its head is. If a node is
+/// kept there, it becomes this one.
+///
+/// # Errors
+/// When the head cannot be reached, is not the one of the code, or does not let the machine in.
+pub async fn join(directory: &Path, code: &JoinCode, introduction: Introduction) -> anyhow::Result<(NodeName, String)> {
+    let files = Files::of(directory);
+    files.make()?;
+    let (key, csr) = request()?;
+    let endpoint =
+        Endpoint::Tls { address: code.address.clone(), server_name: head_name(), config: tls::pinned(code.authority) };
+    let Introduction { name, machine } = introduction;
+    let request = JoinRequest { secret: code.secret.clone(), node: name, machine, csr };
+    // The code is for this cluster and no other, whatever answers at its address.
+    let Joined { certificate, authority, node, .. } = Client::new(endpoint).join(&request).await?;
+    if tls::fingerprint(&certificate_in(&authority)?) != code.authority {
+        bail!("the head at {} answered with another cluster's authority", code.address);
+    }
+    files.store(AUTHORITY, authority.as_bytes())?;
+    files.store(HEAD, code.address.as_bytes())?;
+    // Last: a node with a certificate has joined.
+    files.store(CREDENTIALS, credentials(&certificate, &key).as_bytes())?;
+    Ok((node, code.address.clone()))
+}
+
 impl Identity {
-    /// The identity kept in `directory`; joins with the code in `join_file` when there is none yet.
+    /// The identity of the node in `directory`; joins with the code in `join_file` when there is none yet.
     pub(crate) async fn obtain(
-        directory: PathBuf,
-        name: &NodeName,
+        directory: &Path,
+        name: Option<&NodeName>,
         join_file: Option<&Path>,
         head_file: Option<PathBuf>,
     ) -> anyhow::Result<Self> {
-        let identity = Self { directory, head_file };
-        if !identity.path("certificate.pem").exists() {
+        if !has_joined(directory) {
             let Some(join_file) = join_file else {
-                bail!("node {name} has not joined a cluster yet; name a file with a join code: --join-file FILE");
+                bail!(
+                    "this node has not joined a cluster yet: run `hostler node invite` on the head's machine and \
+                     `hostler agent join` with the code here"
+                );
             };
             let text = fs::read_to_string(join_file)
                 .with_context(|| format!("cannot read the join code in {}", join_file.display()))?;
-            let code: JoinCode = text.trim().parse().context("the join code is damaged")?;
-            identity.join(name, &code).await?;
+            let code: JoinCode = text.parse().context("the join code is damaged")?;
+            let introduction = Introduction { name: name.cloned(), machine: None };
+            join(directory, &code, introduction)
+                .await
+                .with_context(|| format!("cannot join the cluster at {}", code.address))?;
         }
-        Ok(identity)
+        let identity = Self::load(Files::of(directory), head_file)?;
+        match name {
+            Some(name) if *name != identity.name => bail!(
+                "this node has joined as {}, not as {name}; leave out the name, or join again with a new code",
+                identity.name
+            ),
+            Some(_) | None => Ok(identity),
+        }
     }
 
-    async fn join(&self, name: &NodeName, code: &JoinCode) -> anyhow::Result<()> {
-        fs::create_dir_all(&self.directory)?;
-        let key = KeyPair::generate().context("cannot make a key")?;
-        let mut params = CertificateParams::new(vec![name.to_string()])?;
-        params.distinguished_name.push(DnType::CommonName, name.as_str());
-        let csr = params.serialize_request(&key)?.pem()?;
-        let endpoint = Endpoint::Tls {
-            address: code.address.clone(),
-            server_name: server_name(&code.address)?,
-            config: tls::pinned(code.authority),
-        };
-        let request = JoinRequest { secret: code.secret.clone(), node: name.clone(), csr };
-        let joined = Client::new(endpoint)
-            .join(&request)
-            .await
-            .with_context(|| format!("cannot join the cluster at {}", code.address))?;
-        self.store("key.pem", key.serialize_pem().as_bytes())?;
-        self.store("authority.pem", joined.authority.as_bytes())?;
-        self.store("head", code.address.as_bytes())?;
-        // Last: a node with a certificate has joined.
-        self.store("certificate.pem", joined.certificate.as_bytes())
+    fn load(files: Files, head_file: Option<PathBuf>) -> anyhow::Result<Self> {
+        let (certificate, key) = files.credentials()?;
+        let own = Arc::new(OwnCertificate::from_pem(&certificate, &key).context("the node's certificate is damaged")?);
+        let config = tls::mutual_as(&files.read(AUTHORITY)?, Arc::clone(&own))?;
+        let name = node_in(&certificate).context("the node's certificate names no node")?;
+        Ok(Self { files, name, own, config, head_file })
+    }
+
+    /// The node's name.
+    pub(crate) fn name(&self) -> &NodeName {
+        &self.name
     }
 
     /// Where the head is and how to prove who this node is.
     pub(crate) fn endpoint(&self) -> anyhow::Result<Endpoint> {
-        let read = |name: &str| {
-            fs::read_to_string(self.path(name)).with_context(|| format!("cannot read {}", self.path(name).display()))
-        };
         let address = match self.announced_address() {
             Some(address) => address,
-            None => read("head")?,
+            None => self.files.read(HEAD)?,
         };
-        let config = tls::mutual(&read("authority.pem")?, &read("certificate.pem")?, &read("key.pem")?)?;
-        Ok(Endpoint::Tls { server_name: server_name(&address)?, address, config })
+        Ok(Endpoint::Tls { server_name: head_name(), address, config: Arc::clone(&self.config) })
+    }
+
+    /// Gets a certificate for a new key and uses it from now on. The answer says in how long to do so again, in milliseconds.
+    ///
+    /// A crash at any point leaves a node with a key that is good: the head takes both until it has seen the new one.
+    pub(crate) async fn renew(&self) -> anyhow::Result<u64> {
+        let (key, csr) = request()?;
+        // A client of its own: with the certificate that is the newest now.
+        let joined = Client::new(self.endpoint()?).renew(&RenewRequest { csr }).await?;
+        self.files.store(CREDENTIALS, credentials(&joined.certificate, &key).as_bytes())?;
+        self.own.replace(&joined.certificate, &key.serialize_pem())?;
+        Ok(joined.renew_in_ms)
     }
 
     /// The address that the head on this machine has last announced.
@@ -87,25 +169,114 @@ impl Identity {
         let announced: serde_json::Value = serde_json::from_slice(&text).ok()?;
         Some(announced.get("address")?.as_str()?.to_owned())
     }
+}
 
-    fn path(&self, name: &str) -> PathBuf {
-        self.directory.join(name)
+/// The files of a node's identity, in a directory that only the agent may enter.
+#[derive(Debug)]
+struct Files(PathBuf);
+
+impl Files {
+    /// Those of the node that is kept in `directory`.
+    fn of(directory: &Path) -> Self {
+        Self(directory.join("identity"))
     }
 
-    /// Writes a file that only the agent can read, whole or not at all.
+    fn make(&self) -> anyhow::Result<()> {
+        let mut builder = DirBuilder::new();
+        builder.recursive(true).mode(0o700).create(&self.0).with_context(|| format!("cannot make {}", self.0.display()))
+    }
+
+    fn have_joined(&self) -> bool {
+        self.0.join(CREDENTIALS).exists() || self.0.join(OLD_CERTIFICATE).exists()
+    }
+
+    /// The certificate and the key, PEM; perhaps in one text.
+    fn credentials(&self) -> anyhow::Result<(String, String)> {
+        if self.0.join(CREDENTIALS).exists() {
+            let both = self.read(CREDENTIALS)?;
+            return Ok((both.clone(), both));
+        }
+        Ok((self.read(OLD_CERTIFICATE)?, self.read(OLD_KEY)?))
+    }
+
+    fn read(&self, name: &str) -> anyhow::Result<String> {
+        let path = self.0.join(name);
+        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
+    }
+
+    /// Writes a file that only the agent can read, whole or not at all; it is on disk when this returns.
     fn store(&self, name: &str, bytes: &[u8]) -> anyhow::Result<()> {
-        let partial = self.path(&format!("{name}.partial"));
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&partial)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&partial, self.path(name))?;
-        Ok(())
+        let path = self.0.join(name);
+        let write = || -> std::io::Result<()> {
+            let partial = self.0.join(format!("{name}.partial"));
+            let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&partial)?;
+            file.write_all(bytes)?;
+            file.sync_all()?;
+            fs::rename(&partial, &path)?;
+            File::open(&self.0)?.sync_all()
+        };
+        write().with_context(|| format!("cannot write {}", path.display()))
     }
 }
 
-/// The host part of an address, as the head's certificate names it.
-fn server_name(address: &str) -> anyhow::Result<ServerName<'static>> {
-    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    ServerName::try_from(host.to_owned()).with_context(|| format!("`{address}` is not an address of a head"))
+/// A new key and a signing request for it. All that the head takes from the request is the key.
+fn request() -> anyhow::Result<(KeyPair, String)> {
+    let key = KeyPair::generate().context("cannot make a key")?;
+    let csr = CertificateParams::default().serialize_request(&key)?.pem()?;
+    Ok((key, csr))
+}
+
+fn credentials(certificate: &str, key: &KeyPair) -> String {
+    format!("{certificate}{}", key.serialize_pem())
+}
+
+fn certificate_in(pem: &str) -> anyhow::Result<CertificateDer<'static>> {
+    CertificateDer::from_pem_slice(pem.as_bytes()).context("not a certificate in PEM form")
+}
+
+/// The common name of a node's certificate, which is the node's.
+fn node_in(pem: &str) -> Option<NodeName> {
+    let der = certificate_in(pem).ok()?;
+    let (_, certificate) = X509Certificate::from_der(&der).ok()?;
+    certificate.subject().iter_common_name().next()?.as_str().ok()?.parse().ok()
+}
+
+/// How every head's certificate names it.
+fn head_name() -> ServerName<'static> {
+    ServerName::try_from(HEAD_NAME).expect("it is a valid name")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn self_signed(name: &str) -> (String, KeyPair) {
+        let key = KeyPair::generate().expect("a key can be made");
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(rcgen::DnType::CommonName, name);
+        (params.self_signed(&key).expect("a certificate can be made").pem(), key)
+    }
+
+    #[test]
+    fn key_and_certificate_are_one_private_file_and_old_directories_are_read() {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let files = Files::of(directory.path());
+        files.make().expect("it is ours");
+        assert!(!has_joined(directory.path()));
+        let (authority, _) = self_signed("the authority");
+        files.store(AUTHORITY, authority.as_bytes()).expect("it is ours");
+        let (certificate, key) = self_signed("n1");
+        files.store(OLD_KEY, key.serialize_pem().as_bytes()).expect("it is ours");
+        files.store(OLD_CERTIFICATE, certificate.as_bytes()).expect("it is ours");
+        assert!(has_joined(directory.path()));
+        let load = || Identity::load(Files::of(directory.path()), None).expect("it has joined");
+        assert_eq!(load().name().as_str(), "n1");
+        let (certificate, key) = self_signed("n2");
+        files.store(CREDENTIALS, credentials(&certificate, &key).as_bytes()).expect("it is ours");
+        assert_eq!(load().name().as_str(), "n2", "the newer form counts");
+        let mode = fs::metadata(files.0.join(CREDENTIALS)).expect("it is there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(fs::metadata(&files.0).expect("it is there").permissions().mode() & 0o777, 0o700);
+    }
 }

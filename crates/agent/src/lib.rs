@@ -9,13 +9,15 @@
 //! - [`supervise`]: shepherds and what they report.
 //! - [`collect`] and [`transfer`]: results, and chunks on their way.
 //! - [`output`] and [`terminal`]: what people watch while it runs.
+//! - [`account`]: whose a run is here, and acting with a user's rights.
 //! - [`directory`]: a run's files, which outlive the agent; [`recover`]: what a new agent makes of them.
-//! - [`identity`]: who this node is, and how it came to be trusted.
+//! - [`identity`]: who this node is, and how it came to be trusted; [`renewal`] keeps that fresh.
 //!
-//! Absent: whatever concerns more than this node, and any knowledge of other runs' users.
+//! Absent: whatever concerns more than this node, and who may do what on it: the head has decided that.
 
 #![warn(unreachable_pub)]
 
+pub mod account;
 mod collect;
 mod directory;
 mod engine;
@@ -25,6 +27,7 @@ mod link;
 mod output;
 mod readiness;
 mod recover;
+mod renewal;
 mod stage;
 mod start;
 mod supervise;
@@ -33,4 +36,5 @@ mod transfer;
 mod variables;
 
 pub use hostler_shepherd::ranks::Ranks;
+pub use identity::{Introduction, has_joined, join, leave};
 pub use start::{Config, run};

@@ -5,22 +5,25 @@
 
 use std::cell::Cell;
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::io;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use futures_util::{SinkExt, StreamExt};
-use hostler_client::Stream;
+use hostler_client::{ClientError, ConnectFailure, Stream};
 use hostler_core::link::{Inbox, Outbox};
 use hostler_model::RunId;
 use hostler_proto::link::{AgentHello, AgentMessage, Frame, HeadHello, HeadMessage, MAX_FRAME_BYTES, RunStatus};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout};
 use tokio_tungstenite::WebSocketStream;
-use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use tokio_tungstenite::tungstenite::{self, Message};
 
 use crate::engine::Handle;
 use crate::identity::Identity;
+use crate::renewal::Due;
 
 /// How long the head may take to answer a hello.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
@@ -31,6 +34,9 @@ const REPORT_DELAY: Duration = Duration::from_millis(5);
 /// The first and the longest pause between two attempts to connect.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
+/// The longest pause after the head has refused this agent: it will not change its mind by itself.
+const REFUSED_PAUSE: Duration = Duration::from_secs(30);
+
 /// What is put in one frame at most, estimated; far enough below [`MAX_FRAME_BYTES`] for the estimate to be rough.
 const FRAME_BYTES: usize = MAX_FRAME_BYTES / 4;
 
@@ -40,38 +46,69 @@ const READ_BYTES: usize = 8 << 10;
 type Socket = WebSocketStream<Stream>;
 
 /// Keeps the link up for as long as the agent lives.
-pub(crate) async fn keep(engine: Handle, identity: &Identity) {
+pub(crate) async fn keep(engine: Handle, identity: &Identity, renew: watch::Sender<Due>) {
     let mut pause = PAUSES.0;
-    let mut complained = false;
+    let mut complaint = String::new();
     loop {
-        let began = Instant::now();
-        match connect_once(&engine, identity, &mut complained).await {
-            Ok(()) => tracing::info!("the head closed the link"),
-            Err(error) if complained => tracing::debug!("no link to the head: {error:#}"),
-            Err(error) => {
-                complained = true;
-                tracing::warn!("no link to the head, trying again: {error:#}");
-            }
-        }
+        let mut terms = None;
+        let mut longest = PAUSES.1;
+        let outcome = connect_once(&engine, identity, &renew, &mut terms).await;
         engine.disconnected();
-        if began.elapsed() > PAUSES.1 {
-            pause = PAUSES.0;
+        if let Err(error) = outcome {
+            if error.is::<Refused>() {
+                longest = REFUSED_PAUSE;
+            }
+            let text = format!("{error:#}");
+            // Said once: the same again and again would hide the rest.
+            if complaint == text {
+                tracing::debug!("no link to the head: {text}");
+            } else {
+                tracing::warn!("no link to the head, trying again: {text}");
+            }
+            complaint = text;
         }
-        tokio::time::sleep(jittered(pause)).await;
-        pause = (pause * 2).min(PAUSES.1);
+        let wait = match terms {
+            Some(Terms { return_within, .. }) => {
+                complaint.clear();
+                pause = PAUSES.0;
+                return_within.max(PAUSES.0).mul_f64(random())
+            }
+            None => pause.mul_f64((1.0 + random()) / 2.0),
+        };
+        tokio::time::sleep(wait).await;
+        pause = (pause * 2).min(longest);
     }
 }
 
-/// Between half of `pause` and all of it, so that a thousand agents do not return in step.
-fn jittered(pause: Duration) -> Duration {
-    let noise = Instant::now().elapsed().subsec_nanos() ^ std::process::id().wrapping_mul(2_654_435_761);
-    pause.mul_f64(0.5 + f64::from(noise % 512) / 1024.0)
+/// The head does not want this agent, and says why.
+#[derive(Debug, thiserror::Error)]
+#[error("the head refuses this agent: {0}")]
+struct Refused(String);
+
+/// What the head said when it welcomed this agent.
+#[derive(Debug, Clone, Copy)]
+struct Terms {
+    /// How often it wants to hear of this node.
+    heartbeat: Duration,
+    /// Within which time to come back should the link break: all the agents of a head notice at the same moment that it is gone.
+    return_within: Duration,
+}
+
+/// Somewhere between 0 and 1, elsewhere each time and in each process: hash maps take their keys from the system's random bytes.
+fn random() -> f64 {
+    let bits = RandomState::new().hash_one(0) >> 11;
+    bits as f64 / (1_u64 << 53) as f64
 }
 
 /// One connection from its beginning to its end.
-async fn connect_once(engine: &Handle, identity: &Identity, complained: &mut bool) -> anyhow::Result<()> {
+async fn connect_once(
+    engine: &Handle,
+    identity: &Identity,
+    renew: &watch::Sender<Due>,
+    terms: &mut Option<Terms>,
+) -> anyhow::Result<()> {
     let endpoint = identity.endpoint()?;
-    let stream = endpoint.connect().await?;
+    let stream = endpoint.connect().await.map_err(distrusted)?;
     let address = stream.local_address();
     let mut config = WebSocketConfig::default();
     config.max_message_size = Some(MAX_FRAME_BYTES);
@@ -80,23 +117,56 @@ async fn connect_once(engine: &Handle, identity: &Identity, complained: &mut boo
     config.read_buffer_size = READ_BYTES;
     let uri = format!("ws://hostler{}/agent/link", hostler_proto::api::BASE);
     let connecting = tokio_tungstenite::client_async_with_config(uri, stream, Some(config));
-    let (mut socket, _) = timeout(HELLO_TIMEOUT, connecting).await.context("the head does not answer")??;
+    let connected = timeout(HELLO_TIMEOUT, connecting).await.context("the head does not answer")?;
+    let (mut socket, _) = connected.map_err(unaccepted)?;
 
     let (hello, outgoing) = engine.connected(address).await.context("the agent is stopping")?;
-    let heartbeat = timeout(HELLO_TIMEOUT, introduce(&mut socket, &hello)).await.context("the head says nothing")??;
-    *complained = false;
+    let (welcome, renew_in) =
+        timeout(HELLO_TIMEOUT, introduce(&mut socket, &hello)).await.context("the head says nothing")??;
+    *terms = Some(welcome);
+    renew.send_replace(renew_in);
     tracing::info!(head = %endpoint, "linked to the head");
-    carry(socket, engine, outgoing, heartbeat).await
+    carry(socket, engine, outgoing, welcome.heartbeat).await
 }
 
-/// Sends the hello and takes the answer: how often the head wants to hear of this node.
-async fn introduce(socket: &mut Socket, hello: &AgentHello) -> anyhow::Result<Duration> {
+/// A head whose certificate is not of this node's cluster.
+fn distrusted(error: ClientError) -> anyhow::Error {
+    let is_distrust = matches!(&error, ClientError::Connect { failure: ConnectFailure::NotTrusted, .. });
+    let error = anyhow::Error::from(error);
+    if is_distrust {
+        return error.context(
+            "what answers there is not the head of the cluster that this node has joined; to move the node to that cluster, run \
+             `hostler node invite` at its head and `hostler agent join` with the code here",
+        );
+    }
+    error
+}
+
+/// A head to which the certificate of this node is not of its cluster: it says so once the handshake is over for this side.
+fn unaccepted(error: tungstenite::Error) -> anyhow::Error {
+    let is_alert = matches!(&error, tungstenite::Error::Io(error) if error.kind() == io::ErrorKind::InvalidData);
+    let error = anyhow::Error::from(error);
+    if is_alert {
+        return error.context(
+            "the head does not accept this node's certificate, which another cluster has issued; run `hostler node invite` at the \
+             head and `hostler agent join` with the code here",
+        );
+    }
+    error
+}
+
+/// Sends the hello and takes the answer, with the time in which the node's certificate is to be renewed.
+async fn introduce(socket: &mut Socket, hello: &AgentHello) -> anyhow::Result<(Terms, Due)> {
     socket.send(Message::binary(hostler_proto::encode(hello))).await?;
     match next_frame(socket).await? {
         None => bail!("the head closed the connection"),
         Some(bytes) => match hostler_proto::decode(&bytes)? {
-            HeadHello::Welcome { heartbeat_ms, .. } => Ok(Duration::from_millis(heartbeat_ms)),
-            HeadHello::Refused { message } => bail!("the head refuses this agent: {message}"),
+            HeadHello::Welcome { heartbeat_ms, renew_in_ms, return_within_ms, .. } => {
+                let heartbeat = Duration::from_millis(heartbeat_ms);
+                let terms = Terms { heartbeat, return_within: Duration::from_millis(return_within_ms) };
+                Ok((terms, renew_in_ms.map(Duration::from_millis)))
+            }
+            HeadHello::Refused { message } => Err(Refused(message).into()),
         },
     }
 }
@@ -171,7 +241,11 @@ where
     while let Some(message) = source.next().await {
         match message? {
             Message::Binary(bytes) => return Ok(Some(bytes.to_vec())),
-            Message::Close(_) => return Ok(None),
+            Message::Close(frame) => {
+                let reason = frame.map(|frame| frame.reason.to_string()).filter(|reason| !reason.is_empty());
+                tracing::info!(reason, "the head has closed the link");
+                return Ok(None);
+            }
             Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => {}
             Message::Text(_) => bail!("the other side speaks another protocol"),
         }
@@ -252,5 +326,19 @@ fn size_of_message(message: &AgentMessage) -> usize {
             RunStatus::Accepted | RunStatus::Ready { .. } | RunStatus::Running | RunStatus::Completing => FIXED,
         },
         AgentMessage::Heartbeat => FIXED,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::random;
+
+    #[test]
+    fn agents_come_back_at_moments_of_their_own() {
+        let mut all: Vec<f64> = (0..1_000).map(|_| random()).collect();
+        all.sort_by(f64::total_cmp);
+        assert!((0.0..1.0).contains(&all[0]) && (0.0..1.0).contains(&all[999]));
+        let widest_gap = all.windows(2).map(|pair| pair[1] - pair[0]).fold(0.0, f64::max);
+        assert!(widest_gap < 0.05, "they are spread: {widest_gap}");
     }
 }

@@ -9,7 +9,7 @@ use hostler_shepherd::{LostReason, RunningRecord};
 
 use crate::directory::{FoundRun, RunDirectory};
 use crate::engine::{Control, Handle, Node, control};
-use crate::supervise::{self, Became, Watched};
+use crate::supervise::{self, Became, Kept, Watched};
 
 /// Takes up every run found on the disk; returns how those that go on are ended.
 pub(crate) async fn recover(node: &Arc<Node>, handle: &Handle) -> anyhow::Result<HashMap<RunId, Control>> {
@@ -26,9 +26,9 @@ pub(crate) async fn recover(node: &Arc<Node>, handle: &Handle) -> anyhow::Result
             leaves.extend(leaf_of(&directory));
             let (control, controlled) = control();
             controls.insert(run, control);
-            // Which leaf it sits beside is known only to itself, so it will not be kept for another task.
-            let shepherd = (shepherd, None);
-            tokio::spawn(supervise::watch(Arc::clone(node), handle.clone(), launch, shepherd, controlled.orders));
+            // Where it sits is known only to itself, so it will not be kept for another task.
+            let kept = Kept { shepherd, place: None };
+            tokio::spawn(supervise::watch(Arc::clone(node), handle.clone(), launch, kept, controlled.orders));
         }
     }
     clean_up(node, &going_on, &leaves);

@@ -17,9 +17,10 @@ use hostler_proto::manifest::Manifest;
 use hostler_shepherd::{Launch, Options, WindowSize};
 use hostler_snapshot::{LayoutOptions, StoreError, lay_out};
 
+use crate::account::{Account, Ids, act_as};
 use crate::directory::RunDirectory;
 use crate::engine::Node;
-use crate::environment::{detect, entry_command};
+use crate::environment::{EnvError, Lease, Requirements, detect, entry_command};
 use crate::{supervise, transfer, variables};
 
 /// How many processes and threads one run may have: enough for any honest program, too few to take a machine down.
@@ -35,20 +36,17 @@ pub(crate) async fn prepare(
     directory: &RunDirectory,
     cancel: &Arc<AtomicBool>,
 ) -> anyhow::Result<Launch> {
+    let account = node.accounts.of(&launch.user).await.with_context(|| format!("node {} cannot run it", node.name))?;
+    let whose = Whose { node: Arc::clone(node), launch: Arc::clone(launch), directory: directory.clone(), account };
     match &launch.spec.work {
-        Work::Command { argv, directory: cwd } => Ok(command(node, launch, directory, argv, cwd)),
+        Work::Command { argv, directory: cwd } => Ok(whose.command(argv, cwd)),
         Work::Project { snapshot, entrypoint, args } => {
             let manifest = fetch(node, *snapshot).await?;
-            let (node, launch, directory) = (Arc::clone(node), Arc::clone(launch), directory.clone());
-            let (snapshot, entrypoint, args) = (*snapshot, entrypoint.clone(), args.clone());
+            let project = Project { snapshot: *snapshot, entrypoint: entrypoint.clone(), args: args.clone() };
             let cancel = Arc::clone(cancel);
             let work = move || {
-                let laid_out = lay_out(&manifest, &node.chunks, &directory.work(), &LayoutOptions::default())
-                    .context("the captured folder cannot be laid out")?;
-                std::fs::write(directory.manifest(), hostler_proto::encode(&manifest))?;
-                laid_out.baseline.save(&directory.baseline())?;
-                node.chunks.evict_to(node.chunk_cap_bytes, &|_| false)?;
-                project(&node, &launch, &directory, &Project { snapshot, entrypoint, args }, &cancel)
+                whose.lay_out(&manifest)?;
+                whose.project(&project, &cancel)
             };
             tokio::task::spawn_blocking(work).await.context("making the folder ready was interrupted")?
         }
@@ -81,87 +79,115 @@ struct Project {
     args: Vec<String>,
 }
 
-/// A command in a directory of this node, with its caller's environment.
-pub(crate) fn command(node: &Node, launch: &RunLaunch, directory: &RunDirectory, argv: &[String], cwd: &str) -> Launch {
-    let environment = variables::environment(launch, &node.name);
-    build(node, launch, directory, argv.to_vec(), environment, PathBuf::from(cwd))
+/// A run to make ready, and whose it is.
+struct Whose {
+    node: Arc<Node>,
+    launch: Arc<RunLaunch>,
+    directory: RunDirectory,
+    /// `None` is the agent's own user.
+    account: Option<Arc<Account>>,
 }
 
-/// Finds or builds the folder's environment and says how its entry point is started. Blocks.
-fn project(
-    node: &Node,
-    launch: &RunLaunch,
-    directory: &RunDirectory,
-    project: &Project,
-    cancel: &AtomicBool,
-) -> anyhow::Result<Launch> {
-    let work = directory.work();
-    let mut variables = variables::environment(launch, &node.name);
-    let search_path = OsString::from(variables["PATH"].clone());
-    let lease = match detect(&work, &project.entrypoint)? {
-        None => None,
-        Some(requirements) => {
-            let mut log = OpenOptions::new()
-                .append(true)
-                .create(true)
-                .mode(0o600)
-                .open(directory.output(Output::Setup))
-                .context("cannot open the log of the environment's build")?;
-            // A log that cannot be written must not fail the build; the build will meet the same full disk.
-            let mut write = |bytes: &[u8]| drop(log.write_all(bytes));
-            let lease = node.environments.obtain(&requirements, &mut write, cancel).map_err(|error| {
-                let hint = error.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();
-                anyhow::anyhow!("{error}{hint}")
-            })?;
-            lease.pin(&launch.run.to_string())?;
-            let how = if lease.built { "built" } else { "ready, nothing to build" };
-            write(format!("hostler: environment {} {how}\n", lease.key.as_str()).as_bytes());
-            Some(lease)
-        }
-    };
-    if cancel.load(Ordering::Relaxed) {
-        bail!("ended before it had started");
+impl Whose {
+    fn ids(&self) -> Option<&Ids> {
+        self.account.as_ref().map(|account| &account.ids)
     }
-    let entry = entry_command(&work, &project.entrypoint, &project.args, lease.as_ref(), &search_path)?;
-    variables.extend(entry.env);
-    variables.insert("HOSTLER_SNAPSHOT".into(), project.snapshot.to_string());
-    variables.insert("PWD".into(), work.display().to_string());
-    Ok(build(node, launch, directory, entry.argv, variables, work))
-}
 
-/// The shepherd's orders.
-fn build(
-    node: &Node,
-    launch: &RunLaunch,
-    directory: &RunDirectory,
-    argv: Vec<String>,
-    environment: Environment,
-    cwd: PathBuf,
-) -> Launch {
-    let spec = &launch.spec;
-    let options = Options {
-        has_journal: true,
-        time_limit: spec.time_limit_ms.map(Duration::from_millis),
-        grace: spec.grace_ms.map_or(Options::default().grace, Duration::from_millis),
-        terminal: spec.pty.map(|size| WindowSize { rows: size.rows, columns: size.columns }),
-        umask: spec.umask.unwrap_or(0o022),
-        cpus: Some(launch.resources.cpus.iter().collect()),
-        memory_limit_bytes: Some(launch.resources.memory_bytes),
-        process_limit: Some(PROCESS_LIMIT),
-        leaf: node
-            .cgroups
-            .as_ref()
-            .ok()
-            .and_then(|tree| tree.leaf(&format!("{}{}", node.leaf_prefix, launch.run)).ok()),
-        linger: spec.pty.is_none().then_some(supervise::LINGER),
-        ..Options::default()
-    };
-    Launch {
-        directory: directory.path().to_owned(),
-        argv: ranked(node, launch, argv).into_iter().map(OsString::from).collect(),
-        env: environment.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
-        cwd,
-        options,
+    /// A command in a directory of this node, with its caller's environment.
+    fn command(&self, argv: &[String], cwd: &str) -> Launch {
+        let environment = variables::environment(&self.launch, &self.node.name, self.account.as_deref());
+        self.orders(argv.to_vec(), environment, PathBuf::from(cwd))
+    }
+
+    /// Lays the captured folder out as files of the user. The directory itself becomes theirs last, so nobody of them can come
+    /// between.
+    fn lay_out(&self, manifest: &Manifest) -> anyhow::Result<()> {
+        let (chunks, directory) = (&self.node.chunks, &self.directory);
+        let options = LayoutOptions { owner: self.ids().map(|ids| (ids.uid, ids.gid)), ..LayoutOptions::default() };
+        let laid_out =
+            lay_out(manifest, chunks, &directory.work(), &options).context("the captured folder cannot be laid out")?;
+        directory.store(&directory.manifest(), &hostler_proto::encode(manifest))?;
+        laid_out.baseline.save(&directory.baseline())?;
+        chunks.evict_to(self.node.chunk_cap_bytes, &|_| false)?;
+        Ok(())
+    }
+
+    /// Finds or builds the folder's environment and says how its entry point is started. Blocks.
+    ///
+    /// The folder is in the user's hands by now, and other jobs of theirs may be at work in it: it is looked at with their rights.
+    fn project(&self, project: &Project, cancel: &AtomicBool) -> anyhow::Result<Launch> {
+        let work = self.directory.work();
+        let mut variables = variables::environment(&self.launch, &self.node.name, self.account.as_deref());
+        let search_path = OsString::from(variables["PATH"].clone());
+        let lease = match act_as(self.ids(), || detect(&work, &project.entrypoint))?? {
+            None => None,
+            Some(requirements) => Some(self.environment(&requirements, cancel)?),
+        };
+        if cancel.load(Ordering::Relaxed) {
+            bail!("ended before it had started");
+        }
+        let entry = || entry_command(&work, &project.entrypoint, &project.args, lease.as_ref(), &search_path);
+        let entry = act_as(self.ids(), entry)??;
+        variables.extend(entry.env);
+        variables.insert("HOSTLER_SNAPSHOT".into(), project.snapshot.to_string());
+        variables.insert("PWD".into(), work.display().to_string());
+        Ok(self.orders(entry.argv, variables, work))
+    }
+
+    /// An environment that holds what is required, built if it is missing, and kept for as long as the run.
+    fn environment(&self, requirements: &Requirements, cancel: &AtomicBool) -> anyhow::Result<Lease> {
+        let mut log = OpenOptions::new()
+            .append(true)
+            .create(true)
+            .mode(0o600)
+            .open(self.directory.output(Output::Setup))
+            .context("cannot open the log of the environment's build")?;
+        // A log that cannot be written must not fail the build; the build will meet the same full disk.
+        let mut write = |bytes: &[u8]| drop(log.write_all(bytes));
+        let mut obtain = || {
+            let cache = self.node.environments.of(self.account.as_ref())?;
+            let lease = cache.obtain(requirements, &mut write, cancel)?;
+            lease.pin(&self.launch.run.to_string())?;
+            Ok(lease)
+        };
+        let lease = obtain().map_err(|error: EnvError| {
+            let hint = error.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();
+            anyhow::anyhow!("{error}{hint}")
+        })?;
+        let how = if lease.built { "built" } else { "ready, nothing to build" };
+        write(format!("hostler: environment {} {how}\n", lease.key.as_str()).as_bytes());
+        Ok(lease)
+    }
+
+    /// The shepherd's orders.
+    fn orders(&self, argv: Vec<String>, environment: Environment, cwd: PathBuf) -> Launch {
+        let Self { node, launch, directory, account } = self;
+        let spec = &launch.spec;
+        let options = Options {
+            has_journal: true,
+            time_limit: spec.time_limit_ms.map(Duration::from_millis),
+            grace: spec.grace_ms.map_or(Options::default().grace, Duration::from_millis),
+            terminal: spec.pty.map(|size| WindowSize { rows: size.rows, columns: size.columns }),
+            umask: spec.umask.unwrap_or(0o022),
+            credentials: account.as_ref().map(|account| account.credentials()),
+            cpus: Some(launch.resources.cpus.iter().collect()),
+            memory_limit_bytes: Some(launch.resources.memory_bytes),
+            process_limit: Some(PROCESS_LIMIT),
+            leaf: node
+                .cgroups
+                .as_ref()
+                .ok()
+                .and_then(|tree| tree.leaf(&format!("{}{}", node.leaf_prefix, launch.run)).ok()),
+            linger: spec.pty.is_none().then_some(supervise::LINGER),
+            ..Options::default()
+        };
+        Launch {
+            directory: directory.path().to_owned(),
+            argv: ranked(node, launch, argv).into_iter().map(OsString::from).collect(),
+            env: environment.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
+            cwd,
+            options,
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! From a configuration to a running agent.
 
 use std::fs::{self, File};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,13 +11,16 @@ use hostler_model::{BootId, CpuSet, NodeName, Resources};
 use hostler_shepherd::{Launcher, cgroup};
 use hostler_snapshot::ChunkStore;
 use nix::fcntl::{Flock, FlockArg};
+use nix::sys::stat::{Mode, umask};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 
+use crate::account::Accounts;
 use crate::directory::Runs;
 use crate::engine::{Engine, Handle, Node};
-use crate::environment;
+use crate::environment::{self, Environments};
 use crate::identity::Identity;
-use crate::{link, recover};
+use crate::{link, recover, renewal};
 
 /// What an agent is told when it is started.
 #[derive(Debug, Clone)]
@@ -25,12 +29,14 @@ pub struct Config {
     pub directory: PathBuf,
     /// Where environments are kept instead; agents of one machine that run as the same user may share it.
     pub environments: Option<PathBuf>,
-    /// The node's name.
-    pub name: NodeName,
+    /// The node's name, if it must be this one; otherwise it is what the node has joined as.
+    pub name: Option<NodeName>,
     /// The CPUs it gives.
     pub cpus: CpuSet,
     /// The memory it gives, in bytes.
     pub memory_bytes: u64,
+    /// Whether jobs of root run too. Without root's rights this means nothing.
+    pub root_jobs: bool,
     /// A file with a join code, for a node that has not joined yet.
     pub join_file: Option<PathBuf>,
     /// A file in which a head on the same machine says its address.
@@ -48,27 +54,31 @@ const CACHE_BYTES: u64 = 10 << 30;
 /// When it cannot start: the directory is another agent's, the node has not joined, or the system refuses something.
 pub fn run(config: Config) -> anyhow::Result<()> {
     let launcher = Launcher::start()?;
-    fs::create_dir_all(&config.directory)
-        .with_context(|| format!("cannot make the directory {}", config.directory.display()))?;
+    let accounts = Accounts::new(config.root_jobs);
+    if accounts.are_many() {
+        // A closed one would shut users out of what is theirs; what is not has its own permissions.
+        umask(Mode::S_IWGRP | Mode::S_IWOTH);
+    }
+    lay_out(&config.directory, &accounts)?;
     let _lock = lock(&config.directory)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(serve(config, launcher))
+    runtime.block_on(serve(config, accounts, launcher))
 }
 
-async fn serve(config: Config, launcher: Launcher) -> anyhow::Result<()> {
+async fn serve(config: Config, accounts: Accounts, launcher: Launcher) -> anyhow::Result<()> {
     let directory = config.directory;
     let identity =
-        Identity::obtain(directory.join("identity"), &config.name, config.join_file.as_deref(), config.head_file)
-            .await?;
+        Identity::obtain(&directory, config.name.as_ref(), config.join_file.as_deref(), config.head_file).await?;
+    let name = identity.name().clone();
     let cgroups = cgroup::Tree::find().map_err(|error| error.to_string());
     if let Err(reason) = &cgroups {
         tracing::info!(%reason, "no cgroups for jobs; their processes are tracked by descent");
     }
     let environments = config.environments.unwrap_or_else(|| directory.join("environments"));
-    let settings = environment::Settings { node: config.name.to_string(), ..environment::Settings::new(CACHE_BYTES) };
+    let settings = environment::Settings { node: name.to_string(), ..environment::Settings::new(CACHE_BYTES) };
     let node = Arc::new(Node {
         head: Client::new(identity.endpoint()?),
-        name: config.name,
+        name,
         boot: BootId(boot_id()?),
         resources: Resources { cpus: config.cpus, memory_bytes: config.memory_bytes },
         launcher,
@@ -77,21 +87,24 @@ async fn serve(config: Config, launcher: Launcher) -> anyhow::Result<()> {
         leaf_prefix: leaf_prefix(&directory)?,
         chunks: ChunkStore::open(&directory.join("chunks"))?.sharing_files(),
         chunk_cap_bytes: CACHE_BYTES,
-        environments: environment::Cache::with_settings(&environments, settings)?,
-        runs: Runs::open(directory.join("runs"))?,
+        environments: Environments::open(&environments, settings)?,
+        runs: Runs::open(directory.join("runs"), accounts.are_many())?,
+        accounts,
         idle: Default::default(),
     });
     let shares_files = node.chunks.shares_files();
     let (handle, inputs) = Handle::new();
     let adopted = recover::recover(&node, &handle).await?;
-    let engine = Engine::new(node, handle.clone(), adopted);
+    let engine = Engine::new(Arc::clone(&node), handle.clone(), adopted);
+    let (renew, due) = watch::channel(None);
     tracing::info!(shares_files, "agent started");
 
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     tokio::select! {
         () = engine.run(inputs) => {}
-        () = link::keep(handle, &identity) => {}
+        () = link::keep(handle, &identity, renew) => {}
+        () = renewal::keep(&node, &identity, due) => {}
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
@@ -99,10 +112,46 @@ async fn serve(config: Config, launcher: Launcher) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Makes the agent's directory. Keys and chunks are for the agent alone; where jobs belong to several users, each passes through
+/// to what is theirs, and can list nothing.
+fn lay_out(directory: &Path, accounts: &Accounts) -> anyhow::Result<()> {
+    let passage = if accounts.are_many() { 0o711 } else { 0o700 };
+    for (path, mode) in
+        [(directory.to_owned(), passage), (directory.join("identity"), 0o700), (directory.join("chunks"), 0o700)]
+    {
+        make(&path, mode).with_context(|| format!("cannot make the directory {}", path.display()))?;
+    }
+    if let Some(closed) = accounts.are_many().then(|| closed_parent(directory)).flatten() {
+        tracing::warn!(
+            directory = %closed.display(),
+            "jobs of other users than root will not reach their files, as this directory is closed to them (chmod o+x opens it)"
+        );
+    }
+    Ok(())
+}
+
+/// Makes a directory with exactly these permissions, or gives it them.
+fn make(path: &Path, mode: u32) -> std::io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(mode).create(path)?;
+    if fs::metadata(path)?.mode() & 0o777 != mode {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+    }
+    Ok(())
+}
+
+/// A directory above this one that others may not pass through.
+fn closed_parent(directory: &Path) -> Option<PathBuf> {
+    let directory = directory.canonicalize().ok()?;
+    let is_closed = |path: &&Path| fs::metadata(path).is_ok_and(|metadata| metadata.mode() & 0o001 == 0);
+    directory.ancestors().skip(1).find(is_closed).map(Path::to_owned)
+}
+
 /// Makes sure that no other agent works in the directory.
 fn lock(directory: &Path) -> anyhow::Result<Flock<File>> {
     let path = directory.join("lock");
-    let file = File::create(&path).with_context(|| format!("cannot open {}", path.display()))?;
+    // Nobody else is to open it, as whoever does can hold the lock.
+    let file = File::options().write(true).create(true).truncate(false).mode(0o600).open(&path);
+    let file = file.with_context(|| format!("cannot open {}", path.display()))?;
     match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
         Ok(lock) => Ok(lock),
         Err(_) => bail!("another agent is running in {}", directory.display()),

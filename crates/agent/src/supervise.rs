@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use hostler_core::agent::{Event, Exit, RunLaunch, Why};
 use hostler_model::{CpuSet, format_bytes};
-use hostler_proto::link::Usage;
+use hostler_proto::link::{IoSource, IoUsage, Usage};
 use hostler_shepherd::cgroup::LeafSpec;
 use hostler_shepherd::{
-    Adopted, Cause, Event as ShepherdEvent, ExitRecord, Launch, LaunchError, Lost, LostReason, RunningRecord, Shepherd,
-    Status, adopt,
+    Adopted, Cause, Event as ShepherdEvent, ExitRecord, Io, Launch, LaunchError, Lost, LostReason, RunningRecord,
+    Shepherd, Status, adopt,
 };
 use tokio::sync::mpsc;
 
@@ -98,18 +98,19 @@ struct Idle {
     leaf: Option<LeafSpec>,
     /// The CPUs that leaf is held to.
     cpus: CpuSet,
+    /// Whose run it was: `None` for the agent's own user. No other's will follow.
+    owner: Option<u32>,
     since: Instant,
 }
 
 impl IdleShepherds {
-    /// One, best on these CPUs.
-    fn take(&self, cpus: &CpuSet) -> Option<Idle> {
+    /// One that had runs of the same user, best on these CPUs.
+    fn take(&self, cpus: &CpuSet, owner: Option<u32>) -> Option<Idle> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.retain(|idle| idle.since.elapsed() < STAYS);
-        match waiting.iter().rposition(|idle| idle.cpus == *cpus) {
-            Some(at) => Some(waiting.remove(at)),
-            None => waiting.pop(),
-        }
+        let best = waiting.iter().rposition(|idle| idle.owner == owner && idle.cpus == *cpus);
+        let at = best.or_else(|| waiting.iter().rposition(|idle| idle.owner == owner))?;
+        Some(waiting.remove(at))
     }
 
     fn put(&self, idle: Idle) {
@@ -137,7 +138,7 @@ pub(crate) enum Asked {
 /// When no shepherd took it; nothing runs then, and nothing will.
 pub(crate) async fn launch(node: &Node, launch: &RunLaunch, orders: &mut Launch) -> anyhow::Result<Asked> {
     if orders.options.linger.is_some()
-        && let Some(Idle { mut shepherd, leaf, .. }) = node.idle.take(&launch.resources.cpus)
+        && let Some(Idle { mut shepherd, leaf, .. }) = node.idle.take(&launch.resources.cpus, owner_of(orders))
     {
         let own_leaf = std::mem::replace(&mut orders.options.leaf, leaf);
         if shepherd.take(orders).await {
@@ -162,12 +163,24 @@ pub(crate) async fn launch(node: &Node, launch: &RunLaunch, orders: &mut Launch)
     }
 }
 
+/// The user that a run is to become; `None` is the agent's own.
+pub(crate) fn owner_of(orders: &Launch) -> Option<u32> {
+    orders.options.credentials.as_ref().map(|user| user.uid)
+}
+
+/// A shepherd with what is known of it.
+pub(crate) struct Kept {
+    pub(crate) shepherd: Watched,
+    /// The leaf it sits beside, and the user whose run it has: known of those that were not adopted.
+    pub(crate) place: Option<(Option<LeafSpec>, Option<u32>)>,
+}
+
 /// Watches a run until nothing of it is left, and tells the loop how it ended.
 pub(crate) async fn watch(
     node: Arc<Node>,
     handle: Handle,
     launch: Arc<RunLaunch>,
-    (mut shepherd, leaf): (Watched, Option<LeafSpec>),
+    Kept { mut shepherd, place }: Kept,
     mut orders: mpsc::Receiver<Order>,
 ) {
     let run = launch.run;
@@ -190,9 +203,12 @@ pub(crate) async fn watch(
     let exit = match record {
         Ok(record) => {
             let exit = exit_of(&record, &launch);
-            // One that was adopted did not say which leaf it sits beside.
-            if launch.spec.pty.is_none() && leaf.is_some() == node.cgroups.is_ok() {
-                node.idle.put(Idle { shepherd, leaf, cpus: launch.resources.cpus.clone(), since: Instant::now() });
+            if let Some((leaf, owner)) = place
+                && launch.spec.pty.is_none()
+                && leaf.is_some() == node.cgroups.is_ok()
+            {
+                let cpus = launch.resources.cpus.clone();
+                node.idle.put(Idle { shepherd, leaf, cpus, owner, since: Instant::now() });
             }
             exit
         }
@@ -315,8 +331,18 @@ pub(crate) fn exit_of(record: &ExitRecord, launch: &RunLaunch) -> Exit {
             user_ms: millis(record.user_time),
             system_ms: millis(record.system_time),
             max_rss_bytes: record.max_rss_bytes,
+            memory_peak_bytes: record.memory_peak_bytes,
+            io: record.io.map(io_of),
         },
     }
+}
+
+fn io_of(io: Io) -> IoUsage {
+    let source = match io.source {
+        hostler_shepherd::IoSource::Leaf => IoSource::Cgroup,
+        hostler_shepherd::IoSource::Processes => IoSource::Processes,
+    };
+    IoUsage { read_bytes: io.read_bytes, write_bytes: io.write_bytes, source }
 }
 
 fn millis(span: Duration) -> u64 {

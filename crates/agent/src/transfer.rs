@@ -9,6 +9,8 @@ use hostler_model::Digest;
 use hostler_proto::manifest::{EntryKind, Manifest};
 use hostler_snapshot::{ChunkStore, Sources, pack, wire};
 
+use crate::account::{Ids, act_as};
+
 /// How many content bytes travel in one request: enough to keep the connection busy, little enough to hold in memory.
 const REQUEST_BYTES: u64 = 4 << 20;
 
@@ -67,8 +69,14 @@ async fn fetch(head: &Client, chunks: &ChunkStore, digests: Vec<Digest>) -> anyh
 }
 
 /// Brings a result to the head: every chunk that it lacks, then the manifest as a whole. Goes on for as long as the head cannot be
-/// reached or has no room; ends only when the head refuses, or the files can no longer be read.
-pub(crate) async fn upload(head: &Client, sources: &Sources, manifest: Digest) -> anyhow::Result<()> {
+/// reached or has no room; ends only when the head refuses, or the files can no longer be read. They are read with the rights of
+/// `owner`, if it is not the agent's own user.
+pub(crate) async fn upload(
+    head: &Client,
+    sources: &Sources,
+    manifest: Digest,
+    owner: Option<&Ids>,
+) -> anyhow::Result<()> {
     let all: Vec<Digest> = sources.digests().collect();
     loop {
         for asked in all.chunks(DIGESTS_AT_ONCE) {
@@ -76,7 +84,7 @@ pub(crate) async fn upload(head: &Client, sources: &Sources, manifest: Digest) -
             let sized: Vec<(Digest, u64)> =
                 missing.iter().map(|digest| (*digest, sources.length(digest).unwrap_or_default())).collect();
             for request in cut(&sized) {
-                let frames: Result<Vec<Vec<u8>>, _> = sources.pack(&request).collect();
+                let frames: Result<Vec<Vec<u8>>, _> = act_as(owner, || sources.pack(&request).collect())?;
                 let body = Bytes::from(frames?.concat());
                 with_patience(|| head.send_pack(body.clone())).await?;
             }

@@ -2,30 +2,44 @@
 
 use std::ffi::OsString;
 use std::net::Ipv4Addr;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use hostler_core::agent::RunLaunch;
 use hostler_model::{Environment, NodeName, Work};
 use hostler_proto::link::{Gang, Peer};
 use hostler_shepherd::ranks;
 
-/// What the agent passes on of its own environment to a job that brings none.
+use crate::account::Account;
+
+/// What the agent passes on of its own environment to a job of its own user that brings none.
 const INHERITED: [&str; 9] = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR"];
+
+/// What of it is true for every user of the node.
+const OF_THE_NODE: [&str; 3] = ["LANG", "LC_ALL", "TZ"];
+
+/// Where a user finds commands after logging in.
+const LOGIN_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// Where commands are found when the agent has no `PATH` itself.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// The complete environment of a run, before its Python environment adds to it.
 ///
-/// A command brings its caller's variables; a project gets a few of the agent's and what was asked for with the job. Hostler's own
-/// come on top, with the names that Slurm scripts expect beside them.
-pub(crate) fn environment(launch: &RunLaunch, node: &NodeName) -> Environment {
+/// A command brings its caller's variables; a project gets a few of the agent's, or with an `account` of another user those of a
+/// login, and what was asked for with the job. Hostler's own come on top, with the names that Slurm scripts expect beside them.
+pub(crate) fn environment(launch: &RunLaunch, node: &NodeName, account: Option<&Account>) -> Environment {
     let spec = &launch.spec;
     let mut all = Environment::new();
     if matches!(spec.work, Work::Project { .. }) || spec.environment.is_empty() {
-        all.extend(INHERITED.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?))));
+        let inherited = if account.is_some() { &OF_THE_NODE[..] } else { &INHERITED[..] };
+        all.extend(inherited.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?))));
     }
     all.extend(spec.environment.clone());
-    all.entry("PATH".into()).or_insert_with(|| DEFAULT_PATH.into());
+    match account {
+        Some(account) => log_in(account, &mut all),
+        None => drop(all.entry("PATH".into()).or_insert_with(|| DEFAULT_PATH.into())),
+    }
     all.extend(identity(launch, node).into_iter().map(|(name, value)| (name.to_owned(), value)));
     // Numeric libraries start a thread for every CPU of the machine unless told how many are theirs.
     let threads = (spec.request.cpus / spec.tasks_per_node).max(1);
@@ -71,6 +85,24 @@ fn places(launch: &RunLaunch, node: &NodeName) -> Vec<(&'static str, String)> {
         }
     }
     all
+}
+
+/// What a login of this user on this node sets. Where the caller's words about the user may be of another machine, its own hold.
+fn log_in(account: &Account, all: &mut Environment) {
+    for name in ["USER", "LOGNAME"] {
+        all.insert(name.into(), account.name.clone());
+    }
+    let text = |path: &Path| path.to_string_lossy().into_owned();
+    let defaults = [("HOME", text(&account.home)), ("SHELL", text(&account.shell)), ("PATH", LOGIN_PATH.to_owned())];
+    for (name, value) in defaults {
+        all.entry(name.into()).or_insert(value);
+    }
+    let is_theirs = |directory: &String| {
+        std::fs::metadata(directory).is_ok_and(|metadata| metadata.is_dir() && metadata.uid() == account.ids.uid)
+    };
+    if !all.get("XDG_RUNTIME_DIR").is_some_and(is_theirs) {
+        all.remove("XDG_RUNTIME_DIR");
+    }
 }
 
 /// What a job can know of itself.

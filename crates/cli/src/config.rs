@@ -1,12 +1,15 @@
-//! Which cluster: `--head`, then HOSTLER_HEAD, then the configuration file, then the embedded cluster of this user.
+//! Which cluster: `--head`, then HOSTLER_HEAD, then the configuration file, then the embedded cluster of this user, then a head that this
+//! user or root runs on this machine.
 
 use std::path::PathBuf;
 
 use hostler_client::Endpoint;
 
 use crate::cluster::Places;
+use crate::daemons::places::SYSTEM_SOCKET;
 use crate::exit;
-use crate::failure::{During, Failure};
+use crate::failure::Failure;
+use crate::toml_file::Settings;
 use crate::xdg;
 
 /// Every key of the configuration file.
@@ -20,74 +23,36 @@ pub(crate) fn endpoint(named: Option<&str>) -> Result<Endpoint, Failure> {
     if let Some(text) = head_in_file()? {
         return Ok(Endpoint::from_text(&text)?);
     }
-    let socket = Places::from_environment()?.socket()?;
-    if socket.exists() { Ok(Endpoint::Unix(socket)) } else { Err(no_cluster()) }
+    let places = Places::from_environment()?;
+    let sockets = [places.socket()?, places.real_socket()?, SYSTEM_SOCKET.into()];
+    sockets.into_iter().find(|socket| socket.exists()).map(Endpoint::Unix).ok_or_else(no_cluster)
 }
 
 fn no_cluster() -> Failure {
     Failure::new("no cluster is running and none is configured")
-        .hint("`hostler up` starts a cluster on this machine")
+        .hint("`hostler up` starts a cluster on this machine; `hostler head init` sets up the head of a cluster of several")
         .hint("`--head unix:/path`, HOSTLER_HEAD or `head = \"unix:/path\"` in ~/.config/hostler/config.toml names another")
         .exiting(exit::UNREACHABLE)
 }
 
 fn head_in_file() -> Result<Option<String>, Failure> {
     let Some(path) = config_file() else { return Ok(None) };
-    match std::fs::read_to_string(&path) {
-        Ok(text) => parse(&text).map_err(|failure| failure.hint(format!("the file is {}", path.display()))),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error).during(|| format!("cannot read {}", path.display())),
-    }
+    let Some(settings) = Settings::read(&path, KEYS)? else { return Ok(None) };
+    let head = settings.text("head", "\"unix:/path/to/head.sock\"");
+    Ok(head.map_err(|failure| failure.hint(format!("the file is {}", path.display())))?.map(str::to_owned))
 }
 
 fn config_file() -> Option<PathBuf> {
     Some(xdg::directory("XDG_CONFIG_HOME", ".config")?.join("hostler/config.toml"))
 }
 
-/// Reads the file's text; `None` when it names no head.
-fn parse(text: &str) -> Result<Option<String>, Failure> {
-    let table: toml::Table = text
-        .parse()
-        .map_err(|error: toml::de::Error| Failure::usage("the configuration is not valid TOML").because(&error))?;
-    if let Some(key) = table.keys().find(|key| !KEYS.contains(&key.as_str())) {
-        let failure = Failure::usage(format!("the configuration has the unknown key `{key}`"));
-        return Err(match closest(key, KEYS) {
-            Some(known) => failure.hint(format!("did you mean `{known}`?")),
-            None => failure.hint(format!("known keys: {}", KEYS.join(", "))),
-        });
-    }
-    match table.get("head") {
-        None => Ok(None),
-        Some(toml::Value::String(head)) => Ok(Some(head.clone())),
-        Some(other) => Err(Failure::usage(format!("`head` is a {}, not a text", other.type_str()))
-            .hint("write it as head = \"unix:/path/to/head.sock\"")),
-    }
-}
-
-/// The candidate that differs least from `word`, if a slip of the fingers explains the difference.
-fn closest<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str> {
-    let best = candidates.iter().min_by_key(|candidate| distance(word, candidate))?;
-    (distance(word, best) <= best.len().div_ceil(2)).then_some(best)
-}
-
-/// How many characters must be added, removed or replaced to get from one word to the other.
-fn distance(from: &str, to: &str) -> usize {
-    let to: Vec<char> = to.chars().collect();
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (i, a) in from.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, b) in to.iter().enumerate() {
-            let replaced = diagonal + usize::from(a != *b);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[to.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn parse(text: &str) -> Result<Option<String>, Failure> {
+        Ok(Settings::parse(text, KEYS)?.text("head", "\"unix:/path\"")?.map(str::to_owned))
+    }
 
     #[test]
     fn names_a_head_or_none() {

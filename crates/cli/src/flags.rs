@@ -163,7 +163,7 @@ impl JobFlags {
         Ok(JobSpec {
             name: self.name.clone().unwrap_or_else(|| default_name.to_owned()),
             work,
-            request: Request { cpus: self.cpus.unwrap_or(tasks_per_node), memory_bytes },
+            request: Request { cpus: self.cpus.unwrap_or(tasks_per_node), memory_bytes, gpus: 0 },
             nodes: self.nodes.unwrap_or(1),
             tasks_per_node,
             label: false,

@@ -6,6 +6,7 @@ mod cm;
 mod commands;
 mod config;
 mod context;
+mod daemons;
 mod exit;
 mod failure;
 mod fetching;
@@ -15,6 +16,7 @@ mod multicall;
 mod output;
 mod seen_folder;
 mod submission;
+mod toml_file;
 mod xdg;
 
 fn main() -> std::process::ExitCode {

@@ -46,6 +46,17 @@ fn a_node_with_a_task_stays_on_the_list_until_it_is_given_up() {
 }
 
 #[test]
+fn a_node_that_was_removed_comes_back_with_the_cluster() {
+    let cluster = Cluster::up(HOSTLER, Size { nodes: 1, cpus: 1, ..Size::default() });
+    cluster.ok(&["node", "remove", "n1", "--yes"]);
+    assert!(names(&cluster).is_empty());
+    cluster.ok(&["down"]);
+    cluster.start(Size { nodes: 1, cpus: 1, ..Size::default() });
+    assert_eq!(names(&cluster), ["n1"]);
+    assert_eq!(cluster.ok(&["run", "-m", "16M", "--", "echo", "fine"]), "fine");
+}
+
+#[test]
 fn nodes_may_say_they_have_more_cpus_than_there_are() {
     let cluster = Cluster::none(HOSTLER);
     let there_are = std::thread::available_parallelism().expect("Linux says").get();

@@ -2,9 +2,7 @@
 //! two users on two nodes each.
 
 use std::fs::{self, Permissions};
-use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
@@ -59,7 +57,7 @@ impl Machines {
 
     fn start_node(&mut self, number: u32) {
         let name = format!("n{number}");
-        let code = self.home.write(&format!("{name}.code"), invite(&self.socket(), &name));
+        let code = self.home.write(&format!("{name}.code"), self.ok("root", "hostler", &["node", "invite", &name]));
         let mut command = self.tool("root", "cmdaemon");
         command.args(["--compute", "--name", &name, "--cpus", "0-1", "--memory", "512M"]);
         command.arg("--directory").arg(self.home.path(&name)).arg("--join-file").arg(code);
@@ -121,23 +119,6 @@ impl Drop for Machines {
 
 fn open_to_all(directory: &Path) {
     fs::set_permissions(directory, Permissions::from_mode(0o755)).expect("the folder is ours");
-}
-
-/// A join code for a node, from the head's own socket.
-fn invite(socket: &Path, node: &str) -> String {
-    let body = format!("{{\"node\":\"{node}\"}}");
-    let mut stream = UnixStream::connect(socket).expect("the head listens");
-    let request = format!(
-        "POST /api/v1/nodes/invite HTTP/1.1\r\nhost: head\r\ncontent-type: application/json\r\nconnection: close\r\n\
-         content-length: {}\r\n\r\n{body}",
-        body.len()
-    );
-    stream.write_all(request.as_bytes()).expect("the head reads");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("the head answers");
-    let json = answer.split("\r\n\r\n").nth(1).expect("an answer has a body");
-    let invitation: Value = serde_json::from_str(json).expect("JSON");
-    invitation["code"].as_str().expect("a code").to_owned()
 }
 
 /// Status, CPUs, memory in megabytes, free CPUs and free memory of a node.
@@ -273,17 +254,17 @@ fn the_tools_on_an_embedded_cluster() {
     assert!(code == 4 && stderr.contains("at least 1s more than heartbeat (3s)"), "{code} {stderr}");
     cluster.ok(&["down"]);
     cluster.start(Size { nodes: 2, cpus: 2, memory: "512M" });
-    let outcome = cluster.run(&["run", "--", "sh", "-c", "echo $WORLD_SIZE"]);
+    let outcome = cluster.run(&["run", "--", "sh", "-c", "echo ${WORLD_SIZE:-1}"]);
     assert_eq!((outcome.code, outcome.stdout.as_str()), (0, "2\n2\n"), "{}", outcome.stderr);
     assert_eq!(
-        cluster.ok(&["run", "-N", "1", "-m", "100M", "--", "sh", "-c", "echo $WORLD_SIZE"]),
+        cluster.ok(&["run", "-N", "1", "-m", "100M", "--", "sh", "-c", "echo ${WORLD_SIZE:-1}"]),
         "1",
         "what is said stands"
     );
     let by = |name: &str| cluster.json(&["configure", "setting", name])["source"].clone();
     assert_eq!((by("default-nodes"), by("grace")), ("set".into(), "default".into()));
     assert_eq!(tool(&cluster, "cmconfigure", &["setting", "default-nodes", "--reset"]).0, 0);
-    assert_eq!(cluster.ok(&["run", "--", "sh", "-c", "echo $WORLD_SIZE"]), "1");
+    assert_eq!(cluster.ok(&["run", "--", "sh", "-c", "echo ${WORLD_SIZE:-1}"]), "1");
     let (code, stdout, _) = tool(&cluster, "cmconfigure", &["node", "list", "--quiet"]);
     assert_eq!((code, stdout.as_str()), (0, "n1\nn2\n"));
 }

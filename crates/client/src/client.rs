@@ -1,7 +1,7 @@
 //! The client: where the head is, one idle connection, and patience.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -31,6 +31,8 @@ pub struct Client {
     watcher: Option<Watcher>,
     /// Kept for the next call: most commands make a few calls one after another.
     idle: Mutex<Option<Connection>>,
+    /// How often [`Client::renew_connections`] was called: older connections are not kept.
+    generation: AtomicU64,
     /// Whether a connection was ever made: then a head that cannot be reached is away, not absent.
     was_connected: AtomicBool,
 }
@@ -110,6 +112,7 @@ impl Client {
             patience: Patience::COMMAND,
             watcher: None,
             idle: Mutex::new(None),
+            generation: AtomicU64::new(0),
             was_connected: AtomicBool::new(false),
         }
     }
@@ -197,7 +200,7 @@ impl Client {
         match kept.filter(|connection| !connection.is_closed()) {
             Some(connection) => Ok(connection),
             None => {
-                let connection = Connection::open(&self.endpoint).await?;
+                let connection = Connection::open(&self.endpoint, self.generation.load(Ordering::Relaxed)).await?;
                 self.was_connected.store(true, Ordering::Relaxed);
                 Ok(connection)
             }
@@ -206,7 +209,16 @@ impl Client {
 
     /// Takes a connection whose last answer was read to its end, for the next call.
     pub(crate) fn keep(&self, connection: Connection) {
+        if connection.generation != self.generation.load(Ordering::Relaxed) {
+            return;
+        }
         *self.idle.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection);
+    }
+
+    /// Makes every further call on a connection that is made from now on: the endpoint's certificate has been replaced.
+    pub fn renew_connections(&self) {
+        self.generation.fetch_add(1, Ordering::Relaxed);
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
     /// A fresh count of tries, for one call or one stream.

@@ -27,16 +27,18 @@ const MAX_ERROR_BYTES: usize = 1 << 20;
 #[derive(Debug)]
 pub(crate) struct Connection {
     sender: SendRequest<Body>,
+    /// Which certificate it was made with; see [`crate::Client::renew_connections`].
+    pub(crate) generation: u64,
 }
 
 impl Connection {
     /// Connects and starts the task that moves bytes.
-    pub(crate) async fn open(endpoint: &Endpoint) -> Result<Self, ClientError> {
+    pub(crate) async fn open(endpoint: &Endpoint, generation: u64) -> Result<Self, ClientError> {
         let stream = endpoint.connect().await?;
         let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(|e| failure(endpoint, &e))?;
         // Its errors reach us through the request that they concern.
         tokio::spawn(async move { connection.await.ok() });
-        Ok(Self { sender })
+        Ok(Self { sender, generation })
     }
 
     /// Whether the head has closed it.

@@ -5,8 +5,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use hostler_model::{Digest, JobId, JobState, NodeName, TaskId};
 use hostler_proto::api::{
-    DigestList, Fetched, Info, Invitation, JobAction, JobDetail, JobPage, JobSummary, JoinRequest, Joined, NodeView,
-    ResultPage, SubmitRequest, Submitted, Why,
+    DigestList, DrainRequest, Fetched, Info, Invitation, Invite, JobAction, JobDetail, JobPage, JobSummary,
+    JoinRequest, Joined, NodeDetail, NodeView, RenewRequest, ResultPage, SubmitRequest, Submitted, Why,
 };
 use hostler_proto::settings::{NewValue, SettingView};
 use serde_json::json;
@@ -117,7 +117,47 @@ impl Client {
     /// # Errors
     /// See above.
     pub async fn invite(&self, node: &NodeName) -> Result<Invitation, ClientError> {
-        self.call(Call::post("/nodes/invite").json(&json!({ "node": node }))).await
+        self.invite_as(&Invite { node: Some(node.clone()), address: None }).await
+    }
+
+    /// A join code, with or without a name and an address.
+    ///
+    /// # Errors
+    /// See above.
+    pub async fn invite_as(&self, invite: &Invite) -> Result<Invitation, ClientError> {
+        self.call(Call::post("/nodes/invite").json(invite)).await
+    }
+
+    /// All about one node.
+    ///
+    /// # Errors
+    /// See above.
+    pub async fn node(&self, node: &NodeName) -> Result<NodeDetail, ClientError> {
+        self.call(Call::get(format!("/nodes/{node}"))).await
+    }
+
+    /// Lets a node finish what it has and gives it nothing new.
+    ///
+    /// # Errors
+    /// See above.
+    pub async fn drain_node(&self, node: &NodeName, reason: Option<String>) -> Result<NodeDetail, ClientError> {
+        self.call(Call::post(format!("/nodes/{node}/drain")).json(&DrainRequest { reason })).await
+    }
+
+    /// Lets a drained node take work again.
+    ///
+    /// # Errors
+    /// See above.
+    pub async fn resume_node(&self, node: &NodeName) -> Result<NodeDetail, ClientError> {
+        self.call(Call::post(format!("/nodes/{node}/resume"))).await
+    }
+
+    /// Removes a node: its certificate is revoked and its tasks are given up.
+    ///
+    /// # Errors
+    /// See above. Not tried again once it may have arrived: a node of that name may have joined since.
+    pub async fn remove_node(&self, node: &NodeName) -> Result<(), ClientError> {
+        self.call_bytes(Call::post(format!("/nodes/{node}/remove")).once()).await.map(drop)
     }
 
     /// Takes a node off the list until its agent connects again.
@@ -266,6 +306,14 @@ impl Client {
     /// See above.
     pub async fn join(&self, request: &JoinRequest) -> Result<Joined, ClientError> {
         self.call(Call::post("/agent/join").json(request)).await
+    }
+
+    /// For agents: asks for a certificate for a new key.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with code `unwelcome` when the present one is not good any more.
+    pub async fn renew(&self, request: &RenewRequest) -> Result<Joined, ClientError> {
+        self.call(Call::post("/agent/renew").json(request)).await
     }
 }
 

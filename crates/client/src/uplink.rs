@@ -43,7 +43,7 @@ impl Client {
 }
 
 async fn put(endpoint: Endpoint, path: String, pieces: mpsc::Receiver<Piece>) -> Result<(), ClientError> {
-    let mut connection = Connection::open(&endpoint).await?;
+    let mut connection = Connection::open(&endpoint, 0).await?;
     let request = request(Method::PUT, &path, Some("application/octet-stream"), body(pieces));
     let response = connection.exchange(&endpoint, request).await?;
     collect(&endpoint, response).await.map(drop)

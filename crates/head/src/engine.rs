@@ -50,7 +50,7 @@ pub(crate) struct Engine {
 /// What the loop and its readers share.
 struct Shared {
     state: RwLock<State>,
-    agents: Mutex<HashMap<ConnectionId, mpsc::UnboundedSender<HeadMessage>>>,
+    agents: Mutex<HashMap<ConnectionId, mpsc::UnboundedSender<Outgoing>>>,
     notices: broadcast::Sender<Notice>,
     /// Why nothing can be stored at the moment.
     trouble: Mutex<Option<String>>,
@@ -59,6 +59,15 @@ struct Shared {
     /// Tells the loop that `failed` was set.
     failure: Notify,
     clock: Clock,
+}
+
+/// Something for the sending side of an agent's connection.
+#[derive(Debug)]
+pub(crate) enum Outgoing {
+    /// To be said.
+    Say(HeadMessage),
+    /// The last word: why the connection ends.
+    Close(String),
 }
 
 /// Something for the loop.
@@ -171,7 +180,7 @@ impl Engine {
     }
 
     /// Enters the sending side of an agent's connection.
-    pub(crate) fn register(&self, connection: ConnectionId) -> mpsc::UnboundedReceiver<HeadMessage> {
+    pub(crate) fn register(&self, connection: ConnectionId) -> mpsc::UnboundedReceiver<Outgoing> {
         #[expect(clippy::disallowed_methods, reason = "the loop never waits for one agent; its runs bound what waits")]
         let (sender, receiver) = mpsc::unbounded_channel();
         self.shared.agents().insert(connection, sender);
@@ -185,7 +194,7 @@ impl Engine {
 
     /// Says something to an agent that needs no event; `false` when the connection is gone.
     pub(crate) fn send(&self, connection: ConnectionId, message: HeadMessage) -> bool {
-        self.shared.agents().get(&connection).is_some_and(|agent| agent.send(message).is_ok())
+        self.shared.agents().get(&connection).is_some_and(|agent| agent.send(Outgoing::Say(message)).is_ok())
     }
 
     /// Why nothing can be stored at the moment, if so.
@@ -213,7 +222,7 @@ impl Shared {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn agents(&self) -> std::sync::MutexGuard<'_, HashMap<ConnectionId, mpsc::UnboundedSender<HeadMessage>>> {
+    fn agents(&self) -> std::sync::MutexGuard<'_, HashMap<ConnectionId, mpsc::UnboundedSender<Outgoing>>> {
         self.agents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -233,11 +242,14 @@ impl Shared {
                 Effect::Send { connection, message } => {
                     if let Some(agent) = agents.get(&connection) {
                         // A connection that is just ending: its agent's next hello settles what this would have.
-                        let _ = agent.send(message);
+                        let _ = agent.send(Outgoing::Say(message));
                     }
                 }
-                Effect::Close { connection } => {
-                    agents.remove(&connection);
+                Effect::Close { connection, reason } => {
+                    if let Some(agent) = agents.remove(&connection) {
+                        // Gone already: then nobody need be told.
+                        let _ = agent.send(Outgoing::Close(reason));
+                    }
                 }
                 Effect::Notify(notice) => {
                     // Nobody may be watching.
@@ -512,7 +524,7 @@ fn batch(first_sequence: u64, events: &[Stamped], records: Vec<Record>, blobs: V
     let events = events.iter().map(hostler_proto::encode).collect();
     let blobs = blobs.into_iter().map(|(digest, bytes)| Change::PutBlob(digest, bytes.into()));
     let records = records.into_iter().map(|record| match record {
-        Record::Ended(task) => Change::Ended(task),
+        Record::Ended(task) => Change::Ended(*task),
         Record::Reopened(task) => Change::Reopened(task),
         Record::Forgotten(job) => Change::Forgotten(job),
     });

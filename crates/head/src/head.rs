@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use hostler_core::head::ConnectionId;
+use hostler_proto::join::Address;
 use hostler_store::Reader;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -74,8 +75,11 @@ impl Head {
         ConnectionId(self.next_connection.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Where agents reach it: the name of this machine when it listens everywhere.
+    /// Where agents reach it: what was advertised first, else the name of this machine when it listens everywhere.
     pub(crate) fn address(&self) -> String {
+        if let Some(advertised) = self.config.advertise.first() {
+            return Address { port: advertised.port.or(Some(self.bound.port())), ..advertised.clone() }.to_string();
+        }
         match hostname() {
             Some(name) if self.bound.ip().is_unspecified() => format!("{name}:{}", self.bound.port()),
             _ => self.bound.to_string(),

@@ -5,7 +5,7 @@
 //!
 //! - [`start`] opens the store, brings the state back and starts and ends everything else.
 //! - [`listen`] accepts connections, on a Unix socket and on one TLS port, and finds out who is at the other end; [`trust`] is the
-//!   cluster's own certificate authority.
+//!   cluster's own certificate authority, and [`invitations`] says who may join.
 //! - [`api`] is REST and server-sent events under `/api/v1`, a file a noun; [`views`] turns the state into what it answers, and
 //!   [`openapi`] describes it.
 //! - [`link`] carries messages to and from an agent; [`streams`] joins those who want to see a job's output with the agent that has it.
@@ -17,6 +17,7 @@ mod api;
 mod blobs;
 mod engine;
 mod head;
+mod invitations;
 mod link;
 mod listen;
 mod openapi;
@@ -27,4 +28,4 @@ mod trust;
 mod views;
 
 pub use openapi::openapi;
-pub use start::{Config, run};
+pub use start::{Config, prepare, run};

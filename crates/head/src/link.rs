@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use axum::extract::ws::{Message, WebSocket};
+use axum::extract::ws::{CloseFrame, Message, WebSocket, close_code};
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
 use hostler_core::head::{Command, ConnectionId};
@@ -24,7 +24,9 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::timeout;
 
 use crate::blobs::name_of;
+use crate::engine::{EngineError, Outgoing};
 use crate::head::Head;
+use crate::trust::Bearer;
 
 /// How long an agent may take to introduce itself.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
@@ -39,13 +41,24 @@ const FRAME_LEN: usize = 1024;
 /// limited to less than what is left above this.
 const FRAME_BYTES: usize = MAX_FRAME_BYTES / 4;
 
+/// The longest reason that fits the frame that closes a WebSocket, in bytes.
+const MAX_REASON_BYTES: usize = 123;
+
+/// Agents whose link breaks come back spread over this time for each node there is, in milliseconds: a handshake takes one or two of
+/// computing.
+const RETURN_MS_PER_NODE: u64 = 3;
+
+/// However many there are, all are back before one of them counts as silent for too long.
+const LONGEST_RETURN_MS: u64 = 5_000;
+
 /// What travels inside a report: blobs by name.
 type Inline = Vec<(Digest, Vec<u8>)>;
 
 /// Serves one agent until the link ends.
-pub(crate) async fn serve(head: Arc<Head>, node: NodeName, socket: WebSocket) {
+pub(crate) async fn serve(head: Arc<Head>, bearer: Bearer, socket: WebSocket) {
     let connection = head.connection();
-    let outcome = Link { head: &head, node: &node, connection }.serve(socket).await;
+    let Bearer { node, key } = bearer;
+    let outcome = Link { head: &head, node: &node, key, connection }.serve(socket).await;
     head.engine.unregister(connection);
     head.engine.post(Command::ConnectionEnded { connection }, Vec::new()).await;
     match outcome {
@@ -58,6 +71,8 @@ pub(crate) async fn serve(head: Arc<Head>, node: NodeName, socket: WebSocket) {
 struct Link<'a> {
     head: &'a Arc<Head>,
     node: &'a NodeName,
+    /// The fingerprint of the key with which the agent came.
+    key: Digest,
     connection: ConnectionId,
 }
 
@@ -100,15 +115,27 @@ impl Link<'_> {
                 incomplete.push(report.run);
             }
         }
-        let command = Command::Hello { connection: self.connection, hello, complete };
-        self.head.engine.command_with_blobs(command, blobs).await.context("it cannot be noted")?;
+        let command = Command::Hello { connection: self.connection, key: self.key, hello, complete };
+        if let Err(error) = self.head.engine.command_with_blobs(command, blobs).await {
+            if let EngineError::Refused(refusal) = &error {
+                send(sink, &HeadHello::Refused { message: refusal.to_string() }).await?;
+            }
+            return Err(error).context("it is not let in");
+        }
         self.head.library.room().came(came);
-        let (epoch, heartbeat_ms) = {
+        let now = self.head.engine.now();
+        let welcome = {
             let state = self.head.engine.state();
-            (state.epoch, state.settings.heartbeat_ms)
+            HeadHello::Welcome {
+                protocol,
+                epoch: state.epoch,
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                heartbeat_ms: state.settings.heartbeat_ms,
+                renew_in_ms: state.renew_in_ms(self.node, self.key, now.at),
+                return_within_ms: (state.nodes().count() as u64 * RETURN_MS_PER_NODE).min(LONGEST_RETURN_MS),
+            }
         };
-        let version = env!("CARGO_PKG_VERSION").to_owned();
-        send(sink, &HeadHello::Welcome { protocol, epoch, version, heartbeat_ms }).await?;
+        send(sink, &welcome).await?;
         incomplete.into_iter().for_each(|run| self.ask_again(run));
         Ok(())
     }
@@ -168,7 +195,7 @@ impl Link<'_> {
     }
 
     /// Carries what the loop says to the agent until the loop is done with it or the head stops.
-    async fn carry_out(&self, mut sink: Sink, mut outgoing: UnboundedReceiver<HeadMessage>) -> anyhow::Result<()> {
+    async fn carry_out(&self, mut sink: Sink, mut outgoing: UnboundedReceiver<Outgoing>) -> anyhow::Result<()> {
         let mut outbox = Outbox::default();
         let mut messages = Vec::with_capacity(FRAME_LEN);
         loop {
@@ -177,13 +204,22 @@ impl Link<'_> {
                 count = outgoing.recv_many(&mut messages, FRAME_LEN) => count,
                 () = self.head.stop.cancelled() => 0,
             };
-            if count == 0 {
-                // Both sides know it is over; what the agent answers is nothing new.
-                let _ = timeout(SEND_TIMEOUT, sink.close()).await;
-                return Ok(());
-            }
-            for batch in cut(messages.drain(..)) {
+            let mut last_word = (count == 0).then(|| "the head is stopping".to_owned());
+            let said = messages.drain(..).filter_map(|outgoing| match outgoing {
+                Outgoing::Say(message) => Some(message),
+                Outgoing::Close(reason) => {
+                    last_word = Some(reason);
+                    None
+                }
+            });
+            for batch in cut(said) {
                 send(&mut sink, &outbox.frame(batch)).await?;
+            }
+            if let Some(reason) = last_word {
+                tracing::info!(node = %self.node, reason, "closing the link");
+                // Both sides know it is over; what the agent answers is nothing new.
+                let _ = timeout(SEND_TIMEOUT, farewell(&mut sink, &reason)).await;
+                return Ok(());
             }
         }
     }
@@ -258,6 +294,13 @@ fn size_of_message(message: &HeadMessage) -> usize {
         | HeadMessage::Stream(_)
         | HeadMessage::Shutdown => FIXED,
     }
+}
+
+/// Closes the connection with a reason, which has 123 bytes in a WebSocket.
+async fn farewell(sink: &mut Sink, reason: &str) -> Result<(), axum::Error> {
+    let reason = &reason[..reason.floor_char_boundary(MAX_REASON_BYTES)];
+    sink.send(Message::Close(Some(CloseFrame { code: close_code::NORMAL, reason: reason.into() }))).await?;
+    sink.close().await
 }
 
 async fn send<T: serde::Serialize>(sink: &mut Sink, value: &T) -> anyhow::Result<()> {

@@ -19,7 +19,6 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use axum::Router;
-use hostler_model::NodeName;
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
@@ -34,7 +33,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use crate::head::Head;
-use crate::trust::{node_of, random_name};
+use crate::trust::{Bearer, bearer_of, random_name};
 
 /// How long a TLS handshake, and each request's head, may take.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -68,11 +67,15 @@ pub(crate) enum Peer {
         /// The user's name, or the id where there is no name.
         user: String,
     },
-    /// An agent, as its certificate says.
-    Node(NodeName),
+    /// An agent, as its certificate says; whether that is still good is asked at each request.
+    Node(Bearer),
     /// Somebody without a certificate.
     Unknown,
 }
+
+/// Where a request over the port comes from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct From(pub(crate) SocketAddr);
 
 /// The two doors, open.
 pub(crate) struct Doors {
@@ -165,7 +168,7 @@ async fn serve_socket(listener: UnixListener, head: Arc<Head>, routes: Router) {
                 let (head, routes) = (Arc::clone(&head), routes.clone());
                 head.clone().tasks.spawn(async move {
                     match local_peer(&stream).await {
-                        Ok(peer) => serve_connection(&head, &routes, stream, peer, Http::One).await,
+                        Ok(peer) => serve_connection(&head, &routes, stream, (peer, None), Http::One).await,
                         Err(error) => tracing::warn!(%error, "cannot find out who is at the socket"),
                     }
                 });
@@ -200,7 +203,7 @@ async fn serve_port(listener: TcpListener, head: Arc<Head>, routes: Router) {
                 };
                 let (head, routes, acceptor) = (Arc::clone(&head), routes.clone(), acceptor.clone());
                 head.clone().tasks.spawn(async move {
-                    if let Err(error) = serve_stranger(&head, &routes, &acceptor, stream, permit).await {
+                    if let Err(error) = serve_stranger(&head, &routes, &acceptor, (stream, From(from)), permit).await {
                         tracing::debug!(%from, "connection refused: {error:#}");
                     }
                 });
@@ -220,7 +223,7 @@ async fn serve_stranger(
     head: &Arc<Head>,
     routes: &Router,
     acceptor: &TlsAcceptor,
-    stream: TcpStream,
+    (stream, from): (TcpStream, From),
     permit: OwnedSemaphorePermit,
 ) -> anyhow::Result<()> {
     // Small answers must not wait for acknowledgements.
@@ -245,16 +248,16 @@ async fn serve_stranger(
     let session = stream.get_ref().1;
     let http = if session.alpn_protocol() == Some(b"h2") { Http::Two } else { Http::One };
     let certificate = session.peer_certificates().and_then(|chain| chain.first());
-    match certificate.map(node_of) {
+    match certificate.map(bearer_of) {
         None => {
-            let service = serve_connection(head, routes, stream, Peer::Unknown, http);
+            let service = serve_connection(head, routes, stream, (Peer::Unknown, Some(from)), http);
             timeout(STRANGER_TIME, service).await.context("stayed too long without a certificate")?;
             drop(permit);
         }
         Some(None) => bail!("its certificate names no node"),
-        Some(Some(node)) => {
+        Some(Some(bearer)) => {
             drop(permit);
-            serve_connection(head, routes, stream, Peer::Node(node), http).await;
+            serve_connection(head, routes, stream, (Peer::Node(bearer), Some(from)), http).await;
         }
     }
     Ok(())
@@ -299,14 +302,20 @@ enum Http {
 }
 
 /// Serves requests until the connection ends or the head stops.
-async fn serve_connection<S>(head: &Arc<Head>, routes: &Router, stream: S, peer: Peer, http: Http)
-where
+async fn serve_connection<S>(
+    head: &Arc<Head>,
+    routes: &Router,
+    stream: S,
+    (peer, from): (Peer, Option<From>),
+    http: Http,
+) where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let routes = TowerToHyperService::new(routes.clone());
     let who = peer.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer.clone());
+        from.map(|from| request.extensions_mut().insert(from));
         let answer = routes.call(request);
         async move { Ok::<_, Infallible>(answer.await.unwrap_or_else(|never| match never {})) }
     });

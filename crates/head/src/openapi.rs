@@ -147,9 +147,11 @@ fn schemas() -> Value {
         SHAPES.iter().map(|(name, meaning, fields)| ((*name).to_owned(), object(meaning, fields))).collect();
     let detail = all["JobDetail"].take();
     all.insert("JobDetail".to_owned(), json!({ "allOf": [schema("JobSummary"), detail] }));
+    let detail = all["NodeDetail"].take();
+    all.insert("NodeDetail".to_owned(), json!({ "allOf": [schema("Node"), detail] }));
     let states: Vec<&str> = hostler_model::JobState::ALL.iter().map(|state| state.as_str()).collect();
     all.insert("JobState".to_owned(), words(&states));
-    all.insert("NodeState".to_owned(), words(&["up", "suspect", "down"]));
+    all.insert("NodeState".to_owned(), words(&["up", "suspect", "down", "draining", "drained", "removed"]));
     all.insert("LiveJobs".to_owned(), words(&["refuse", "keep", "cancel"]));
     all.insert("Unsaid".to_owned(), words(&["nodes", "tasks_per_node", "cpus", "memory_bytes", "time_limit_ms"]));
     all.insert("Output".to_owned(), words(&["stdout", "stderr", "setup"]));
@@ -208,6 +210,13 @@ fn schemas() -> Value {
                 ("priority", &[("ahead", "integer", "how many jobs are ahead")]),
                 ("reservation", &[("job", "integer", "the job that it could delay")]),
                 ("nodes_down", &[("nodes", "[string]", "the nodes that could run it")]),
+                (
+                    "nodes_drained",
+                    &[
+                        ("nodes", "[string]", "the nodes that could run it and are drained"),
+                        ("down", "[string]", "others that could and are down or suspect"),
+                    ],
+                ),
                 ("scheduling", &[]),
             ],
         ),
@@ -220,6 +229,7 @@ fn schemas() -> Value {
                 ("node", "string", "the node"),
                 ("cpus", "integer", "free CPUs it lacks"),
                 ("memory_bytes", "integer", "free memory it lacks"),
+                ("gpus", "integer", "free GPUs it lacks"),
             ],
         ),
     );
@@ -245,15 +255,16 @@ mod tests {
     use std::collections::BTreeSet;
 
     use hostler_model::{
-        Attempt, Digest, IndexSet, JobId, JobSpec, JobState, NodeState, Reason, Request, Shortfall, WallTime,
+        Advisory, Attempt, Digest, IndexSet, JobId, JobSpec, JobState, NodeState, Reason, Request, Shortfall, WallTime,
         WindowSize, Work,
     };
     use hostler_proto::api::{
-        Amount, DigestList, ErrorBody, Fetched, HeadInfo, HeadMachine, Info, Invitation, JobDetail, JobPage,
-        JobSummary, JoinRequest, Joined, LimitView, LiveCounts, NodeCounts, NodeView, Notice, PartView, ResultPage,
-        ResultView, SubmitRequest, Submitted, TaskCounts, TaskView, Unsaid, Why,
+        Amount, CertificateView, DigestList, DrainRequest, DrainView, ErrorBody, Fetched, HeadInfo, HeadMachine, Info,
+        Invitation, Invite, JobDetail, JobPage, JobSummary, JoinRequest, Joined, LimitView, LiveCounts, NodeCounts,
+        NodeDetail, NodeRunView, NodeView, Notice, PartView, RenewRequest, ResultPage, ResultView, SubmitRequest,
+        Submitted, TaskCounts, TaskView, Unsaid, Why,
     };
-    use hostler_proto::link::Usage;
+    use hostler_proto::link::{IoSource, IoUsage, Usage};
     use hostler_proto::settings::{NewValue, SettingSource, SettingView};
 
     use super::tables::JOB;
@@ -293,7 +304,12 @@ mod tests {
         let value = serde_json::to_value(value).expect("API types are valid JSON");
         let fields: BTreeSet<&str> = value.as_object().expect("an object").keys().map(String::as_str).collect();
         let (_, _, described) = SHAPES.iter().find(|(name, _, _)| *name == shape).expect("the shape is in the table");
-        let also: &[Field] = if shape == "JobDetail" { JOB } else { &[] };
+        let of_shape = |name| SHAPES.iter().find(|shape| shape.0 == name).map_or(&[][..], |shape| shape.2);
+        let also: &[Field] = match shape {
+            "JobDetail" => JOB,
+            "NodeDetail" => of_shape("Node"),
+            _ => &[],
+        };
         let described: BTreeSet<&str> = described.iter().chain(also).map(|field| field.0).collect();
         assert_eq!(fields, described, "{shape}");
     }
@@ -335,7 +351,7 @@ mod tests {
         JobSpec {
             name: "x".to_owned(),
             work: Work::Command { argv: Vec::new(), directory: "/".to_owned() },
-            request: Request { cpus: 1, memory_bytes: 1 },
+            request: Request { cpus: 1, memory_bytes: 1, gpus: 0 },
             nodes: 2,
             tasks_per_node: 2,
             label: true,
@@ -364,6 +380,7 @@ mod tests {
         check("WindowSize", &WindowSize { rows: 1, columns: 1 });
         check("Limit", &LimitView { name: String::new(), value: 1, enforcement: String::new(), why: None });
         check("Usage", &Usage::default());
+        check("IoUsage", &IoUsage { read_bytes: 1, write_bytes: 1, source: IoSource::Cgroup });
         check(
             "Why",
             &Why { id: JobId(1), state: JobState::Pending, reason: None, lines: Vec::new(), expected_start_at: None },
@@ -427,25 +444,47 @@ mod tests {
         check("Amount", &Amount::default());
         let (nodes, tasks, cpus) = (NodeCounts::default(), LiveCounts::default(), Amount::default());
         check("Info", &Info { head, nodes, tasks, cpus, memory_bytes: cpus });
+        let view = NodeView {
+            name: node(),
+            state: NodeState::Up,
+            power: String::new(),
+            cpus: 1,
+            cpus_free: 1,
+            memory_bytes: 1,
+            memory_free_bytes: 1,
+            tasks: 0,
+            agent_pid: 1,
+            version: String::new(),
+            reason: None,
+            advisory: Advisory::default(),
+        };
+        check("Node", &view);
+        let drain = DrainView { by: String::new(), reason: None, at: WallTime(1) };
+        let run = NodeRunView { job: JobId(1), index: 0, cpu_ids: String::new(), memory_bytes: 1 };
+        let certificate = CertificateView { age_ms: 1, life_ms: 2, is_being_renewed: false };
+        check("DrainView", &drain);
+        check("NodeRun", &run);
+        check("Certificate", &certificate);
         check(
-            "Node",
-            &NodeView {
-                name: node(),
-                state: NodeState::Up,
-                power: String::new(),
-                cpus: 1,
-                cpus_free: 1,
-                memory_bytes: 1,
-                memory_free_bytes: 1,
-                tasks: 0,
-                agent_pid: 1,
-                version: String::new(),
+            "NodeDetail",
+            &NodeDetail {
+                node: view,
+                drain: Some(drain),
+                silent_ms: 0,
+                cpu_ids: String::new(),
+                runs: vec![run],
+                certificate: Some(certificate),
             },
         );
+        check("Invite", &Invite::default());
+        check("Drain", &DrainRequest::default());
+        check("RenewRequest", &RenewRequest { csr: String::new() });
+        check("Advisory", &Advisory::default());
         check("Error", &ErrorBody { code: String::new(), message: String::new(), hints: Vec::new() });
         check("Invitation", &Invitation { code: String::new() });
-        check("JoinRequest", &JoinRequest { secret: String::new(), node: node(), csr: String::new() });
-        check("Joined", &Joined { certificate: String::new(), authority: String::new() });
+        check("JoinRequest", &JoinRequest { secret: String::new(), node: None, machine: None, csr: String::new() });
+        let joined = Joined { certificate: String::new(), authority: String::new(), node: node(), renew_in_ms: 1 };
+        check("Joined", &joined);
         check("NewValue", &NewValue { value: String::new() });
         check(
             "Setting",
@@ -497,11 +536,12 @@ mod tests {
             Reason::Held,
             Reason::Dependency { jobs: Vec::new() },
             Reason::ArrayLimit { limit: 1 },
-            Reason::Resources { closest: vec![Shortfall { node: node.clone(), cpus: 1, memory_bytes: 1 }] },
+            Reason::Resources { closest: vec![Shortfall { node: node.clone(), cpus: 1, memory_bytes: 1, gpus: 1 }] },
             Reason::TooFewNodes { wanted: 2, enough: 1, closest: Vec::new() },
             Reason::Priority { ahead: 1 },
             Reason::Reservation { job: JobId(1) },
             Reason::NodesDown { nodes: Vec::new() },
+            Reason::NodesDrained { nodes: Vec::new(), down: Vec::new() },
             Reason::Scheduling,
         ];
         reasons.iter().for_each(|reason| check_tagged("Reason", "kind", reason));

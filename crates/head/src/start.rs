@@ -14,6 +14,7 @@ use std::time::Duration;
 use anyhow::Context;
 use hostler_core::head::{Changes, Now, update};
 use hostler_model::WallTime;
+use hostler_proto::join::Address;
 use hostler_store::{Batch, SqliteStore, Store, Writer};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde::Serialize;
@@ -53,6 +54,10 @@ pub struct Config {
     pub socket: PathBuf,
     /// Where it listens for agents; port 0 takes the one it had the last time, or else any that is free.
     pub listen: SocketAddr,
+    /// By which addresses nodes reach it, the first one in join codes; what `listen` comes to when there are none.
+    pub advertise: Vec<Address>,
+    /// How long a node's certificate is good for, in milliseconds on the cluster's clock. Agents renew theirs after two thirds.
+    pub certificate_life_ms: u64,
     /// Whether it is part of an embedded cluster, which belongs to one user and stops as a whole.
     pub embedded: bool,
     /// What results may take, in bytes; half of the disk when absent.
@@ -120,7 +125,7 @@ async fn start(config: Config) -> anyhow::Result<Arc<Head>> {
     let writer = Writer::start(store)?;
     let cap_bytes = config.results_cap_bytes;
     let library = Library::open(&config.directory.join("chunks"), history.clone(), writer.clone(), cap_bytes)?;
-    let trust = Trust::open(&config.directory.join("trust"), config.listen)?;
+    let trust = Trust::open(&trust_directory(&config.directory), config.listen, &config.advertise)?;
     let usual_port = usual_port(&config.directory);
     let doors = Doors::open(&config.socket, config.listen, usual_port, config.embedded).await?;
     let bound = doors.address()?;
@@ -135,6 +140,19 @@ async fn start(config: Config) -> anyhow::Result<Arc<Head>> {
     announce(&head)?;
     tracing::info!(address = %head.address(), socket = %head.config.socket.display(), "head ready");
     Ok(head)
+}
+
+/// Makes what a head needs before it first starts: its directory and the cluster's authority. What is there already stays.
+///
+/// # Errors
+/// When something cannot be made, or what is there cannot be used.
+pub fn prepare(directory: &Path, listen: SocketAddr, advertise: &[Address]) -> anyhow::Result<()> {
+    make_private(directory)?;
+    Trust::open(&trust_directory(directory), listen, advertise).map(drop)
+}
+
+fn trust_directory(directory: &Path) -> PathBuf {
+    directory.join("trust")
 }
 
 /// Takes a head down.

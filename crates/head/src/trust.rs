@@ -2,52 +2,40 @@
 //!
 //! The authority is made once and kept beside the store; every certificate of the cluster hangs from it. A node is invited with a
 //! one-time secret, shows it together with a certificate signing request, and gets a certificate that says nothing but its name.
-//! Certificates are valid from a day before they were made and for ten years, because the clocks of nodes may be hours wrong and
-//! nothing here may depend on them.
 //!
-//! Invitations live in memory and on the monotonic clock: they end with the head's process, and an hour is an hour.
+//! No wall clock has a say, since those of machines may be decades wrong. Certificates carry dates only because they must: all of them
+//! say from the year 2000 to 9999, and whoever verifies one does so at a time at which it says to be valid. How long a node's key is good
+//! for is the state's business, on the cluster's own clock; see `hostler_core::head::Member`.
+//!
+//! Who was invited is in [`crate::invitations`].
 
-use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use hostler_model::{Digest, NodeName};
-use hostler_proto::join::JoinCode;
+use hostler_proto::join::{Address, HEAD_NAME};
 use hostler_snapshot::chunk::digest_of;
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateSigningRequestParams, DistinguishedName, DnType,
-    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, PublicKeyData, SanType,
 };
-use rustls::RootCertStore;
+use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{DigitallySignedStruct, RootCertStore, SignatureScheme};
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// How long an invitation can be taken.
-const INVITATION_TTL: Duration = Duration::from_secs(3600);
-
-/// Invitations that wait at once. The oldest makes room: whoever asks for more can ask again.
-const MAX_INVITATIONS: usize = 10_000;
-
-/// How far back certificates are valid, for clocks that are behind.
-const BACKDATED: Duration = Duration::from_secs(24 * 3600);
-
-const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
-
-/// How long a certificate is valid.
-const LEAF_VALIDITY: Duration = YEAR.saturating_mul(10);
-
-/// How long the authority is valid: longer than what it signs for a good while.
-const AUTHORITY_VALIDITY: Duration = YEAR.saturating_mul(40);
+use crate::invitations::Invitations;
 
 /// What a node's certificate says, before the node's name.
 const NODE_URI: &str = "hostler:node/";
@@ -58,37 +46,39 @@ pub(crate) struct Trust {
     fingerprint: Digest,
     issuer: Issuer<'static, KeyPair>,
     server: Arc<rustls::ServerConfig>,
-    invitations: Mutex<HashMap<Digest, Invited>>,
+    /// Who may join.
+    pub(crate) invitations: Invitations,
 }
 
-/// A secret that was handed out; its hash is the key of the map.
-struct Invited {
-    node: NodeName,
-    at: Instant,
-    /// The request that took it. An agent that did not hear the answer may ask again with the same.
-    taken_by: Option<Digest>,
-}
-
-/// Why a node does not get a certificate.
+/// A request that is no valid certificate signing request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum JoinError {
-    /// The secret is unknown, too old, or was used by someone else. Which of them is for nobody to know.
-    #[error("the join code is unknown, was used already or is older than an hour")]
-    NotInvited,
-    /// The secret was made for another node.
-    #[error("the join code was made for node {0}")]
-    OtherNode(NodeName),
-    /// The request is no valid certificate signing request.
-    #[error("the certificate signing request is not valid: {0}")]
-    BadRequest(String),
+#[error("the certificate signing request is not valid: {0}")]
+pub(crate) struct BadRequest(String);
+
+/// A certificate that was just made for a node.
+pub(crate) struct Issued {
+    /// PEM.
+    pub(crate) certificate: String,
+    /// The fingerprint of its public key.
+    pub(crate) key: Digest,
+}
+
+/// Who came with a verified certificate of a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Bearer {
+    /// The node's name.
+    pub(crate) node: NodeName,
+    /// The fingerprint of the public key: BLAKE3 of its DER.
+    pub(crate) key: Digest,
 }
 
 impl Trust {
-    /// Opens the authority in `directory`, or makes one there; gives the head a certificate for `listen` if it has none.
+    /// Opens the authority in `directory`, or makes one there; gives the head a certificate for the names by
+    /// which it is called if it has none.
     ///
     /// # Errors
     /// When files cannot be read or written, or are not what they should be.
-    pub(crate) fn open(directory: &Path, listen: SocketAddr) -> anyhow::Result<Self> {
+    pub(crate) fn open(directory: &Path, listen: SocketAddr, advertised: &[Address]) -> anyhow::Result<Self> {
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -103,7 +93,7 @@ impl Trust {
         let issuer = Issuer::from_ca_cert_pem(&authority_pem, authority.key()?)
             .context("the cluster's authority cannot be used")?;
         let server = Pair::within(directory, "server");
-        let names = names_of(listen);
+        let names = names_of(listen, advertised);
         if !server.is_for(&names, &authority_der) {
             server.make_server(&issuer, names)?;
         }
@@ -112,7 +102,7 @@ impl Trust {
             fingerprint: digest_of(&authority_der),
             authority_pem,
             issuer,
-            invitations: Mutex::default(),
+            invitations: Invitations::default(),
         })
     }
 
@@ -126,63 +116,34 @@ impl Trust {
         &self.authority_pem
     }
 
-    /// A code with which a node of this name can join the head at `address`, for an hour.
-    pub(crate) fn invite(&self, node: &NodeName, address: String) -> JoinCode {
-        let secret = random_name();
-        let mut invitations = self.invitations();
-        invitations.retain(|_, invited| invited.at.elapsed() < INVITATION_TTL);
-        if invitations.len() >= MAX_INVITATIONS
-            && let Some(oldest) = invitations.iter().min_by_key(|(_, invited)| invited.at).map(|(key, _)| *key)
-        {
-            invitations.remove(&oldest);
-        }
-        let invited = Invited { node: node.clone(), at: Instant::now(), taken_by: None };
-        invitations.insert(digest_of(secret.as_bytes()), invited);
-        JoinCode { address, authority: self.fingerprint, secret }
-    }
-
-    /// Takes an invitation: the certificate for `node`, PEM.
-    ///
-    /// # Errors
-    /// When there is no such invitation or the request is no good; an invitation is used up only by success.
-    pub(crate) fn join(&self, secret: &str, node: &NodeName, csr: &str) -> Result<String, JoinError> {
-        let key = digest_of(secret.as_bytes());
-        let by = digest_of(csr.as_bytes());
-        let mut invitations = self.invitations();
-        let invited = invitations
-            .get_mut(&key)
-            .filter(|invited| invited.at.elapsed() < INVITATION_TTL)
-            .filter(|invited| invited.taken_by.is_none_or(|taken| taken == by))
-            .ok_or(JoinError::NotInvited)?;
-        if invited.node != *node {
-            return Err(JoinError::OtherNode(invited.node.clone()));
-        }
-        let certificate = self.sign(node, csr)?;
-        invited.taken_by = Some(by);
-        Ok(certificate)
+    /// What a join code says of this cluster besides the secret.
+    pub(crate) fn fingerprint(&self) -> Digest {
+        self.fingerprint
     }
 
     /// A certificate for the key of a request. Nothing else of the request counts.
-    fn sign(&self, node: &NodeName, csr: &str) -> Result<String, JoinError> {
-        let bad = |error: rcgen::Error| JoinError::BadRequest(error.to_string());
+    ///
+    /// # Errors
+    /// When it is no request, or not signed with its own key.
+    pub(crate) fn sign(&self, node: &NodeName, csr: &str) -> Result<Issued, BadRequest> {
+        let bad = |error: rcgen::Error| BadRequest(error.to_string());
         let request = CertificateSigningRequestParams::from_pem(csr).map_err(bad)?;
         let uri = format!("{NODE_URI}{node}").try_into().map_err(bad)?;
         let mut params = leaf(node.as_str(), vec![SanType::URI(uri)], ExtendedKeyUsagePurpose::ClientAuth);
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.signed_by(&request.public_key, &self.issuer).map(|certificate| certificate.pem()).map_err(bad)
-    }
-
-    fn invitations(&self) -> MutexGuard<'_, HashMap<Digest, Invited>> {
-        self.invitations.lock().unwrap_or_else(PoisonError::into_inner)
+        let certificate = params.signed_by(&request.public_key, &self.issuer).map_err(bad)?;
+        let key = digest_of(&request.public_key.subject_public_key_info());
+        Ok(Issued { certificate: certificate.pem(), key })
     }
 }
 
-/// The node that a verified certificate was made for.
-pub(crate) fn node_of(certificate: &CertificateDer<'_>) -> Option<NodeName> {
+/// The node that a verified certificate was made for, and its key.
+pub(crate) fn bearer_of(certificate: &CertificateDer<'_>) -> Option<Bearer> {
     let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
+    let key = digest_of(parsed.public_key().raw);
     let names = parsed.subject_alternative_name().ok()??;
     names.value.general_names.iter().find_map(|name| match name {
-        GeneralName::URI(uri) => uri.strip_prefix(NODE_URI)?.parse().ok(),
+        GeneralName::URI(uri) => Some(Bearer { node: uri.strip_prefix(NODE_URI)?.parse().ok()?, key }),
         _ => None,
     })
 }
@@ -228,7 +189,7 @@ impl Pair {
         params.distinguished_name = common_name(&format!("hostler cluster {}", &random_name()[..8]));
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        set_validity(&mut params, AUTHORITY_VALIDITY);
+        set_validity(&mut params);
         self.store(&key, &params.self_signed(&key)?.pem())
     }
 
@@ -245,7 +206,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Whether there is a certificate of `authority` with at least these names.
+    /// Whether there is a certificate of `authority` with exactly these names.
     fn is_for(&self, names: &[SanType], authority: &CertificateDer<'_>) -> bool {
         let covers = || -> Option<bool> {
             let der = certificate_in(&self.certificate().ok()?).ok()?;
@@ -254,7 +215,9 @@ impl Pair {
             let (_, authority) = X509Certificate::from_der(authority).ok()?;
             certificate.verify_signature(Some(authority.public_key())).ok()?;
             let held = certificate.subject_alternative_name().ok()??;
-            Some(names.iter().all(|name| held.value.general_names.iter().any(|held| is_same(name, held))))
+            let held = &held.value.general_names;
+            let is_held = |name: &SanType| held.iter().any(|held| is_same(name, held));
+            Some(names.len() == held.len() && names.iter().all(is_held))
         };
         covers().unwrap_or(false)
     }
@@ -269,18 +232,23 @@ fn is_same(wanted: &SanType, held: &GeneralName<'_>) -> bool {
     }
 }
 
-/// By which names agents may call a head that listens on `listen`.
-fn names_of(listen: SocketAddr) -> Vec<SanType> {
-    let mut addresses = vec![IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
-    if !listen.ip().is_unspecified() && !addresses.contains(&listen.ip()) {
-        addresses.push(listen.ip());
+/// By which names a head may be called, each once.
+fn names_of(listen: SocketAddr, advertised: &[Address]) -> Vec<SanType> {
+    let mut hosts = vec![HEAD_NAME.to_owned(), "localhost".to_owned()];
+    hosts.extend([IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)].map(|ip| ip.to_string()));
+    if !listen.ip().is_unspecified() {
+        hosts.push(listen.ip().to_string());
     }
-    let mut names: Vec<SanType> = addresses.into_iter().map(SanType::IpAddress).collect();
-    let hostname = hostname();
-    for name in std::iter::once("localhost").chain(hostname.as_deref().filter(|name| *name != "localhost")) {
-        if let Ok(name) = name.to_owned().try_into() {
-            names.push(SanType::DnsName(name));
-        }
+    hosts.extend(hostname());
+    hosts.extend(advertised.iter().map(|address| address.host.clone()));
+    let mut names: Vec<SanType> = Vec::new();
+    for host in hosts {
+        let name = match host.parse::<IpAddr>() {
+            Ok(ip) => Some(SanType::IpAddress(ip)),
+            // A machine may have a name that no certificate can carry; it is reached by another.
+            Err(_) => host.try_into().ok().map(SanType::DnsName),
+        };
+        names.extend(name.filter(|name| !names.contains(name)));
     }
     names
 }
@@ -297,7 +265,7 @@ fn leaf(name: &str, names: Vec<SanType>, usage: ExtendedKeyUsagePurpose) -> Cert
     params.subject_alt_names = names;
     params.extended_key_usages = vec![usage];
     params.use_authority_key_identifier_extension = true;
-    set_validity(&mut params, LEAF_VALIDITY);
+    set_validity(&mut params);
     params
 }
 
@@ -307,11 +275,10 @@ fn common_name(name: &str) -> DistinguishedName {
     all
 }
 
-fn set_validity(params: &mut CertificateParams, validity: Duration) {
-    let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let epoch = rcgen::date_time_ymd(1970, 1, 1);
-    params.not_before = epoch + since_epoch.saturating_sub(BACKDATED);
-    params.not_after = epoch + since_epoch + validity;
+/// From long ago until the day that stands for no end (RFC 5280, 4.1.2.5): see the top of this file.
+fn set_validity(params: &mut CertificateParams) {
+    params.not_before = rcgen::date_time_ymd(2000, 1, 1);
+    params.not_after = rcgen::date_time_ymd(9999, 12, 31);
 }
 
 fn server_config(authority: &CertificateDer<'static>, server: &Pair) -> anyhow::Result<Arc<rustls::ServerConfig>> {
@@ -322,6 +289,7 @@ fn server_config(authority: &CertificateDer<'static>, server: &Pair) -> anyhow::
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
         .allow_unauthenticated()
         .build()?;
+    let verifier = Arc::new(Timeless(verifier));
     // The authority goes along, so that a node that knows only its fingerprint can find it.
     let chain = vec![certificate_in(&server.certificate()?)?, authority.clone()];
     let key =
@@ -332,6 +300,62 @@ fn server_config(authority: &CertificateDer<'static>, server: &Pair) -> anyhow::
         .with_single_cert(chain, key)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(config))
+}
+
+/// Verifies the certificates of nodes at a time at which they say to be valid.
+#[derive(Debug)]
+struct Timeless(Arc<dyn ClientCertVerifier>);
+
+impl ClientCertVerifier for Timeless {
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        self.0.verify_client_cert(end_entity, intermediates, valid_time(end_entity).unwrap_or(now))
+    }
+
+    fn offer_client_auth(&self) -> bool {
+        self.0.offer_client_auth()
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        self.0.client_auth_mandatory()
+    }
+
+    fn root_hint_subjects(&self) -> &[rustls::DistinguishedName] {
+        self.0.root_hint_subjects()
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
+}
+
+/// The first moment at which a certificate says to be valid.
+fn valid_time(certificate: &CertificateDer<'_>) -> Option<UnixTime> {
+    let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
+    let seconds = u64::try_from(parsed.validity().not_before.timestamp()).ok()?;
+    Some(UnixTime::since_unix_epoch(Duration::from_secs(seconds)))
 }
 
 fn certificate_in(pem: &str) -> anyhow::Result<CertificateDer<'static>> {
@@ -367,7 +391,7 @@ mod tests {
 
     use super::*;
 
-    const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+    const LISTEN: &str = "127.0.0.1:0";
 
     fn csr() -> String {
         let key = KeyPair::generate().expect("a key can be made");
@@ -381,13 +405,27 @@ mod tests {
         name.parse().expect("a valid name")
     }
 
+    fn open(directory: &Path, listen: &str, advertised: &[&str]) -> Trust {
+        let advertised: Vec<Address> = advertised.iter().map(|text| text.parse().expect(text)).collect();
+        Trust::open(directory, listen.parse().expect(listen), &advertised).expect("an authority can be made")
+    }
+
+    fn verify(trust: &Trust, certificate: &CertificateDer<'_>, now_secs: u64) -> Result<(), rustls::Error> {
+        let mut roots = RootCertStore::empty();
+        roots.add(certificate_in(trust.authority()).expect("a certificate")).expect("it can be trusted");
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let inner = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build().expect("a verifier");
+        let now = UnixTime::since_unix_epoch(Duration::from_secs(now_secs));
+        Timeless(inner).verify_client_cert(certificate, &[], now).map(drop)
+    }
+
     #[test]
     fn keys_are_private_and_a_restart_changes_nothing() {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let first = Trust::open(directory.path(), LISTEN).expect("an authority is made");
+        let first = open(directory.path(), LISTEN, &["head.example:7760"]);
         let files = |name: &str| fs::read(directory.path().join(name)).expect("it was written");
         let before = [files("ca.pem"), files("ca.key"), files("server.pem"), files("server.key")];
-        let second = Trust::open(directory.path(), LISTEN).expect("it is opened again");
+        let second = open(directory.path(), LISTEN, &["head.example:7760"]);
         assert_eq!(first.fingerprint, second.fingerprint);
         assert_eq!(before, [files("ca.pem"), files("ca.key"), files("server.pem"), files("server.key")]);
         for key in ["ca.key", "server.key"] {
@@ -397,54 +435,53 @@ mod tests {
     }
 
     #[test]
-    fn another_address_gets_another_certificate_of_the_same_authority() {
+    fn other_addresses_get_another_certificate_of_the_same_authority() {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let first = Trust::open(directory.path(), LISTEN).expect("an authority is made");
-        let before = fs::read(directory.path().join("server.pem")).expect("it was written");
-        let elsewhere = "192.0.2.7:7777".parse().expect("an address");
-        let second = Trust::open(directory.path(), elsewhere).expect("it is opened again");
-        assert_eq!(first.fingerprint, second.fingerprint);
-        assert_ne!(before, fs::read(directory.path().join("server.pem")).expect("it was written"));
+        let certificate = || fs::read(directory.path().join("server.pem")).expect("it was written");
+        let first = open(directory.path(), LISTEN, &[]);
+        let mut seen = vec![certificate()];
+        for (listen, advertised) in
+            [("192.0.2.7:7777", &[][..]), (LISTEN, &["head.example", "[2001:db8::1]:1"][..]), (LISTEN, &[][..])]
+        {
+            let again = open(directory.path(), listen, advertised);
+            assert_eq!(first.fingerprint, again.fingerprint);
+            assert!(!seen.contains(&certificate()), "{listen} {advertised:?}");
+            seen.push(certificate());
+        }
+        let names = names_of(LISTEN.parse().expect("an address"), &["head.example".parse().expect("an address")]);
+        let text = format!("{names:?}");
+        assert!(text.contains("head.example") && text.contains(HEAD_NAME) && text.contains("127.0.0.1"), "{text}");
     }
 
     #[test]
-    fn an_invitation_is_for_one_node_and_one_key() {
+    fn a_certificate_says_a_name_and_a_key_and_nothing_else() {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let trust = Trust::open(directory.path(), LISTEN).expect("an authority is made");
-        let code = trust.invite(&node("a"), "127.0.0.1:1".to_owned());
+        let trust = open(directory.path(), LISTEN, &[]);
+        assert!(trust.sign(&node("a"), "rubbish").is_err());
         let csr_of_a = csr();
-        assert_eq!(trust.join("guess", &node("a"), &csr_of_a), Err(JoinError::NotInvited));
-        assert_eq!(trust.join(&code.secret, &node("b"), &csr_of_a), Err(JoinError::OtherNode(node("a"))));
-        assert!(matches!(trust.join(&code.secret, &node("a"), "rubbish"), Err(JoinError::BadRequest(_))));
-
-        let pem = trust.join(&code.secret, &node("a"), &csr_of_a).expect("invited");
-        let der = certificate_in(&pem).expect("a certificate");
-        assert_eq!(node_of(&der), Some(node("a")));
+        let issued = trust.sign(&node("a"), &csr_of_a).expect("a request");
+        let der = certificate_in(&issued.certificate).expect("a certificate");
+        assert_eq!(bearer_of(&der), Some(Bearer { node: node("a"), key: issued.key }));
         let (_, certificate) = X509Certificate::from_der(&der).expect("a certificate");
         assert!(!certificate.is_ca());
-        assert!(!pem.contains("evil"));
-
-        assert!(trust.join(&code.secret, &node("a"), &csr_of_a).is_ok(), "the answer may have been lost");
-        assert_eq!(trust.join(&code.secret, &node("a"), &csr()), Err(JoinError::NotInvited));
+        assert!(!issued.certificate.contains("evil"));
+        assert_eq!(trust.sign(&node("b"), &csr_of_a).expect("a request").key, issued.key, "the key is the request's");
+        assert_ne!(trust.sign(&node("a"), &csr()).expect("a request").key, issued.key);
+        let head = fs::read_to_string(directory.path().join("server.pem")).expect("it was written");
+        assert_eq!(bearer_of(&certificate_in(&head).expect("a certificate")), None, "the head's own names no node");
     }
 
     #[test]
-    fn an_invitation_ends() {
-        let directory = tempfile::tempdir().expect("a temporary directory");
-        let trust = Trust::open(directory.path(), LISTEN).expect("an authority is made");
-        let code = trust.invite(&node("a"), "127.0.0.1:1".to_owned());
-        let long_ago = Instant::now().checked_sub(INVITATION_TTL).expect("the clock can tell");
-        trust.invitations().values_mut().for_each(|invited| invited.at = long_ago);
-        assert_eq!(trust.join(&code.secret, &node("a"), &csr()), Err(JoinError::NotInvited));
-        trust.invite(&node("b"), "127.0.0.1:1".to_owned());
-        assert_eq!(trust.invitations().len(), 1, "the next one makes room");
-    }
-
-    #[test]
-    fn the_heads_own_certificate_names_no_node() {
-        let directory = tempfile::tempdir().expect("a temporary directory");
-        Trust::open(directory.path(), LISTEN).expect("an authority is made");
-        let pem = fs::read_to_string(directory.path().join("server.pem")).expect("it was written");
-        assert_eq!(node_of(&certificate_in(&pem).expect("a certificate")), None);
+    fn no_clock_has_a_say_and_other_authorities_have_none() {
+        let (mine, other) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+        let trust = open(mine.path(), LISTEN, &[]);
+        let issued = trust.sign(&node("a"), &csr()).expect("a request");
+        let certificate = certificate_in(&issued.certificate).expect("a certificate");
+        const YEAR: u64 = 365 * 24 * 3600;
+        for now_secs in [0, 26 * YEAR, 56 * YEAR, 86 * YEAR, 9000 * YEAR] {
+            verify(&trust, &certificate, now_secs).unwrap_or_else(|error| panic!("at {now_secs}: {error}"));
+        }
+        let stranger = open(other.path(), LISTEN, &[]);
+        assert!(verify(&stranger, &certificate, 56 * YEAR).is_err());
     }
 }

@@ -1,5 +1,7 @@
 //! The state and the history, as the API shows them.
 
+mod nodes;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -8,9 +10,11 @@ use hostler_model::{
     Advisory, Attempt, Dependency, Ending, JobId, JobState, NodeName, NodeState, Reason, Shortfall, Timestamp,
     WallTime, Work, format_bytes, format_duration,
 };
-use hostler_proto::api::{JobDetail, JobSummary, LimitView, NodeView, PartView, TaskCounts, TaskView, Why};
+use hostler_proto::api::{JobDetail, JobSummary, LimitView, PartView, TaskCounts, TaskView, Why};
 use hostler_proto::link::Fate;
 use hostler_proto::record::{EndedPart, EndedTask};
+
+pub(crate) use nodes::{node, node_detail};
 
 /// How many other jobs or tasks an explanation names before it says "and more".
 const NAMED: usize = 3;
@@ -224,23 +228,6 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// One node.
-pub(crate) fn node(node: &Node) -> NodeView {
-    let link = node.link.as_ref();
-    NodeView {
-        name: node.name.clone(),
-        state: node.state(),
-        power: if link.is_some() { "on" } else { "unknown" }.to_owned(),
-        cpus: node.resources.cpus.len(),
-        cpus_free: node.free_cpus().len(),
-        memory_bytes: node.resources.memory_bytes,
-        memory_free_bytes: node.free_memory_bytes(),
-        tasks: u32::try_from(node.runs.len()).unwrap_or(u32::MAX),
-        agent_pid: link.map_or(0, |link| link.pid),
-        version: link.map_or_else(String::new, |link| link.version.clone()),
-    }
-}
-
 /// Why a job waits, or where it stands.
 pub(crate) fn why(state: &State, job: &Job, now: Now) -> Why {
     let reason = explain(state, job);
@@ -299,7 +286,8 @@ fn more_lines(state: &State, job: &Job, reason: &Reason, now: Now) -> Vec<String
                 cpus(job.spec.request.cpus),
                 format_bytes(job.spec.request.memory_bytes)
             );
-            std::iter::once(asks).chain(closest.iter().map(|lack| shortfall_line(state, lack))).collect()
+            let closest = closest.iter().map(|lack| shortfall_line(state, lack));
+            std::iter::once(asks).chain(closest).chain(nodes::drained_lines(state, job)).collect()
         }
         Reason::Priority { ahead } => {
             let first: Vec<String> = state.queue().take(NAMED).map(|job| job_name(job)).collect();
@@ -314,6 +302,10 @@ fn more_lines(state: &State, job: &Job, reason: &Reason, now: Now) -> Vec<String
         }
         Reason::NodesDown { nodes } => {
             nodes.iter().filter_map(|name| state.node(name)).map(|node| down_line(node, now)).collect()
+        }
+        Reason::NodesDrained { nodes, down } => {
+            let all = nodes.iter().chain(down).filter_map(|name| state.node(name));
+            all.map(|node| nodes::drained_line(node).unwrap_or_else(|| down_line(node, now))).collect()
         }
         Reason::Scheduling => Vec::new(),
     }
@@ -337,7 +329,7 @@ fn shortfall_line(state: &State, lack: &Shortfall) -> String {
         cpus(node.resources.cpus.len()),
         format_bytes(node.free_memory_bytes()),
         format_bytes(node.resources.memory_bytes),
-        lacking(lack),
+        lack.what(),
     );
     let mut jobs: Vec<JobId> = node.runs.keys().map(|run| run.task.job).collect();
     jobs.sort_unstable();
@@ -349,18 +341,12 @@ fn shortfall_line(state: &State, lack: &Shortfall) -> String {
     text
 }
 
-fn lacking(lack: &Shortfall) -> String {
-    match (lack.cpus, lack.memory_bytes) {
-        (0, memory) => format!("{} of memory", format_bytes(memory)),
-        (count, 0) => cpus(count),
-        (count, memory) => format!("{} and {} of memory", cpus(count), format_bytes(memory)),
-    }
-}
-
 fn down_line(node: &Node, now: Now) -> String {
     let silent = format_duration(Duration::from_millis(now.at.ms_since(node.last_heard)));
     match node.state() {
-        NodeState::Up => format!("Node {} is up.", node.name),
+        state @ (NodeState::Up | NodeState::Draining | NodeState::Drained | NodeState::Removed) => {
+            format!("Node {} is {}.", node.name, state.as_str())
+        }
         state @ (NodeState::Suspect | NodeState::Down) => {
             format!("Node {} is {}: not heard of for {silent}.", node.name, state.as_str())
         }

@@ -98,6 +98,11 @@ const fn one() -> u32 {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
+const fn is_none(count: &u32) -> bool {
+    *count == 0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
 const fn is_one(count: &u32) -> bool {
     *count == 1
 }
@@ -133,12 +138,15 @@ impl Work {
 }
 
 /// What one task needs on each of its nodes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Request {
     /// CPUs, at least one.
     pub cpus: u32,
     /// Memory in bytes.
     pub memory_bytes: u64,
+    /// GPUs.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub gpus: u32,
 }
 
 /// A terminal's size in character cells.

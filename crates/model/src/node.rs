@@ -20,6 +20,9 @@ pub struct Advisory {
     pub cpus: Option<String>,
     /// A job may use more memory than it asked for.
     pub memory: Option<String>,
+    /// Jobs of different users run as one, and are not protected from each other.
+    #[serde(default)]
+    pub users: Option<String>,
 }
 
 /// Whether a node can be given work.
@@ -32,6 +35,12 @@ pub enum NodeState {
     Suspect,
     /// Its agent has been silent for so long that what can run again runs elsewhere; in the end its jobs are given up.
     Down,
+    /// An operator drains it: nothing new is placed, and tasks still run there.
+    Draining,
+    /// An operator has drained it, and nothing runs there any more.
+    Drained,
+    /// An operator has removed it: it is in no list any more and its certificate is worth nothing. Only notices say so.
+    Removed,
 }
 
 impl NodeState {
@@ -42,6 +51,9 @@ impl NodeState {
             Self::Up => "up",
             Self::Suspect => "suspect",
             Self::Down => "down",
+            Self::Draining => "draining",
+            Self::Drained => "drained",
+            Self::Removed => "removed",
         }
     }
 }

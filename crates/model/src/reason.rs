@@ -51,6 +51,13 @@ pub enum Reason {
         /// Those nodes, at most three.
         nodes: Vec<NodeName>,
     },
+    /// No node that takes work could ever run it; one that an operator drains could.
+    NodesDrained {
+        /// Those nodes, at most three with the next.
+        nodes: Vec<NodeName>,
+        /// Others that could and are down or suspect.
+        down: Vec<NodeName>,
+    },
     /// It was submitted a moment ago and has not been looked at yet.
     Scheduling,
 }
@@ -64,6 +71,9 @@ pub struct Shortfall {
     pub cpus: u32,
     /// Free memory it lacks, in bytes.
     pub memory_bytes: u64,
+    /// Free GPUs it lacks.
+    #[serde(default)]
+    pub gpus: u32,
 }
 
 impl fmt::Display for Reason {
@@ -95,6 +105,11 @@ impl fmt::Display for Reason {
                 f.write_str("every node that could run it is down:")?;
                 nodes.iter().try_for_each(|node| write!(f, " {node}"))
             }
+            Self::NodesDrained { nodes, down } => {
+                let state = if down.is_empty() { "drained" } else { "drained or down" };
+                write!(f, "every node that could run it is {state}:")?;
+                nodes.iter().chain(down).try_for_each(|node| write!(f, " {node}"))
+            }
             Self::Scheduling => f.write_str("about to be scheduled"),
         }
     }
@@ -102,12 +117,26 @@ impl fmt::Display for Reason {
 
 impl fmt::Display for Shortfall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, which lacks ", self.node)?;
-        match (self.cpus, self.memory_bytes) {
-            (0, memory) => write!(f, "{} of memory", format_bytes(memory)),
-            (1, 0) => f.write_str("1 CPU"),
-            (cpus, 0) => write!(f, "{cpus} CPUs"),
-            (cpus, memory) => write!(f, "{cpus} CPUs and {} of memory", format_bytes(memory)),
+        write!(f, "{}, which lacks {}", self.node, self.what())
+    }
+}
+
+impl Shortfall {
+    /// `2 CPUs and 1 GPU`.
+    #[must_use]
+    pub fn what(&self) -> String {
+        let count = |count: u32, one: &str| match count {
+            0 => None,
+            1 => Some(format!("1 {one}")),
+            many => Some(format!("{many} {one}s")),
+        };
+        let memory = (self.memory_bytes > 0).then(|| format!("{} of memory", format_bytes(self.memory_bytes)));
+        let parts: Vec<String> =
+            count(self.cpus, "CPU").into_iter().chain(memory).chain(count(self.gpus, "GPU")).collect();
+        match parts.as_slice() {
+            [] => "nothing".to_owned(),
+            [one] => one.clone(),
+            [first @ .., last] => format!("{} and {last}", first.join(", ")),
         }
     }
 }

@@ -4,7 +4,7 @@
 //! know. Errors are [`ErrorBody`] with a fitting HTTP status.
 
 use hostler_model::{
-    ArraySpec, Attempt, Dependency, Digest, JobId, JobSpec, JobState, NodeName, NodeState, Reason, WallTime,
+    Advisory, ArraySpec, Attempt, Dependency, Digest, JobId, JobSpec, JobState, NodeName, NodeState, Reason, WallTime,
 };
 use serde::{Deserialize, Serialize};
 
@@ -144,6 +144,12 @@ pub struct NodeCounts {
     pub suspect: u32,
     /// Given up.
     pub down: u32,
+    /// Drained by an operator, with tasks that still run.
+    #[serde(default)]
+    pub draining: u32,
+    /// Drained by an operator.
+    #[serde(default)]
+    pub drained: u32,
 }
 
 /// Live tasks by state.
@@ -191,6 +197,84 @@ pub struct NodeView {
     pub agent_pid: u32,
     /// The agent's release.
     pub version: String,
+    /// What its kernel does not hold jobs to, and why.
+    #[serde(default)]
+    pub advisory: Advisory,
+    /// Why it is drained and by whom, in a few words, if it is.
+    #[serde(default)]
+    pub reason: Option<String>,
+}
+
+/// `GET /nodes/{name}`: all about one node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeDetail {
+    /// As in the list.
+    #[serde(flatten)]
+    pub node: NodeView,
+    /// Who drained it, when and why, if it is drained or being drained.
+    pub drain: Option<DrainView>,
+    /// How long ago its agent was last heard, in milliseconds; 0 while it is connected.
+    pub silent_ms: u64,
+    /// The CPUs it gives, as the node numbers them, such as `0-3,8`.
+    pub cpu_ids: String,
+    /// The tasks it holds.
+    pub runs: Vec<NodeRunView>,
+    /// Its certificate; absent when it joined with an older release and has not connected since.
+    pub certificate: Option<CertificateView>,
+}
+
+/// A drain, in [`NodeDetail`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainView {
+    /// Who wanted it.
+    pub by: String,
+    /// Why, in their words.
+    pub reason: Option<String>,
+    /// When, milliseconds since the Unix epoch.
+    pub at: WallTime,
+}
+
+/// A task on a node, in [`NodeDetail`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeRunView {
+    /// The job.
+    pub job: JobId,
+    /// The task's index, 0 for a job that is no array.
+    pub index: u32,
+    /// The CPUs it holds, as the node numbers them.
+    pub cpu_ids: String,
+    /// The memory it holds, in bytes.
+    pub memory_bytes: u64,
+}
+
+/// A node's certificate, in [`NodeDetail`]. All times are on the cluster's clock, which stands still while no head runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CertificateView {
+    /// How long ago it was issued, in milliseconds.
+    pub age_ms: u64,
+    /// How long it is good for in all, in milliseconds.
+    pub life_ms: u64,
+    /// Whether a newer one was issued and has not been used yet.
+    pub is_being_renewed: bool,
+}
+
+/// `POST /nodes/invite`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Invite {
+    /// The node's name; absent for any name that is new.
+    #[serde(default)]
+    pub node: Option<NodeName>,
+    /// Where the node is to find the head, `HOST:PORT`; absent for where the head says that it is.
+    #[serde(default)]
+    pub address: Option<String>,
+}
+
+/// `POST /nodes/{name}/drain`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainRequest {
+    /// Why, for whoever looks at the node; at most 500 bytes, one line.
+    #[serde(default)]
+    pub reason: Option<String>,
 }
 
 /// A page of `GET /jobs`.
@@ -458,22 +542,37 @@ pub enum Notice {
 pub struct JoinRequest {
     /// The one-time secret of the join code.
     pub secret: String,
-    /// The node's name.
-    pub node: NodeName,
+    /// The name that the node should have; absent for the one that the code was made for.
+    #[serde(default)]
+    pub node: Option<NodeName>,
+    /// The machine's own name, which a node gets when neither this request nor the code names one.
+    #[serde(default)]
+    pub machine: Option<NodeName>,
     /// A certificate signing request, PEM.
     pub csr: String,
 }
 
-/// The answer to [`JoinRequest`].
+/// `POST /agent/renew`: an agent asks for a certificate for a new key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RenewRequest {
+    /// A certificate signing request, PEM.
+    pub csr: String,
+}
+
+/// The answer to [`JoinRequest`] and [`RenewRequest`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Joined {
     /// The agent's certificate, PEM.
     pub certificate: String,
     /// The cluster's authority, PEM.
     pub authority: String,
+    /// The node's name, as the certificate has it.
+    pub node: NodeName,
+    /// In how long the agent should ask for the next certificate, in milliseconds.
+    pub renew_in_ms: u64,
 }
 
-/// `POST /nodes/invite`.
+/// The answer to [`Invite`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Invitation {
     /// A join code for one node: address, fingerprint of the cluster's authority and a one-time secret.

@@ -5,6 +5,7 @@
 //! it survives being read over the telephone, and a slip is noticed before anything is dialled.
 
 use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
 
 use hostler_model::{Digest, ParseError};
@@ -19,6 +20,57 @@ const DIGITS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
 /// The longest code that is looked at, in characters; one with the longest address and secret is shorter.
 const MAX_LEN: usize = 1024;
+
+/// A name that every head's certificate carries, and by which agents know it: that they talk to their head is shown by its key, which
+/// the cluster's authority has signed. Where it is may change, and then no certificate need.
+pub const HEAD_NAME: &str = "head.hostler.internal";
+
+/// The port that a head listens on unless told otherwise. Nobody has registered it.
+pub const DEFAULT_PORT: u16 = 7760;
+
+/// Where a head can be reached: a host's name or address, and perhaps a port.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Address {
+    /// A name, or an IP address without brackets.
+    pub host: String,
+    /// The port, if it was named.
+    pub port: Option<u16>,
+}
+
+impl FromStr for Address {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let error =
+            || ParseError::new(text, "HOST:PORT or HOST, such as head.example:7760, 192.0.2.1 or [2001:db8::1]:7760");
+        let plain = |host: &str| Self { host: host.to_owned(), port: None };
+        if text.parse::<IpAddr>().is_ok() {
+            return Ok(plain(text));
+        }
+        let (host, port) = match text.rsplit_once(':') {
+            Some((host, port)) => (host, Some(port.parse().ok().filter(|port| *port > 0).ok_or_else(error)?)),
+            None => (text, None),
+        };
+        if let Some(inner) = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+            inner.parse::<Ipv6Addr>().map_err(|_| error())?;
+            return Ok(Self { host: inner.to_owned(), port });
+        }
+        let is_name = (1..=200).contains(&host.len())
+            && host.split('.').all(|label| !label.is_empty() && !label.starts_with('-'))
+            && host.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
+        if is_name { Ok(Self { host: host.to_owned(), port }) } else { Err(error()) }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.host.contains(':'), self.port) {
+            (true, Some(port)) => write!(f, "[{}]:{port}", self.host),
+            (false, Some(port)) => write!(f, "{}:{port}", self.host),
+            (_, None) => f.write_str(&self.host),
+        }
+    }
+}
 
 /// An invitation to one cluster.
 #[derive(Clone, PartialEq, Eq)]
@@ -141,6 +193,18 @@ mod tests {
             "hostler1-aaaqeayeaudaocajbifqydiob4ibceqtcqkrmfyydenbwha5dyprewzsgaydcotemi4duorrlu5donzxg4idamjsgm2dknrxha4wcytdmrswn5einf7q"
         );
         assert!(code().to_string().strip_prefix(PREFIX).is_some_and(|it| it.bytes().all(|b| DIGITS.contains(&b))));
+    }
+
+    #[test]
+    fn addresses_as_people_write_them() {
+        for text in ["head", "head.example:7760", "192.0.2.1:1", "192.0.2.1", "[2001:db8::1]:7760", "2001:db8::1"] {
+            assert_eq!(text.parse::<Address>().expect(text).to_string(), text);
+        }
+        for text in
+            ["", ":7760", "head:", "head:0", "head:99999", "a b", "http://head", "[head]:1", "a..b", "head:7760/x"]
+        {
+            assert!(text.parse::<Address>().is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -59,6 +59,13 @@ pub enum HeadHello {
         version: String,
         /// An agent that has said nothing for this long says that it lives, in milliseconds.
         heartbeat_ms: u64,
+        /// In how long the agent should ask for a new certificate, in milliseconds; never when absent.
+        #[serde(default)]
+        renew_in_ms: Option<u64>,
+        /// Should this link break, the agent comes back at a moment of its choice within this time, in milliseconds: more agents, more
+        /// time, so that they do not come all at once.
+        #[serde(default)]
+        return_within_ms: u64,
     },
     /// The link is refused; the agent logs why and tries again later.
     Refused {
@@ -254,18 +261,54 @@ pub struct Usage {
     pub system_ms: u64,
     /// Largest resident memory of one of its processes, in bytes.
     pub max_rss_bytes: u64,
+    /// The most memory that all its processes had in use at once, files in memory included, in bytes; absent where the kernel does
+    /// not tell.
+    #[serde(default)]
+    pub memory_peak_bytes: Option<u64>,
+    /// What it read from and wrote to disks; absent where the kernel does not tell.
+    #[serde(default)]
+    pub io: Option<IoUsage>,
+}
+
+/// What a run read from and wrote to disks, as opposed to memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IoUsage {
+    /// Read, in bytes.
+    pub read_bytes: u64,
+    /// Written, in bytes.
+    pub write_bytes: u64,
+    /// Who counted.
+    pub source: IoSource,
+}
+
+/// Who counted what a run read and wrote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IoSource {
+    /// The kernel, for all processes together.
+    Cgroup,
+    /// The kernel, for each process that its parent waited for; what was written counts when it was still in memory.
+    Processes,
 }
 
 impl Usage {
-    /// What several processes used side by side: the longest time, the largest memory, and all CPU time.
+    /// What the parts of a run used side by side: the longest time, the largest memory on a node, all CPU time and all that went to disks.
     #[must_use]
     pub fn of_all(all: impl IntoIterator<Item = Self>) -> Self {
-        all.into_iter().fold(Self::default(), |sum, one| Self {
+        let both = |sum: Self, one: Self| Self {
             wall_ms: sum.wall_ms.max(one.wall_ms),
             user_ms: sum.user_ms.saturating_add(one.user_ms),
             system_ms: sum.system_ms.saturating_add(one.system_ms),
             max_rss_bytes: sum.max_rss_bytes.max(one.max_rss_bytes),
-        })
+            memory_peak_bytes: sum.memory_peak_bytes.max(one.memory_peak_bytes),
+            io: sum.io.zip(one.io).map(|(sum, one)| IoUsage {
+                read_bytes: sum.read_bytes.saturating_add(one.read_bytes),
+                write_bytes: sum.write_bytes.saturating_add(one.write_bytes),
+                // All are known only as well as the one known least.
+                source: if sum.source == one.source { sum.source } else { IoSource::Processes },
+            }),
+        };
+        all.into_iter().reduce(both).unwrap_or_default()
     }
 }
 

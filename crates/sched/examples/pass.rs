@@ -19,7 +19,7 @@ use hostler_sched::{NodeIx, Policy, Pool, Running, Waiting, explain, plan};
 const NODES: u32 = 10_000;
 const JOBS: u64 = 100_000;
 const G: u64 = 1 << 30;
-const NODE: Request = Request { cpus: 64, memory_bytes: 256 * G };
+const NODE: Request = Request { cpus: 64, memory_bytes: 256 * G, gpus: 0 };
 const NOW: Timestamp = Timestamp(1_000_000);
 const REPETITIONS: usize = 9;
 
@@ -28,11 +28,14 @@ fn main() {
         println!("{NODES} nodes, {JOBS} waiting jobs, EASY; the median of {REPETITIONS} passes\n");
         println!("{:<46} {:>9} {:>9} {:>9} {:>12}", "mix", "pass ms", "started", "examined", "µs a start");
     }
-    let same = |_: &mut Random| Request { cpus: 4, memory_bytes: 16 * G };
-    let random =
-        |random: &mut Random| Request { cpus: 1 + random.below(64) as u32, memory_bytes: (1 + random.below(256)) * G };
-    let large = |_: &mut Random| Request { cpus: 64, memory_bytes: 256 * G };
-    let one = |_: &mut Random| Request { cpus: 1, memory_bytes: G };
+    let same = |_: &mut Random| Request { cpus: 4, memory_bytes: 16 * G, gpus: 0 };
+    let random = |random: &mut Random| Request {
+        cpus: 1 + random.below(64) as u32,
+        memory_bytes: (1 + random.below(256)) * G,
+        gpus: 0,
+    };
+    let large = |_: &mut Random| Request { cpus: 64, memory_bytes: 256 * G, gpus: 0 };
+    let one = |_: &mut Random| Request { cpus: 1, memory_bytes: G, gpus: 0 };
     measure("empty cluster, one shape", &empty(), &queue(same));
     measure("empty cluster, random shapes", &empty(), &queue(random));
     measure("empty cluster, whole nodes", &empty(), &queue(large));
@@ -61,7 +64,7 @@ fn measure(mix: &str, cluster: &Cluster, queue: &[Waiting]) {
     for _ in 0..REPETITIONS {
         let begin = Instant::now();
         let running = || cluster.running.iter().copied();
-        let plan = plan(&cluster.pool, queue.iter().copied(), running, Policy::Easy, NOW);
+        let plan = plan(&cluster.pool, queue.iter().cloned(), running, Policy::Easy, NOW);
         times.push(begin.elapsed());
         started = plan.starts.iter().map(|start| u64::from(start.count)).sum();
         examined = plan.examined;
@@ -81,20 +84,17 @@ fn measure(mix: &str, cluster: &Cluster, queue: &[Waiting]) {
 fn single_calls() {
     let mut cluster = nearly_full();
     let mut random = Random(7);
-    let requests: Vec<Request> =
-        queue(|random| Request { cpus: 1 + random.below(8) as u32, memory_bytes: (1 + random.below(32)) * G })
-            .into_iter()
-            .map(|job| job.request)
-            .collect();
+    let jobs =
+        queue(|random| Request { cpus: 1 + random.below(8) as u32, memory_bytes: (1 + random.below(32)) * G, gpus: 0 });
     println!();
     let per_call = |begin: Instant, calls: usize| begin.elapsed().as_secs_f64() * 1e9 / calls as f64;
     let begin = Instant::now();
-    let found = requests.iter().filter(|request| cluster.pool.best_fit(request).is_some()).count();
-    println!("best_fit            {:>7.0} ns a call ({found} found)", per_call(begin, requests.len()));
+    let found = jobs.iter().filter(|job| cluster.pool.best_fit(&job.request).is_some()).count();
+    println!("best_fit            {:>7.0} ns a call ({found} found)", per_call(begin, jobs.len()));
     let begin = Instant::now();
-    let refused = requests.iter().filter(|request| cluster.pool.admit(request, 1).is_err()).count();
-    println!("admit               {:>7.0} ns a call ({refused} refused)", per_call(begin, requests.len()));
-    let one = Request { cpus: 1, memory_bytes: 1 };
+    let refused = jobs.iter().filter(|job| cluster.pool.admit(job).is_err()).count();
+    println!("admit               {:>7.0} ns a call ({refused} refused)", per_call(begin, jobs.len()));
+    let one = Request { cpus: 1, memory_bytes: 1, gpus: 0 };
     let nodes: Vec<NodeIx> = (0..100_000).map(|_| NodeIx(random.below(u64::from(NODES)) as u32)).collect();
     let begin = Instant::now();
     for ix in &nodes {
@@ -104,7 +104,7 @@ fn single_calls() {
         }
     }
     println!("allocate or release {:>7.0} ns a call", per_call(begin, 2 * nodes.len()));
-    let job = Waiting { job: JobId(1), request: NODE, nodes: 1, tasks: 1, time_limit_ms: None };
+    let job = Waiting { job: JobId(1), request: NODE, nodes: 1, among: None, tasks: 1, time_limit_ms: None };
     let begin = Instant::now();
     for _ in 0..100 {
         std::hint::black_box(explain(&cluster.pool, &job, 0, None, Policy::Easy));
@@ -124,19 +124,22 @@ fn empty() -> Cluster {
 
 /// Sixteen tasks of four CPUs on every node.
 fn full() -> Cluster {
-    cluster(|_| vec![Request { cpus: 4, memory_bytes: 16 * G }; 16])
+    cluster(|_| vec![Request { cpus: 4, memory_bytes: 16 * G, gpus: 0 }; 16])
 }
 
 /// Ten tasks a node, most of which fit.
 fn nearly_full() -> Cluster {
-    let random =
-        |random: &mut Random| Request { cpus: 1 + random.below(12) as u32, memory_bytes: (1 + random.below(40)) * G };
+    let random = |random: &mut Random| Request {
+        cpus: 1 + random.below(12) as u32,
+        memory_bytes: (1 + random.below(40)) * G,
+        gpus: 0,
+    };
     cluster(|seed| (0..10).map(|_| random(seed)).collect())
 }
 
 /// One task a node with all the memory.
 fn without_memory() -> Cluster {
-    cluster(|random| vec![Request { cpus: 1 + random.below(63) as u32, memory_bytes: 256 * G }])
+    cluster(|random| vec![Request { cpus: 1 + random.below(63) as u32, memory_bytes: 256 * G, gpus: 0 }])
 }
 
 fn cluster(tasks: impl Fn(&mut Random) -> Vec<Request>) -> Cluster {
@@ -161,7 +164,7 @@ fn queue(shape: impl Fn(&mut Random) -> Request) -> Vec<Waiting> {
     let job = |id| {
         let request = shape(&mut random);
         let time_limit_ms = Some(1 + random.below(10_000_000));
-        Waiting { job: JobId(id), request, nodes: 1, tasks: 1, time_limit_ms }
+        Waiting { job: JobId(id), request, nodes: 1, among: None, tasks: 1, time_limit_ms }
     };
     (1..=JOBS).map(job).collect()
 }

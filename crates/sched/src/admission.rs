@@ -5,8 +5,8 @@ use std::fmt;
 
 use hostler_model::{NodeName, Request, format_bytes};
 
-use crate::Pool;
 use crate::amount::covers;
+use crate::{NodeSet, Pool, Waiting};
 
 /// Why a request can never be satisfied by the nodes there are.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -14,6 +14,17 @@ pub enum NeverFits {
     /// There is no node at all. Whether to wait for one is for the caller to decide.
     #[error("the cluster has no nodes yet")]
     NoNodes,
+    /// There are nodes, but none that the job may use. Why not is for the caller to say.
+    #[error("may use none of the nodes")]
+    NoneMay,
+    /// No node has as many GPUs.
+    #[error("asks for {}; {}", Gpus(*.gpus), MostGpus(.most))]
+    TooFewGpus {
+        /// How many were asked for.
+        gpus: u32,
+        /// The node with the most.
+        most: NodeSize,
+    },
     /// Nodes are large enough, but too few of them, whatever state they are in.
     #[error("asks for {nodes} nodes at once, each with {}; {}", Size(.request), Able(*.able))]
     TooFewNodes {
@@ -46,22 +57,29 @@ pub struct NodeSize {
 }
 
 impl Pool {
-    /// Checks that `nodes` nodes could run the request each if they were up and nothing else ran there. Nodes that are down
+    /// Checks that as many nodes as the job asks for could run it if they were up and nothing else ran there. Nodes that are down
     /// count: they come back.
     ///
     /// # Errors
     /// When there are no such nodes.
-    pub fn admit(&self, request: &Request, nodes: u32) -> Result<(), NeverFits> {
-        if self.could_ever_run(request, nodes) {
+    pub fn admit(&self, job: &Waiting) -> Result<(), NeverFits> {
+        if self.could_ever_run(job) {
             return Ok(());
         }
-        let able = self.able(request);
+        let Waiting { request, nodes, .. } = job;
+        let able = self.able(job);
         if able > 0 {
-            return Err(NeverFits::TooFewNodes { nodes, request: *request, able });
+            return Err(NeverFits::TooFewNodes { nodes: *nodes, request: *request, able });
         }
-        let most_cpus = largest(self, |total| (u64::from(total.cpus), total.memory_bytes)).ok_or(NeverFits::NoNodes)?;
-        let most_memory =
-            largest(self, |total| (total.memory_bytes, u64::from(total.cpus))).ok_or(NeverFits::NoNodes)?;
+        let largest = |size: fn(&Request) -> (u64, u64)| largest(self, job.among(), size);
+        let Some(most_cpus) = largest(|total| (u64::from(total.cpus), total.memory_bytes)) else {
+            return Err(if job.among.is_some() { NeverFits::NoneMay } else { NeverFits::NoNodes });
+        };
+        let most_gpus = largest(|total| (u64::from(total.gpus), u64::from(total.cpus))).expect("there is a node");
+        if most_gpus.total.gpus < request.gpus {
+            return Err(NeverFits::TooFewGpus { gpus: request.gpus, most: most_gpus });
+        }
+        let most_memory = largest(|total| (total.memory_bytes, u64::from(total.cpus))).expect("there is a node");
         // One node that is as large as the other in both is all there is to say.
         let is_largest = covers(&most_cpus.total, &most_memory.total);
         let most_memory = if is_largest { most_cpus.clone() } else { most_memory };
@@ -69,9 +87,11 @@ impl Pool {
     }
 }
 
-/// The node that is the greatest by `size`, the first one of equals.
-fn largest(pool: &Pool, size: impl Fn(&Request) -> (u64, u64)) -> Option<NodeSize> {
-    let (_, Reverse(ix)) = pool.nodes().map(|(ix, node)| (size(&node.total), Reverse(ix))).max()?;
+/// The node that is the greatest by `size` among those that may be used, the first one of equals.
+fn largest(pool: &Pool, among: Option<&NodeSet>, size: impl Fn(&Request) -> (u64, u64)) -> Option<NodeSize> {
+    let may = |ix| among.is_none_or(|among| among.contains(ix));
+    let nodes = pool.nodes().filter(|(ix, _)| may(*ix));
+    let (_, Reverse(ix)) = nodes.map(|(ix, node)| (size(&node.total), Reverse(ix))).max()?;
     let node = pool.expect(ix);
     Some(NodeSize { node: node.name.clone(), total: node.total })
 }
@@ -88,6 +108,30 @@ impl fmt::Display for Size<'_> {
         match self.0.memory_bytes {
             0 => Ok(()),
             memory => write!(f, " and {} of memory", format_bytes(memory)),
+        }
+    }
+}
+
+/// `2 GPUs`.
+struct Gpus(u32);
+
+impl fmt::Display for Gpus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            1 => f.write_str("1 GPU"),
+            gpus => write!(f, "{gpus} GPUs"),
+        }
+    }
+}
+
+/// The node with the most GPUs, if it has any.
+struct MostGpus<'a>(&'a NodeSize);
+
+impl fmt::Display for MostGpus<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.total.gpus {
+            0 => f.write_str("no node has one"),
+            gpus => write!(f, "no node has more than {}, which has {}", self.0.node, Gpus(gpus)),
         }
     }
 }
@@ -120,6 +164,10 @@ impl fmt::Display for Largest<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use hostler_model::JobId;
+
     use super::*;
     use crate::NodeIx;
 
@@ -128,28 +176,32 @@ mod tests {
     fn pool(nodes: &[(&str, u32, u64, bool)]) -> Pool {
         let mut pool = Pool::default();
         for (ix, (name, cpus, memory_bytes, is_usable)) in nodes.iter().enumerate() {
-            let total = Request { cpus: *cpus, memory_bytes: *memory_bytes };
+            let total = Request { cpus: *cpus, memory_bytes: *memory_bytes, gpus: 0 };
             pool.set(NodeIx(ix as u32), &name.parse().expect("a name"), total, total, *is_usable);
         }
         pool
     }
 
+    fn on_nodes(nodes: u32, cpus: u32, memory_bytes: u64) -> Waiting {
+        let request = Request { cpus, memory_bytes, gpus: 0 };
+        Waiting { job: JobId(1), request, nodes, among: None, tasks: 1, time_limit_ms: None }
+    }
+
     fn refusal(pool: &Pool, cpus: u32, memory_bytes: u64) -> String {
-        pool.admit(&Request { cpus, memory_bytes }, 1).expect_err("too large").to_string()
+        pool.admit(&on_nodes(1, cpus, memory_bytes)).expect_err("too large").to_string()
     }
 
     #[test]
     fn what_fits_somewhere_is_admitted_even_when_that_node_is_down() {
         let pool = pool(&[("n1", 2, 4 * G, true), ("n2", 8, 4 * G, false)]);
-        assert_eq!(pool.admit(&Request { cpus: 8, memory_bytes: 4 * G }, 1), Ok(()));
+        assert_eq!(pool.admit(&on_nodes(1, 8, 4 * G)), Ok(()));
     }
 
     #[test]
     fn several_nodes_must_be_there_at_once() {
         let pool = pool(&[("n1", 2, 4 * G, true), ("n2", 8, 4 * G, false), ("n3", 4, 4 * G, true)]);
-        let request = Request { cpus: 4, memory_bytes: 4 * G };
-        assert_eq!(pool.admit(&request, 2), Ok(()));
-        let refused = pool.admit(&request, 3).expect_err("n1 is too small").to_string();
+        assert_eq!(pool.admit(&on_nodes(2, 4, 4 * G)), Ok(()));
+        let refused = pool.admit(&on_nodes(3, 4, 4 * G)).expect_err("n1 is too small").to_string();
         assert_eq!(refused, "asks for 3 nodes at once, each with 4 CPUs and 4G of memory; only 2 nodes have that");
     }
 
@@ -166,6 +218,32 @@ mod tests {
 
     #[test]
     fn no_nodes_is_a_case_of_its_own() {
-        assert_eq!(Pool::default().admit(&Request { cpus: 1, memory_bytes: 1 }, 1), Err(NeverFits::NoNodes));
+        assert_eq!(Pool::default().admit(&on_nodes(1, 1, 1)), Err(NeverFits::NoNodes));
+    }
+
+    #[test]
+    fn only_nodes_that_may_be_used_count() {
+        let pool = pool(&[("n1", 2, 4 * G, true), ("n2", 8, 4 * G, false)]);
+        let among = |nodes: &[u32]| {
+            let among = Some(Arc::new(nodes.iter().copied().map(NodeIx).collect()));
+            pool.admit(&Waiting { among, ..on_nodes(1, 4, G) })
+        };
+        assert_eq!(among(&[0, 1]), Ok(()));
+        let text = "asks for 4 CPUs and 1G of memory; the largest node, n1, has 2 CPUs and 4G of memory";
+        assert_eq!(among(&[0]).expect_err("n2 may not be used").to_string(), text);
+        assert_eq!(among(&[]), Err(NeverFits::NoneMay));
+    }
+
+    #[test]
+    fn gpus_are_refused_by_name() {
+        let mut pool = pool(&[("n1", 2, 4 * G, true)]);
+        let one_gpu = Request { cpus: 1, memory_bytes: 1, gpus: 2 };
+        let refusal = |pool: &Pool| {
+            pool.admit(&Waiting { request: one_gpu, ..on_nodes(1, 1, 1) }).expect_err("too few").to_string()
+        };
+        assert_eq!(refusal(&pool), "asks for 2 GPUs; no node has one");
+        let total = Request { cpus: 2, memory_bytes: G, gpus: 1 };
+        pool.set(NodeIx(1), &"gpu".parse().expect("a name"), total, total, true);
+        assert_eq!(refusal(&pool), "asks for 2 GPUs; no node has more than gpu, which has 1 GPU");
     }
 }

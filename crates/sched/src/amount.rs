@@ -3,38 +3,55 @@
 use hostler_model::Request;
 
 /// No resources at all.
-pub(crate) const NOTHING: Request = Request { cpus: 0, memory_bytes: 0 };
+pub(crate) const NOTHING: Request = Request { cpus: 0, memory_bytes: 0, gpus: 0 };
 
 /// Whether `have` is enough for `wanted`.
 pub(crate) const fn covers(have: &Request, wanted: &Request) -> bool {
-    wanted.cpus <= have.cpus && wanted.memory_bytes <= have.memory_bytes
+    wanted.cpus <= have.cpus && wanted.memory_bytes <= have.memory_bytes && wanted.gpus <= have.gpus
 }
 
 /// How many times `wanted` can be taken out of `have`.
 pub(crate) fn times(have: &Request, wanted: &Request) -> u32 {
     let by_cpus = have.cpus.checked_div(wanted.cpus).unwrap_or(u32::MAX);
     let by_memory = have.memory_bytes.checked_div(wanted.memory_bytes).unwrap_or(u64::MAX);
-    by_cpus.min(u32::try_from(by_memory).unwrap_or(u32::MAX))
+    let by_gpus = have.gpus.checked_div(wanted.gpus).unwrap_or(u32::MAX);
+    by_cpus.min(u32::try_from(by_memory).unwrap_or(u32::MAX)).min(by_gpus)
 }
 
 /// `count` times `one`; saturates.
 pub(crate) const fn scaled(one: &Request, count: u32) -> Request {
-    Request { cpus: one.cpus.saturating_mul(count), memory_bytes: one.memory_bytes.saturating_mul(count as u64) }
+    Request {
+        cpus: one.cpus.saturating_mul(count),
+        memory_bytes: one.memory_bytes.saturating_mul(count as u64),
+        gpus: one.gpus.saturating_mul(count),
+    }
 }
 
 /// Both together; saturates.
 pub(crate) const fn sum(a: &Request, b: &Request) -> Request {
-    Request { cpus: a.cpus.saturating_add(b.cpus), memory_bytes: a.memory_bytes.saturating_add(b.memory_bytes) }
+    Request {
+        cpus: a.cpus.saturating_add(b.cpus),
+        memory_bytes: a.memory_bytes.saturating_add(b.memory_bytes),
+        gpus: a.gpus.saturating_add(b.gpus),
+    }
 }
 
 /// What is left of `a` without `b`, zero where `b` is more: also what `b` lacks for `a`.
 pub(crate) const fn without(a: &Request, b: &Request) -> Request {
-    Request { cpus: a.cpus.saturating_sub(b.cpus), memory_bytes: a.memory_bytes.saturating_sub(b.memory_bytes) }
+    Request {
+        cpus: a.cpus.saturating_sub(b.cpus),
+        memory_bytes: a.memory_bytes.saturating_sub(b.memory_bytes),
+        gpus: a.gpus.saturating_sub(b.gpus),
+    }
 }
 
 /// The smaller of both in each resource.
 pub(crate) fn at_most(a: &Request, limit: &Request) -> Request {
-    Request { cpus: a.cpus.min(limit.cpus), memory_bytes: a.memory_bytes.min(limit.memory_bytes) }
+    Request {
+        cpus: a.cpus.min(limit.cpus),
+        memory_bytes: a.memory_bytes.min(limit.memory_bytes),
+        gpus: a.gpus.min(limit.gpus),
+    }
 }
 
 /// How far `have` is from being enough for `wanted`: the missing share of the resource that lacks most, in millionths of what
@@ -42,7 +59,8 @@ pub(crate) fn at_most(a: &Request, limit: &Request) -> Request {
 pub(crate) fn distance(have: &Request, wanted: &Request) -> u32 {
     let missing = without(wanted, have);
     let cpus = millionths(u64::from(missing.cpus), u64::from(wanted.cpus));
-    cpus.max(millionths(missing.memory_bytes, wanted.memory_bytes))
+    let gpus = millionths(u64::from(missing.gpus), u64::from(wanted.gpus));
+    cpus.max(millionths(missing.memory_bytes, wanted.memory_bytes)).max(gpus)
 }
 
 /// `part` of `whole` in millionths, rounded up so that only nothing is zero.
@@ -56,7 +74,7 @@ mod tests {
     use super::*;
 
     fn amount(cpus: u32, memory_bytes: u64) -> Request {
-        Request { cpus, memory_bytes }
+        Request { cpus, memory_bytes, gpus: 0 }
     }
 
     #[test]

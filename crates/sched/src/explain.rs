@@ -1,6 +1,6 @@
 //! Why a job waits, for the person who asks about it.
 
-use hostler_model::{NodeName, Reason, Request, Shortfall};
+use hostler_model::{Reason, Request, Shortfall};
 
 use crate::amount::{covers, distance, without};
 use crate::pool::Node;
@@ -15,16 +15,18 @@ const NAMED: usize = 3;
 /// Costs a look at every node when the answer names nodes, and next to nothing otherwise.
 #[must_use]
 pub fn explain(pool: &Pool, waiting: &Waiting, ahead: u64, blocked: Option<&Reservation>, policy: Policy) -> Reason {
-    let Waiting { request, nodes, .. } = waiting;
-    if !pool.could_ever_run(request, *nodes) {
+    let request = &waiting.request;
+    let nodes = || pool.nodes().filter(|(ix, _)| waiting.may_use(*ix));
+    if !pool.could_ever_run(waiting) {
         // Accepted before there were nodes, or the large ones have come back smaller. It waits for another node, not for its turn.
-        return lacking(pool.nodes(), waiting, |node| node.total);
+        return lacking(nodes(), waiting, |node| node.total);
     }
-    if !pool.could_run(request, *nodes) {
-        return Reason::NodesDown { nodes: unusable(pool, request) };
+    if !pool.could_run(waiting) {
+        let able = nodes().map(|(_, node)| node).filter(|node| !node.is_usable && covers(&node.total, request));
+        return Reason::NodesDown { nodes: able.take(NAMED).map(|node| node.name.clone()).collect() };
     }
     let is_first = ahead == 0 || blocked.is_some_and(|blocked| blocked.job == waiting.job);
-    match (pool.fits_now(request, *nodes), blocked) {
+    match (pool.fits_now(waiting), blocked) {
         (true, Some(blocked)) if blocked.job != waiting.job => match policy {
             Policy::Easy => Reason::Reservation { job: blocked.job },
             Policy::Fcfs => Reason::Priority { ahead },
@@ -32,7 +34,7 @@ pub fn explain(pool: &Pool, waiting: &Waiting, ahead: u64, blocked: Option<&Rese
         // Something was freed, or the job came, since the last pass.
         (true, _) => Reason::Scheduling,
         (false, _) if is_first => {
-            let able = pool.nodes().filter(|(_, node)| node.is_usable && covers(&node.total, request));
+            let able = nodes().filter(|(_, node)| node.is_usable && covers(&node.total, request));
             lacking(able, waiting, |node| node.free)
         }
         (false, _) => Reason::Priority { ahead },
@@ -53,12 +55,6 @@ fn lacking<'a>(
     Reason::TooFewNodes { wanted: waiting.nodes, enough: enough.len() as u64, closest }
 }
 
-/// Nodes that could run the request if they were usable, in the order of their numbers.
-fn unusable(pool: &Pool, request: &Request) -> Vec<NodeName> {
-    let able = pool.nodes().map(|(_, node)| node).filter(|node| !node.is_usable && covers(&node.total, request));
-    able.take(NAMED).map(|node| node.name.clone()).collect()
-}
-
 /// What these nodes lack of a request with what they `have`, those that lack least first.
 fn closest<'a>(
     nodes: impl Iterator<Item = (NodeIx, &'a Node)>,
@@ -75,7 +71,7 @@ fn closest<'a>(
     ranked.sort_unstable_by_key(rank);
     let shortfall = |(_, _, node): (u32, NodeIx, &Node)| {
         let lacks = without(request, &have(node));
-        Shortfall { node: node.name.clone(), cpus: lacks.cpus, memory_bytes: lacks.memory_bytes }
+        Shortfall { node: node.name.clone(), cpus: lacks.cpus, memory_bytes: lacks.memory_bytes, gpus: lacks.gpus }
     };
     ranked.into_iter().map(shortfall).collect()
 }
@@ -98,7 +94,7 @@ mod tests {
     }
 
     fn amount(cpus: u32) -> Request {
-        Request { cpus, memory_bytes: 1 << 30 }
+        Request { cpus, memory_bytes: 1 << 30, gpus: 0 }
     }
 
     fn why(cpus: u32, ahead: u64, blocked: Option<u64>) -> String {
@@ -106,7 +102,8 @@ mod tests {
     }
 
     fn why_under(policy: Policy, cpus: u32, ahead: u64, blocked: Option<u64>) -> String {
-        let waiting = Waiting { job: JobId(9), request: amount(cpus), nodes: 1, tasks: 1, time_limit_ms: None };
+        let waiting =
+            Waiting { job: JobId(9), request: amount(cpus), nodes: 1, among: None, tasks: 1, time_limit_ms: None };
         let blocked = blocked.map(|job| Reservation { job: JobId(job), nodes: vec![NodeIx(0)], at: Timestamp::NEVER });
         explain(&pool(), &waiting, ahead, blocked.as_ref(), policy).to_string()
     }
@@ -128,7 +125,8 @@ mod tests {
     #[test]
     fn a_job_on_several_nodes_is_told_how_many_it_lacks() {
         let why = |nodes, cpus| {
-            let waiting = Waiting { job: JobId(9), request: amount(cpus), nodes, tasks: 1, time_limit_ms: None };
+            let waiting =
+                Waiting { job: JobId(9), request: amount(cpus), nodes, among: None, tasks: 1, time_limit_ms: None };
             explain(&pool(), &waiting, 0, None, Policy::Easy).to_string()
         };
         let text =
@@ -142,7 +140,8 @@ mod tests {
 
     #[test]
     fn the_three_closest_nodes_are_named_best_first() {
-        let waiting = Waiting { job: JobId(9), request: amount(7), nodes: 1, tasks: 1, time_limit_ms: None };
+        let waiting =
+            Waiting { job: JobId(9), request: amount(7), nodes: 1, among: None, tasks: 1, time_limit_ms: None };
         let Reason::Resources { closest } = explain(&pool(), &waiting, 0, None, Policy::Easy) else {
             panic!("it does not fit")
         };

@@ -1,76 +1,132 @@
 //! An index of nodes by an amount each, which answers best fit in logarithmic time.
 //!
-//! A set keeps the nodes in best-fit order: fewest CPUs, then least memory. The first node of that order that satisfies a
+//! Nodes are sorted into classes, which are tried in their order: lower weights first, then fewer GPUs, so that those are left to the
+//! jobs that ask for them. There are few classes, and within one the nodes are equal but for what they have free.
+//!
+//! A set keeps the nodes of a class in best-fit order: fewest CPUs, then least memory. The first node of that order that satisfies a
 //! request is the answer, but the nodes that satisfy it are not contiguous: between two of them may lie many with enough CPUs
 //! and too little memory. So a tournament tree over CPU counts says for each range of counts how much memory the best-off node
 //! has. The leftmost count that is high enough and has a node with enough memory is found in it, and the node in the set.
 //! Finding none costs no more, so refusals need no memo.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use hostler_model::Request;
 
-use crate::NodeIx;
+use crate::{NodeIx, NodeSet};
 
-/// How best fit compares nodes: fewer CPUs first, then less memory, then the node that was known first.
+/// What a node is like, whatever is free on it. Nodes of the least class are tried first.
+///
+/// Fields are compared in the order in which they stand here.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Class {
+    /// As the operator has set it.
+    pub(crate) weight: u32,
+    /// How many GPUs it has in all.
+    pub(crate) gpus: u32,
+}
+
+/// How best fit compares nodes: by class, then fewer CPUs first, less memory, fewer GPUs, and then the node that was known first.
 ///
 /// Fields are compared in the order in which they stand here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Fit {
+    class: Class,
     cpus: u32,
     memory_bytes: u64,
+    gpus: u32,
     pub(crate) node: NodeIx,
 }
 
 impl Fit {
-    pub(crate) const fn new(node: NodeIx, amount: &Request) -> Self {
-        Self { cpus: amount.cpus, memory_bytes: amount.memory_bytes, node }
+    pub(crate) const fn new(node: NodeIx, class: Class, amount: &Request) -> Self {
+        Self { class, cpus: amount.cpus, memory_bytes: amount.memory_bytes, gpus: amount.gpus, node }
     }
 }
 
 /// Nodes by an amount each: what they have, or what they have free.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FitIndex {
+    classes: BTreeMap<Class, ClassIndex>,
+}
+
+impl FitIndex {
+    /// Puts a node where it belongs after its class or amount has changed. `None` means that it is not in the index.
+    pub(crate) fn replace(&mut self, node: NodeIx, before: Option<(Class, Request)>, after: Option<(Class, Request)>) {
+        if before == after {
+            return;
+        }
+        if let Some((class, amount)) = before {
+            let index = self.classes.get_mut(&class).expect("the node is in the index");
+            index.remove(&Fit::new(node, class, &amount));
+            if index.order.is_empty() {
+                self.classes.remove(&class);
+            }
+        }
+        if let Some((class, amount)) = after {
+            self.classes.entry(class).or_default().insert(Fit::new(node, class, &amount));
+        }
+    }
+
+    /// The best of the nodes that may be used and satisfy the request.
+    pub(crate) fn best(&self, request: &Request, among: Option<&NodeSet>) -> Option<Fit> {
+        self.all(request, among).next()
+    }
+
+    /// Every node that may be used and satisfies the request, the best first.
+    pub(crate) fn all<'a>(&'a self, request: &Request, among: Option<&'a NodeSet>) -> impl Iterator<Item = Fit> + 'a {
+        let request = *request;
+        let classes = self.classes.iter().filter(move |(class, _)| class.gpus >= request.gpus);
+        classes
+            .flat_map(move |(_, index)| index.all(request))
+            .filter(move |fit| fit.gpus >= request.gpus && among.is_none_or(|among| among.contains(fit.node)))
+    }
+
+    /// The most CPUs of any node, zero without nodes.
+    pub(crate) fn most_cpus(&self) -> u32 {
+        self.classes.values().map(ClassIndex::most_cpus).max().unwrap_or(0)
+    }
+}
+
+/// The nodes of one class.
+#[derive(Debug, Clone, Default)]
+struct ClassIndex {
     order: BTreeSet<Fit>,
     /// A complete binary tree in the usual array form: the root is 1, the children of `i` are `2i` and `2i + 1`, the leaf of
     /// CPU count `c` is `len / 2 + c`. Each holds the most memory of any node below it, or `None` without nodes.
     most_memory: Vec<Option<u64>>,
 }
 
-impl FitIndex {
-    /// Puts a node where it belongs after its amount has changed. `None` means that it is not in the index.
-    pub(crate) fn replace(&mut self, node: NodeIx, before: Option<Request>, after: Option<Request>) {
-        if before == after {
-            return;
-        }
-        if let Some(amount) = before {
-            self.order.remove(&Fit::new(node, &amount));
-            self.settle(amount.cpus);
-        }
-        if let Some(amount) = after {
-            self.order.insert(Fit::new(node, &amount));
-            self.make_room(amount.cpus);
-            self.settle(amount.cpus);
-        }
+impl ClassIndex {
+    fn remove(&mut self, fit: &Fit) {
+        self.order.remove(fit);
+        self.settle(fit.cpus);
     }
 
-    /// The node with the least that satisfies the request.
-    pub(crate) fn best(&self, request: &Request) -> Option<Fit> {
+    fn insert(&mut self, fit: Fit) {
+        self.order.insert(fit);
+        self.make_room(fit.cpus);
+        self.settle(fit.cpus);
+    }
+
+    /// The node with the least that has the CPUs and the memory of the request.
+    fn best(&self, request: &Request) -> Option<Fit> {
         let cpus = self.lowest_count(request)?;
-        let from = Fit { cpus, memory_bytes: request.memory_bytes, node: NodeIx(0) };
+        let class = self.class()?;
+        let from = Fit { class, cpus, memory_bytes: request.memory_bytes, gpus: 0, node: NodeIx(0) };
         let best = self.order.range(from..).next().expect("the tree knows of a node with this count and enough memory");
         debug_assert_eq!(best.cpus, cpus, "the tree and the set disagree");
         Some(*best)
     }
 
-    /// Every node that satisfies the request, the best first. Takes as long as the best does for each that is asked for.
-    pub(crate) fn all(&self, request: &Request) -> impl Iterator<Item = Fit> {
-        let request = *request;
+    /// Every node that has the CPUs and the memory of the request, the best first. Takes as long as the best does for each that is
+    /// asked for.
+    fn all(&self, request: Request) -> impl Iterator<Item = Fit> {
         std::iter::successors(self.best(&request), move |last| self.after(last, &request))
     }
 
-    /// The node that satisfies the request and comes next after `last`, which satisfies it too.
+    /// The node that comes next after `last`, which is one of them.
     fn after(&self, last: &Fit, request: &Request) -> Option<Fit> {
         let next = self.order.range((Bound::Excluded(*last), Bound::Unbounded)).next()?;
         if next.cpus == last.cpus {
@@ -80,8 +136,13 @@ impl FitIndex {
         self.best(&Request { cpus: next.cpus, ..*request })
     }
 
+    /// The class that all of its nodes have.
+    fn class(&self) -> Option<Class> {
+        self.order.first().map(|fit| fit.class)
+    }
+
     /// The most CPUs of any node, zero without nodes.
-    pub(crate) fn most_cpus(&self) -> u32 {
+    fn most_cpus(&self) -> u32 {
         self.order.last().map_or(0, |fit| fit.cpus)
     }
 
@@ -111,8 +172,9 @@ impl FitIndex {
 
     /// Brings the tree in line with the set for one CPU count.
     fn settle(&mut self, cpus: u32) {
-        let up_to = Fit { cpus, memory_bytes: u64::MAX, node: NodeIx(u32::MAX) };
-        let richest = self.order.range(..=up_to).next_back().filter(|fit| fit.cpus == cpus);
+        let up_to = |class| Fit { class, cpus, memory_bytes: u64::MAX, gpus: u32::MAX, node: NodeIx(u32::MAX) };
+        let richest = self.class().and_then(|class| self.order.range(..=up_to(class)).next_back());
+        let richest = richest.filter(|fit| fit.cpus == cpus);
         let mut most = richest.map(|fit| fit.memory_bytes);
         let mut at = self.most_memory.len() / 2 + cpus as usize;
         while at > 0 && self.most_memory[at] != most {

@@ -17,6 +17,7 @@ mod admission;
 mod amount;
 mod explain;
 mod fit;
+mod node_set;
 mod plan;
 mod policy;
 mod pool;
@@ -24,6 +25,7 @@ mod reservation;
 
 pub use admission::{NeverFits, NodeSize};
 pub use explain::explain;
+pub use node_set::NodeSet;
 pub use plan::{Plan, Start, Waiting, plan};
 pub use policy::Policy;
 pub use pool::{MAX_CPUS, NodeIx, Pool};

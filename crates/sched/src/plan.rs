@@ -12,16 +12,17 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use hostler_model::{JobId, Request, Timestamp};
 
 use crate::amount::{covers, scaled, times, without};
 use crate::fit::{Fit, FitIndex};
 use crate::reservation::Slot;
-use crate::{NodeIx, Policy, Pool, Reservation, Running};
+use crate::{NodeIx, NodeSet, Policy, Pool, Reservation, Running};
 
 /// A job in the queue. It can start as far as it is itself concerned: it is not held and its dependencies are met.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Waiting {
     /// The job.
     pub job: JobId,
@@ -29,10 +30,24 @@ pub struct Waiting {
     pub request: Request,
     /// On how many nodes each task runs, all at once; at least one.
     pub nodes: u32,
+    /// Which nodes it may use; any when absent. Jobs that may use the same ones should share the set.
+    pub among: Option<Arc<NodeSet>>,
     /// How many of its tasks may start now.
     pub tasks: u64,
     /// How long each may run, in milliseconds; unlimited when absent.
     pub time_limit_ms: Option<u64>,
+}
+
+impl Waiting {
+    /// Which nodes it may use; any when absent.
+    pub(crate) fn among(&self) -> Option<&NodeSet> {
+        self.among.as_deref()
+    }
+
+    /// Whether it may use a node.
+    pub(crate) fn may_use(&self, node: NodeIx) -> bool {
+        self.among().is_none_or(|among| among.contains(node))
+    }
 }
 
 /// What should start now, and who must wait.
@@ -68,7 +83,8 @@ pub fn plan<R: IntoIterator<Item = Running>>(
     policy: Policy,
     now: Timestamp,
 ) -> Plan {
-    let mut pass = Pass { pool, now, free: Free::new(pool), placed: Vec::new(), plan: Plan::default() };
+    let mut pass =
+        Pass { pool, now, free: Free::new(pool), placed: Vec::new(), refused: BTreeMap::new(), plan: Plan::default() };
     let mut queue = queue.into_iter();
     let Some((first, mut slot)) = pass.start_in_order(&mut queue, running) else {
         return pass.plan;
@@ -87,6 +103,9 @@ struct Pass<'a> {
     free: Free<'a>,
     /// What this pass has started, as it will run.
     placed: Vec<Running>,
+    /// By set of nodes, what was asked for and did not fit: whatever asks for as much does not fit either, since what is free only
+    /// becomes less. Without a set the index answers as quickly. Nothing depends on the order of the addresses.
+    refused: BTreeMap<*const NodeSet, Vec<Request>>,
     plan: Plan,
 }
 
@@ -101,15 +120,15 @@ impl Pass<'_> {
             self.plan.examined += 1;
             let mut left = job.tasks;
             while left > 0 {
-                let Some(nodes) = self.free.choose(&job.request, job.nodes) else { break };
+                let Some(nodes) = self.choose(job) else { break };
                 left -= self.start(job, nodes, left, u32::MAX);
             }
-            left > 0 && self.pool.could_run(&job.request, job.nodes)
+            left > 0 && self.pool.could_run(job)
         })?;
         let running = running().into_iter().chain(self.placed.iter().copied());
         let free_on = |ix| self.free.on(ix);
-        let slot = Slot::find(self.pool, free_on, &blocked.request, blocked.nodes, running, self.now)
-            .expect("as many usable nodes are large enough");
+        let slot =
+            Slot::find(self.pool, free_on, &blocked, running, self.now).expect("as many usable nodes are large enough");
         Some((blocked.job, slot))
     }
 
@@ -134,15 +153,36 @@ impl Pass<'_> {
         }
     }
 
+    /// The nodes that fit a task best, as many as it asks for.
+    fn choose(&mut self, job: &Waiting) -> Option<Vec<NodeIx>> {
+        let fits = self.best_of(job);
+        (fits.len() == job.nodes as usize).then(|| fits.into_iter().map(|fit| fit.node).collect())
+    }
+
+    /// The nodes that fit a task best, as many as it asks for or as there are.
+    fn best_of(&mut self, job: &Waiting) -> Vec<Fit> {
+        let Some(set) = &job.among else { return self.free.best_of(job) };
+        let refused = self.refused.entry(Arc::as_ptr(set)).or_default();
+        if refused.iter().any(|refused| covers(&job.request, refused)) {
+            return Vec::new();
+        }
+        let fits = self.free.best_of(job);
+        if fits.is_empty() {
+            refused.retain(|refused| !covers(refused, &job.request));
+            refused.push(job.request);
+        }
+        fits
+    }
+
     /// The nodes that fit a task best without delaying the reservation, and how many such tasks may start on them.
     fn choose_beside(&mut self, slot: &Slot, job: &Waiting, ends_at: Timestamp) -> Option<(Vec<NodeIx>, u32)> {
-        let beside = slot.open_nodes().filter_map(|share| {
+        let beside = slot.open_nodes().filter(|share| job.may_use(share.node)).filter_map(|share| {
             let free = self.free.on(share.node);
             let room = slot.room(share, &free, &job.request, ends_at);
-            (room > 0).then(|| (Fit::new(share.node, &free), room))
+            (room > 0).then(|| (Fit::new(share.node, self.pool.class(share.node), &free), room))
         });
         let mut fits: Vec<(Fit, u32)> = beside.collect();
-        fits.extend(self.free.best_of(&job.request, job.nodes).into_iter().map(|fit| (fit, u32::MAX)));
+        fits.extend(self.best_of(job).into_iter().map(|fit| (fit, u32::MAX)));
         let wanted = job.nodes as usize;
         if fits.len() < wanted {
             return None;
@@ -205,31 +245,28 @@ impl<'a> Free<'a> {
     }
 
     /// The node that fits best.
-    fn best(&mut self, request: &Request) -> Option<Fit> {
-        let shown = self.index.best(request)?;
+    fn best(&mut self, job: &Waiting) -> Option<Fit> {
+        let Waiting { request, .. } = job;
+        let shown = self.index.best(request, job.among())?;
         match self.open {
-            Some(open) if covers(&open.free, request) => Some(shown.min(Fit::new(open.node, &open.free))),
+            Some(open) if covers(&open.free, request) && job.may_use(open.node) => {
+                Some(shown.min(Fit::new(open.node, self.pool.class(open.node), &open.free)))
+            }
             Some(open) if open.node == shown.node => {
                 self.close();
-                self.index.best(request)
+                self.index.best(request, job.among())
             }
             _ => Some(shown),
         }
     }
 
-    /// The `count` nodes that fit best, or `None` when there are fewer.
-    fn choose(&mut self, request: &Request, count: u32) -> Option<Vec<NodeIx>> {
-        let fits = self.best_of(request, count);
-        (fits.len() == count as usize).then(|| fits.into_iter().map(|fit| fit.node).collect())
-    }
-
-    /// The `count` nodes that fit best, or as many as there are.
-    fn best_of(&mut self, request: &Request, count: u32) -> Vec<Fit> {
-        if count == 1 {
-            return self.best(request).into_iter().collect();
+    /// The nodes that fit best, as many as the job asks for or as there are.
+    fn best_of(&mut self, job: &Waiting) -> Vec<Fit> {
+        if job.nodes == 1 {
+            return self.best(job).into_iter().collect();
         }
         self.close();
-        self.index.all(request).take(count as usize).collect()
+        self.index.all(&job.request, job.among()).take(job.nodes as usize).collect()
     }
 
     /// What is free on a node.
@@ -265,14 +302,15 @@ impl<'a> Free<'a> {
     fn set_apart(&mut self, node: NodeIx) {
         self.close();
         let free = self.on(node);
-        self.index.to_mut().replace(node, Some(free), None);
+        self.index.to_mut().replace(node, Some((self.pool.class(node), free)), None);
         self.apart.insert(node);
     }
 
     /// Brings the index in line with the node that was used last.
     fn close(&mut self) {
         if let Some(Open { node, shown, free }) = self.open.take() {
-            self.index.to_mut().replace(node, Some(shown), Some(free));
+            let class = self.pool.class(node);
+            self.index.to_mut().replace(node, Some((class, shown)), Some((class, free)));
             self.changed.insert(node, free);
         }
     }

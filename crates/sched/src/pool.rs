@@ -6,8 +6,9 @@
 use hostler_model::{NodeName, Request};
 use serde::{Deserialize, Serialize};
 
+use crate::Waiting;
 use crate::amount::{at_most, covers, sum, without};
-use crate::fit::FitIndex;
+use crate::fit::{Class, FitIndex};
 
 /// The most CPUs of a node that are used; memory for the index grows with the largest node.
 pub const MAX_CPUS: u32 = (1 << 20) - 1;
@@ -36,14 +37,32 @@ pub(crate) struct Node {
     pub(crate) total: Request,
     pub(crate) free: Request,
     pub(crate) is_usable: bool,
+    /// Nodes with a lower weight are used first.
+    weight: u32,
+}
+
+impl Node {
+    fn class(&self) -> Class {
+        Class { weight: self.weight, gpus: self.total.gpus }
+    }
 }
 
 impl Pool {
-    /// Adds a node, or replaces what is known of it. Only a usable node is given work; what a node has in all counts for
+    /// Adds a node, or replaces what is known of it but for its weight. Only a usable node is given work; what a node has in all counts for
     /// [`Self::admit`] in any case.
     pub fn set(&mut self, ix: NodeIx, name: &NodeName, total: Request, free: Request, is_usable: bool) {
         let total = Request { cpus: total.cpus.min(MAX_CPUS), ..total };
-        let node = Node { name: name.clone(), total, free: at_most(&free, &total), is_usable };
+        let weight = self.node(ix).map_or(0, |node| node.weight);
+        let node = Node { name: name.clone(), total, free: at_most(&free, &total), is_usable, weight };
+        self.put(ix, Some(node));
+    }
+
+    /// Nodes with a lower weight are used first; it is zero until it is set.
+    ///
+    /// # Panics
+    /// When the node is not there.
+    pub fn set_weight(&mut self, ix: NodeIx, weight: u32) {
+        let node = Node { weight, ..self.expect(ix).clone() };
         self.put(ix, Some(node));
     }
 
@@ -82,32 +101,36 @@ impl Pool {
         self.node(ix).map(|node| node.free)
     }
 
-    /// The usable node with the least free resources that satisfies the request: fewest free CPUs, then least free memory, then
-    /// the lowest number.
+    /// The usable node of the least weight and with the least free resources that satisfies the request: fewest GPUs, fewest free
+    /// CPUs, least free memory, then the lowest number.
     #[must_use]
     pub fn best_fit(&self, request: &Request) -> Option<NodeIx> {
-        self.free.best(request).map(|fit| fit.node)
+        self.free.best(request, None).map(|fit| fit.node)
     }
 
-    /// Whether `nodes` usable nodes could run the request each if nothing else ran there.
-    #[must_use]
-    pub fn could_run(&self, request: &Request, nodes: u32) -> bool {
-        has_as_many(&self.usable, request, nodes)
+    /// Whether as many usable nodes as the job asks for could run it if nothing else ran there.
+    pub(crate) fn could_run(&self, job: &Waiting) -> bool {
+        has_as_many(&self.usable, job)
     }
 
-    /// Whether `nodes` nodes, usable or not, could run the request each if nothing else ran there.
-    pub(crate) fn could_ever_run(&self, request: &Request, nodes: u32) -> bool {
-        has_as_many(&self.all, request, nodes)
+    /// Whether as many nodes, usable or not, could run the job if nothing else ran there.
+    pub(crate) fn could_ever_run(&self, job: &Waiting) -> bool {
+        has_as_many(&self.all, job)
     }
 
-    /// Whether `nodes` usable nodes have enough free for the request each.
-    pub(crate) fn fits_now(&self, request: &Request, nodes: u32) -> bool {
-        has_as_many(&self.free, request, nodes)
+    /// Whether as many usable nodes as the job asks for have enough free for it.
+    pub(crate) fn fits_now(&self, job: &Waiting) -> bool {
+        has_as_many(&self.free, job)
     }
 
-    /// How many nodes, usable or not, could run the request if nothing else ran there.
-    pub(crate) fn able(&self, request: &Request) -> usize {
-        self.all.all(request).count()
+    /// How many nodes, usable or not, could run a part of the job if nothing else ran there.
+    pub(crate) fn able(&self, job: &Waiting) -> usize {
+        self.all.all(&job.request, job.among()).count()
+    }
+
+    /// What a node is like.
+    pub(crate) fn class(&self, ix: NodeIx) -> Class {
+        self.expect(ix).class()
     }
 
     pub(crate) fn node(&self, ix: NodeIx) -> Option<&Node> {
@@ -139,17 +162,15 @@ impl Pool {
         let before = std::mem::replace(&mut self.nodes[at], after);
         let (before, after) = (before.as_ref(), self.nodes[at].as_ref());
         let usable = |node: &&Node| node.is_usable;
-        self.free.replace(ix, before.filter(usable).map(|node| node.free), after.filter(usable).map(|node| node.free));
-        self.usable.replace(
-            ix,
-            before.filter(usable).map(|node| node.total),
-            after.filter(usable).map(|node| node.total),
-        );
-        self.all.replace(ix, before.map(|node| node.total), after.map(|node| node.total));
+        let (free, total) = (|node: &Node| (node.class(), node.free), |node: &Node| (node.class(), node.total));
+        self.free.replace(ix, before.filter(usable).map(free), after.filter(usable).map(free));
+        self.usable.replace(ix, before.filter(usable).map(total), after.filter(usable).map(total));
+        self.all.replace(ix, before.map(total), after.map(total));
     }
 }
 
-/// Whether that many nodes of the index satisfy the request.
-fn has_as_many(index: &FitIndex, request: &Request, nodes: u32) -> bool {
-    index.all(request).take(nodes as usize).count() == nodes as usize
+/// Whether as many nodes of the index as the job asks for satisfy its request.
+fn has_as_many(index: &FitIndex, job: &Waiting) -> bool {
+    let nodes = job.nodes as usize;
+    index.all(&job.request, job.among()).take(nodes).count() == nodes
 }

@@ -15,8 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use hostler_model::{JobId, Request, Timestamp};
 
 use crate::amount::{NOTHING, at_most, covers, distance, sum, times, without};
-use crate::fit::Fit;
-use crate::{NodeIx, Pool};
+use crate::fit::{Class, Fit};
+use crate::{NodeIx, Pool, Waiting};
 
 /// Where the first waiting job will start.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,24 +60,24 @@ pub(crate) struct Share {
 }
 
 impl Slot {
-    /// The best slot for one task with this request on each of `nodes` nodes, or `None` if too few usable nodes could ever run
-    /// it. `free_on` says what is free on a node now, and `running` what holds the rest.
+    /// The best slot for one task of the job, or `None` if too few usable nodes could ever run it. `free_on` says what is free on a node now, and `running` what holds the rest.
     pub(crate) fn find(
         pool: &Pool,
         free_on: impl Fn(NodeIx) -> Request,
-        request: &Request,
-        nodes: u32,
+        job: &Waiting,
         running: impl Iterator<Item = Running>,
         now: Timestamp,
     ) -> Option<Self> {
-        let is_candidate = |ix| pool.node(ix).is_some_and(|node| node.is_usable && covers(&node.total, request));
+        let Waiting { request, nodes, .. } = job;
+        let is_candidate =
+            |ix| job.may_use(ix) && pool.node(ix).is_some_and(|node| node.is_usable && covers(&node.total, request));
         let ends = EndsByNode::new(pool.slots(), running.filter(|task| is_candidate(task.node)));
         let candidates = pool.nodes().map(|(ix, _)| ix).filter(|ix| is_candidate(*ix));
         let ranked = candidates.map(|ix| {
             let total = &pool.expect(ix).total;
-            rank(ix, total, &free_on(ix), request, ends.of(ix), now)
+            rank(ix, pool.class(ix), total, &free_on(ix), request, ends.of(ix), now)
         });
-        let chosen = least(ranked, nodes as usize)?;
+        let chosen = least(ranked, *nodes as usize)?;
         let at = chosen.iter().map(|(rank, _)| rank.at).max()?;
         let share = |(rank, spare): (Rank, Request)| {
             let node = rank.fit.node;
@@ -170,6 +170,7 @@ struct Rank {
 /// Ranks a node that is large enough, and says what the request will leave over there.
 fn rank(
     node: NodeIx,
+    class: Class,
     total: &Request,
     free_now: &Request,
     request: &Request,
@@ -187,10 +188,10 @@ fn rank(
         free = at_most(&sum(&free, held), total);
     }
     if covers(&free, request) {
-        return (Rank { at, distance: 0, fit: Fit::new(node, &free) }, without(&free, request));
+        return (Rank { at, distance: 0, fit: Fit::new(node, class, &free) }, without(&free, request));
     }
     let distance = distance(free_now, request);
-    (Rank { at: Timestamp::NEVER, distance, fit: Fit::new(node, free_now) }, NOTHING)
+    (Rank { at: Timestamp::NEVER, distance, fit: Fit::new(node, class, free_now) }, NOTHING)
 }
 
 /// What will be free on a node at that time.

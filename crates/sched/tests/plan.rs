@@ -1,6 +1,7 @@
 //! Properties of a plan, judged by a checker that shares no code with the scheduler: plain lists, one task at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use hostler_model::{JobId, NodeName, Request, Timestamp};
 use hostler_sched::{NodeIx, Plan, Policy, Pool, Reservation, Running, Start, Waiting, plan};
@@ -21,6 +22,7 @@ struct Machine {
     total: Request,
     free: Request,
     is_usable: bool,
+    weight: u32,
 }
 
 impl Machine {
@@ -32,11 +34,12 @@ impl Machine {
         self.free.cpus = self.free.cpus.checked_sub(request.cpus).expect("over-allocated CPUs");
         self.free.memory_bytes =
             self.free.memory_bytes.checked_sub(request.memory_bytes).expect("over-allocated memory");
+        self.free.gpus = self.free.gpus.checked_sub(request.gpus).expect("over-allocated GPUs");
     }
 }
 
 fn fits(request: &Request, have: &Request) -> bool {
-    request.cpus <= have.cpus && request.memory_bytes <= have.memory_bytes
+    request.cpus <= have.cpus && request.memory_bytes <= have.memory_bytes && request.gpus <= have.gpus
 }
 
 impl Scene {
@@ -45,23 +48,26 @@ impl Scene {
         for (ix, node) in self.nodes.iter().enumerate() {
             let name: NodeName = format!("n{ix}").parse().expect("a name");
             pool.set(NodeIx(ix as u32), &name, node.total, node.free, node.is_usable);
+            pool.set_weight(NodeIx(ix as u32), node.weight);
         }
         pool
     }
 
     fn plan(&self, policy: Policy) -> Plan {
-        plan(&self.pool(), self.queue.iter().copied(), || self.running.iter().copied(), policy, NOW)
+        plan(&self.pool(), self.queue.iter().cloned(), || self.running.iter().copied(), policy, NOW)
     }
 
     fn could_run(&self, job: &Waiting) -> bool {
-        let able = self.nodes.iter().filter(|node| node.is_usable && fits(&job.request, &node.total));
+        let able = self.nodes.iter().enumerate();
+        let able = able.filter(|(ix, node)| may_use(job, *ix) && node.is_usable && fits(&job.request, &node.total));
         able.count() >= job.nodes as usize
     }
 
     /// The nodes that best fit must choose for a task among those that `may` be used.
     fn best_fit(&self, job: &Waiting, may: impl Fn(usize) -> bool) -> Option<Vec<usize>> {
-        let able = self.nodes.iter().enumerate().filter(|(ix, node)| may(*ix) && node.has_free(&job.request));
-        let mut able: Vec<_> = able.map(|(ix, node)| (node.free.cpus, node.free.memory_bytes, ix)).collect();
+        let able = self.nodes.iter().enumerate();
+        let able = able.filter(|(ix, node)| may(*ix) && may_use(job, *ix) && node.has_free(&job.request));
+        let mut able: Vec<_> = able.map(|(ix, node)| (class(node), order(&node.free), ix)).collect();
         able.sort_unstable();
         able.truncate(job.nodes as usize);
         (able.len() == job.nodes as usize).then(|| able.into_iter().map(|(_, _, ix)| ix).collect())
@@ -88,7 +94,8 @@ impl Scene {
 
     /// The first moment at which the job fits on as many usable nodes as it asks for.
     fn earliest_start(&self, job: &Waiting) -> Timestamp {
-        let mut all: Vec<Timestamp> = (0..self.nodes.len()).map(|ix| self.earliest_on(ix, &job.request)).collect();
+        let able = (0..self.nodes.len()).filter(|ix| may_use(job, *ix));
+        let mut all: Vec<Timestamp> = able.map(|ix| self.earliest_on(ix, &job.request)).collect();
         all.sort_unstable();
         all.get(job.nodes as usize - 1).copied().unwrap_or(Timestamp::NEVER)
     }
@@ -96,12 +103,28 @@ impl Scene {
     fn fits_on(&self, ix: usize, request: &Request, moment: Timestamp) -> bool {
         let node = &self.nodes[ix];
         let held = self.running.iter().filter(|task| task.node.0 as usize == ix && task.ends_at.max(NOW) > moment);
-        let (cpus, memory) =
-            held.fold((0, 0), |(cpus, memory), task| (cpus + task.request.cpus, memory + task.request.memory_bytes));
+        let (cpus, memory, gpus) = held.fold((0, 0, 0), |(cpus, memory, gpus), task| {
+            (cpus + task.request.cpus, memory + task.request.memory_bytes, gpus + task.request.gpus)
+        });
         node.is_usable
             && cpus + request.cpus <= node.total.cpus
             && memory + request.memory_bytes <= node.total.memory_bytes
+            && gpus + request.gpus <= node.total.gpus
     }
+}
+
+fn may_use(job: &Waiting, ix: usize) -> bool {
+    job.among.as_ref().is_none_or(|among| among.contains(NodeIx(ix as u32)))
+}
+
+/// Nodes of the least class are used first.
+fn class(node: &Machine) -> (u32, u32) {
+    (node.weight, node.total.gpus)
+}
+
+/// Within a class, the least that is free.
+fn order(free: &Request) -> (u32, u64, u32) {
+    (free.cpus, free.memory_bytes, free.gpus)
 }
 
 fn ends_at(job: &Waiting) -> Timestamp {
@@ -152,25 +175,27 @@ impl Blocked {
     fn of(scene: &Scene, job: &Waiting) -> Self {
         let request = &job.request;
         let lacks = |want: u64, have: u64| (want.saturating_sub(have) * 1_000_000).div_ceil(want.max(1));
-        let able = scene.nodes.iter().enumerate().filter(|(_, node)| node.is_usable && fits(request, &node.total));
+        let able = scene.nodes.iter().enumerate();
+        let able = able.filter(|(ix, node)| may_use(job, *ix) && node.is_usable && fits(request, &node.total));
         let ranked = able.map(|(ix, node)| {
             let at = scene.earliest_on(ix, request);
             if at == Timestamp::NEVER {
                 let cpus = lacks(u64::from(request.cpus), u64::from(node.free.cpus));
-                let distance = cpus.max(lacks(request.memory_bytes, node.free.memory_bytes));
-                return (at, distance, (node.free.cpus, node.free.memory_bytes), ix);
+                let memory = lacks(request.memory_bytes, node.free.memory_bytes);
+                let gpus = lacks(u64::from(request.gpus), u64::from(node.free.gpus));
+                return (at, cpus.max(memory).max(gpus), class(node), order(&node.free), ix);
             }
             let held = scene.running.iter().filter(|task| task.node.0 as usize == ix && task.ends_at.max(NOW) > at);
-            let free = held.fold((node.total.cpus, node.total.memory_bytes), |(cpus, memory), task| {
-                (cpus - task.request.cpus, memory - task.request.memory_bytes)
+            let free = held.fold(order(&node.total), |(cpus, memory, gpus), task| {
+                (cpus - task.request.cpus, memory - task.request.memory_bytes, gpus - task.request.gpus)
             });
-            (at, 0, free, ix)
+            (at, 0, class(node), free, ix)
         });
         let mut ranked: Vec<_> = ranked.collect();
         ranked.sort_unstable();
         ranked.truncate(job.nodes as usize);
         let at = ranked.last().expect("as many nodes are large enough").0;
-        Self { job: *job, at, nodes: ranked.into_iter().map(|(at, _, _, ix)| (ix, at)).collect() }
+        Self { job: job.clone(), at, nodes: ranked.into_iter().map(|(at, _, _, _, ix)| (ix, at)).collect() }
     }
 
     /// Whether `job` may start on the node: the first job fits there in time with it running.
@@ -199,11 +224,12 @@ fn places(start: &Start) -> Vec<usize> {
 }
 
 fn single(request: Request) -> Waiting {
-    Waiting { job: JobId(1), request, nodes: 1, tasks: 1, time_limit_ms: None }
+    Waiting { job: JobId(1), request, nodes: 1, among: None, tasks: 1, time_limit_ms: None }
 }
 
 fn request() -> impl Strategy<Value = Request> {
-    (1_u32..9, 1_u64..9).prop_map(|(cpus, memory_bytes)| Request { cpus, memory_bytes })
+    let gpus = prop_oneof![3 => Just(0_u32), 1 => 1_u32..3];
+    (1_u32..9, 1_u64..9, gpus).prop_map(|(cpus, memory_bytes, gpus)| Request { cpus, memory_bytes, gpus })
 }
 
 fn limit() -> impl Strategy<Value = Option<u64>> {
@@ -212,20 +238,23 @@ fn limit() -> impl Strategy<Value = Option<u64>> {
 
 /// Small clusters in which something almost always blocks. Ends often coincide, and some are overdue.
 fn scene() -> impl Strategy<Value = Scene> {
-    let node = (1_u32..13, 1_u64..13, prop::bool::weighted(0.85));
+    let gpus = prop_oneof![2 => Just(0_u32), 1 => 1_u32..5];
+    let node = (1_u32..13, 1_u64..13, gpus, 0_u32..2, prop::bool::weighted(0.85));
+    // Which nodes a job may use, by the bits of a number.
+    let among = prop_oneof![2 => Just(None), 1 => (0_u32..64).prop_map(Some)];
     let task = (
         any::<prop::sample::Index>(),
         request(),
         prop_oneof![1 => Just(None), 5 => (0_u64..9).prop_map(|n| Some(985 + 5 * n))],
     );
     let nodes = prop_oneof![2 => Just(1_u32), 1 => 1_u32..4];
-    let job = (request(), nodes, prop_oneof![3 => Just(1_u64), 1 => 0_u64..5], limit());
+    let job = (request(), nodes, among, prop_oneof![3 => Just(1_u64), 1 => 0_u64..5], limit());
     let parts =
         (prop::collection::vec(node, 1..6), prop::collection::vec(task, 0..14), prop::collection::vec(job, 0..14));
     parts.prop_map(|(nodes, tasks, jobs)| {
-        let nodes = nodes.into_iter().map(|(cpus, memory_bytes, is_usable)| {
-            let total = Request { cpus, memory_bytes };
-            Machine { total, free: total, is_usable }
+        let nodes = nodes.into_iter().map(|(cpus, memory_bytes, gpus, weight, is_usable)| {
+            let total = Request { cpus, memory_bytes, gpus };
+            Machine { total, free: total, is_usable, weight }
         });
         let mut scene = Scene { nodes: nodes.collect(), running: Vec::new(), queue: Vec::new() };
         for (ix, request, ends) in tasks {
@@ -236,12 +265,10 @@ fn scene() -> impl Strategy<Value = Scene> {
                 scene.running.push(Running { node: NodeIx(ix as u32), request, ends_at });
             }
         }
-        let waiting = |(i, (request, nodes, tasks, time_limit_ms))| Waiting {
-            job: JobId(i),
-            request,
-            nodes,
-            tasks,
-            time_limit_ms,
+        let waiting = |(i, (request, nodes, among, tasks, time_limit_ms))| {
+            let set = |bits: u32| Arc::new((0..32).filter(|ix| bits >> ix & 1 == 1).map(NodeIx).collect());
+            let among = Option::map(among, set);
+            Waiting { job: JobId(i), request, nodes, among, tasks, time_limit_ms }
         };
         scene.queue = (1..).zip(jobs).map(waiting).collect();
         scene
@@ -333,7 +360,7 @@ proptest! {
     #[test]
     fn the_same_scene_gives_the_same_plan(scene in scene(), policy in policy()) {
         let pool = scene.pool();
-        let again = |pool: &Pool| plan(pool, scene.queue.iter().copied(), || scene.running.iter().copied(), policy, NOW);
+        let again = |pool: &Pool| plan(pool, scene.queue.iter().cloned(), || scene.running.iter().copied(), policy, NOW);
         prop_assert_eq!(again(&pool), again(&pool));
         // How the pool came to be as it is makes no difference.
         let mut detour = pool.clone();
@@ -343,11 +370,12 @@ proptest! {
             detour.remove(ix);
             let larger = Request { cpus: node.total.cpus + 100, ..node.total };
             detour.set(ix, &name, larger, larger, true);
+            detour.set_weight(ix, node.weight);
             detour.set(ix, &name, node.total, node.free, node.is_usable);
         }
         prop_assert_eq!(again(&pool), again(&detour));
         // Neither does the order in which running tasks are listed.
-        let backwards = plan(&pool, scene.queue.iter().copied(), || scene.running.iter().rev().copied(), policy, NOW);
+        let backwards = plan(&pool, scene.queue.iter().cloned(), || scene.running.iter().rev().copied(), policy, NOW);
         prop_assert_eq!(again(&pool), backwards);
     }
 

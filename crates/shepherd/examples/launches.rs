@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use hostler_shepherd::cgroup::{LeafSpec, Tree};
 use hostler_shepherd::journal::begin;
-use hostler_shepherd::{Event, Launch, Launcher, Options, Shepherd};
+use hostler_shepherd::{Credentials, Event, Launch, Launcher, Options, Shepherd};
 
 /// Runs of each way before it is the next one's turn.
 const TURN: usize = 50;
@@ -28,14 +28,20 @@ fn main() -> Result<(), Box<dyn Error>> {
         Way::new("posix_spawn and wait", Kind::Spawn),
         Way::new("a shepherd each", Kind::Fresh { leaf: None, durable: false }),
         Way::new("a shepherd each, durable", Kind::Fresh { leaf: None, durable: true }),
-        Way::new("a lingering shepherd", Kind::Linger { leaf: None, reuse: false, cpu: None }),
+        Way::new("a lingering shepherd", Kind::Linger(Reuse::default())),
     ];
     if leaf.is_some() {
         ways.push(Way::new("a shepherd and a leaf each", Kind::Fresh { leaf: leaf.clone(), durable: false }));
-        let linger = |reuse, cpu| Kind::Linger { leaf: leaf.clone(), reuse, cpu };
-        ways.push(Way::new("a lingering shepherd beside its leaf", linger(false, None)));
-        ways.push(Way::new("  in one directory", linger(true, None)));
-        ways.push(Way::new("  in one directory, on CPU 0", linger(true, Some(0))));
+        let beside = Reuse { leaf: leaf.clone(), ..Reuse::default() };
+        ways.push(Way::new("a lingering shepherd beside its leaf", Kind::Linger(beside.clone())));
+        let one = Reuse { one_directory: true, ..beside };
+        ways.push(Way::new("  in one directory", Kind::Linger(one.clone())));
+        ways.push(Way::new("  in one directory, on CPU 0", Kind::Linger(Reuse { cpu: Some(0), ..one.clone() })));
+        if nix::unistd::geteuid().is_root() {
+            let nobody = Credentials { name: "nobody".into(), uid: 65534, gid: 65534, groups: vec![65534] };
+            let user = Reuse { user: Some(nobody), ..one };
+            ways.push(Way::new("  in one directory, as another user", Kind::Linger(user)));
+        }
     }
     for turn in 0..runs.div_ceil(TURN) {
         for (index, way) in ways.iter_mut().enumerate() {
@@ -81,7 +87,16 @@ impl Way {
 enum Kind {
     Spawn,
     Fresh { leaf: Option<LeafSpec>, durable: bool },
-    Linger { leaf: Option<LeafSpec>, reuse: bool, cpu: Option<u32> },
+    Linger(Reuse),
+}
+
+/// What the runs of a lingering shepherd have in common.
+#[derive(Clone, Default)]
+struct Reuse {
+    leaf: Option<LeafSpec>,
+    one_directory: bool,
+    cpu: Option<u32>,
+    user: Option<Credentials>,
 }
 
 impl Kind {
@@ -103,17 +118,18 @@ impl Kind {
                     }
                 }
             }
-            Kind::Linger { leaf, reuse, cpu } => {
+            Kind::Linger(Reuse { leaf, one_directory, cpu, user }) => {
                 let options = || Options {
                     leaf: leaf.clone(),
                     cpus: cpu.map(|cpu| vec![cpu]),
+                    credentials: user.clone(),
                     linger: Some(Duration::from_secs(60)),
                     ..Options::default()
                 };
                 let mut shepherd = launcher.launch(&launch(&directories[0], options()))?;
                 shepherd.wait()?;
                 for directory in &directories[1..] {
-                    let directory = if *reuse { &directories[0] } else { directory };
+                    let directory = if *one_directory { &directories[0] } else { directory };
                     begin(directory, "", &())?;
                     shepherd.launch_next(&launch(directory, options()))?;
                     while !matches!(shepherd.next_event()?, Event::Finished(_)) {}

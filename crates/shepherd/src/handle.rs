@@ -262,7 +262,10 @@ impl Link {
     /// Connects to the shepherd that wrote `record`, and to nobody else who may have taken its socket's name since.
     pub(crate) fn connect(record: &RunningRecord) -> io::Result<Link> {
         let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(&record.socket)?)?;
-        if sys::peer(&stream)?.pid != record.shepherd.pid {
+        let peer = sys::peer(&stream)?;
+        // A job of another user might be given the pid of a shepherd that is gone; it cannot be given its user.
+        let is_ours = peer.uid == 0 || peer.uid == nix::unistd::geteuid().as_raw();
+        if peer.pid != record.shepherd.pid || !is_ours {
             return Err(io::Error::new(io::ErrorKind::ConnectionRefused, "the socket belongs to another process"));
         }
         Ok(Link::new(stream))

@@ -6,7 +6,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use crate::cgroup::{Controller, Leaf, Limit};
 use crate::connection::Connection;
 use crate::journal::Journal;
-use crate::launch::Options;
+use crate::launch::{Credentials, Options};
 use crate::process::ProcessId;
 use crate::record::{Containment, Enforcement, Limits, Moment, RunningRecord, STDERR, STDOUT, Status};
 use crate::run::{LeafCounters, Outputs, Run, Start};
@@ -230,13 +230,14 @@ impl Keeper {
     fn start(&self, view: &LaunchView<'_>, start: &mut Start) -> Result<u32, (String, i32)> {
         let options = &view.options;
         let failed = |what: &str, error: &io::Error| (format!("cannot open {what}: {}", sys::explain(error)), 126);
-        let stdout = open_log(STDOUT).map_err(|error| failed("`stdout`", &error))?;
+        let owner = options.credentials.as_ref();
+        let stdout = open_log(STDOUT, owner).map_err(|error| failed("`stdout`", &error))?;
         if let Some(size) = options.terminal {
             let copy = stdout.try_clone().map_err(|error| failed("`stdout`", &error))?;
-            let terminal = Terminal::open(size, copy, options.credentials.as_ref());
+            let terminal = Terminal::open(size, copy, owner);
             start.terminal = Some(terminal.map_err(|error| failed("a terminal", &error))?);
         } else if !options.merge_output {
-            start.outputs.stderr = Some(open_log(STDERR).map_err(|error| failed("`stderr`", &error))?);
+            start.outputs.stderr = Some(open_log(STDERR, owner).map_err(|error| failed("`stderr`", &error))?);
         }
         start.outputs.stdout = Some(stdout);
         // SAFETY: the launcher process made descriptor 0 /dev/null, and nothing here closes it.
@@ -255,7 +256,7 @@ impl Keeper {
             stdio,
             terminal: start.terminal.is_some(),
             umask: options.umask,
-            credentials: options.credentials.as_ref(),
+            credentials: owner,
             // In a leaf that holds it to them it has no choice, and need not be moved.
             cpus: options.cpus.as_deref().filter(|_| start.limits.cpus != Some(Enforcement::Enforced)),
             leaf: self.leaf.as_ref(),
@@ -452,6 +453,13 @@ fn interest(connection: &Connection, terminal: Option<&Terminal>) -> libc::pollf
     entry
 }
 
-fn open_log(name: &str) -> io::Result<File> {
-    OpenOptions::new().append(true).create(true).custom_flags(libc::O_NOFOLLOW).open(name)
+/// Opens an output, which is to be the user's: a program may open its own by name again, as `/dev/stdout`.
+fn open_log(name: &str, owner: Option<&Credentials>) -> io::Result<File> {
+    let file = OpenOptions::new().append(true).create(true).custom_flags(libc::O_NOFOLLOW).open(name)?;
+    if let Some(owner) = owner
+        && file.metadata()?.uid() != owner.uid
+    {
+        fchown(&file, Some(owner.uid), Some(owner.gid))?;
+    }
+    Ok(file)
 }

@@ -105,8 +105,13 @@ pub struct WindowSize {
 }
 
 /// The user a run belongs to. Supplementary groups are looked up by the agent, which may use NSS.
+///
+/// The program has no capabilities and can gain no privileges; its outputs are files of this user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Credentials {
+    /// The user's name, for messages.
+    #[serde(default)]
+    pub name: String,
     /// User id.
     pub uid: u32,
     /// Primary group id.

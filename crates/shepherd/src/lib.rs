@@ -38,6 +38,7 @@
 mod adopt;
 pub mod cgroup;
 mod connection;
+mod credentials;
 mod handle;
 pub mod journal;
 mod keeper;
@@ -61,7 +62,8 @@ pub use launch::{Credentials, Launch, Options, WindowSize};
 pub use launcher::{LaunchError, Launcher, StartError};
 pub use process::ProcessId;
 pub use record::{
-    Cause, Containment, Enforcement, ExitRecord, Limits, Moment, Phase, RunningRecord, Status, StatusReport,
+    Cause, Containment, Enforcement, ExitRecord, Io, IoSource, Limits, Moment, Phase, RunningRecord, Status,
+    StatusReport,
 };
 pub use wipe::wipe;
 pub use wire::{EncodeError, Event, Started, WireError, resize_frame, terminal_input_frame};

@@ -57,6 +57,9 @@ pub struct ExitRecord {
     /// not tell.
     #[serde(default)]
     pub memory_peak_bytes: Option<u64>,
+    /// What the job read from and wrote to disks; `None` where the kernel does not tell.
+    #[serde(default)]
+    pub io: Option<Io>,
     /// Whether the limits asked for were binding.
     #[serde(default)]
     pub limits: Limits,
@@ -111,6 +114,27 @@ impl Status {
             Status::Unkillable => 128 + libc::SIGKILL,
         }
     }
+}
+
+/// What went to and came from disks, as opposed to memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Io {
+    /// Read, in bytes.
+    pub read_bytes: u64,
+    /// Written, in bytes.
+    pub write_bytes: u64,
+    /// Who counted.
+    pub source: IoSource,
+}
+
+/// Who counted what a job read and wrote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IoSource {
+    /// The leaf's io controller: all that was done for the job's processes.
+    Leaf,
+    /// The processes' own counts, which lack those that nobody waited for, and count what was written when it was still in memory.
+    Processes,
 }
 
 /// Why a shepherd ended a run: whoever sends a signal states the cause.

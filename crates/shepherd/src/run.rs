@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::cgroup::Leaf;
 use crate::launch::Options;
 use crate::members;
-use crate::record::{Cause, Containment, ExitRecord, Limits, Moment, Phase, Status, StatusReport};
+use crate::record::{Cause, Containment, ExitRecord, Io, IoSource, Limits, Moment, Phase, Status, StatusReport};
 use crate::sys::{self, Reaped, Usage};
 use crate::terminal::Terminal;
 use crate::wire::Terminate;
@@ -87,12 +87,14 @@ pub(crate) struct LeafCounters {
     user: Duration,
     system: Duration,
     oom_kills: Option<u64>,
+    /// Bytes read and written.
+    io: Option<(u64, u64)>,
 }
 
 impl LeafCounters {
     pub(crate) fn read(leaf: &Leaf) -> LeafCounters {
         let (user, system) = leaf.cpu_times().unwrap_or_default();
-        LeafCounters { user, system, oom_kills: leaf.oom_kills() }
+        LeafCounters { user, system, oom_kills: leaf.oom_kills(), io: leaf.io_bytes() }
     }
 }
 
@@ -169,6 +171,8 @@ impl Run {
                     self.usage.user += usage.user;
                     self.usage.system += usage.system;
                     self.usage.max_rss_bytes = self.usage.max_rss_bytes.max(usage.max_rss_bytes);
+                    self.usage.read_bytes += usage.read_bytes;
+                    self.usage.write_bytes += usage.write_bytes;
                     if self.child == Some(pid) {
                         self.child = None;
                         self.ended = Some((status_of(status), Instant::now()));
@@ -309,6 +313,20 @@ impl Run {
         }
     }
 
+    /// What was read and written, by the leaf's counts before and after where it has any.
+    fn io(&self, before: Option<(u64, u64)>, after: Option<(u64, u64)>) -> Io {
+        let Some((read, written)) = after else {
+            let Usage { read_bytes, write_bytes, .. } = self.usage;
+            return Io { read_bytes, write_bytes, source: IoSource::Processes };
+        };
+        let (read_before, written_before) = before.unwrap_or_default();
+        Io {
+            read_bytes: read.saturating_sub(read_before),
+            write_bytes: written.saturating_sub(written_before),
+            source: IoSource::Leaf,
+        }
+    }
+
     /// The record of a run that is over.
     pub(crate) fn record(&self, leaf: Option<&Leaf>) -> ExitRecord {
         let (status, ended_at) = self.ended.clone().unwrap_or((Status::Unkillable, Instant::now()));
@@ -334,6 +352,7 @@ impl Run {
             unkillable: self.unkillable.clone(),
             containment: self.containment.clone(),
             memory_peak_bytes: leaf.filter(|_| self.has_peak).and_then(Leaf::memory_peak_bytes),
+            io: Some(self.io(before.io, after.io)),
             limits: self.limits.clone(),
             log_error: self.terminal.as_ref().and_then(|terminal| terminal.log_error()).map(str::to_owned),
         }

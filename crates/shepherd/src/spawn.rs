@@ -5,7 +5,10 @@
 //! a pipe. Where the kernel has `clone3`, the child borrows the shepherd's memory until then, with a stack of its own
 //! (copying page tables costs as much as all the rest), and is born inside its cgroup leaf. So the child's side must
 //! be harmless to its lender: it makes system calls on what was laid out before, and writes to its stack, to
-//! the shared page, to its image and to `errno` alone. Elsewhere it has a copy of the memory and moves itself.
+//! the shared page, to its image and to `errno` alone. Without `clone3` it has a copy of the memory and moves itself.
+//!
+//! A child that becomes another user always has a copy: with the memory of a root process still in its hands, its user could
+//! reach that.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -19,7 +22,7 @@ use libc::{c_char, c_int, c_long};
 
 use crate::cgroup::Leaf;
 use crate::launch::Credentials;
-use crate::sys;
+use crate::{credentials, sys};
 
 /// Where programs are looked for when the environment has no `PATH`.
 const DEFAULT_PATH: &[u8] = b"/usr/local/bin:/usr/bin:/bin";
@@ -133,8 +136,11 @@ fn explain(step: Step, errno: i32, program: &Program<'_>, image: &Image<'_>) -> 
         Step::Session => format!("cannot make a session: {why}"),
         Step::Terminal => format!("cannot take the terminal: {why}"),
         Step::Output => format!("cannot redirect output: {why}"),
-        Step::Credentials => format!("cannot become user {}: {why}", program.credentials.map_or(0, |user| user.uid)),
+        Step::Credentials => format!("cannot become user{}: {why}", named(program.credentials)),
         Step::Parent => format!("cannot tie the process to its shepherd: {why}"),
+        Step::Directory if program.credentials.is_some() => {
+            format!("cannot enter directory `{cwd}` as user{}: {why}", named(program.credentials))
+        }
         Step::Directory => format!("cannot enter directory `{cwd}`: {why}"),
         Step::Execute if errno == libc::ENOENT && image.found(program.cwd) => {
             format!("cannot execute `{name}`: its interpreter is missing")
@@ -143,6 +149,11 @@ fn explain(step: Step, errno: i32, program: &Program<'_>, image: &Image<'_>) -> 
     };
     let code = if step == Step::Execute && matches!(errno, libc::ENOENT | libc::ENOTDIR) { 127 } else { 126 };
     SpawnError { message, code }
+}
+
+/// The user's name in a sentence, with the number that the kernel knows.
+fn named(user: Option<&Credentials>) -> String {
+    user.map_or_else(String::new, |user| format!(" `{}` (uid {})", user.name, user.uid))
 }
 
 /// What the child tells the shepherd.
@@ -255,7 +266,11 @@ fn cpu_mask(cpus: &[u32]) -> Vec<u64> {
 fn clone(program: &Program<'_>, image: &mut Image<'_>, report: &Report) -> io::Result<u32> {
     let parent = std::process::id();
     let mut child = ChildSide { image, report, parent };
-    match borrowing::clone(program.leaf, &mut child) {
+    let born = match program.credentials {
+        None => borrowing::clone(program.leaf, &mut child),
+        Some(_) => copying_clone(program.leaf, &mut child),
+    };
+    match born {
         Ok(pid) => return Ok(pid),
         Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ENOMEM)) => return Err(error),
         // An old kernel or a container's system call filter: the child moves itself.
@@ -266,6 +281,24 @@ fn clone(program: &Program<'_>, image: &mut Image<'_>, report: &Report) -> io::R
     // thread, so the child's copy of every lock is free; the child runs only `become_program`.
     match sys::check(unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) })? {
         0 => become_program(child.image, report, parent),
+        pid => Ok(pid as u32),
+    }
+}
+
+/// `clone3` of a child with a copy of our memory, born inside its leaf.
+fn copying_clone(leaf: Option<&Leaf>, child: &mut ChildSide<'_, '_>) -> io::Result<u32> {
+    // SAFETY: all zeroes is a valid `clone_args`.
+    let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
+    args.flags = libc::CLONE_VFORK as u64;
+    args.exit_signal = libc::SIGCHLD as u64;
+    if let Some(leaf) = leaf {
+        args.flags |= CLONE_INTO_CGROUP;
+        args.cgroup = leaf.directory().as_raw_fd() as u64;
+    }
+    // SAFETY: without CLONE_VM and with a null stack this is fork(2) that waits for the exec. This process has one
+    // thread, so the child's copy of every lock is free; the child runs only `become_program`.
+    match sys::check(unsafe { libc::syscall(libc::SYS_clone3, &raw const args, size_of::<libc::clone_args>()) })? {
+        0 => become_program(child.image, child.report, child.parent),
         pid => Ok(pid as u32),
     }
 }
@@ -411,8 +444,7 @@ fn prepare(image: &Image<'_>, report: &Report, parent: u32) -> Result<(), Step> 
             report.cpus_errno.store(errno(), Ordering::Release);
         }
     }
-    // SAFETY: system calls on integers, and on memory that `image` keeps alive. The credential calls are made
-    // directly, because the C library's wrappers try to reach all threads of a process this one was cloned from.
+    // SAFETY: system calls on integers, and on memory that `image` keeps alive.
     unsafe {
         libc::umask(program.umask as libc::mode_t);
         ok(libc::setsid()).map_err(|()| Step::Session)?;
@@ -423,12 +455,7 @@ fn prepare(image: &Image<'_>, report: &Report, parent: u32) -> Result<(), Step> 
             ok(libc::ioctl(0, libc::TIOCSCTTY, 0)).map_err(|()| Step::Terminal)?;
         }
         if let Some(user) = program.credentials {
-            let groups = libc::syscall(libc::SYS_setgroups, user.groups.len(), user.groups.as_ptr());
-            ok(groups as c_int).map_err(|()| Step::Credentials)?;
-            ok(libc::syscall(libc::SYS_setresgid, user.gid, user.gid, user.gid) as c_int)
-                .map_err(|()| Step::Credentials)?;
-            ok(libc::syscall(libc::SYS_setresuid, user.uid, user.uid, user.uid) as c_int)
-                .map_err(|()| Step::Credentials)?;
+            credentials::become_user(user).map_err(|()| Step::Credentials)?;
         }
         // After the change of user, which clears it.
         ok(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0)).map_err(|()| Step::Parent)?;

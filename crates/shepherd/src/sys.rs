@@ -147,6 +147,10 @@ pub(crate) struct Usage {
     pub(crate) user: Duration,
     pub(crate) system: Duration,
     pub(crate) max_rss_bytes: u64,
+    /// From disks.
+    pub(crate) read_bytes: u64,
+    /// To files on disks.
+    pub(crate) write_bytes: u64,
 }
 
 /// Reaps one child, if one has ended.
@@ -168,11 +172,15 @@ pub(crate) fn reap() -> Reaped {
 
 impl From<libc::rusage> for Usage {
     fn from(usage: libc::rusage) -> Usage {
+        /// What the kernel counts in, whatever the disk's own are.
+        const BLOCK_BYTES: u64 = 512;
         let duration = |time: libc::timeval| Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000);
         Usage {
             user: duration(usage.ru_utime),
             system: duration(usage.ru_stime),
             max_rss_bytes: usage.ru_maxrss as u64 * 1024,
+            read_bytes: usage.ru_inblock as u64 * BLOCK_BYTES,
+            write_bytes: usage.ru_oublock as u64 * BLOCK_BYTES,
         }
     }
 }

@@ -14,16 +14,18 @@ use crate::sys;
 const F_SETSIG: libc::c_int = 10;
 
 /// Empties the outputs in the directory of a run that is over, so that another run may have it; the journal is written
-/// over by [`crate::journal::begin`]. `false` when the directory holds anything else than a journal and two outputs, or when any
-/// process still has an output open, by the kernel's word: it would read what the next run writes, or write into it.
-/// Then, and after an error, the directory is not to be used.
+/// over by [`crate::journal::begin`]. Returns whose outputs they are, a user id: only a run of the same user may have it. `None`
+/// when the directory holds anything else than a journal and two outputs, or when any process still has an output open, by the
+/// kernel's word: it would read what the next run writes, or write into it. Then, and after an error, the directory is not to be
+/// used.
 ///
 /// # Errors
 /// When the files cannot be looked at or emptied, or are no files.
-pub fn wipe(directory: &Path) -> io::Result<bool> {
+pub fn wipe(directory: &Path) -> io::Result<Option<u32>> {
+    let mut owner = None;
     for entry in fs::read_dir(directory)? {
         if !entry?.file_name().to_str().is_some_and(|name| [JOURNAL, STDOUT, STDERR].contains(&name)) {
-            return Ok(false);
+            return Ok(None);
         }
     }
     for name in [STDOUT, STDERR] {
@@ -31,18 +33,19 @@ pub fn wipe(directory: &Path) -> io::Result<bool> {
         let file = match options.read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(directory.join(name)) {
             Ok(file) => file,
             // Somebody who has it open may have removed it.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
         let metadata = file.metadata()?;
-        if metadata.nlink() != 1 || metadata.mode() & 0o777 != 0o600 || !is_ours_alone(&file) {
-            return Ok(false);
+        let is_as_made = metadata.nlink() == 1 && metadata.mode() & 0o777 == 0o600;
+        if !is_as_made || *owner.get_or_insert(metadata.uid()) != metadata.uid() || !is_ours_alone(&file) {
+            return Ok(None);
         }
         if metadata.len() > 0 {
             file.set_len(0)?;
         }
     }
-    Ok(true)
+    Ok(owner)
 }
 
 /// Whether nobody else has the file open: the kernel grants a write lease then only. File systems that grant none, as
@@ -66,16 +69,16 @@ mod tests {
         let stdout = outputs(directory.path());
         std::fs::write(&stdout, "x").expect("writes");
         let reader = File::open(&stdout).expect("there");
-        assert!(!wipe(directory.path()).expect("looks"));
+        assert_eq!(wipe(directory.path()).expect("looks"), None);
         assert_eq!(std::fs::read(&stdout).expect("there"), b"x");
         drop(reader);
         let writer = OpenOptions::new().append(true).open(&stdout).expect("there");
-        assert!(!wipe(directory.path()).expect("looks"));
+        assert_eq!(wipe(directory.path()).expect("looks"), None);
         drop(writer);
-        assert!(wipe(directory.path()).expect("looks"));
+        assert_eq!(wipe(directory.path()).expect("looks"), Some(nix::unistd::geteuid().as_raw()));
         assert!(std::fs::read(&stdout).expect("there").is_empty());
         std::fs::hard_link(&stdout, directory.path().join("mine")).expect("links");
-        assert!(!wipe(directory.path()).expect("looks"), "somebody keeps it");
+        assert_eq!(wipe(directory.path()).expect("looks"), None, "somebody keeps it");
     }
 
     /// Outputs as a shepherd makes them; the path of the first.

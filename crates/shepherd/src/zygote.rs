@@ -8,10 +8,12 @@ use std::io;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, sigaction, sigprocmask};
 use nix::sys::socket::MsgFlags;
 use nix::unistd::{ForkResult, fork};
 
+use crate::credentials;
 use crate::keeper;
 use crate::process;
 use crate::spawn;
@@ -36,6 +38,7 @@ fn settle(socket: OwnedFd) -> io::Result<OwnedFd> {
     nix::unistd::setsid()?;
     nix::unistd::chdir("/")?;
     spawn::offer_jobs_to_oom_killer();
+    settle_limits()?;
     // Blocked for this process and for shepherds, which only KILL may end; a job gets an empty mask.
     sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), None)?;
     for signal in 1..=LAST_SIGNAL {
@@ -46,6 +49,19 @@ fn settle(socket: OwnedFd) -> io::Result<OwnedFd> {
     // SAFETY: installs no handler.
     unsafe { sigaction(Signal::SIGCHLD, &ignore) }?;
     settle_descriptors(socket)
+}
+
+/// What jobs inherit besides: no core files unless they ask for them. As root also limits and keys that were meant for the agent
+/// alone are let go: how many processes one user may have is not for root's shell to say, and its keys are not for jobs.
+fn settle_limits() -> io::Result<()> {
+    let (_, most) = getrlimit(Resource::RLIMIT_CORE)?;
+    setrlimit(Resource::RLIMIT_CORE, 0, most)?;
+    if nix::unistd::geteuid().is_root() {
+        let (_, most) = getrlimit(Resource::RLIMIT_NPROC)?;
+        setrlimit(Resource::RLIMIT_NPROC, most, most)?;
+        credentials::lock_session_keyring();
+    }
+    Ok(())
 }
 
 /// Resets one signal. The call goes around the C library, which hides two real-time signals that whoever started the

@@ -86,7 +86,7 @@ pub fn replay(trace: &Trace, options: &ReplayOptions) -> Result<Replay, ReplayEr
 fn nodes(trace: &Trace, options: &ReplayOptions) -> Result<Vec<Request>, ReplayError> {
     let nodes = if options.nodes.is_empty() {
         let cpus = trace.processors.ok_or(ReplayError::NoNodes)?;
-        vec![Request { cpus, memory_bytes: u64::MAX }]
+        vec![Request { cpus, memory_bytes: u64::MAX, gpus: 0 }]
     } else {
         options.nodes.clone()
     };
@@ -120,7 +120,7 @@ impl<'a> World<'a> {
         }
         for job in &trace.jobs {
             let never = |source| ReplayError::NeverFits { number: job.number, source };
-            pool.admit(&job.request, 1).map_err(never)?;
+            pool.admit(&waiting(0, job)).map_err(never)?;
         }
         Ok(Self {
             jobs: &trace.jobs,
@@ -151,15 +151,7 @@ impl<'a> World<'a> {
 
     fn submit_jobs(&mut self, now_secs: u64) {
         while let Some(job) = self.jobs.get(self.submitted).filter(|job| job.submit_secs <= now_secs) {
-            let limit_secs = job.limit_secs.unwrap_or(job.run_secs);
-            let waiting = Waiting {
-                job: JobId(self.submitted as u64),
-                request: job.request,
-                nodes: 1,
-                tasks: 1,
-                time_limit_ms: Some(milliseconds(limit_secs)),
-            };
-            self.queue.insert(self.submitted, waiting);
+            self.queue.insert(self.submitted, waiting(self.submitted, job));
             self.submitted += 1;
         }
     }
@@ -167,7 +159,7 @@ impl<'a> World<'a> {
     fn schedule(&mut self, now_secs: u64) {
         let now = Timestamp(milliseconds(now_secs));
         let running = || self.running.values().copied();
-        let plan = plan(&self.pool, self.queue.values().copied(), running, self.policy, now);
+        let plan = plan(&self.pool, self.queue.values().cloned(), running, self.policy, now);
         self.carry_out(&plan, now_secs);
     }
 
@@ -183,6 +175,19 @@ impl<'a> World<'a> {
             self.ends.insert((now_secs + self.jobs[index].run_secs, index));
             self.placements.insert(index, Placement { node: node.0 as usize, start_secs: now_secs });
         }
+    }
+}
+
+/// A job of the trace as it waits.
+fn waiting(index: usize, job: &TraceJob) -> Waiting {
+    let limit_secs = job.limit_secs.unwrap_or(job.run_secs);
+    Waiting {
+        job: JobId(index as u64),
+        request: job.request,
+        nodes: 1,
+        among: None,
+        tasks: 1,
+        time_limit_ms: Some(milliseconds(limit_secs)),
     }
 }
 

@@ -4,15 +4,16 @@
 //! against their hash, so that a file edited in between is noticed instead of sent.
 
 use std::collections::HashMap;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hostler_model::Digest;
 use hostler_proto::manifest::{Chunk, Content};
 
-use crate::beneath::{Root, read_at};
+use crate::beneath::{Kind, Root, Stat, read_at};
 use crate::chunk::{Chunker, digest_of};
 use crate::{pack, wire};
 
@@ -52,8 +53,8 @@ pub struct Sources {
 enum FileAt {
     /// Beneath the root.
     Beneath(Vec<u8>),
-    /// Anywhere, named by the program itself.
-    Path(PathBuf),
+    /// Anywhere, named by the program itself. Held open: what takes its place by name later is another file.
+    Open { path: PathBuf, file: File },
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -74,13 +75,18 @@ impl Sources {
     }
 
     /// Adds a file of the program's own, such as a job's output, and names its chunks. The file may grow later; what is
-    /// named is what it holds now.
+    /// named is what it holds now. It stays open for as long as these sources live.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When it cannot be read, or is a link or no regular file.
     pub fn add_file(&mut self, path: &Path) -> io::Result<Content> {
-        let content = Chunker::new().content_of(&mut File::open(path)?)?;
-        self.add_places(FileAt::Path(path.to_owned()), &content);
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        let mut file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+        if Stat::of(&file)?.kind != Kind::File {
+            return Err(io::Error::other("no regular file"));
+        }
+        let content = Chunker::new().content_of(&mut file)?;
+        self.add_places(FileAt::Open { path: path.to_owned(), file }, &content);
         Ok(content)
     }
 
@@ -124,7 +130,7 @@ impl Sources {
         }
         let place = self.places.get(digest).ok_or(SourceError::Unknown(*digest))?;
         let file = &self.files[place.file as usize];
-        let bytes = match self.open(file).and_then(|it| read_at(&it, place.offset, place.len as usize)) {
+        let bytes = match self.read(file, place) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(SourceError::Changed { path: self.full_path(file) });
@@ -139,11 +145,12 @@ impl Sources {
         wanted.iter().map(|digest| Ok(pack::frame(digest, &wire::encode(&self.read_chunk(digest)?))))
     }
 
-    fn open(&self, file: &FileAt) -> io::Result<File> {
+    fn read(&self, file: &FileAt, place: &Place) -> io::Result<Vec<u8>> {
+        let read = |file: &File| read_at(file, place.offset, place.len as usize);
         match (file, &self.root) {
-            (FileAt::Beneath(path), Some(root)) => root.open_file(path),
+            (FileAt::Beneath(path), Some(root)) => read(&root.open_file(path)?),
             (FileAt::Beneath(_), None) => unreachable!("only sources with a root have files beneath it"),
-            (FileAt::Path(path), _) => File::open(path),
+            (FileAt::Open { file, .. }, _) => read(file),
         }
     }
 
@@ -151,7 +158,7 @@ impl Sources {
         match (file, &self.root) {
             (FileAt::Beneath(path), Some(root)) => root.full(path),
             (FileAt::Beneath(_), None) => unreachable!("only sources with a root have files beneath it"),
-            (FileAt::Path(path), _) => path.clone(),
+            (FileAt::Open { path, .. }, _) => path.clone(),
         }
     }
 }

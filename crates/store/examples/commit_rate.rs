@@ -86,7 +86,7 @@ fn batch(sequence: u64) -> Batch {
         started_at: Some(WallTime(1_790_000_000_000)),
         ended_at: WallTime(1_790_000_000_900),
         result: None,
-        usage: Usage { wall_ms: 900, user_ms: 800, system_ms: 20, max_rss_bytes: 1 << 26 },
+        usage: Usage { wall_ms: 900, user_ms: 800, system_ms: 20, max_rss_bytes: 1 << 26, ..Usage::default() },
         parts: Vec::new(),
     };
     Batch { first_sequence: sequence, events: vec![vec![7; 200]], changes: vec![Change::Ended(ended)] }

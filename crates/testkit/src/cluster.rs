@@ -230,20 +230,25 @@ impl Drop for Cluster {
         while std::time::Instant::now() < gone && !processes_with(&home).is_empty() {
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
-        // Killing a shepherd hands its job to the next sweep, so look until nothing is left.
-        for _ in 0..100 {
-            let left = processes_with(&home);
-            if left.is_empty() {
-                return;
-            }
-            left.into_iter().for_each(|pid| kill(pid, Signal::SIGKILL));
-            std::thread::sleep(std::time::Duration::from_millis(20));
+        end_all_with(&home);
+    }
+}
+
+/// Kills whatever has `text` in its environment or command line. Killing a shepherd hands its job to the next sweep, so it is looked
+/// until nothing is left.
+pub(crate) fn end_all_with(text: &str) {
+    for _ in 0..100 {
+        let left = processes_with(text);
+        if left.is_empty() {
+            return;
         }
+        left.into_iter().for_each(|pid| kill(pid, Signal::SIGKILL));
+        std::thread::sleep(std::time::Duration::from_millis(20));
     }
 }
 
 /// Variables that say how this machine reaches package indexes: proxies, mirrors and certificates.
-fn is_of_the_network(name: &str) -> bool {
+pub(crate) fn is_of_the_network(name: &str) -> bool {
     ["UV_", "PIP_", "SSL_CERT_"].iter().any(|prefix| name.starts_with(prefix))
         || name.to_ascii_lowercase().ends_with("_proxy")
         || name == "REQUESTS_CA_BUNDLE"
@@ -253,7 +258,7 @@ fn pid(value: &Value) -> u32 {
     u32::try_from(value.as_u64().expect("a process id")).expect("a process id")
 }
 
-fn outcome(output: &Output) -> Outcome {
+pub(crate) fn outcome(output: &Output) -> Outcome {
     use std::os::unix::process::ExitStatusExt;
     let code = output.status.code().unwrap_or_else(|| 128 + output.status.signal().unwrap_or_default());
     let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
@@ -261,7 +266,7 @@ fn outcome(output: &Output) -> Outcome {
 }
 
 /// Adds the last lines of every log below `directory`.
-fn collect_logs(directory: &Path, text: &mut String) {
+pub(crate) fn collect_logs(directory: &Path, text: &mut String) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let path = entry.path();
         if path.is_dir() && !path.ends_with("runs") {

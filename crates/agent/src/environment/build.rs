@@ -5,9 +5,10 @@
 //! comes; the last lines are kept for the error.
 
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{self, PipeReader, Read};
 use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -18,10 +19,11 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::{Pid, getppid};
 
-use super::cache::Cache;
+use super::cache::{Cache, Settings};
 use super::detect::{Line, List, Plan, Requirements};
 use super::tools::{Interpreter, Tools, Uv};
 use super::{BuildError, EnvError, IoContext, files};
+use crate::account::act_as;
 
 /// How much output is kept for the error: pip's verdict is its last few lines.
 const TAIL_BYTES: usize = 4096;
@@ -72,6 +74,7 @@ impl Build<'_> {
         for dir in [&site.work, &site.temporary] {
             fs::create_dir_all(dir).map_err(|error| system_error(&self.cache.root, &error))?;
         }
+        self.hand_over(attempt)?;
         let _downloads = self.cache.use_downloads();
         match &self.tools.uv {
             Some(uv) => self.with_uv(uv, &site, log)?,
@@ -90,20 +93,19 @@ impl Build<'_> {
         let mut install = Command::new(&uv.program);
         match plan {
             Plan::Lock { whole_tree } => {
-                self.copy_project(*whole_tree, &site.work)?;
+                self.with_rights(|| self.copy_project(*whole_tree, &site.work))?;
                 install.args(["sync", "--frozen", "--no-install-project", "--no-editable", "--python"]);
                 install.arg(&self.tools.python.executable).env("UV_PROJECT_ENVIRONMENT", &site.venv);
             }
             Plan::List(list) => {
                 install.args(["pip", "install", "--python"]).arg(site.python());
-                self.write_list(list, &site.work, &mut install)?;
+                self.with_rights(|| self.write_list(list, &site.work, &mut install))?;
             }
             Plan::Pyproject { whole_tree, .. } => {
-                self.copy_project(*whole_tree, &site.work)?;
+                self.with_rights(|| self.copy_project(*whole_tree, &site.work))?;
                 install.args(["pip", "install", "--python"]).arg(site.python()).args(["-r", "pyproject.toml"]);
             }
         }
-        self.hand_over(site)?;
         if !matches!(plan, Plan::Lock { .. }) {
             let mut venv = Command::new(&uv.program);
             venv.args(["venv", "--python"]).arg(&self.tools.python.executable).arg(&site.venv);
@@ -118,12 +120,11 @@ impl Build<'_> {
             return Err(EnvError::UvNeeded);
         };
         let python = &self.tools.python;
-        require_venv(python)?;
+        require_venv(python, &self.cache.settings)?;
         self.announce(log);
         let mut install = Command::new(site.python());
         install.args(["-m", "pip", "install", "--disable-pip-version-check", "--no-input"]);
-        self.write_list(list, &site.work, &mut install)?;
-        self.hand_over(site)?;
+        self.with_rights(|| self.write_list(list, &site.work, &mut install))?;
         let mut venv = Command::new(&python.executable);
         venv.args(["-m", "venv"]).arg(&site.venv);
         self.step("python -m venv", &mut venv, site, log)?;
@@ -184,13 +185,18 @@ impl Build<'_> {
         }
     }
 
-    /// Gives the attempt to the user who builds, and with it the only place where the build may write.
-    fn hand_over(&self, site: &Site) -> Result<(), EnvError> {
-        if let Some(user) = &self.cache.settings.run_as {
-            let attempt = site.work.parent().expect("the scratch folder lies in the attempt's folder");
-            files::chown_tree(attempt, user.uid, user.gid).context("change the owner of", attempt)?;
+    /// Gives the attempt, still without content, to the user who builds, and with it the only place where the build may write.
+    fn hand_over(&self, attempt: &Path) -> Result<(), EnvError> {
+        if let Some(ids) = self.cache.settings.builder() {
+            fs::set_permissions(attempt, Permissions::from_mode(0o700)).context("close", attempt)?;
+            files::chown_tree(attempt, ids.uid, ids.gid).context("change the owner of", attempt)?;
         }
         Ok(())
+    }
+
+    /// Does what touches the project or the attempt with the builder's rights, whose they are.
+    fn with_rights(&self, work: impl FnOnce() -> Result<(), EnvError>) -> Result<(), EnvError> {
+        act_as(self.cache.settings.builder(), work).map_err(|error| system_error(&self.cache.root, &error))?
     }
 
     /// Runs one command to its end, and explains a bad one.
@@ -221,7 +227,9 @@ impl Build<'_> {
         let settings = &self.cache.settings;
         let own: Vec<_> =
             command.get_envs().map(|(name, value)| (name.to_owned(), value.map(OsStr::to_owned))).collect();
+        settings.become_builder(command);
         command.env_clear().envs(settings.environment().filter(|(name, _)| !is_withheld(name)));
+        command.envs(settings.identity());
         command
             .env("PATH", &settings.search_path)
             .env("TMPDIR", &site.temporary)
@@ -234,9 +242,6 @@ impl Build<'_> {
             .env("PYTHONUNBUFFERED", "1");
         command.envs(own.into_iter().filter_map(|(name, value)| Some((name, value?))));
         command.current_dir(&site.work).process_group(0);
-        if let Some(user) = &settings.run_as {
-            command.uid(user.uid).gid(user.gid).env("HOME", &user.home);
-        }
         die_with_the_agent(command);
     }
 
@@ -364,8 +369,9 @@ fn free_bytes(root: &Path) -> u64 {
 }
 
 /// Debian ships Python without the modules that make environments; its own message comes late and is long.
-fn require_venv(python: &Interpreter) -> Result<(), EnvError> {
+fn require_venv(python: &Interpreter, settings: &Settings) -> Result<(), EnvError> {
     let mut probe = Command::new(&python.executable);
+    settings.become_builder(&mut probe);
     probe.args(["-I", "-c", "import venv, ensurepip"]).current_dir("/");
     let probe = probe.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
     if probe.is_ok_and(|status| status.success()) {
@@ -375,14 +381,16 @@ fn require_venv(python: &Interpreter) -> Result<(), EnvError> {
     Err(BuildError::VenvMissing { python: python.executable.clone(), package }.into())
 }
 
-/// Has the kernel kill the command when the thread that started it ends, which waits for it unless the agent dies.
+/// Has the kernel kill the command when the thread that started it ends, which waits for it unless the agent dies; and has it gain
+/// no rights that it does not begin with.
 fn die_with_the_agent(command: &mut Command) {
     let agent = nix::unistd::getpid();
     let prepare = move || {
         nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
+        nix::sys::prctl::set_no_new_privs()?;
         // The agent may have died before the line above.
         if getppid() == agent { Ok(()) } else { Err(io::Error::from(nix::errno::Errno::ECHILD)) }
     };
-    // SAFETY: `prepare` makes two system calls and allocates nothing, which is allowed between fork and exec.
+    // SAFETY: `prepare` makes three system calls and allocates nothing, which is allowed between fork and exec.
     unsafe { command.pre_exec(prepare) };
 }

@@ -7,10 +7,13 @@
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime};
@@ -23,6 +26,7 @@ use super::detect::Requirements;
 use super::key::{self, Key};
 use super::tools::ToolBox;
 use super::{BuildError, EnvError, IoContext, files};
+use crate::account::{Account, Ids, act_as};
 
 /// How often a job that waits for another's build looks again. Small beside any build, large beside the look.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
@@ -40,24 +44,12 @@ pub struct Settings {
     pub use_uv: bool,
     /// Variables for the builders on top of the agent's own, such as a site's `UV_INDEX_URL` and `PIP_INDEX_URL`.
     pub variables: Vec<(String, String)>,
-    /// The user who builds. Installing a package can run its code, so an agent that is root should name one, with a
-    /// cache root of that user's own. Default: the agent's own user.
-    pub run_as: Option<RunAs>,
+    /// The user who builds, with the cache to themselves: installing a package can run its code. Default: the agent's own user.
+    pub run_as: Option<Arc<Account>>,
     /// How long one build may take. Default: as long as it needs.
     pub build_limit: Option<Duration>,
     /// The node whose runs pin environments: agents on one machine may share a cache, and know only their own runs.
     pub node: String,
-}
-
-/// A user to build as.
-#[derive(Clone, Debug)]
-pub struct RunAs {
-    /// User id.
-    pub uid: u32,
-    /// Primary group id.
-    pub gid: u32,
-    /// Home folder, where pip and uv look for the user's settings.
-    pub home: PathBuf,
 }
 
 impl Settings {
@@ -75,17 +67,49 @@ impl Settings {
         }
     }
 
-    /// The builders' variables before the builder adds its own.
+    /// The builders' variables before the builder adds its own. Another user's builder sees only those of the agent's that say how
+    /// this machine reaches package indexes: the rest may hold what is not for everybody.
     pub(super) fn environment(&self) -> impl Iterator<Item = (OsString, OsString)> + '_ {
         let overridden = |name: &OsString| self.variables.iter().any(|(other, _)| OsStr::new(other) == name);
         std::env::vars_os()
             .filter(move |(name, _)| !overridden(name))
+            .filter(|(name, _)| self.run_as.is_none() || is_of_the_site(name))
             .chain(self.variables.iter().map(|(name, value)| (name.into(), value.into())))
+    }
+
+    /// With whose rights what belongs to the user is touched; `None` is the agent's own user.
+    pub(super) fn builder(&self) -> Option<&Ids> {
+        self.run_as.as_ref().map(|user| &user.ids)
+    }
+
+    /// Has a command run as the user who builds, with that user's home and nothing of the agent's environment.
+    pub(super) fn become_builder(&self, command: &mut Command) {
+        if let Some(user) = &self.run_as {
+            command.env_clear().envs(self.environment()).env("PATH", &self.search_path);
+            command.uid(user.ids.uid).gid(user.ids.gid).envs(self.identity());
+        }
+    }
+
+    /// Variables that say who builds, when it is not the agent's own user.
+    pub(super) fn identity(&self) -> impl Iterator<Item = (&'static str, OsString)> {
+        let of = |user: &Arc<Account>| {
+            let name = OsString::from(&user.name);
+            [("HOME", user.home.clone().into_os_string()), ("USER", name.clone()), ("LOGNAME", name)]
+        };
+        self.run_as.iter().flat_map(of).collect::<Vec<_>>().into_iter()
     }
 
     pub(super) fn home(&self) -> Option<OsString> {
         self.run_as.as_ref().map_or_else(|| std::env::var_os("HOME"), |user| Some(user.home.clone().into()))
     }
+}
+
+/// Whether a variable says how this machine reaches package indexes, or in which language it speaks.
+fn is_of_the_site(name: &OsStr) -> bool {
+    let name = name.to_string_lossy();
+    ["UV_", "PIP_", "SSL_CERT_", "LC_"].iter().any(|prefix| name.starts_with(prefix))
+        || ["LANG", "TZ", "REQUESTS_CA_BUNDLE"].contains(&&*name)
+        || name.to_ascii_lowercase().ends_with("_proxy")
 }
 
 /// The environments of one node (or of one user of it). Cheap to share between threads by reference or `Arc`.
@@ -149,13 +173,16 @@ impl Cache {
             let dir = root.join(dir);
             fs::create_dir_all(&dir).context("create", &dir)?;
         }
+        // Who can open a lock can hold it.
+        let locks = root.join("locks");
+        fs::set_permissions(&locks, Permissions::from_mode(0o700)).context("close", &locks)?;
         // Environments are built in place and name themselves by absolute path.
         let root = root.canonicalize().context("open", root)?;
         if let Some(user) = &settings.run_as {
             let downloads = root.join("downloads");
             // Walked once, when the cache is new or changes hands.
-            if fs::metadata(&downloads).context("read", &downloads)?.uid() != user.uid {
-                files::chown_tree(&downloads, user.uid, user.gid).context("change the owner of", &downloads)?;
+            if fs::metadata(&downloads).context("read", &downloads)?.uid() != user.ids.uid {
+                files::chown_tree(&downloads, user.ids.uid, user.ids.gid).context("change the owner of", &downloads)?;
             }
         }
         let cache = Self { tools: ToolBox::open(root.join("tools.json")), root, settings };
@@ -287,7 +314,11 @@ impl Cache {
         let users = env.join("users");
         fs::create_dir_all(&users).map_err(|error| build::system_error(&self.root, &error))?;
         let venv = build.run(&env.join(attempt), log)?;
-        let ready = Ready { attempt: attempt.to_owned(), size_bytes: files::disk_usage(&venv), tool: build.tool() };
+        let ready = Ready {
+            attempt: attempt.to_owned(),
+            size_bytes: act_as(self.settings.builder(), || files::disk_usage(&venv)).unwrap_or_default(),
+            tool: build.tool(),
+        };
         File::create(env.join("last_used")).map_err(|error| build::system_error(&self.root, &error))?;
         let marker = serde_json::to_vec(&ready).expect("a marker is plain text and numbers");
         files::write_atomically(&env.join("ready"), &marker)

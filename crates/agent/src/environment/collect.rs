@@ -5,7 +5,7 @@
 //! in two environments counts twice, so the cache stops short of its cap rather than passing it.
 
 use std::fs::{self, File};
-use std::os::unix::process::CommandExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
@@ -15,6 +15,7 @@ use nix::fcntl::{Flock, FlockArg};
 use super::cache::Cache;
 use super::key::Key;
 use super::{files, tools};
+use crate::account::act_as;
 
 /// Lock files keep a failure for jobs that still wait for it; no job looks away for this long.
 const LOCK_FILE_KEPT: Duration = Duration::from_secs(3600);
@@ -147,7 +148,8 @@ impl Cache {
     }
 
     fn downloads_bytes(&self) -> u64 {
-        files::unshared_disk_usage(&self.downloads())
+        // What cannot be looked at with its user's rights counts as nothing.
+        act_as(self.settings.builder(), || files::unshared_disk_usage(&self.downloads())).unwrap_or_default()
     }
 
     /// Lets uv drop what it knows to be useless, then everything if that was not enough. Returns what is left.
@@ -156,11 +158,9 @@ impl Cache {
             && let Some(_idle) = self.exclusive_file("downloads.lock")
         {
             let mut prune = Command::new(uv);
+            self.settings.become_builder(&mut prune);
             prune.args(["cache", "prune", "--quiet"]).env("UV_CACHE_DIR", self.downloads().join("uv"));
             prune.current_dir("/").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-            if let Some(user) = &self.settings.run_as {
-                prune.uid(user.uid).gid(user.gid).env("HOME", &user.home);
-            }
             if let Err(error) = prune.status() {
                 tracing::warn!(%error, "cannot run uv cache prune");
             }
@@ -175,6 +175,14 @@ impl Cache {
     fn drop_downloads(&self) -> u64 {
         let Some(_idle) = self.exclusive_file("downloads.lock") else { return 0 };
         let before = self.downloads_bytes();
+        // Their user may have put a link to anywhere in their place, and then removes what they may remove there.
+        if let Err(error) = act_as(self.settings.builder(), || self.empty_downloads()) {
+            tracing::warn!(%error, "cannot act as the user whose downloads these are");
+        }
+        before.saturating_sub(self.downloads_bytes())
+    }
+
+    fn empty_downloads(&self) {
         for tool in ["uv", "pip"] {
             let entries = fs::read_dir(self.downloads().join(tool));
             for path in entries.into_iter().flatten().flatten().map(|entry| entry.path()) {
@@ -184,17 +192,16 @@ impl Cache {
                 }
             }
         }
-        before.saturating_sub(self.downloads_bytes())
     }
 
     /// Says that a build uses the downloads, for as long as the result lives.
     pub(super) fn use_downloads(&self) -> Option<Flock<File>> {
-        let file = File::options().create(true).append(true).open(self.root.join("downloads.lock")).ok()?;
+        let file = File::options().create(true).append(true).mode(0o600).open(self.root.join("downloads.lock")).ok()?;
         Flock::lock(file, FlockArg::LockShared).ok()
     }
 
     fn exclusive_file(&self, name: &str) -> Option<Flock<File>> {
-        let file = File::options().create(true).append(true).open(self.root.join(name)).ok()?;
+        let file = File::options().create(true).append(true).mode(0o600).open(self.root.join(name)).ok()?;
         Flock::lock(file, FlockArg::LockExclusiveNonblock).ok()
     }
 

@@ -131,7 +131,7 @@ impl Project {
     }
 
     fn read(&self, path: &Path, shown: &str) -> Result<String, EnvError> {
-        let bytes = fs::read(path).context("read", path)?;
+        let bytes = files::read_regular(path).context("read", path)?;
         String::from_utf8(bytes).map_err(|_| problem(shown, "is not UTF-8 text"))
     }
 
@@ -157,7 +157,7 @@ fn script(project: &Project, entrypoint: &str) -> Result<Option<Requirements>, E
         return Ok(None);
     };
     // A script in another encoding is Python's business; it has no metadata that we could read.
-    let Ok(text) = String::from_utf8(fs::read(&real).context("read", &real)?) else { return Ok(None) };
+    let Ok(text) = String::from_utf8(files::read_regular(&real).context("read", &real)?) else { return Ok(None) };
     let Some(metadata) = inline_metadata(&text) else { return Ok(None) };
     let table = parse_toml(entrypoint, &metadata)?;
     let mut reader = RequirementsReader::new(project);

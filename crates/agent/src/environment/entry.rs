@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 use super::tools::{is_executable, which};
-use super::{EnvError, IoContext, Lease};
+use super::{EnvError, IoContext, Lease, files};
 
 /// A command ready to start in the project folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +66,7 @@ fn file_program(file: &Path, entry: &str, path: &OsStr) -> Result<Vec<String>, E
     if file.extension().is_none_or(|extension| extension != "sh") {
         return Err(EnvError::NotExecutable { entry: entry.to_owned() });
     }
-    let start = fs::read(file).context("read", file)?;
+    let start = files::read_regular(file).context("read", file)?;
     let mut argv = shebang(&start).unwrap_or_default();
     if argv.is_empty() {
         let shell = which("bash", path).or_else(|| which("sh", path)).unwrap_or_else(|| PathBuf::from("/bin/sh"));

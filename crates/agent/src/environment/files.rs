@@ -1,9 +1,11 @@
 //! Folder trees as the environment cache needs them: hashed, copied, measured, handed to another user.
 
 use std::fs;
-use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, lchown};
 use std::path::{Path, PathBuf};
+
+use nix::libc;
 
 /// Folders that no build depends on: version control, caches and environments of the user's own machine.
 const IGNORED: [&str; 5] = [".git", ".hg", ".venv", "__pycache__", ".mypy_cache"];
@@ -24,6 +26,17 @@ pub(super) fn hash_tree(path: &Path, hasher: &mut blake3::Hasher) -> io::Result<
         }
     }
     Ok(())
+}
+
+/// Reads a file that somebody else may put anything in the place of: what is no regular file is an error, and never waited for.
+pub(super) fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
+    let mut file = fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("no regular file"));
+    }
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Copies everything below `from` (a file or a folder) to `to`, which must not exist. Links stay links.

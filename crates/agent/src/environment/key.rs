@@ -1,12 +1,13 @@
 //! The name of an environment: a hash of everything that decides what is in it.
 
 use std::fmt;
-use std::fs;
 use std::path::Path;
 
 use super::cache::Settings;
 use super::detect::Requirements;
+use super::files::read_regular;
 use super::tools::Tools;
+use crate::account::act_as;
 
 /// Names one environment. 32 hexadecimal digits: short, because the path of an environment's interpreter must fit into
 /// the first line of its scripts, where Linux reads 127 bytes at most in older kernels.
@@ -82,5 +83,6 @@ fn index_files(settings: &Settings) -> Vec<Vec<u8>> {
         files.extend([".config/pip/pip.conf", ".pip/pip.conf", ".config/uv/uv.toml"].map(|name| home.join(name)));
     }
     // A file that cannot be read is one the tools cannot read either.
-    files.iter().filter_map(|file| fs::read(file).ok()).collect()
+    let read = || files.iter().filter_map(|file| read_regular(file).ok()).collect();
+    act_as(settings.builder(), read).unwrap_or_default()
 }

@@ -19,6 +19,8 @@
 //! <root>/downloads/{uv,pip}         the tools' own caches, on the same filesystem so that uv can hard-link
 //! ```
 //!
+//! On a node with several users each has a cache like this one, see [`Environments`].
+//!
 //! Deliberately absent: conda, Poetry and Pipenv files, choosing or downloading another Python version, installing the
 //! project itself (a job runs in its folder), and cache roots on network filesystems, whose locks cannot be trusted.
 
@@ -30,6 +32,7 @@ mod entry;
 mod files;
 mod key;
 mod tools;
+mod users;
 
 use std::fmt;
 use std::io;
@@ -37,11 +40,12 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-pub use cache::{Cache, Lease, RunAs, Settings};
+pub use cache::{Cache, Lease, Settings};
 pub use collect::{Collected, EnvironmentInfo};
 pub use detect::{Kind, Requirements, detect};
 pub use entry::{EntryCommand, entry_command};
 pub use key::Key;
+pub use users::Environments;
 
 /// Why there is no environment, or no way to start the entry point. [`EnvError::hint`] says what to do about it.
 #[derive(Debug, thiserror::Error)]

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cache::Settings;
 use super::{EnvError, files};
+use crate::account::act_as;
 
 /// Prints, one a line: the program to start, then everything that makes two interpreters incompatible.
 const WHO_ARE_YOU: &str = "\
@@ -130,7 +131,7 @@ impl Answers {
         {
             return Ok((known.answer.clone(), false));
         }
-        let answer = ask_python(&program)?;
+        let answer = ask_python(&program, settings)?;
         if let Some(stamp) = stamp {
             self.pythons.insert(program, Answer { stamp, answer: answer.clone() });
         }
@@ -142,14 +143,15 @@ impl Answers {
         if !settings.use_uv {
             return (None, false);
         }
-        let Some(program) = which("uv", &settings.search_path) else { return (None, false) };
+        let found = act_as(settings.builder(), || which("uv", &settings.search_path));
+        let Ok(Some(program)) = found else { return (None, false) };
         let stamp = stamp(&program);
         if let (Some(known), Some(stamp)) = (self.uvs.get(&program), &stamp)
             && known.stamp == *stamp
         {
             return (Some(Uv { program, version: known.answer.clone() }), false);
         }
-        match ask(Command::new(&program).arg("--version")) {
+        match ask(Command::new(&program).arg("--version"), settings) {
             Ok(answer) => {
                 let version = answer.trim().to_owned();
                 if let Some(stamp) = stamp {
@@ -178,7 +180,13 @@ pub(super) fn is_executable(file: &Path) -> bool {
     fs::metadata(file).is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
 }
 
+/// The interpreter, among those that the builder can reach.
 fn find_python(settings: &Settings) -> Result<PathBuf, EnvError> {
+    let problem = |source| EnvError::Io { action: "act as the user for", path: "python3".into(), source };
+    act_as(settings.builder(), || choose_python(settings)).map_err(problem)?
+}
+
+fn choose_python(settings: &Settings) -> Result<PathBuf, EnvError> {
     match &settings.python {
         Some(python) if is_executable(python) => Ok(python.clone()),
         Some(python) => Err(EnvError::NoPython { searched: python.display().to_string() }),
@@ -188,9 +196,9 @@ fn find_python(settings: &Settings) -> Result<PathBuf, EnvError> {
     }
 }
 
-fn ask_python(program: &Path) -> Result<Interpreter, EnvError> {
+fn ask_python(program: &Path, settings: &Settings) -> Result<Interpreter, EnvError> {
     let broken = |problem| EnvError::BrokenTool { program: program.to_owned(), problem };
-    let answer = ask(Command::new(program).args(["-I", "-c", WHO_ARE_YOU])).map_err(broken)?;
+    let answer = ask(Command::new(program).args(["-I", "-c", WHO_ARE_YOU]), settings).map_err(broken)?;
     let mut lines = answer.lines();
     match (lines.next(), lines.next(), lines.next()) {
         (Some(executable), Some(version), Some(identity)) if !executable.is_empty() => Ok(Interpreter {
@@ -203,7 +211,8 @@ fn ask_python(program: &Path) -> Result<Interpreter, EnvError> {
 }
 
 /// Runs a short question in a neutral folder, where no project's version file bends a shim's answer.
-fn ask(command: &mut Command) -> Result<String, String> {
+fn ask(command: &mut Command, settings: &Settings) -> Result<String, String> {
+    settings.become_builder(command);
     let output = command.current_dir("/").stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
     if output.status.success() {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())

@@ -74,6 +74,14 @@ impl Places {
             .hint(format!("the kernel allows {SOCKET_PATH_LIMIT} bytes; choose a shorter XDG_RUNTIME_DIR")))
     }
 
+    /// Where a real head that this user runs listens for users.
+    ///
+    /// # Errors
+    /// When the path is too long for a socket.
+    pub(crate) fn real_socket(&self) -> Result<PathBuf, Failure> {
+        Ok(self.socket()?.with_file_name("real.sock"))
+    }
+
     /// Everything that lasts.
     pub(crate) fn state(&self) -> &Path {
         &self.state

@@ -29,9 +29,6 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// How many lines of a log are shown when its process died.
 const LOG_LINES: usize = 12;
 
-/// The file whose presence says that a node has joined before and needs no invitation.
-const NODE_CERTIFICATE: &str = "identity/certificate.pem";
-
 /// The file in the head's directory in which it says its address.
 const HEAD_FILE: &str = "head.json";
 
@@ -220,11 +217,29 @@ impl<'a> Starter<'a> {
             "--head-file".into(),
             self.places.head().join(HEAD_FILE).into(),
         ];
-        if !directory.join(NODE_CERTIFICATE).exists() {
+        if nix::unistd::geteuid().is_root() {
+            // Nobody else reaches this cluster, and its owner asked for it.
+            args.push("--root-jobs".into());
+        }
+        if !self.may_come_as_it_is(&node.name, &directory).await? {
             args.extend(["--join-file".into(), self.invite(&node.name).await?.into()]);
         }
         self.record.nodes[i].agent = Some(self.start(node.name.as_str(), &args)?);
         self.save()
+    }
+
+    /// Whether a node has joined and the head knows it. One that was removed is made anew: who calls `up` wants it back.
+    async fn may_come_as_it_is(&self, name: &NodeName, directory: &Path) -> Result<bool, Failure> {
+        if !hostler_agent::has_joined(directory) {
+            return Ok(false);
+        }
+        match self.client.node(name).await {
+            Ok(_) => return Ok(true),
+            Err(error) if error.code() == Some("no_such_node") => {}
+            Err(error) => return Err(error.into()),
+        }
+        hostler_agent::leave(directory).during(|| format!("cannot remove the certificate of node {name}"))?;
+        Ok(false)
     }
 
     /// A file with a join code, for this user's eyes only.

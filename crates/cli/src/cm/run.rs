@@ -117,6 +117,7 @@ impl Cmrun {
         let request = Request {
             cpus: self.num_cpus_per_node.unwrap_or(1),
             memory_bytes: self.mem_per_node.map_or(USUAL_MEMORY_BYTES, |memory| memory.0),
+            gpus: 0,
         };
         if let Some(flag) = self.command.first().filter(|word| word.starts_with('-')) {
             return Err(Failure::usage(format!("cmrun has no flag `{flag}`, and no command begins with a hyphen"))

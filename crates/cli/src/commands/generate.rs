@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Command};
 use clap_complete::Shell;
 
-use super::{completions, daemons};
+use super::{completions, head};
 use crate::context::Context;
 use crate::exit;
 use crate::failure::{During, Failure, Outcome};
@@ -26,7 +26,7 @@ impl Generate {
         let commands = definitions();
         let mut files = vec![
             ("cli.md".to_owned(), reference(&commands).into_bytes()),
-            ("openapi.json".to_owned(), daemons::openapi().into_bytes()),
+            ("openapi.json".to_owned(), head::openapi().into_bytes()),
         ];
         for tool in TOOLS {
             let name = tool.name;

@@ -5,7 +5,7 @@ use clap::Args;
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::Outcome;
-use crate::output::{self, views};
+use crate::output::{self, table, views};
 
 /// List the nodes, what they have and what is free
 #[derive(Debug, Args)]
@@ -22,6 +22,11 @@ impl Nodes {
             nodes.iter().for_each(|node| output.data(node.name.as_str()));
         } else {
             output.data(&views::node_list(&nodes, output::width()));
+            for node in &nodes {
+                if let Some(reason) = &node.reason {
+                    output.say(&format!("{} is {}", node.name, table::one_line(reason)));
+                }
+            }
         }
         Ok(exit::OK)
     }

@@ -4,6 +4,7 @@
 //! what it does along the way with [`Output::say`]. Nothing here is coloured; progress bars appear on a terminal only.
 
 pub(crate) mod machine;
+pub(crate) mod node_views;
 mod progress;
 pub(crate) mod settings;
 pub(crate) mod table;

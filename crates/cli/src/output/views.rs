@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use hostler_model::{Attempt, JobState, NodeName, WallTime, format_bytes, format_duration};
 use hostler_proto::api::{Info, JobDetail, JobSummary, LimitView, NodeView, PartView, TaskView, Why};
+use hostler_proto::link::Usage;
 use jiff::tz::TimeZone;
 
 use super::table::{Align, Table, one_line};
@@ -240,14 +241,22 @@ fn limit(limit: &LimitView) -> String {
     format!("{} {value} ({}{why})", limit.name, limit.enforcement)
 }
 
-fn usage(usage: &hostler_proto::link::Usage) -> String {
+fn usage(usage: &Usage) -> String {
     let time = |ms| format_duration(Duration::from_millis(ms));
-    format!(
-        "{} of CPU time in user mode, {} in the kernel, at most {} of memory",
+    let mut text = format!(
+        "{} of CPU time in user mode, {} in the kernel; at most {} of memory in one process",
         time(usage.user_ms),
         time(usage.system_ms),
         format_bytes(usage.max_rss_bytes)
-    )
+    );
+    if let Some(peak) = usage.memory_peak_bytes {
+        let _ = write!(text, ", {} in all with cached files", format_bytes(peak));
+    }
+    if let Some(io) = usage.io {
+        let (read, written) = (format_bytes(io.read_bytes), format_bytes(io.write_bytes));
+        let _ = write!(text, "; {read} read from disks, {written} written");
+    }
+    text
 }
 
 fn unfetched(job: &JobDetail) -> Option<String> {
@@ -328,7 +337,11 @@ pub(crate) fn info(info: &Info) -> String {
     lines.add_some("refuses", head.refusing.as_ref());
     lines.add_some("warning", head.warning.as_ref());
     let nodes = &info.nodes;
-    lines.add("nodes", format!("{} up, {} suspect, {} down", nodes.up, nodes.suspect, nodes.down));
+    let drained = match (nodes.draining, nodes.drained) {
+        (0, 0) => String::new(),
+        (draining, drained) => format!(", {draining} draining, {drained} drained"),
+    };
+    lines.add("nodes", format!("{} up, {} suspect, {} down{drained}", nodes.up, nodes.suspect, nodes.down));
     lines.add("cpus", format!("{} of {} free", info.cpus.free, info.cpus.total));
     let memory = &info.memory_bytes;
     lines.add("memory", format!("{} of {} free", format_bytes(memory.free), format_bytes(memory.total)));
@@ -369,12 +382,16 @@ pub(super) struct Lines {
 }
 
 impl Lines {
+    pub(super) fn into_text(self) -> String {
+        self.text
+    }
+
     pub(super) fn add(&mut self, key: &str, value: impl AsRef<str>) {
         let value = one_line(value.as_ref());
         writeln!(self.text, "{key:<10} {value}").expect("strings can always be written to");
     }
 
-    fn add_some(&mut self, key: &str, value: Option<impl AsRef<str>>) {
+    pub(super) fn add_some(&mut self, key: &str, value: Option<impl AsRef<str>>) {
         if let Some(value) = value {
             self.add(key, value);
         }
@@ -383,9 +400,9 @@ impl Lines {
 
 #[cfg(test)]
 mod tests {
-    use hostler_model::{JobId, NodeState};
+    use hostler_model::{Advisory, JobId, NodeState};
     use hostler_proto::api::{Amount, HeadInfo, LiveCounts, NodeCounts, TaskCounts};
-    use hostler_proto::link::Usage;
+    use hostler_proto::link::{IoSource, IoUsage};
 
     use super::*;
 
@@ -473,7 +490,14 @@ mod tests {
             ended_at: Some(WallTime(1_800_000_031_000)),
             result: None,
             fetched: false,
-            usage: Some(Usage { wall_ms: 30_000, user_ms: 28_000, system_ms: 90, max_rss_bytes: 100 << 20 }),
+            usage: Some(Usage {
+                wall_ms: 30_000,
+                user_ms: 28_000,
+                system_ms: 90,
+                max_rss_bytes: 100 << 20,
+                memory_peak_bytes: Some(110 << 20),
+                io: Some(IoUsage { read_bytes: 3 << 20, write_bytes: 7 << 10, source: IoSource::Cgroup }),
+            }),
             parts: Vec::new(),
         }
     }
@@ -508,7 +532,8 @@ limits     cpus 2 (enforced); memory 600M (advisory: no cgroup)
 submitted  2027-01-15 08:00:00
 started    2027-01-15 08:00:01
 ended      2027-01-15 08:00:31, after 30s
-used       28s of CPU time in user mode, 90ms in the kernel, at most 100M of memory
+used       28s of CPU time in user mode, 90ms in the kernel; at most 100M of memory in one process, 110M in all with cached files; \
+3M read from disks, 7K written
 message    exit code 1
 results    not fetched yet: hostler fetch 7
 ";
@@ -531,6 +556,7 @@ TASK  STATE   NODE  ATTEMPT  EXIT  TIME  MEMORY  MESSAGE
         let node = NodeView {
             name: name("n1"),
             state: NodeState::Up,
+            reason: None,
             power: "on".to_owned(),
             cpus: 4,
             cpus_free: 1,
@@ -539,6 +565,7 @@ TASK  STATE   NODE  ATTEMPT  EXIT  TIME  MEMORY  MESSAGE
             tasks: 3,
             agent_pid: 4711,
             version: "0.1.0".to_owned(),
+            advisory: Advisory::default(),
         };
         let expected = "\
 NAME  STATE  POWER  CPUS  FREE  MEMORY  FREE  TASKS   PID  VERSION
@@ -561,7 +588,7 @@ n1    up     on        4     1      4G    1G      3  4711  0.1.0
                 warning: None,
                 machine: None,
             },
-            nodes: NodeCounts { up: 4, suspect: 0, down: 0 },
+            nodes: NodeCounts { up: 4, ..NodeCounts::default() },
             tasks: LiveCounts { pending: 1, starting: 0, running: 2, completing: 0 },
             cpus: Amount { total: 8, free: 6 },
             memory_bytes: Amount { total: 16 << 30, free: 12 << 30 },

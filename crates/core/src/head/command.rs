@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use hostler_model::{IndexSet, JobId, JobSpec, NodeName, RunId};
+use hostler_model::{Digest, IndexSet, JobId, JobSpec, NodeName, RunId};
 use hostler_proto::api::JobAction;
 use hostler_proto::link::{AgentHello, AgentMessage};
 use hostler_sched::NeverFits;
 
 use super::event::{ConnectionId, SubmissionKey};
+use super::member::Unwelcome;
 use super::settings::Setting;
 
 /// Who asks.
@@ -66,6 +67,49 @@ pub enum Command {
         /// The node.
         node: NodeName,
     },
+    /// An operator wants nothing new on a node; what runs there runs on.
+    DrainNode {
+        /// The node.
+        node: NodeName,
+        /// Who wants that.
+        by: String,
+        /// Why, in their words.
+        reason: Option<String>,
+    },
+    /// An operator lets a drained node take work again.
+    ResumeNode {
+        /// The node.
+        node: NodeName,
+    },
+    /// An operator wants a node out of the cluster, at once and for good.
+    RemoveNode {
+        /// The node.
+        node: NodeName,
+        /// Who wants that.
+        by: String,
+    },
+    /// A machine with a valid invitation becomes a node.
+    Join {
+        /// The node.
+        node: NodeName,
+        /// The fingerprint of its public key.
+        key: Digest,
+        /// How long the key is good for, in milliseconds on the cluster's clock.
+        life_ms: u64,
+        /// Whether the invitation was made for this name, so that it may take the place of a node that has it.
+        may_replace: bool,
+    },
+    /// An agent wants a certificate for a new key.
+    Renew {
+        /// Its node.
+        node: NodeName,
+        /// The fingerprint of the key with which it asks.
+        with: Digest,
+        /// That of the new one.
+        key: Digest,
+        /// How long that is good for, in milliseconds on the cluster's clock.
+        life_ms: u64,
+    },
     /// An operator changes a setting.
     Set {
         /// Who.
@@ -79,6 +123,8 @@ pub enum Command {
     Hello {
         /// The connection.
         connection: ConnectionId,
+        /// The fingerprint of the public key with which it came.
+        key: Digest,
         /// What it says.
         hello: AgentHello,
         /// The ended runs of the hello whose results are complete on the head.
@@ -158,6 +204,12 @@ pub enum Refusal {
         /// Why not, as the rest of a sentence.
         why: String,
     },
+    /// A node with this name is in the cluster, and the invitation was not made for it.
+    #[error("there is a node {0} already")]
+    NameTaken(NodeName),
+    /// The node's key is not, or no longer, good.
+    #[error(transparent)]
+    Unwelcome(#[from] Unwelcome),
     /// The node's name is taken by an agent that is connected.
     #[error("a message on a connection that is no longer the node's")]
     Stale,
@@ -179,6 +231,8 @@ impl Refusal {
             Self::BadSetting(_) => "bad_setting",
             Self::NoSuchNode(_) => "no_such_node",
             Self::NodeInUse { .. } => "node_in_use",
+            Self::NameTaken(_) => "name_taken",
+            Self::Unwelcome(_) => "unwelcome",
             Self::Stale => "stale",
         }
     }

@@ -12,7 +12,9 @@ use hostler_sched::NeverFits;
 use super::command::{Caller, Command, Refusal};
 use super::event::{ConnectionId, Event, Now, SubmissionKey};
 use super::job::{Job, Phase};
+use super::member;
 use super::node::{Node, Silence};
+use super::schedule::asked;
 use super::settings::Setting;
 use super::state::State;
 
@@ -21,6 +23,8 @@ const MAX_ARRAY_LEN: u64 = 1_000_001;
 
 /// The most processes one task may have on one node.
 const MAX_TASKS_PER_NODE: u32 = 4096;
+/// The longest reason for a drain, in bytes.
+const MAX_REASON_BYTES: usize = 500;
 
 /// How many ended jobs are dropped at once, so that a large backlog does not stall the loop.
 const FORGET_AT_ONCE: usize = 1_000;
@@ -48,7 +52,20 @@ pub fn decide(state: &State, command: &Command, now: Now) -> Result<Vec<Event>, 
         }
         Command::ForgetNode { node } => decide_forget_node(state, node),
         Command::Set { by, setting, value } => decide_setting(state, by, *setting, value.as_deref()),
-        Command::Hello { connection, hello, complete } => Ok(decide_hello(state, *connection, hello, complete)),
+        Command::DrainNode { node, by, reason } => decide_drain(state, node, by, reason.as_deref()),
+        Command::ResumeNode { node } => decide_resume(state, node),
+        Command::RemoveNode { node, by } => decide_remove_node(state, node, by),
+        Command::Join { node, key, life_ms, may_replace } => {
+            member::decide_join(state, node, *key, *life_ms, *may_replace)
+        }
+        Command::Renew { node, with, key, life_ms } => {
+            Ok(member::decide_renewal(state, node, *with, *key, *life_ms, now)?)
+        }
+        Command::Hello { connection, key, hello, complete } => {
+            let mut events = member::decide_key(state, &hello.node, *key, now)?;
+            events.extend(decide_hello(state, *connection, hello, complete));
+            Ok(events)
+        }
         Command::Message { connection, message, result_is_complete } => {
             let node = state.node_of(*connection).ok_or(Refusal::Stale)?;
             let mut events = vec![Event::Heard { connection: *connection }];
@@ -99,7 +116,7 @@ fn decide_submit(
             return Err(Refusal::NoSuchDependency(dependency.job));
         }
     }
-    match state.pool.admit(&spec.request, spec.nodes) {
+    match state.pool.admit(&asked(state, spec)) {
         // Nodes are still to come, and one of them may have what it takes.
         Ok(()) | Err(NeverFits::NoNodes) => {}
         Err(too_large) => return Err(Refusal::NeverFits(too_large)),
@@ -197,6 +214,31 @@ fn decide_forget_node(state: &State, name: &NodeName) -> Result<Vec<Event>, Refu
     }
 }
 
+/// The same words again change nothing; others replace them.
+fn decide_drain(state: &State, name: &NodeName, by: &str, reason: Option<&str>) -> Result<Vec<Event>, Refusal> {
+    let node = state.node(name).ok_or_else(|| Refusal::NoSuchNode(name.clone()))?;
+    if reason.is_some_and(|reason| reason.len() > MAX_REASON_BYTES || reason.contains(char::is_control)) {
+        return Err(Refusal::BadSpec(format!("a reason is one line of at most {MAX_REASON_BYTES} bytes")));
+    }
+    if node.drain.as_ref().is_some_and(|drain| drain.by == by && drain.reason.as_deref() == reason) {
+        return Ok(Vec::new());
+    }
+    let reason = reason.map(str::to_owned);
+    Ok(vec![Event::NodeDrained { node: name.clone(), by: by.to_owned(), reason }])
+}
+
+fn decide_resume(state: &State, name: &NodeName) -> Result<Vec<Event>, Refusal> {
+    let node = state.node(name).ok_or_else(|| Refusal::NoSuchNode(name.clone()))?;
+    Ok(node.drain.iter().map(|_| Event::NodeResumed { node: name.clone() }).collect())
+}
+
+fn decide_remove_node(state: &State, name: &NodeName, by: &str) -> Result<Vec<Event>, Refusal> {
+    if state.node(name).is_none() && state.member(name).is_none() {
+        return Err(Refusal::NoSuchNode(name.clone()));
+    }
+    Ok(vec![Event::NodeRemoved { node: name.clone(), by: by.to_owned() }])
+}
+
 /// What is set to what it was set to before, or reset when it was not set, stays as it is.
 fn decide_setting(state: &State, by: &str, setting: Setting, text: Option<&str>) -> Result<Vec<Event>, Refusal> {
     let value = state.settings.changed(setting, text).map_err(Refusal::BadSetting)?;
@@ -260,11 +302,15 @@ fn gone(state: &State, run: RunId, rank: u32, message: String) -> Event {
     Event::Ended { run, rank, fate, message, result: None, usage: Usage::default() }
 }
 
-/// Whether it is certain that a part of a run never began: its agent has never said that it has it, or the parts of a run on several
-/// nodes have not all been ready.
+/// Whether it is certain that a part of a run never began, of which its agent knows nothing: it has never said that it has it, or the
+/// parts of a run on several nodes have not all been ready.
 fn never_began(state: &State, run: RunId, rank: u32) -> bool {
-    state.unconfirmed.contains(&(run, rank))
-        || state.active(run).is_some_and(|active| active.parts.len() > 1 && !active.has_begun())
+    state.unconfirmed.contains(&(run, rank)) || waits_for_others(state, run)
+}
+
+/// Whether a run is on several nodes that have not all been ready.
+fn waits_for_others(state: &State, run: RunId) -> bool {
+    state.active(run).is_some_and(|active| active.parts.len() > 1 && !active.has_begun())
 }
 
 /// What an agent says of a run, unless it is stale or nothing new.
@@ -310,8 +356,9 @@ fn decide_silence(state: &State, node: &Node) -> Vec<Event> {
     match node.silence {
         Silence::Short => vec![Event::Silent { node: name }],
         Silence::Suspect => {
-            let may_run_again = |(run, rank): &(RunId, u32)| {
-                never_began(state, *run, *rank) || state.job(run.task.job).is_some_and(|job| job.spec.requeue)
+            // What its agent has not answered may have begun all the same: the answer may be what was lost.
+            let may_run_again = |(run, _): &(RunId, u32)| {
+                waits_for_others(state, *run) || state.job(run.task.job).is_some_and(|job| job.spec.requeue)
             };
             let parts = node.runs.keys().filter_map(|run| state.part_on(&name, *run));
             let again = parts.filter(may_run_again);

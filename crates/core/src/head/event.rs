@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use hostler_model::{
-    Advisory, BootId, Epoch, IndexSet, JobId, JobSpec, NodeName, Resources, RunId, TaskId, Timestamp, WallTime,
+    Advisory, BootId, Digest, Epoch, IndexSet, JobId, JobSpec, NodeName, Resources, RunId, TaskId, Timestamp, WallTime,
 };
 use hostler_proto::api::Notice;
 use hostler_proto::link::{Fate, HeadMessage, Usage};
@@ -163,6 +163,50 @@ pub enum Event {
         /// Its name.
         node: NodeName,
     },
+    /// An operator wants nothing new on a node.
+    NodeDrained {
+        /// Its name.
+        node: NodeName,
+        /// Who wants that.
+        by: String,
+        /// Why, in their words.
+        reason: Option<String>,
+    },
+    /// An operator lets a drained node take work again.
+    NodeResumed {
+        /// Its name.
+        node: NodeName,
+    },
+    /// An operator has removed a node: its keys are worth nothing any more and its runs are given up.
+    NodeRemoved {
+        /// Its name.
+        node: NodeName,
+        /// Who did.
+        by: String,
+    },
+    /// A node has joined. Whatever keys its name had before are worth nothing any more.
+    NodeJoined {
+        /// Its name.
+        node: NodeName,
+        /// The fingerprint of its public key.
+        key: Digest,
+        /// How long the key is good for, in milliseconds on the cluster's clock.
+        life_ms: u64,
+    },
+    /// A node has been given a certificate for a new key. The one before stays good until this one is used.
+    KeyRenewed {
+        /// Its name.
+        node: NodeName,
+        /// The fingerprint of the new public key.
+        key: Digest,
+        /// How long it is good for, in milliseconds on the cluster's clock.
+        life_ms: u64,
+    },
+    /// A node has used its new key: the one before is worth nothing any more.
+    KeyUsed {
+        /// Its name.
+        node: NodeName,
+    },
     /// Results have reached a client safely.
     Fetched {
         /// The job.
@@ -251,6 +295,12 @@ impl Event {
             | Self::NodeSeen { .. }
             | Self::NodeGivenUp { .. }
             | Self::NodeForgotten { .. }
+            | Self::NodeDrained { .. }
+            | Self::NodeResumed { .. }
+            | Self::NodeRemoved { .. }
+            | Self::NodeJoined { .. }
+            | Self::KeyRenewed { .. }
+            | Self::KeyUsed { .. }
             | Self::Fetched { .. }
             | Self::ResultsDropped { .. }
             | Self::SettingChanged { .. }
@@ -293,6 +343,8 @@ pub enum Effect {
     Close {
         /// The connection.
         connection: ConnectionId,
+        /// Why, for whoever reads the agent's log.
+        reason: String,
     },
     /// Tell whoever watches.
     Notify(Notice),
@@ -302,7 +354,7 @@ pub enum Effect {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Record {
     /// A task has ended.
-    Ended(EndedTask),
+    Ended(Box<EndedTask>),
     /// An ended task will run again: its row goes.
     Reopened(TaskId),
     /// A job was dropped: its rows go.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use hostler_model::{Advisory, BootId, CpuSet, NodeName, NodeState, Request, Resources, RunId, Timestamp};
+use hostler_model::{Advisory, BootId, CpuSet, NodeName, NodeState, Request, Resources, RunId, Timestamp, WallTime};
 use hostler_sched::NodeIx;
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +29,9 @@ pub struct Node {
     pub address: Option<IpAddr>,
     /// The runs placed on it and what each holds.
     pub runs: BTreeMap<RunId, Resources>,
+    /// An operator wants nothing new placed here.
+    #[serde(default)]
+    pub drain: Option<Drain>,
     /// Its runs were given up and it has not been heard of since.
     pub given_up: bool,
     /// Its agent's connection.
@@ -54,6 +57,17 @@ pub enum Silence {
     Down,
 }
 
+/// An operator's wish that nothing new be placed on a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Drain {
+    /// Who wanted it.
+    pub by: String,
+    /// Why, in their words.
+    pub reason: Option<String>,
+    /// When.
+    pub at: WallTime,
+}
+
 /// An agent's connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
@@ -66,12 +80,16 @@ pub struct Link {
 }
 
 impl Node {
-    /// Whether it can be given work.
+    /// Whether it can be given work. That it is lost matters more than that it is drained: [`Node::drain`] says so as well.
     #[must_use]
     pub fn state(&self) -> NodeState {
         match (&self.link, self.given_up, self.silence) {
             (_, true, _) | (_, false, Silence::Down) => NodeState::Down,
-            (Some(_), false, Silence::Short) => NodeState::Up,
+            (Some(_), false, Silence::Short) => match &self.drain {
+                None => NodeState::Up,
+                Some(_) if self.runs.is_empty() => NodeState::Drained,
+                Some(_) => NodeState::Draining,
+            },
             (None, false, Silence::Short) | (_, false, Silence::Suspect) => NodeState::Suspect,
         }
     }
@@ -105,11 +123,11 @@ impl Node {
 
     /// What it has in all, as counts.
     pub(super) fn total(&self) -> Request {
-        Request { cpus: self.resources.cpus.len(), memory_bytes: self.resources.memory_bytes }
+        Request { cpus: self.resources.cpus.len(), memory_bytes: self.resources.memory_bytes, gpus: 0 }
     }
 
     /// What no run holds, as counts.
     pub(super) fn free(&self) -> Request {
-        Request { cpus: self.free_cpus().len(), memory_bytes: self.free_memory_bytes() }
+        Request { cpus: self.free_cpus().len(), memory_bytes: self.free_memory_bytes(), gpus: 0 }
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use hostler_model::{Ending, JobId, JobState, NodeName, RunId, WallTime};
+use hostler_model::{Ending, JobId, JobState, NodeName, NodeState, RunId, WallTime};
 use hostler_proto::link::{EndCause, Fate, Gang, HeadMessage, Launch, Peer, Placement, Usage};
 use hostler_proto::record::{EndedPart, EndedTask};
 
@@ -183,7 +183,7 @@ impl Step<'_> {
         let started_at =
             active.started_at.or(ran.then(|| WallTime(now.wall.0 - i64::try_from(usage.wall_ms).unwrap_or(0))));
         let has_result = overs(active).any(|over| over.result.is_some());
-        self.changes.records.push(Record::Ended(EndedTask {
+        self.changes.records.push(Record::Ended(Box::new(EndedTask {
             job: run.task.job,
             index: run.task.index,
             attempt: run.attempt,
@@ -195,7 +195,7 @@ impl Step<'_> {
             result: overs(active).next().and_then(|over| over.result),
             usage,
             parts: if active.parts.len() > 1 { active.parts.iter().map(ended_part).collect() } else { Vec::new() },
-        }));
+        })));
         self.state.change_job(run.task.job, |job| {
             job.endings.entry(ending).or_default().insert(run.task.index);
             if run.attempt.0 > 1 {
@@ -213,7 +213,11 @@ impl Step<'_> {
         let node = self.state.nodes.get_mut(node).expect("a run is on a known node");
         node.runs.remove(&run);
         let (name, connection) = (node.name.clone(), node.link.as_ref().map(|link| link.connection));
+        let is_drained = node.state() == NodeState::Drained;
         self.state.sync_pool(&name);
+        if is_drained {
+            self.notify_node(&name);
+        }
         if let Some(connection) = connection {
             self.send(connection, HeadMessage::Forget { run });
         }

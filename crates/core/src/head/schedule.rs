@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hostler_model::{CpuSet, JobId, NodeName, Reason, Resources, RunId, Timestamp};
+use hostler_model::{CpuSet, JobId, JobSpec, NodeName, Reason, Resources, RunId, Timestamp};
 use hostler_sched::{Running, Waiting, plan};
 
 use super::event::{Event, Now, Start};
@@ -53,7 +53,16 @@ pub fn explain(state: &State, job: &Job) -> Option<Reason> {
         return Some(Reason::ArrayLimit { limit });
     }
     let (waiting, ahead, policy) = (waiting(state, job), state.ahead_of(job), state.settings.policy);
-    Some(hostler_sched::explain(&state.pool, &waiting, ahead, state.reservation.as_ref(), policy))
+    let reason = hostler_sched::explain(&state.pool, &waiting, ahead, state.reservation.as_ref(), policy);
+    Some(tell_drained_apart(state, reason))
+}
+
+/// To the scheduler a node that is drained is as unusable as one that is down; to people it is not.
+fn tell_drained_apart(state: &State, reason: Reason) -> Reason {
+    let Reason::NodesDown { nodes } = reason else { return reason };
+    let is_drained = |name: &NodeName| state.node(name).is_some_and(|node| node.drain.is_some());
+    let (drained, down): (Vec<_>, Vec<_>) = nodes.into_iter().partition(is_drained);
+    if drained.is_empty() { Reason::NodesDown { nodes: down } } else { Reason::NodesDrained { nodes: drained, down } }
 }
 
 impl State {
@@ -74,13 +83,13 @@ impl State {
 }
 
 fn waiting(state: &State, job: &Job) -> Waiting {
-    Waiting {
-        job: job.id,
-        request: job.spec.request,
-        nodes: job.spec.nodes,
-        tasks: job.startable(),
-        time_limit_ms: longest_ms(state, job),
-    }
+    let time_limit_ms = longest_ms(state, job);
+    Waiting { job: job.id, tasks: job.startable(), time_limit_ms, ..asked(state, &job.spec) }
+}
+
+/// What a specification asks for, as the scheduler sees it: one task of a job without a number.
+pub(super) fn asked(_state: &State, spec: &JobSpec) -> Waiting {
+    Waiting { job: JobId(0), request: spec.request, nodes: spec.nodes, among: None, tasks: 1, time_limit_ms: None }
 }
 
 /// What holds resources and when it will have let go of them at the latest.

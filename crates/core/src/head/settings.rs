@@ -550,7 +550,7 @@ mod tests {
     #[test]
     fn only_what_was_left_unsaid_is_filled_in_and_only_with_what_was_set() {
         let all = [Unsaid::Nodes, Unsaid::TasksPerNode, Unsaid::Cpus, Unsaid::MemoryBytes, Unsaid::TimeLimitMs];
-        let asked = JobSpec::new("x", Work::command(["x"], "/"), Request { cpus: 3, memory_bytes: 7 << 20 });
+        let asked = JobSpec::new("x", Work::command(["x"], "/"), Request { cpus: 3, memory_bytes: 7 << 20, gpus: 0 });
         let mut spec = asked.clone();
         Settings::default().fill(&mut spec, &all);
         assert_eq!(spec, asked, "nothing is set");

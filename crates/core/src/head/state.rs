@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::event::{ConnectionId, SubmissionKey};
 use super::job::{Active, Job, Part, Phase};
+use super::member::Member;
 use super::node::Node;
 use super::queue::Queue;
 use super::settings::{SetBy, Setting, SettingValue, Settings};
@@ -26,6 +27,9 @@ pub struct State {
     last_job: u64,
     jobs: BTreeMap<JobId, Arc<Job>>,
     pub(super) nodes: BTreeMap<NodeName, Node>,
+    /// Who has joined, whether or not their agent has ever connected.
+    #[serde(default)]
+    pub(super) members: BTreeMap<NodeName, Member>,
     /// What an operator has set.
     #[serde(default)]
     pub settings: Settings,
@@ -271,6 +275,9 @@ impl State {
                 NodeState::Up => counts.up += 1,
                 NodeState::Suspect => counts.suspect += 1,
                 NodeState::Down => counts.down += 1,
+                NodeState::Draining => counts.draining += 1,
+                NodeState::Drained => counts.drained += 1,
+                NodeState::Removed => {}
             }
             counts
         })

@@ -14,7 +14,8 @@ use hostler_proto::record::EndedTask;
 
 use super::event::{Changes, ConnectionId, Effect, Event, Now, Record, Stamped, SubmissionKey};
 use super::job::{Job, PartOver, Phase};
-use super::node::{Link, Node, Silence};
+use super::member::Key;
+use super::node::{Drain, Link, Node, Silence};
 use super::settings::{SetBy, Setting, SettingValue};
 use super::state::State;
 
@@ -47,6 +48,16 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
         }
         Event::NodeGivenUp { node } => step.give_up_node(node),
         Event::NodeForgotten { node } => step.state.remove_node(node),
+        Event::NodeDrained { node, by, reason } => {
+            step.set_drain(node, Some(Drain { by: by.clone(), reason: reason.clone(), at: now.wall }));
+        }
+        Event::NodeResumed { node } => step.set_drain(node, None),
+        Event::NodeRemoved { node, by } => step.expel_node(node, by),
+        Event::NodeJoined { node, key, life_ms } => step.join(node, *key, *life_ms),
+        Event::KeyRenewed { node, key, life_ms } => {
+            step.state.renew_key(node, Key { key: *key, issued_at: now.at, life_ms: *life_ms });
+        }
+        Event::KeyUsed { node } => step.state.use_key(node),
         Event::Fetched { job, indices } => step.state.change_job(*job, |job| job.fetched.add_all(indices)),
         Event::ResultsDropped { job, indices } => step.state.change_job(*job, |job| {
             indices.iter().for_each(|index| {
@@ -131,7 +142,7 @@ impl Step<'_> {
         }
         // A row only where it says more than the job does: a cancelled array of a million must not write a million rows.
         if let (Some(message), Some(first)) = (message, gone.first()) {
-            self.changes.records.push(Record::Ended(EndedTask {
+            self.changes.records.push(Record::Ended(Box::new(EndedTask {
                 job: id,
                 index: first,
                 attempt: hostler_model::Attempt(0),
@@ -143,7 +154,7 @@ impl Step<'_> {
                 result: None,
                 usage: Usage::default(),
                 parts: Vec::new(),
-            }));
+            })));
         }
         self.state.change_job(id, |job| {
             match index {
@@ -226,6 +237,7 @@ impl Step<'_> {
             advisory: advisory.clone(),
             address,
             runs: BTreeMap::new(),
+            drain: None,
             given_up: false,
             link: None,
             silence: Silence::Short,
@@ -246,7 +258,7 @@ impl Step<'_> {
         });
         if let Some(before) = before {
             self.state.connections.remove(&before.connection);
-            self.changes.effects.push(Effect::Close { connection: before.connection });
+            self.close(before.connection, "a newer connection of this node has taken its place");
         }
         let mine: BTreeSet<RunId> = self.state.nodes[name].runs.keys().copied().collect();
         let theirs: BTreeSet<RunId> = holds.iter().copied().collect();
@@ -295,7 +307,7 @@ impl Step<'_> {
         });
         if let Some(link) = link {
             self.state.connections.remove(&link.connection);
-            self.changes.effects.push(Effect::Close { connection: link.connection });
+            self.close(link.connection, "the head has not heard of this node for too long");
         }
         self.state.sync_pool(name);
         self.notify_node(name);
@@ -308,18 +320,23 @@ impl Step<'_> {
     }
 
     fn give_up_node(&mut self, name: &NodeName) {
-        let runs: Vec<RunId> = self.state.change_node(name, |node| {
-            node.given_up = true;
-            node.runs.keys().copied().collect()
-        });
+        self.state.change_node(name, |node| node.given_up = true);
         self.state.sync_pool(name);
-        let message = format!("node {name} was not heard of for too long");
-        for (run, rank) in runs.into_iter().filter_map(|run| self.state.part_on(name, run)).collect::<Vec<_>>() {
-            let over =
-                PartOver { fate: Fate::Lost, message: Some(message.clone()), result: None, usage: Usage::default() };
-            self.end_part(run, rank, over);
-        }
+        self.lose_runs(name, &format!("node {name} was not heard of for too long"));
         self.notify_node(name);
+    }
+
+    /// Gives up every run on a node.
+    pub(super) fn lose_runs(&mut self, name: &NodeName, message: &str) {
+        let runs: Vec<RunId> = self.state.nodes[name].runs.keys().copied().collect();
+        for (run, rank) in runs.into_iter().filter_map(|run| self.state.part_on(name, run)).collect::<Vec<_>>() {
+            let message = Some(message.to_owned());
+            self.end_part(run, rank, PartOver { fate: Fate::Lost, message, result: None, usage: Usage::default() });
+        }
+    }
+
+    pub(super) fn close(&mut self, connection: ConnectionId, reason: &str) {
+        self.changes.effects.push(Effect::Close { connection, reason: reason.to_owned() });
     }
 
     fn forget(&mut self, jobs: &[JobId]) {
@@ -340,7 +357,7 @@ impl Step<'_> {
         if self.state.settings.heartbeat_ms < heartbeat_ms {
             let connections: Vec<ConnectionId> = self.state.connections.keys().copied().collect();
             for connection in connections {
-                self.changes.effects.push(Effect::Close { connection });
+                self.close(connection, "the heartbeat has changed: come again to learn it");
                 self.disconnect(connection);
             }
         }
@@ -401,7 +418,7 @@ impl Step<'_> {
         self.changes.effects.push(Effect::Notify(Notice::Job { id, state }));
     }
 
-    fn notify_node(&mut self, name: &NodeName) {
+    pub(super) fn notify_node(&mut self, name: &NodeName) {
         let state = self.state.nodes[name].state();
         self.changes.effects.push(Effect::Notify(Notice::Node { name: name.clone(), state }));
     }

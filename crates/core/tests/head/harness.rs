@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use hostler_core::head::{
-    Caller, Changes, Command, ConnectionId, Effect, Event, Now, Record, Refusal, Stamped, State, SubmissionKey, decide,
-    schedule, update,
+    Caller, Changes, Command, ConnectionId, Effect, Event, KEY_LIFE_MS, Now, Record, Refusal, Stamped, State,
+    SubmissionKey, decide, schedule, update,
 };
 use hostler_model::{
-    BootId, CpuSet, Ending, JobId, JobSpec, JobState, NodeName, NodeState, Request, Resources, RunId, Timestamp,
-    WallTime, Work,
+    BootId, CpuSet, Digest, Ending, JobId, JobSpec, JobState, NodeName, NodeState, Request, Resources, RunId,
+    Timestamp, WallTime, Work,
 };
 use hostler_proto::api::JobAction;
 use hostler_proto::link::{AgentHello, AgentMessage, Fate, HeadMessage, RunEnd, RunReport, RunStatus, Usage};
@@ -97,8 +97,11 @@ impl Head {
         self.command(&Command::Act { caller: user("ada"), job, index: None, action })
     }
 
-    /// An agent connects with two CPUs and 4 GiB, holding these runs.
+    /// An agent that has joined connects with two CPUs and 4 GiB, holding these runs.
     pub(crate) fn hello(&mut self, node: &str, connection: u64, boot: &str, runs: Vec<RunReport>) {
+        let key = Digest([1; 32]);
+        let join = Command::Join { node: name(node), key, life_ms: KEY_LIFE_MS, may_replace: true };
+        self.command(&join).expect("it is invited by its name");
         let hello = AgentHello {
             protocol_min: 1,
             protocol_max: 1,
@@ -111,7 +114,7 @@ impl Head {
             address: None,
             runs,
         };
-        let command = Command::Hello { connection: ConnectionId(connection), hello, complete: BTreeSet::new() };
+        let command = Command::Hello { connection: ConnectionId(connection), key, hello, complete: BTreeSet::new() };
         self.command(&command).expect("a hello is never refused");
     }
 
@@ -168,7 +171,7 @@ pub(crate) fn name(text: &str) -> NodeName {
 }
 
 pub(crate) fn spec() -> JobSpec {
-    JobSpec::new("test", Work::command(["true"], "/"), Request { cpus: 1, memory_bytes: 1 << 30 })
+    JobSpec::new("test", Work::command(["true"], "/"), Request { cpus: 1, memory_bytes: 1 << 30, gpus: 0 })
 }
 
 pub(crate) fn ended(code: i32) -> RunStatus {

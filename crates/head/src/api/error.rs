@@ -86,10 +86,11 @@ impl From<Refusal> for ApiError {
     fn from(refusal: Refusal) -> Self {
         let status = match &refusal {
             Refusal::NoSuchJob(_) | Refusal::NoSuchTask { .. } | Refusal::NoSuchNode(_) => StatusCode::NOT_FOUND,
-            Refusal::NotYours { .. } => StatusCode::FORBIDDEN,
+            Refusal::NotYours { .. } | Refusal::Unwelcome(_) => StatusCode::FORBIDDEN,
             Refusal::SnapshotMissing | Refusal::WrongState { .. } | Refusal::NodeInUse { .. } | Refusal::Stale => {
                 StatusCode::CONFLICT
             }
+            Refusal::NameTaken(_) => StatusCode::CONFLICT,
             Refusal::NeverFits(_) | Refusal::NoSuchDependency(_) | Refusal::BadSpec(_) | Refusal::BadSetting(_) => {
                 StatusCode::UNPROCESSABLE_ENTITY
             }
@@ -109,7 +110,10 @@ impl From<Refusal> for ApiError {
             Refusal::BadSetting(_) => {
                 Some("`hostler configure setting` lists the settings and what they are".to_owned())
             }
-            Refusal::BadSpec(_) | Refusal::Stale => None,
+            Refusal::NameTaken(node) => Some(format!(
+                "choose another name with `--name`; a code that is to replace it is made by `hostler node invite {node}`"
+            )),
+            Refusal::BadSpec(_) | Refusal::Unwelcome(_) | Refusal::Stale => None,
         };
         let error = Self::new(status, refusal.code(), refusal.to_string());
         match hint {

@@ -1,45 +1,105 @@
 //! Nodes: what there is, how one joins, and the agent's link.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use axum::Json;
 use axum::extract::State;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::http::StatusCode;
 use axum::response::Response;
-use hostler_core::head::Command;
-use hostler_model::NodeName;
-use hostler_proto::api::{Invitation, JoinRequest, Joined, NodeView};
+use axum::{Extension, Json};
+use hostler_core::head::{Command, Refusal};
+use hostler_model::{NodeName, ParseError, format_duration};
+use hostler_proto::api::{DrainRequest, Invitation, Invite, JoinRequest, Joined, NodeDetail, NodeView, RenewRequest};
+use hostler_proto::join::{Address, JoinCode};
 use hostler_proto::link::MAX_FRAME_BYTES;
-use serde::Deserialize;
+use hostler_snapshot::chunk::digest_of;
 
 use super::error::ApiError;
 use super::extract::{Json as Body, Path};
-use super::who::{Agent, User};
+use super::who::{Certified, User};
 use crate::head::Head;
-use crate::trust::JoinError;
+use crate::invitations::{Candidate, NotInvited, Ticket};
+use crate::listen::From;
+use crate::trust::{BadRequest, Bearer, Issued};
 use crate::{link, views};
 
-/// `POST /nodes/invite`.
-#[derive(Deserialize)]
-pub(crate) struct Invite {
-    node: NodeName,
-}
+/// How long the answer to a wrong join code is kept back.
+const WRONG_CODE_PAUSE: Duration = Duration::from_secs(1);
 
 /// `GET /nodes`.
 pub(crate) async fn list(_: User, State(head): State<Arc<Head>>) -> Json<Vec<NodeView>> {
     Json(head.engine.state().nodes().map(views::node).collect())
 }
 
+/// `GET /nodes/{name}`.
+pub(crate) async fn show(
+    _: User,
+    State(head): State<Arc<Head>>,
+    Path(name): Path<NodeName>,
+) -> Result<Json<NodeDetail>, ApiError> {
+    let (now, state) = (head.engine.now(), head.engine.state());
+    let node = state.node(&name).ok_or_else(|| Refusal::NoSuchNode(name.clone()))?;
+    Ok(Json(views::node_detail(node, state.member(&name), now)))
+}
+
 /// `POST /nodes/invite`.
 pub(crate) async fn invite(
     user: User,
     State(head): State<Arc<Head>>,
-    Body(Invite { node }): Body<Invite>,
+    Body(Invite { node, address }): Body<Invite>,
 ) -> Result<Json<Invitation>, ApiError> {
     user.must_operate("invite nodes")?;
-    tracing::info!(%node, by = user.0.user, "node invited");
-    Ok(Json(Invitation { code: head.trust.invite(&node, head.address()).to_string() }))
+    let address = match address {
+        None => head.address(),
+        Some(text) => {
+            let address: Address =
+                text.parse().map_err(|error: ParseError| ApiError::bad_request(error.to_string()))?;
+            Address { port: address.port.or(Some(head.bound.port())), ..address }.to_string()
+        }
+    };
+    tracing::info!(node = node.as_ref().map_or("any", NodeName::as_str), by = user.0.user, "node invited");
+    let secret = head.trust.invitations.invite(node);
+    Ok(Json(Invitation { code: JoinCode { address, authority: head.trust.fingerprint(), secret }.to_string() }))
+}
+
+/// `POST /nodes/{name}/drain`.
+pub(crate) async fn drain(
+    user: User,
+    State(head): State<Arc<Head>>,
+    Path(node): Path<NodeName>,
+    Body(DrainRequest { reason }): Body<DrainRequest>,
+) -> Result<Json<NodeDetail>, ApiError> {
+    user.must_operate("drain nodes")?;
+    let by = user.0.user.clone();
+    tracing::info!(%node, by, reason, "node is to be drained");
+    head.engine.command(Command::DrainNode { node: node.clone(), by, reason }).await?;
+    show(user, State(head), Path(node)).await
+}
+
+/// `POST /nodes/{name}/resume`.
+pub(crate) async fn resume(
+    user: User,
+    State(head): State<Arc<Head>>,
+    Path(node): Path<NodeName>,
+) -> Result<Json<NodeDetail>, ApiError> {
+    user.must_operate("resume nodes")?;
+    tracing::info!(%node, by = user.0.user, "node is to be resumed");
+    head.engine.command(Command::ResumeNode { node: node.clone() }).await?;
+    show(user, State(head), Path(node)).await
+}
+
+/// `POST /nodes/{name}/remove`.
+pub(crate) async fn remove(
+    user: User,
+    State(head): State<Arc<Head>>,
+    Path(node): Path<NodeName>,
+) -> Result<StatusCode, ApiError> {
+    user.must_operate("remove nodes")?;
+    let by = user.0.user.clone();
+    head.engine.command(Command::RemoveNode { node: node.clone(), by: by.clone() }).await?;
+    tracing::info!(%node, by, "node removed");
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// `POST /nodes/{name}/forget`.
@@ -57,33 +117,93 @@ pub(crate) async fn forget(
 /// `POST /agent/join`: for strangers, who prove by the secret that they were invited.
 pub(crate) async fn join(
     State(head): State<Arc<Head>>,
+    from: Option<Extension<From>>,
     Body(request): Body<JoinRequest>,
 ) -> Result<Json<Joined>, ApiError> {
-    let JoinRequest { secret, node, csr } = request;
-    match head.trust.join(&secret, &node, &csr) {
-        Ok(certificate) => {
-            tracing::info!(%node, "node joined");
-            Ok(Json(Joined { certificate, authority: head.trust.authority().to_owned() }))
-        }
+    let from = from.map(|Extension(From(address))| address.ip());
+    if let Some(wait) = from.and_then(|from| head.trust.invitations.must_wait(from)) {
+        let message = "too many wrong join codes came from this address";
+        return Err(ApiError::new(StatusCode::TOO_MANY_REQUESTS, "too_many_codes", message)
+            .hint(format!("try again in {}", format_duration(wait))));
+    }
+    let candidate = Candidate {
+        secret: &request.secret,
+        node: request.node.as_ref(),
+        machine: request.machine.as_ref(),
+        request: digest_of(request.csr.as_bytes()),
+    };
+    let ticket = match head.trust.invitations.take(&candidate) {
+        Ok(ticket) => ticket,
         Err(error) => {
-            tracing::warn!(%node, %error, "refused to let a node join");
-            Err(refusal(&node, &error))
+            tracing::warn!(?from, "a machine came with a join code that does not let it in");
+            from.into_iter().for_each(|from| head.trust.invitations.note_wrong(from));
+            tokio::time::sleep(WRONG_CODE_PAUSE).await;
+            return Err(refusal(error));
         }
+    };
+    let joined = admit(&head, &ticket, &request.csr).await;
+    if joined.is_err() {
+        head.trust.invitations.give_back(&candidate);
+    }
+    joined.map(Json)
+}
+
+/// Makes a node of whoever has a ticket.
+async fn admit(head: &Head, ticket: &Ticket, csr: &str) -> Result<Joined, ApiError> {
+    let Ticket { node, is_for_it } = ticket.clone();
+    let issued = head.trust.sign(&node, csr)?;
+    let life_ms = head.config.certificate_life_ms;
+    let join = Command::Join { node: node.clone(), key: issued.key, life_ms, may_replace: is_for_it };
+    head.engine.command(join).await?;
+    tracing::info!(%node, "node joined");
+    Ok(joined(head, node, issued))
+}
+
+/// `POST /agent/renew`: a certificate for a new key, for an agent whose own is still good.
+pub(crate) async fn renew(
+    Certified(Bearer { node, key }): Certified,
+    State(head): State<Arc<Head>>,
+    Body(RenewRequest { csr }): Body<RenewRequest>,
+) -> Result<Json<Joined>, ApiError> {
+    let issued = head.trust.sign(&node, &csr)?;
+    let life_ms = head.config.certificate_life_ms;
+    let renew = Command::Renew { node: node.clone(), with: key, key: issued.key, life_ms };
+    head.engine.command(renew).await?;
+    tracing::info!(%node, "certificate renewed");
+    Ok(Json(joined(&head, node, issued)))
+}
+
+/// What a node gets with its certificate.
+fn joined(head: &Head, node: NodeName, issued: Issued) -> Joined {
+    let now = head.engine.now().at;
+    let renew_in_ms = head.engine.state().renew_in_ms(&node, issued.key, now).unwrap_or_default();
+    Joined { certificate: issued.certificate, authority: head.trust.authority().to_owned(), node, renew_in_ms }
+}
+
+fn refusal(error: NotInvited) -> ApiError {
+    match error {
+        NotInvited::Wrong => ApiError::new(StatusCode::FORBIDDEN, "not_invited", error.to_string())
+            .hint("`hostler node invite` on the head's machine makes a new code"),
+        NotInvited::Nameless => ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "nameless", error.to_string())
+            .hint("choose a name for the node: `--name`"),
     }
 }
 
-fn refusal(node: &NodeName, error: &JoinError) -> ApiError {
-    let again = || format!("POST /nodes/invite for {node} on the head's own socket makes a new code");
-    match error {
-        JoinError::NotInvited => ApiError::new(StatusCode::FORBIDDEN, "not_invited", error.to_string()).hint(again()),
-        JoinError::OtherNode(other) => ApiError::new(StatusCode::FORBIDDEN, "other_node", error.to_string())
-            .hint(format!("join as {other}, or get a code for {node}: {}", again())),
-        JoinError::BadRequest(_) => ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_csr", error.to_string()),
+impl std::convert::From<BadRequest> for ApiError {
+    fn from(error: BadRequest) -> Self {
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_csr", error.to_string())
     }
 }
 
 /// `GET /agent/link`, a WebSocket.
-pub(crate) async fn link(Agent(node): Agent, State(head): State<Arc<Head>>, upgrade: WebSocketUpgrade) -> Response {
+///
+/// Whoever has a certificate of the cluster may come this far: whether it is still good is settled with the hello, and an agent is told
+/// there why it is not.
+pub(crate) async fn link(
+    Certified(bearer): Certified,
+    State(head): State<Arc<Head>>,
+    upgrade: WebSocketUpgrade,
+) -> Response {
     upgrade
         .max_message_size(MAX_FRAME_BYTES)
         .max_frame_size(MAX_FRAME_BYTES)
@@ -93,6 +213,6 @@ pub(crate) async fn link(Agent(node): Agent, State(head): State<Arc<Head>>, upgr
         .read_buffer_size(8 << 10)
         .on_upgrade(move |socket| {
             let tasks = head.tasks.clone();
-            tasks.track_future(link::serve(head, node, socket))
+            tasks.track_future(link::serve(head, bearer, socket))
         })
 }

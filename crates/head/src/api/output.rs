@@ -70,6 +70,8 @@ pub(crate) async fn output(
             }
             Standing::Waiting(attempt) => return Ok(answer(attempt, Body::empty())),
             Standing::Over(attempt, Some(manifest)) => {
+                // Its end may be on its way to the disk, and what it left with it.
+                head.engine.settled().await?;
                 return from_manifest(&head, attempt, manifest, output, from).await;
             }
             Standing::Over(attempt, None) => return Ok(answer(attempt, Body::empty())),

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use axum::extract::FromRequestParts;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
-use hostler_core::head::{Caller, Job};
+use hostler_core::head::{Caller, Job, Refusal};
 use hostler_model::NodeName;
 
 use super::error::ApiError;
 use crate::head::Head;
 use crate::listen::Peer;
+use crate::trust::Bearer;
 use crate::views::Viewer;
 
 /// A user of this machine.
@@ -32,8 +33,11 @@ impl User {
     }
 }
 
-/// An agent, with the node in its certificate.
+/// An agent whose certificate is good, with the node that it names.
 pub(crate) struct Agent(pub(crate) NodeName);
+
+/// An agent whose certificate is the cluster's, but may have expired or been revoked. For those who look at that themselves.
+pub(crate) struct Certified(pub(crate) Bearer);
 
 /// A user or an agent.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -51,10 +55,10 @@ impl FromRequestParts<Arc<Head>> for User {
                 let operator = *uid == 0 || *uid == nix::unistd::geteuid().as_raw();
                 Ok(Self(Caller { user: user.clone(), operator }))
             }
-            Peer::Node(node) => Err(ApiError::new(
+            Peer::Node(bearer) => Err(ApiError::new(
                 StatusCode::FORBIDDEN,
                 "users_only",
-                format!("this is for users; node {node} is an agent"),
+                format!("this is for users; node {} is an agent", bearer.node),
             )),
             Peer::Unknown => Err(stranger(head)),
         }
@@ -64,9 +68,19 @@ impl FromRequestParts<Arc<Head>> for User {
 impl FromRequestParts<Arc<Head>> for Agent {
     type Rejection = ApiError;
 
+    async fn from_request_parts(parts: &mut Parts, head: &Arc<Head>) -> Result<Self, ApiError> {
+        let Certified(bearer) = Certified::from_request_parts(parts, head).await?;
+        must_be_welcome(head, &bearer)?;
+        Ok(Self(bearer.node))
+    }
+}
+
+impl FromRequestParts<Arc<Head>> for Certified {
+    type Rejection = ApiError;
+
     async fn from_request_parts(parts: &mut Parts, _: &Arc<Head>) -> Result<Self, ApiError> {
         match peer(parts) {
-            Peer::Node(node) => Ok(Self(node.clone())),
+            Peer::Node(bearer) => Ok(Self(bearer.clone())),
             Peer::Local { .. } => {
                 Err(ApiError::new(StatusCode::FORBIDDEN, "agents_only", "this is for agents, which come over TLS"))
             }
@@ -75,7 +89,7 @@ impl FromRequestParts<Arc<Head>> for Agent {
                 "agents_only",
                 "this is for agents, and this connection showed no certificate of the cluster",
             )
-            .hint("join first: POST /nodes/invite on the head's own socket makes a join code")),
+            .hint("join first: `hostler node invite` on the head's machine makes a join code")),
         }
     }
 }
@@ -86,10 +100,16 @@ impl FromRequestParts<Arc<Head>> for Anyone {
     async fn from_request_parts(parts: &mut Parts, head: &Arc<Head>) -> Result<Self, ApiError> {
         match peer(parts) {
             Peer::Local { .. } => Ok(Self::User),
-            Peer::Node(_) => Ok(Self::Agent),
+            Peer::Node(bearer) => must_be_welcome(head, bearer).map(|()| Self::Agent),
             Peer::Unknown => Err(stranger(head)),
         }
     }
+}
+
+/// Refuses a node that was removed, replaced, or has not renewed its certificate in time.
+fn must_be_welcome(head: &Head, bearer: &Bearer) -> Result<(), ApiError> {
+    let welcome = head.engine.state().welcomes(&bearer.node, bearer.key, head.engine.now().at);
+    welcome.map_err(|why| Refusal::from(why).into())
 }
 
 fn peer(parts: &Parts) -> &Peer {

@@ -174,7 +174,7 @@ mod tests {
 
     fn project(snapshot: Digest) -> Command {
         let work = Work::Project { snapshot, entrypoint: "main.py".to_owned(), args: Vec::new() };
-        let spec = JobSpec::new("test", work, Request { cpus: 1, memory_bytes: 1 });
+        let spec = JobSpec::new("test", work, Request { cpus: 1, memory_bytes: 1, gpus: 0 });
         let caller = Caller { user: "a".to_owned(), operator: false };
         Command::Submit { caller, key: SubmissionKey(1), spec: Arc::new(spec), snapshot_is_complete: true }
     }
@@ -269,7 +269,10 @@ mod tests {
             address: None,
             runs: Vec::new(),
         };
-        let hello = Command::Hello { connection: ConnectionId(1), hello, complete: BTreeSet::new() };
+        let key = Digest([1; 32]);
+        let join = Command::Join { node: hello.node.clone(), key, life_ms: 1 << 40, may_replace: true };
+        engine.command(join).await.expect("invited");
+        let hello = Command::Hello { connection: ConnectionId(1), key, hello, complete: BTreeSet::new() };
         engine.command(hello).await.expect("welcome");
         for key in 0..count {
             let Command::Submit { caller, spec, .. } = project(Digest([0; 32])) else { unreachable!("it is one") };

@@ -62,6 +62,10 @@ pub(super) const ROUTES: &[Route] = &[
     route("post", "/shutdown", Operators, &[], Json("Shutdown"), Nothing, "Stops the head, and the agents of an embedded cluster. 409 `jobs_live` when jobs have not ended and are to be neither kept nor cancelled."),
     route("get", "/nodes", Users, &[], Nothing, Json("[Node]"), "Every node."),
     route("post", "/nodes/invite", Operators, &[], Json("Invite"), Json("Invitation"), "A join code for one node, good for an hour and one use."),
+    route("get", "/nodes/{name}", Users, &[], Nothing, Json("NodeDetail"), "One node with its tasks and its certificate."),
+    route("post", "/nodes/{name}/drain", Operators, &[], Json("Drain"), Json("NodeDetail"), "Lets a node finish what it has and gives it nothing new."),
+    route("post", "/nodes/{name}/resume", Operators, &[], Nothing, Json("NodeDetail"), "Lets a drained node take work again."),
+    route("post", "/nodes/{name}/remove", Operators, &[], Nothing, Nothing, "Removes a node: its certificate is revoked, its connection closed and its tasks are given up, all at once."),
     route("post", "/nodes/{name}/forget", Operators, &[], Nothing, Nothing, "Takes a node off the list until its agent connects again. 409 `node_in_use` while it is connected or a task is placed there."),
     route("get", "/settings", Users, &[], Nothing, Json("[Setting]"), "Every setting with its value."),
     route("put", "/settings/{name}", Operators, &[], Json("NewValue"), Json("Setting"), "Changes a setting, at once and for good. 422 `bad_setting`."),
@@ -103,7 +107,8 @@ pub(super) const ROUTES: &[Route] = &[
     route("post", "/blobs/fetch", UsersAndAgents, &[], Json("DigestList"), Bytes("application/octet-stream"), "A pack with these chunks."),
     route("get", "/blobs/{digest}", UsersAndAgents, &[], Nothing, Bytes("application/octet-stream"), "One blob."),
     route("post", "/snapshots/{digest}/commit", UsersAndAgents, &[], Nothing, Nothing, "Makes a manifest and its chunks durable. 409 `chunks_missing`."),
-    route("post", "/agent/join", Anyone, &[], Json("JoinRequest"), Json("Joined"), "A certificate for a node that was invited."),
+    route("post", "/agent/join", Anyone, &[], Json("JoinRequest"), Json("Joined"), "A certificate for a machine that was invited. 403 `not_invited` whatever is wrong with the code, 409 `name_taken`, 429 `too_many_codes`."),
+    route("post", "/agent/renew", Agents, &[], Json("RenewRequest"), Json("Joined"), "A certificate for a new key. The one before is good until the new one is used. 403 `unwelcome`."),
     route("get", "/agent/link", Agents, &[], Nothing, WebSocket("frames of the agent link, MessagePack"), "The agent's link."),
     route("put", "/agent/streams/{id}", Agents, &[], Bytes("application/octet-stream"), Nothing, "The output that the head asked for."),
     route("get", "/agent/streams/{id}/terminal", Agents, &[], Nothing, WebSocket("as for `attach`"), "The terminal that the head asked for."),
@@ -150,6 +155,8 @@ pub(super) const SHAPES: &[Shape] = &[
         ("up", "integer", "connected"),
         ("suspect", "integer", "silent for a short while"),
         ("down", "integer", "given up"),
+        ("draining", "integer", "drained by an operator, with tasks that still run"),
+        ("drained", "integer", "drained by an operator"),
     ]),
     ("LiveCounts", "Live tasks by state.", &[
         ("pending", "integer", "waiting"),
@@ -172,11 +179,45 @@ pub(super) const SHAPES: &[Shape] = &[
         ("tasks", "integer", "tasks it holds"),
         ("agent_pid", "integer", "the agent's process id, 0 while it is not connected"),
         ("version", "string", "the agent's release"),
+        ("reason", "string?", "why it is drained and by whom"),
+        ("advisory", "Advisory", "what its kernel does not hold jobs to"),
     ]),
+    ("Advisory", "What a node's kernel does not hold jobs to, and why; null for what it does.", &[
+        ("cpus", "string?", "a job may use other CPUs than its own"),
+        ("memory", "string?", "a job may use more memory than it asked for"),
+        ("users", "string?", "jobs of different users run as one"),
+    ]),
+    ("NodeDetail", "All about one node, besides what a `Node` has.", &[
+        ("drain", "DrainView?", "who drained it, when and why"),
+        ("silent_ms", "integer", "how long ago its agent was last heard, 0 while it is connected"),
+        ("cpu_ids", "string", "the CPUs it gives, such as `0-3,8`"),
+        ("runs", "[NodeRun]", "the tasks it holds"),
+        ("certificate", "Certificate?", "its certificate"),
+    ]),
+    ("DrainView", "An operator's wish that nothing new be placed on a node.", &[
+        ("by", "string", "who wanted it"),
+        ("reason", "string?", "why, in their words"),
+        ("at", "integer", "when"),
+    ]),
+    ("NodeRun", "A task on a node.", &[
+        ("job", "integer", "the job"),
+        ("index", "integer", "the task's index, 0 for a job that is no array"),
+        ("cpu_ids", "string", "the CPUs it holds"),
+        ("memory_bytes", "integer", "the memory it holds"),
+    ]),
+    ("Certificate", "A node's certificate, by the cluster's clock.", &[
+        ("age_ms", "integer", "how long ago it was issued"),
+        ("life_ms", "integer", "how long it is good for in all"),
+        ("is_being_renewed", "boolean", "whether a newer one was issued and has not been used yet"),
+    ]),
+    ("Drain", "Why a node is drained.", &[("reason", "string?*", "one line of at most 500 bytes")]),
     ("Shutdown", "What a shutdown does about jobs that have not ended.", &[
         ("jobs", "LiveJobs*", "`refuse` when absent"),
     ]),
-    ("Invite", "Whom to invite.", &[("node", "string", "the node's name")]),
+    ("Invite", "Whom to invite.", &[
+        ("node", "string?*", "the node's name; any new one when absent"),
+        ("address", "string?*", "where the node finds the head, `HOST:PORT`; what the head advertises when absent"),
+    ]),
     ("Invitation", "An invitation.", &[("code", "string", "a join code")]),
     ("SubmitRequest", "A submission.", &[
         ("key", "string", "made by the client, unique for each intended submission"),
@@ -208,6 +249,7 @@ pub(super) const SHAPES: &[Shape] = &[
     ("Request", "What each task needs.", &[
         ("cpus", "integer", "CPUs, at least 1"),
         ("memory_bytes", "integer", "memory"),
+        ("gpus", "integer*", "GPUs; none when absent"),
     ]),
     ("WindowSize", "The size of a terminal.", &[
         ("rows", "integer", "lines"),
@@ -281,6 +323,13 @@ pub(super) const SHAPES: &[Shape] = &[
         ("user_ms", "integer", "CPU time in user mode"),
         ("system_ms", "integer", "CPU time in the kernel"),
         ("max_rss_bytes", "integer", "largest resident memory of one process"),
+        ("memory_peak_bytes", "integer?", "the most memory in use at once, files in memory included"),
+        ("io", "IoUsage?", "what it read and wrote"),
+    ]),
+    ("IoUsage", "What a run read from and wrote to disks, as opposed to memory.", &[
+        ("read_bytes", "integer", "read"),
+        ("write_bytes", "integer", "written"),
+        ("source", "string", "`cgroup`, or `processes`: only those that their parents waited for"),
     ]),
     ("Why", "Why a job waits.", &[
         ("id", "integer", "the job"),
@@ -303,12 +352,18 @@ pub(super) const SHAPES: &[Shape] = &[
     ("DigestList", "Hashes.", &[("digests", "[string]", "BLAKE3, 64 hexadecimal digits each")]),
     ("JoinRequest", "A node that was invited.", &[
         ("secret", "string", "the one-time secret of the join code"),
-        ("node", "string", "its name"),
+        ("node", "string?*", "its name; that of the code when absent"),
+        ("machine", "string?*", "the machine's name, for a node that neither this nor the code names"),
         ("csr", "string", "a certificate signing request, PEM"),
+    ]),
+    ("RenewRequest", "A node whose certificate is to be renewed.", &[
+        ("csr", "string", "a certificate signing request, PEM, for a new key"),
     ]),
     ("Joined", "A node's certificate.", &[
         ("certificate", "string", "PEM"),
         ("authority", "string", "the cluster's authority, PEM"),
+        ("node", "string", "the node's name"),
+        ("renew_in_ms", "integer", "in how long the agent should ask for the next one"),
     ]),
 ];
 

@@ -1,10 +1,10 @@
 //! An agent that does what the test tells it, over a real link.
 
 use futures_util::{SinkExt, StreamExt};
-use hostler_client::{Client, Endpoint, Stream, tls};
+use hostler_client::{Client, ClientError, Endpoint, Stream, tls};
 use hostler_core::link::{Inbox, Outbox};
 use hostler_model::{BootId, CpuSet, Ending, JobState, NodeName, Resources, RunId};
-use hostler_proto::api::{BASE, JoinRequest};
+use hostler_proto::api::{BASE, JoinRequest, RenewRequest};
 use hostler_proto::join::JoinCode;
 use hostler_proto::link::{
     AgentHello, AgentMessage, Fate, Frame, HeadHello, HeadMessage, Launch, RunEnd, RunReport, RunResult, RunStatus,
@@ -20,12 +20,12 @@ use tokio_tungstenite::tungstenite::Message;
 use crate::harness::{TestHead, soon};
 
 /// What a node needs to connect again: its certificate and key.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub(crate) struct Identity {
     pub(crate) name: NodeName,
-    authority: String,
-    certificate: String,
-    key: String,
+    pub(crate) authority: String,
+    pub(crate) certificate: String,
+    pub(crate) key: String,
 }
 
 /// A linked agent.
@@ -45,9 +45,17 @@ impl Identity {
             head.client().invite(&name).await.expect("the user may invite").code.parse().expect("a join code");
         let key = KeyPair::generate().expect("a key can be made");
         let csr = csr(&key);
-        let request = JoinRequest { secret: code.secret.clone(), node: name.clone(), csr };
+        let request = JoinRequest { secret: code.secret.clone(), node: Some(name.clone()), machine: None, csr };
         let joined = pinned(&code).join(&request).await.expect("invited");
         Self { name, authority: joined.authority, certificate: joined.certificate, key: key.serialize_pem() }
+    }
+
+    /// Asks for a certificate for a new key: the identity with it, and in how long to renew that.
+    pub(crate) async fn renew(&self, head: &TestHead) -> Result<(Self, u64), ClientError> {
+        let key = KeyPair::generate().expect("a key can be made");
+        let joined = Client::new(self.endpoint(head)).renew(&RenewRequest { csr: csr(&key) }).await?;
+        let renewed = Self { certificate: joined.certificate, key: key.serialize_pem(), ..self.clone() };
+        Ok((renewed, joined.renew_in_ms))
     }
 
     /// How to reach the head with this identity.
@@ -106,10 +114,16 @@ pub(crate) async fn introduce(
 }
 
 async fn next_binary(socket: &mut WebSocketStream<Stream>) -> Option<Vec<u8>> {
+    next_binary_or_reason(socket).await.ok()
+}
+
+/// The next message, or the reason for which the head has closed the link, empty when it gave none.
+async fn next_binary_or_reason(socket: &mut WebSocketStream<Stream>) -> Result<Vec<u8>, String> {
     loop {
-        match socket.next().await? {
-            Ok(Message::Binary(bytes)) => return Some(bytes.to_vec()),
-            Ok(Message::Close(_)) | Err(_) => return None,
+        match socket.next().await.ok_or_else(String::new)? {
+            Ok(Message::Binary(bytes)) => return Ok(bytes.to_vec()),
+            Ok(Message::Close(Some(frame))) => return Err(frame.reason.to_string()),
+            Ok(Message::Close(None)) | Err(_) => return Err(String::new()),
             Ok(_) => {}
         }
     }
@@ -143,6 +157,16 @@ impl FakeAgent {
             self.received.extend(self.inbox.accept(frame).expect("numbered in order"));
         }
         self.received.pop_front()
+    }
+
+    /// Waits until the head closes the link; why it does.
+    pub(crate) async fn farewell(&mut self) -> String {
+        loop {
+            match soon("the head to close the link", next_binary_or_reason(&mut self.socket)).await {
+                Ok(message) => drop(message),
+                Err(reason) => return reason,
+            }
+        }
     }
 
     /// The next launch; other messages on the way are passed over.

@@ -17,6 +17,9 @@ use nix::unistd::Pid;
 /// Where the process that is to be a head finds its directory.
 const DIRECTORY: &str = "HOSTLER_TEST_HEAD";
 
+/// How long its nodes' certificates are good for, in milliseconds; a year when absent.
+const LIFE: &str = "HOSTLER_TEST_LIFE";
+
 /// Where it says why it could not start.
 const PROBLEM: &str = "problem";
 
@@ -36,6 +39,8 @@ fn head_process() {
         socket: directory.join("head.sock"),
         directory,
         listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+        advertise: Vec::new(),
+        certificate_life_ms: life_ms(),
         embedded: true,
         results_cap_bytes: None,
     };
@@ -46,9 +51,14 @@ fn head_process() {
     }
 }
 
+fn life_ms() -> u64 {
+    std::env::var(LIFE).map_or(365 * 24 * 3600 * 1000, |text| text.parse().expect("the harness has set it"))
+}
+
 /// A running head; killed when dropped.
 pub(crate) struct TestHead {
     directory: tempfile::TempDir,
+    certificate_life: Option<Duration>,
     process: Option<Child>,
 }
 
@@ -60,7 +70,16 @@ impl TestHead {
 
     /// Starts a head in `directory`.
     pub(crate) async fn start_in(directory: tempfile::TempDir) -> Self {
-        let mut head = Self { directory, process: None };
+        Self::start_with(directory, None).await
+    }
+
+    /// Starts a head whose nodes' certificates are good for this long.
+    pub(crate) async fn start_with_life(life: Duration) -> Self {
+        Self::start_with(tempfile::tempdir().expect("a temporary directory"), Some(life)).await
+    }
+
+    async fn start_with(directory: tempfile::TempDir, certificate_life: Option<Duration>) -> Self {
+        let mut head = Self { directory, certificate_life, process: None };
         head.start_again().await;
         head
     }
@@ -69,7 +88,7 @@ impl TestHead {
     pub(crate) async fn start_again(&mut self) {
         assert!(self.process.is_none(), "one head at a time");
         let _ = std::fs::remove_file(self.path("head.json"));
-        self.process = Some(spawn(self.directory.path()));
+        self.process = Some(spawn(self.directory.path(), self.certificate_life));
         self.wait_until_ready().await;
     }
 
@@ -112,7 +131,7 @@ impl TestHead {
 
     /// A second head on the same directory: why it could not start.
     pub(crate) async fn start_rival(&self) -> String {
-        let mut rival = spawn(self.directory.path());
+        let mut rival = spawn(self.directory.path(), None);
         let mut status = None;
         wait_for("the rival to give up", || {
             status = rival.try_wait().expect("it is ours");
@@ -152,8 +171,9 @@ impl Drop for TestHead {
     }
 }
 
-fn spawn(directory: &Path) -> Child {
+fn spawn(directory: &Path, certificate_life: Option<Duration>) -> Child {
     Command::new(std::env::current_exe().expect("this program"))
+        .envs(certificate_life.map(|life| (LIFE, life.as_millis().to_string())))
         .args(["--exact", "harness::head_process", "--nocapture", "--test-threads=1"])
         .env(DIRECTORY, directory)
         .stdin(Stdio::piped())
@@ -178,7 +198,7 @@ pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
 
 /// A job that takes one CPU.
 pub(crate) fn spec(name: &str) -> JobSpec {
-    JobSpec::new(name, Work::command(["true"], "/"), Request { cpus: 1, memory_bytes: 1 << 20 })
+    JobSpec::new(name, Work::command(["true"], "/"), Request { cpus: 1, memory_bytes: 1 << 20, gpus: 0 })
 }
 
 /// A submission of [`spec`].

@@ -70,6 +70,31 @@ async fn a_silent_stranger_is_shown_out() {
 }
 
 #[tokio::test]
+async fn a_crowd_of_strangers_is_shed_and_members_stay() {
+    let head = TestHead::start().await;
+    let identity = Identity::join(&head, "n1").await;
+    let agent = FakeAgent::link(&head, &identity, Vec::new()).await;
+    agent.client.missing_blobs(Vec::new()).await.expect("a member may ask");
+    let mut crowd = Vec::new();
+    for _ in 0..300 {
+        crowd.push(port(&head).await);
+    }
+    // Those beyond the bound are closed at once, and cost nothing more.
+    let mut byte = [0];
+    let shed = tokio::time::timeout(Duration::from_secs(5), crowd.last_mut().expect("a crowd").read(&mut byte)).await;
+    assert!(matches!(shed, Ok(Ok(0) | Err(_))), "{shed:?}");
+    agent.client.missing_blobs(Vec::new()).await.expect("who is in is not disturbed");
+    head.client().submit(&request("a")).await.expect("users are not disturbed");
+    drop(crowd);
+    let back = async {
+        while identity.endpoint(&head).connect().await.is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    soon("room for agents again", back).await;
+}
+
+#[tokio::test]
 async fn another_version_is_told_so() {
     let head = TestHead::start().await;
     let (headers, body) =
@@ -112,7 +137,8 @@ async fn without_a_certificate_one_may_only_join() {
     assert_eq!(code(stranger.info().await), "unknown_caller");
     assert_eq!(code(stranger.missing_blobs(Vec::new()).await), "unknown_caller");
     let key = KeyPair::generate().expect("a key can be made");
-    let mut request = hostler_proto::api::JoinRequest { secret: "guess".to_owned(), node, csr: csr(&key) };
+    let (secret, node) = ("guess".to_owned(), Some(node));
+    let mut request = hostler_proto::api::JoinRequest { secret, node, machine: None, csr: csr(&key) };
     assert_eq!(code(stranger.join(&request).await), "not_invited");
     request.secret.clone_from(&invited.secret);
     stranger.join(&request).await.expect("invited");

@@ -10,3 +10,4 @@ mod jobs;
 mod nodes;
 mod output;
 mod settings;
+mod trust;

@@ -28,6 +28,8 @@ pub(crate) struct Leaf {
     oom_events: Option<File>,
     memory_peak: Option<File>,
     memory_stat: Option<File>,
+    /// Only with the io controller of version 2; that of version 1 knows nothing of what is written later.
+    io_stat: Option<File>,
     /// Everything in it was killed once. Kernels since 6.14 then kill whoever is born into it.
     was_killed: Cell<bool>,
 }
@@ -79,7 +81,7 @@ impl Leaf {
         let directory = open(&spec.path, OFlag::O_DIRECTORY | OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty())?;
         let file =
             |name| openat(&directory, name, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty()).ok().map(File::from);
-        let (events, cpu_stat) = (file("cgroup.events"), file("cpu.stat"));
+        let (events, cpu_stat, io_stat) = (file("cgroup.events"), file("cpu.stat"), file("io.stat"));
         let writable = |path: &Path| File::options().read(true).write(true).open(path).ok();
         let (memory, counts, peak) = match spec.controllers.get(&Controller::Memory) {
             Some(Place::V1(group)) => (group, "memory.oom_control", "memory.max_usage_in_bytes"),
@@ -91,7 +93,18 @@ impl Leaf {
         let memory_stat = File::open(memory.join("memory.stat")).ok();
         let (limits, was_killed) = (Vec::new(), Cell::new(false));
         let spec = spec.clone();
-        Ok(Leaf { spec, limits, directory, events, cpu_stat, oom_events, memory_peak, memory_stat, was_killed })
+        Ok(Leaf {
+            spec,
+            limits,
+            directory,
+            events,
+            cpu_stat,
+            oom_events,
+            memory_peak,
+            memory_stat,
+            io_stat,
+            was_killed,
+        })
     }
 
     /// Whether the kernel holds the leaf to the limit of a controller; `None` when none was asked for.
@@ -134,6 +147,15 @@ impl Leaf {
         let text = read(self.cpu_stat.as_ref())?;
         let micros = |key| value(&text, key).map(Duration::from_micros);
         Some((micros("user_usec")?, micros("system_usec")?))
+    }
+
+    /// Bytes that were read from and written to disks for whatever ever ran in the leaf; `None` without the io controller.
+    pub(crate) fn io_bytes(&self) -> Option<(u64, u64)> {
+        let file = self.io_stat.as_ref()?;
+        // A line for each disk, of which there may be many.
+        let mut text = vec![0; 64 << 10];
+        let length = file.read_at(&mut text, 0).ok()?;
+        Some(sum_of_disks(&String::from_utf8_lossy(&text[..length])))
     }
 
     /// How many processes of the leaf were killed for lack of memory; `None` without the memory controller.
@@ -261,9 +283,25 @@ fn value(text: &str, key: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok())
 }
 
+/// Bytes read and written, from a file of `8:0 rbytes=1 wbytes=2 …` lines.
+fn sum_of_disks(text: &str) -> (u64, u64) {
+    let sum = |key: &str| {
+        let values = text.split_ascii_whitespace().filter_map(|word| word.strip_prefix(key)?.parse::<u64>().ok());
+        values.fold(0, u64::saturating_add)
+    };
+    (sum("rbytes="), sum("wbytes="))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn disks_are_added_up() {
+        let text = "8:16 rbytes=1459200 wbytes=314773504 rios=192 wios=353 dbytes=0 dios=0\n8:0 rbytes=90430464 wbytes=7 rios=1\n";
+        assert_eq!(sum_of_disks(text), (91_889_664, 314_773_511));
+        assert_eq!(sum_of_disks(""), (0, 0));
+    }
 
     #[test]
     fn keyed_values_are_matched_whole() {

@@ -102,6 +102,12 @@ pub(super) fn prepare_unified(controller: Controller, parent: &Path) -> Place {
     }
 }
 
+/// Has what the groups in `parent` read and write counted, where the kernel offers that. Nothing depends on it.
+pub(super) fn count_io(parent: &Path) {
+    let enable = |group: &Path| put(&group.join("cgroup.subtree_control"), "+io");
+    let _ = enable(parent.parent().unwrap_or(parent)).and_then(|()| enable(parent));
+}
+
 /// Moves this process and its children out of their own group into one beside the leaves. With anybody else in it, the
 /// group is not ours to arrange.
 fn vacate(own: &Path) -> io::Result<()> {

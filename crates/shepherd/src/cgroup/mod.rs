@@ -141,6 +141,7 @@ impl Tree {
             };
             tree.controllers.insert(controller, place);
         }
+        limits::count_io(&tree.parent);
         Ok(tree)
     }
 

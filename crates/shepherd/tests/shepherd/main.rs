@@ -10,3 +10,4 @@ mod limits;
 mod linger;
 mod runs;
 mod terminals;
+mod users;

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hostler_core::agent::Why;
-use hostler_core::head::{Changes, Event, Part, Record, Settings, Start, State, SubmissionKey, explain, update};
+use hostler_core::head::{Changes, Event, Record, Settings, Start, State, SubmissionKey, update};
 use hostler_model::{
     Condition, CpuSet, Dependency, Digest, Epoch, IndexSet, JobId, JobSpec, JobState, NodeName, Resources, RunId,
     TaskId, Timestamp,
@@ -16,6 +16,8 @@ use hostler_proto::link::Fate;
 use hostler_proto::record::EndedTask;
 
 use super::disk::{Disk, Logged, empty_state};
+
+mod checks;
 
 /// The accounts.
 pub(super) struct Books {
@@ -30,6 +32,8 @@ pub(super) struct Books {
     placed: BTreeSet<RunId>,
     /// By run and node.
     processes: BTreeMap<(RunId, usize), Process>,
+    /// Nodes that an operator wants nothing new on.
+    pub(super) drained: BTreeSet<NodeName>,
     retention_ms: u64,
     /// Of the head that runs, or ran last.
     epoch: Epoch,
@@ -121,6 +125,7 @@ impl Books {
             acknowledged: BTreeMap::new(),
             placed: BTreeSet::new(),
             processes: BTreeMap::new(),
+            drained: BTreeSet::new(),
             retention_ms: settings.retention_ms,
             epoch: Epoch(0),
             fold: empty_state(settings),
@@ -137,7 +142,7 @@ impl Books {
         self.wrong.take()
     }
 
-    fn expect(&mut self, holds: bool, otherwise: impl FnOnce() -> String) {
+    pub(super) fn expect(&mut self, holds: bool, otherwise: impl FnOnce() -> String) {
         if !holds {
             self.wrong(otherwise());
         }
@@ -181,6 +186,7 @@ impl Books {
             Event::NodeGivenUp { node } => self.see_node_given_up(node, records),
             Event::Forgotten { jobs } => jobs.iter().for_each(|job| self.see_forgotten(*job, stamped.now.at)),
             Event::NodeForgotten { node } => {
+                self.note_resumed(node);
                 let held = self.held_on(node);
                 self.expect(held == (CpuSet::default(), 0), || {
                     format!("{node} is forgotten while {held:?} is held there")
@@ -189,7 +195,14 @@ impl Books {
             Event::Fetched { job, indices } => indices.iter().for_each(|index| self.see_fetched(*job, index)),
             Event::ResultsDropped { job, indices } => indices.iter().for_each(|index| self.see_dropped(*job, index)),
             Event::EpochStarted { epoch } => self.epoch = *epoch,
-            Event::NodeSeen { .. } | Event::SettingChanged { .. } => {}
+            Event::NodeDrained { node, .. } => self.note_drained(node),
+            Event::NodeResumed { node } => self.note_resumed(node),
+            Event::NodeRemoved { node, .. } => self.see_node_removed(node, records),
+            Event::NodeSeen { .. }
+            | Event::SettingChanged { .. }
+            | Event::NodeJoined { .. }
+            | Event::KeyRenewed { .. }
+            | Event::KeyUsed { .. } => {}
             Event::Connected { .. }
             | Event::Disconnected { .. }
             | Event::Heard { .. }
@@ -263,6 +276,7 @@ impl Books {
 
     fn see_placement(&mut self, starts: &[Start]) {
         let run = &starts[0].run;
+        starts.iter().for_each(|start| self.check_not_drained(*run, &start.node));
         let job = &self.jobs[&run.task.job];
         let task = job.tasks[&run.task.index].clone();
         let request = job.spec.request;
@@ -433,7 +447,7 @@ impl Books {
         account.is_asked_again = false;
     }
 
-    fn see_node_given_up(&mut self, given_up: &NodeName, records: &[Record]) {
+    pub(super) fn see_node_given_up(&mut self, given_up: &NodeName, records: &[Record]) {
         let placed = self.jobs.values().flat_map(|job| job.tasks.values()).filter_map(|task| match &task.at {
             Standing::Placed { run, parts, .. } => {
                 let mut ranked = (0..).zip(parts);
@@ -591,149 +605,4 @@ impl Books {
 /// The one result of a task, or one of several.
 fn any_result(row: &EndedTask) -> Option<Digest> {
     row.results().next().map(|result| result.manifest)
-}
-
-/// What differs between a state that was loaded and what the log says.
-fn difference(loaded: &State, fold: &State) -> String {
-    let other_job = loaded.jobs().zip(fold.jobs()).find(|(a, b)| hostler_proto::encode(a) != hostler_proto::encode(b));
-    if let Some((loaded, fold)) = other_job {
-        return format!("{loaded:?} instead of {fold:?}");
-    }
-    let other_node =
-        loaded.nodes().zip(fold.nodes()).find(|(a, b)| hostler_proto::encode(a) != hostler_proto::encode(b));
-    match other_node {
-        Some((loaded, fold)) => format!("{loaded:?} instead of {fold:?}"),
-        None => format!("{} jobs instead of {}", loaded.job_count(), fold.job_count()),
-    }
-}
-
-/// Comparisons with what the head thinks.
-impl Books {
-    /// A head has loaded its state.
-    pub(super) fn check_loaded(&mut self, state: &State, disk: &Disk) {
-        let (events, last_sequence) = (self.events, disk.last_sequence());
-        self.expect(last_sequence == events, || format!("{last_sequence} events are stored of {events}"));
-        let (mut loaded, mut fold) = (state.clone(), self.fold.clone());
-        // A snapshot may know of a moment after the last event in it.
-        let latest = loaded.last_event_at.max(fold.last_event_at);
-        (loaded.last_event_at, fold.last_event_at) = (latest, latest);
-        let is_same = hostler_proto::encode(&loaded) == hostler_proto::encode(&fold);
-        self.expect(is_same, || {
-            format!("the state that was loaded is not what the log says: {}", difference(&loaded, &fold))
-        });
-        let order = |state: &State| state.queue().map(|job| job.id).collect::<Vec<_>>();
-        self.expect(order(&loaded) == order(&fold), || "the queue that was loaded is in another order".to_owned());
-        self.check_settled(state, disk);
-    }
-
-    /// Nothing is on its way to the disk: all accounts must agree with the state and with what is stored beside it.
-    pub(super) fn check_settled(&mut self, state: &State, disk: &Disk) {
-        let acknowledged: Vec<(SubmissionKey, JobId)> =
-            self.acknowledged.iter().map(|(key, job)| (*key, *job)).collect();
-        for (key, job) in acknowledged {
-            let is_forgotten = self.jobs.get(&job).is_some_and(|account| account.is_forgotten);
-            let is_there = state.job(job).is_some() && state.job_of_key(key) == Some(job);
-            self.expect(is_forgotten || is_there, || format!("I1: job {job} was acknowledged and is gone"));
-        }
-        let mut differences = Vec::new();
-        for (id, account) in self.jobs.iter().filter(|(_, account)| !account.is_forgotten) {
-            let Some(job) = state.job(*id) else {
-                differences.push(format!("job {id} is gone"));
-                continue;
-            };
-            for (index, task) in &account.tasks {
-                let agrees = match &task.at {
-                    Standing::Waiting => job.pending.contains(*index),
-                    Standing::Placed { run, parts, .. } => job.active.get(index).is_some_and(|active| {
-                        let is_same = |(held, part): (&Part, &PartAccount)| {
-                            (&held.node, &held.resources, held.over.is_some())
-                                == (&part.node, &part.resources, part.is_over)
-                        };
-                        active.run == *run
-                            && active.parts.len() == parts.len()
-                            && active.parts.iter().zip(parts).all(is_same)
-                    }),
-                    Standing::Ended { state, result } => {
-                        job.ending_of(*index).is_some_and(|ending| ending.state == *state)
-                            && job.results.contains(*index) == (result.is_some() && !task.is_dropped)
-                    }
-                };
-                if !agrees {
-                    differences.push(format!("task {id}_{index} should be {:?}, but the job is {job:?}", task.at));
-                }
-            }
-        }
-        for node in state.nodes() {
-            let (cpus, memory_bytes) = self.held_on(&node.name);
-            let mut free = node.resources.cpus.clone();
-            free.remove_all(&cpus);
-            if free != node.free_cpus() || node.resources.memory_bytes - memory_bytes != node.free_memory_bytes() {
-                differences.push(format!("{} should have {free} free, not {}", node.name, node.free_cpus()));
-            }
-        }
-        if let Some(first) = differences.into_iter().next() {
-            self.wrong(format!("the accounts disagree: {first}"));
-        }
-        self.check_live(state);
-        self.check_rows(disk);
-        self.check_kept_results(disk);
-    }
-
-    /// Every row of the history is about a task that has ended so.
-    fn check_rows(&mut self, disk: &Disk) {
-        for (task, row) in &disk.records {
-            let account = self.jobs.get(&task.job).filter(|account| !account.is_forgotten);
-            let standing = account.and_then(|account| account.tasks.get(&task.index)).map(|task| &task.at);
-            let agrees = match standing {
-                Some(Standing::Ended { state, result }) => (*state, *result) == (row.ending.state, any_result(row)),
-                Some(Standing::Waiting | Standing::Placed { .. }) | None => false,
-            };
-            if !agrees {
-                return self.wrong(format!("the history has {row:?}, but the task is {standing:?}"));
-            }
-        }
-    }
-
-    /// What must hold of a state at any time.
-    pub(super) fn check_live(&mut self, state: &State) {
-        let waiting: u64 = state.jobs().map(|job| job.pending.len()).sum();
-        let placed: u64 = state.jobs().map(|job| job.active.len() as u64).sum();
-        let counts = state.live_counts();
-        let counted = (counts.pending, counts.starting + counts.running + counts.completing);
-        self.expect(counted == (waiting, placed), || {
-            format!("{waiting} tasks wait and {placed} are placed: {counts:?}")
-        });
-        let places = state.queue().map(|job| state.ahead_of(job));
-        self.expect(places.eq(0..state.queue().count() as u64), || "places in the queue are miscounted".to_owned());
-        for job in state.jobs() {
-            let ended: u64 = job.endings.values().map(IndexSet::len).sum();
-            let adds_up = job.pending.len() + job.active.len() as u64 + ended == job.len();
-            self.expect(adds_up, || format!("I10: the tasks of job {} do not add up: {job:?}", job.id));
-            let has_reason = job.pending.is_empty() || explain(state, job).is_some();
-            self.expect(has_reason, || format!("I10: job {} waits for no reason", job.id));
-        }
-        for node in state.nodes() {
-            let mut free = node.resources.cpus.clone();
-            for (run, held) in &node.runs {
-                let is_free = free.is_superset(&held.cpus);
-                free.remove_all(&held.cpus);
-                self.expect(is_free, || format!("I4: {run} shares CPUs of {}", node.name));
-                self.expect(state.active(*run).is_some(), || format!("{run} holds {} for nobody", node.name));
-            }
-        }
-    }
-
-    /// The results of every task that is kept must be on the disk.
-    fn check_kept_results(&mut self, disk: &Disk) {
-        let kept = self.jobs.iter().filter(|(_, account)| !account.is_forgotten);
-        let tasks = kept.flat_map(|(id, account)| account.tasks.iter().map(move |(index, task)| (*id, *index, task)));
-        let tasks = tasks.filter(|(_, _, task)| !task.is_dropped);
-        let lost = tasks.filter_map(|(id, index, task)| match &task.at {
-            Standing::Ended { result: Some(result), .. } if !disk.holds_result(result) => Some(format!("{id}_{index}")),
-            Standing::Ended { .. } | Standing::Placed { .. } | Standing::Waiting => None,
-        });
-        if let Some(task) = lost.into_iter().next() {
-            self.wrong(format!("I5: the result of task {task} is gone"));
-        }
-    }
 }

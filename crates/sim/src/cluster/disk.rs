@@ -150,7 +150,7 @@ impl Disk {
     fn keep(&mut self, record: &Record) {
         match record {
             Record::Ended(task) => {
-                self.records.insert(TaskId { job: task.job, index: task.index }, task.clone());
+                self.records.insert(TaskId { job: task.job, index: task.index }, (**task).clone());
             }
             Record::Reopened(task) => {
                 self.records.remove(task);

@@ -557,7 +557,7 @@ impl World {
                         link.outgoing.push(message);
                     }
                 }
-                Effect::Close { connection } => {
+                Effect::Close { connection, .. } => {
                     self.flush_link(connection);
                     self.close_link(connection, "the head is done with it");
                 }

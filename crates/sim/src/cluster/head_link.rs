@@ -89,7 +89,8 @@ impl World {
         let Some(link) = process.links.get_mut(&connection) else { return };
         link.incomplete = incomplete;
         link.introduction = Some((hello.node.clone(), hello.runs.iter().map(|report| report.run).collect()));
-        let command = Command::Hello { connection, hello, complete };
+        let key = self.rejoin_if_removed(&hello.node);
+        let command = Command::Hello { connection, key, hello, complete };
         self.input(Input { command, blobs, reply: Some(ReplyTo::Hello(connection)) });
     }
 

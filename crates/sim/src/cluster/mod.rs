@@ -30,6 +30,7 @@ mod head;
 mod head_link;
 mod network;
 mod node;
+mod operators;
 mod outcome;
 mod rng;
 mod trace;

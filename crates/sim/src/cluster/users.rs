@@ -43,6 +43,8 @@ pub(super) enum UserStep {
     Answered { request: u64, answer: Answer },
     /// Somebody wants something done to a job.
     Act { job: JobId },
+    /// An operator drains, resumes or removes a node.
+    Operate,
     /// Held jobs are released, and those cancelled that would go on forever.
     TidyUp,
 }
@@ -61,6 +63,7 @@ impl World {
             let at = self.rng.below(calm);
             self.user_later(at, UserStep::Submit);
         }
+        self.plan_operators(calm);
     }
 
     /// Nobody changes their mind any more.
@@ -68,7 +71,7 @@ impl World {
         self.user_later(0, UserStep::TidyUp);
     }
 
-    fn user_later(&mut self, in_us: u64, step: UserStep) {
+    pub(super) fn user_later(&mut self, in_us: u64, step: UserStep) {
         self.later(in_us, Happening::User(step));
     }
 
@@ -79,6 +82,7 @@ impl World {
             UserStep::Reach { request } => self.reach(request),
             UserStep::Answered { request, answer } => self.answered(request, answer),
             UserStep::Act { job } => self.act(job),
+            UserStep::Operate => self.operate(),
             UserStep::TidyUp => self.tidy_up(),
         }
     }
@@ -95,8 +99,11 @@ impl World {
         let node = self.rng.below(self.nodes.len() as u64) as usize;
         let resources = &self.nodes[node].resources;
         let (cpus, memory) = (u64::from(resources.cpus.len()), resources.memory_bytes >> 28);
-        let request =
-            Request { cpus: self.rng.range(1, cpus + 1) as u32, memory_bytes: self.rng.range(1, memory + 1) << 28 };
+        let request = Request {
+            cpus: self.rng.range(1, cpus + 1) as u32,
+            memory_bytes: self.rng.range(1, memory + 1) << 28,
+            gpus: 0,
+        };
         let array = self.rng.chance(250).then(|| {
             let (last, limit) = (self.rng.range(1, 7), self.rng.range(1, 4));
             let text = if self.rng.chance(500) { format!("0-{last}") } else { format!("0-{last}%{limit}") };
@@ -121,8 +128,11 @@ impl World {
         let least = |of: fn(&super::node::Node) -> u64| self.nodes.iter().map(of).min().expect("there are nodes");
         let cpus = least(|node| u64::from(node.resources.cpus.len()));
         let memory = least(|node| node.resources.memory_bytes >> 28);
-        let request =
-            Request { cpus: self.rng.range(1, cpus + 1) as u32, memory_bytes: self.rng.range(1, memory + 1) << 28 };
+        let request = Request {
+            cpus: self.rng.range(1, cpus + 1) as u32,
+            memory_bytes: self.rng.range(1, memory + 1) << 28,
+            gpus: 0,
+        };
         (request, self.rng.range(1, self.nodes.len() as u64 + 1) as u32)
     }
 
@@ -173,11 +183,12 @@ impl World {
             let endless = job.active.values().filter(|active| active.ending.is_none() && forever(active.run));
             wanted.extend(endless.map(|active| act(job.id, Some(active.run.task.index), JobAction::Cancel)));
         }
+        wanted.extend(self.resume_all());
         wanted.into_iter().for_each(|command| self.request(command));
         self.user_later(5 * SECOND, UserStep::TidyUp);
     }
 
-    fn request(&mut self, command: Command) {
+    pub(super) fn request(&mut self, command: Command) {
         self.users.made += 1;
         let request = self.users.made;
         self.note(format_args!("request {request}: {}", brief(&command)));

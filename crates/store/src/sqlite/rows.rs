@@ -66,15 +66,15 @@ pub(super) fn checksum(sequence: u64, bytes: &[u8]) -> i64 {
 
 pub(super) const INSERT_ENDED: &str = "INSERT OR REPLACE INTO ended_tasks
     (job, idx, attempt, state, exit_code, message, node, started_at, ended_at, result, wall_ms, user_ms, system_ms, max_rss_bytes,
-     parts)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)";
+     parts, usage)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)";
 
 /// The columns that [`ended`] reads, in its order.
 macro_rules! select_ended {
     ($rest:literal) => {
         concat!(
             "SELECT job, idx, attempt, state, exit_code, message, node, started_at, ended_at, result, ",
-            "wall_ms, user_ms, system_ms, max_rss_bytes, parts FROM ended_tasks ",
+            "wall_ms, user_ms, system_ms, max_rss_bytes, parts, usage FROM ended_tasks ",
             $rest
         )
     };
@@ -100,6 +100,7 @@ pub(super) fn insert_ended(connection: &Connection, task: &EndedTask) -> rusqlit
         task.usage.system_ms.cast_signed(),
         task.usage.max_rss_bytes.cast_signed(),
         (!task.parts.is_empty()).then(|| hostler_proto::encode(&task.parts)),
+        hostler_proto::encode(&task.usage),
     ])?;
     Ok(())
 }
@@ -127,13 +128,26 @@ pub(super) fn ended(row: &Row<'_>) -> Result<EndedTask, Trouble> {
         started_at: row.get::<_, Option<i64>>(7)?.map(WallTime),
         ended_at: WallTime(row.get(8)?),
         result,
-        usage: Usage {
-            wall_ms: unsigned(row, 10)?,
-            user_ms: unsigned(row, 11)?,
-            system_ms: unsigned(row, 12)?,
-            max_rss_bytes: unsigned(row, 13)?,
-        },
+        usage: usage(row).map_err(|error| match error {
+            Trouble::Damaged { why, .. } => damaged(why),
+            other @ Trouble::Sqlite(_) => other,
+        })?,
         parts: parts.map_err(|error| damaged(format!("{error}")))?.unwrap_or_default(),
+    })
+}
+
+/// What a task used. The first version kept four figures of it.
+fn usage(row: &Row<'_>) -> Result<Usage, Trouble> {
+    let all: Option<Vec<u8>> = row.get(15)?;
+    if let Some(all) = all {
+        return hostler_proto::decode(&all).map_err(|error| Trouble::damaged("what a task used", error.to_string()));
+    }
+    Ok(Usage {
+        wall_ms: unsigned(row, 10)?,
+        user_ms: unsigned(row, 11)?,
+        system_ms: unsigned(row, 12)?,
+        max_rss_bytes: unsigned(row, 13)?,
+        ..Usage::default()
     })
 }
 

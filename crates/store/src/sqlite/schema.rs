@@ -11,7 +11,7 @@ use super::rows::Trouble;
 use crate::StoreError;
 
 /// What `schema.sql` describes.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// Marks the file as ours, for `file` and for the check below: the letters `Hstl`.
 const APPLICATION_ID: i32 = 0x4873_746C;
@@ -23,7 +23,10 @@ struct Step {
 }
 
 /// In order, one for every version after the first.
-const STEPS: &[Step] = &[Step { to: 2, sql: "ALTER TABLE ended_tasks ADD COLUMN parts BLOB" }];
+const STEPS: &[Step] = &[
+    Step { to: 2, sql: "ALTER TABLE ended_tasks ADD COLUMN parts BLOB" },
+    Step { to: 3, sql: "ALTER TABLE ended_tasks ADD COLUMN usage BLOB" },
+];
 
 /// What a file turns out to be.
 #[derive(Debug, PartialEq, Eq)]
@@ -136,10 +139,12 @@ mod tests {
     #[test]
     fn the_first_version_gets_what_the_current_one_has() {
         let mut connection = new_store();
-        connection.execute_batch("ALTER TABLE ended_tasks DROP COLUMN parts").expect("as it was in version 1");
+        connection
+            .execute_batch("ALTER TABLE ended_tasks DROP COLUMN parts; ALTER TABLE ended_tasks DROP COLUMN usage")
+            .expect("as it was in version 1");
         connection.pragma_update(None, "user_version", 1).expect("it can be set");
         prepare(&mut connection, Path::new("test")).expect("an old store becomes a current one");
-        connection.prepare("SELECT parts FROM ended_tasks").expect("the column is there");
+        connection.prepare("SELECT parts, usage FROM ended_tasks").expect("the columns are there");
         assert_eq!(version(&connection), VERSION);
     }
 

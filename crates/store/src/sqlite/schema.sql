@@ -33,6 +33,7 @@ CREATE TABLE IF NOT EXISTS ended_tasks (
     system_ms     INTEGER NOT NULL,
     max_rss_bytes INTEGER NOT NULL,
     parts         BLOB,                 -- for a task on several nodes: its parts, MessagePack
+    usage         BLOB,                 -- all that it used, MessagePack; absent in rows of version 1
     PRIMARY KEY (job, idx)
 ) STRICT, WITHOUT ROWID;
 

@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use hostler_model::{Attempt, Digest, Ending, JobId, TaskId, TaskState, WallTime};
-use hostler_proto::link::Usage;
+use hostler_proto::link::{IoSource, IoUsage, Usage};
 use hostler_proto::record::{EndedPart, EndedTask};
 use hostler_store::{Batch, Change};
 
@@ -19,7 +19,14 @@ pub(crate) fn ended(job: u64, index: u32) -> EndedTask {
         started_at: Some(WallTime(-5)),
         ended_at: WallTime(1_790_000_000_000),
         result: Some(digest_of(&[job, u64::from(index)])),
-        usage: Usage { wall_ms: 12, user_ms: 3, system_ms: u64::MAX, max_rss_bytes: 1 << 40 },
+        usage: Usage {
+            wall_ms: 12,
+            user_ms: 3,
+            system_ms: u64::MAX,
+            max_rss_bytes: 1 << 40,
+            memory_peak_bytes: Some(1 << 41),
+            io: Some(IoUsage { read_bytes: 7, write_bytes: u64::MAX, source: IoSource::Cgroup }),
+        },
         parts: Vec::new(),
     }
 }

@@ -6,6 +6,7 @@
 mod caching;
 mod detection;
 mod entry;
+mod users;
 
 use std::fs::{self, File};
 use std::io::Write;

@@ -1,0 +1,317 @@
+//! Whose a run is on this node: the account that its processes and files belong to.
+//!
+//! An agent of root runs each job as the user who submitted it, looked up by name, since accounts have one id on all nodes. Any
+//! other agent has one user to give: its own. What such a job left behind is hostile until shown otherwise, so whatever the agent
+//! reads of it, it reads with the user's rights ([`Ids::act`]): then the kernel refuses what the user may not read, however cleverly
+//! it was linked into place.
+
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use hostler_shepherd::Credentials;
+use nix::libc;
+use nix::unistd::{Gid, Uid, User, getegid, geteuid, getgroups};
+
+/// How long an answer about an account holds: asking may take a directory server.
+const REMEMBERED: Duration = Duration::from_secs(30);
+
+/// An account of this node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Account {
+    /// Its name.
+    pub name: String,
+    /// What the kernel knows it by.
+    pub ids: Ids,
+    /// Its home directory, which need not exist.
+    pub home: PathBuf,
+    /// Its login shell.
+    pub shell: PathBuf,
+}
+
+/// What the kernel knows a user by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ids {
+    /// User id.
+    pub uid: u32,
+    /// Primary group id.
+    pub gid: u32,
+    /// Supplementary group ids.
+    pub groups: Vec<u32>,
+}
+
+/// Why a run cannot have its user. Displays as a sentence for the person whose job it is.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AccountError {
+    /// The user has no account here.
+    #[error(
+        "there is no user `{0}` on it; an administrator can create the account on all nodes: hostler configure user add {0}"
+    )]
+    Unknown(String),
+    /// Nobody allowed it.
+    #[error("it does not run jobs of root; submit it as another user, or start its agent with --root-jobs")]
+    Root,
+    /// The account database cannot be asked.
+    #[error("it cannot look up user `{name}`: {source}")]
+    Lookup {
+        /// Who was looked up.
+        name: String,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// The accounts that this agent may run jobs as.
+#[derive(Debug)]
+pub(crate) struct Accounts {
+    /// Whether the agent may become other users.
+    is_root: bool,
+    root_jobs: bool,
+    known: Mutex<HashMap<String, Known>>,
+}
+
+#[derive(Debug)]
+struct Known {
+    account: Arc<Account>,
+    since: Instant,
+}
+
+impl Accounts {
+    /// Those that the agent's own user may become; root itself only with `root_jobs`.
+    pub(crate) fn new(root_jobs: bool) -> Self {
+        Self { is_root: geteuid().is_root(), root_jobs, known: Mutex::default() }
+    }
+
+    /// Why jobs do not run as the user who submitted them, if they do not.
+    pub(crate) fn shortcoming(&self) -> Option<String> {
+        if self.is_root {
+            return None;
+        }
+        let uid = geteuid();
+        let own = User::from_uid(uid).ok().flatten().map_or_else(|| uid.to_string(), |user| user.name);
+        Some(format!("jobs run as {own}, who runs the agent; only an agent of root can run each as its own user"))
+    }
+
+    /// Whether jobs may belong to several users here, who must all reach what is theirs.
+    pub(crate) fn are_many(&self) -> bool {
+        self.is_root
+    }
+
+    /// Whom a run of `user` runs as; `None` is the agent's own user.
+    ///
+    /// # Errors
+    /// When that user has no account here, or is root and may not be.
+    pub(crate) async fn of(&self, user: &str) -> Result<Option<Arc<Account>>, AccountError> {
+        if !self.is_root {
+            return Ok(None);
+        }
+        let account = match self.remembered(user) {
+            Some(account) => account,
+            None => {
+                let name = user.to_owned();
+                // Asking may take long.
+                let found = tokio::task::spawn_blocking(move || Account::named(&name)).await;
+                let account = Arc::new(found.map_err(|error| lookup(user, error.into()))??);
+                self.remember(Arc::clone(&account));
+                account
+            }
+        };
+        match (account.ids.uid, self.root_jobs) {
+            (0, false) => Err(AccountError::Root),
+            (0, true) => Ok(None),
+            _ => Ok(Some(account)),
+        }
+    }
+
+    /// The user id that a run of `user` will have, if that is known without asking anybody.
+    pub(crate) fn uid_of(&self, user: &str) -> Option<u32> {
+        if self.is_root { Some(self.remembered(user)?.ids.uid) } else { Some(geteuid().as_raw()) }
+    }
+
+    fn remembered(&self, user: &str) -> Option<Arc<Account>> {
+        let known = self.known();
+        let known = known.get(user).filter(|known| known.since.elapsed() < REMEMBERED)?;
+        Some(Arc::clone(&known.account))
+    }
+
+    fn remember(&self, account: Arc<Account>) {
+        const MOST: usize = 1000;
+        let mut known = self.known();
+        if known.len() >= MOST {
+            known.clear();
+        }
+        known.insert(account.name.clone(), Known { account, since: Instant::now() });
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<String, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Account {
+    /// Looks an account up by name. Blocks, perhaps for long.
+    fn named(name: &str) -> Result<Self, AccountError> {
+        match User::from_name(name) {
+            Ok(Some(user)) => Self::from_user(user).map_err(|source| lookup(name, source)),
+            Ok(None) => Err(AccountError::Unknown(name.to_owned())),
+            Err(errno) => Err(lookup(name, errno.into())),
+        }
+    }
+
+    /// Looks an account up by number; `None` when there is none. Blocks, perhaps for long.
+    pub(crate) fn numbered(uid: u32) -> io::Result<Option<Self>> {
+        User::from_uid(Uid::from_raw(uid))?.map(Self::from_user).transpose()
+    }
+
+    fn from_user(user: User) -> io::Result<Self> {
+        let name = CString::new(user.name.as_str())?;
+        let groups = nix::unistd::getgrouplist(&name, user.gid)?.into_iter().map(Gid::as_raw).collect();
+        let ids = Ids { uid: user.uid.as_raw(), gid: user.gid.as_raw(), groups };
+        Ok(Self { name: user.name, ids, home: user.dir, shell: user.shell })
+    }
+
+    /// As a shepherd needs it.
+    pub(crate) fn credentials(&self) -> Credentials {
+        let Ids { uid, gid, groups } = self.ids.clone();
+        Credentials { name: self.name.clone(), uid, gid, groups }
+    }
+}
+
+fn lookup(name: &str, source: io::Error) -> AccountError {
+    AccountError::Lookup { name: name.to_owned(), source }
+}
+
+impl Ids {
+    /// The owner of a directory, which only root can have made somebody else's; `None` when it is the agent's own user.
+    pub(crate) fn of_directory(path: &Path) -> io::Result<Option<Self>> {
+        let metadata = fs::symlink_metadata(path)?;
+        let is_other = metadata.uid() != geteuid().as_raw();
+        Ok(is_other.then(|| Self { uid: metadata.uid(), gid: metadata.gid(), groups: Vec::new() }))
+    }
+
+    /// Does `work` on this thread, and on threads that it starts meanwhile, with this user's rights to files. Needs root.
+    ///
+    /// # Errors
+    /// When the kernel refuses; then nothing was done.
+    pub(crate) fn act<T>(&self, work: impl FnOnce() -> T) -> io::Result<T> {
+        let _own = Borrowed::rights(self)?;
+        Ok(work())
+    }
+}
+
+/// [`Ids::act`] when there is somebody to act as.
+///
+/// # Errors
+/// When the kernel refuses; then nothing was done.
+pub(crate) fn act_as<T>(user: Option<&Ids>, work: impl FnOnce() -> T) -> io::Result<T> {
+    match user {
+        Some(user) => user.act(work),
+        None => Ok(work()),
+    }
+}
+
+/// Another user's rights to files, for one thread. Dropping it gives the thread its own back.
+///
+/// The system calls are made directly: those of the C library change all threads.
+struct Borrowed {
+    groups: Vec<u32>,
+}
+
+impl Borrowed {
+    fn rights(user: &Ids) -> io::Result<Self> {
+        let own = Self { groups: getgroups()?.into_iter().map(Gid::as_raw).collect() };
+        set_groups(&user.groups)?;
+        // From here on, dropping `own` restores what was.
+        set_file_ids(user.uid, user.gid)?;
+        Ok(own)
+    }
+}
+
+impl Drop for Borrowed {
+    fn drop(&mut self) {
+        let restored = set_file_ids(geteuid().as_raw(), getegid().as_raw()).and_then(|()| set_groups(&self.groups));
+        if restored.is_err() {
+            // A thread with another user's rights must not go on as the agent's. Jobs do not depend on this process.
+            std::process::abort();
+        }
+    }
+}
+
+fn set_groups(groups: &[u32]) -> io::Result<()> {
+    // SAFETY: the kernel reads as many numbers as there are.
+    let set = unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) };
+    if set == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Sets this thread's user and group for files; the kernel says whether it did only when asked again.
+fn set_file_ids(uid: u32, gid: u32) -> io::Result<()> {
+    const ASK: u32 = u32::MAX;
+    // SAFETY: plain integers go in.
+    let set = unsafe {
+        libc::syscall(libc::SYS_setfsgid, gid);
+        libc::syscall(libc::SYS_setfsuid, uid);
+        let now = (libc::syscall(libc::SYS_setfsuid, ASK), libc::syscall(libc::SYS_setfsgid, ASK));
+        (now.0 as u32, now.1 as u32)
+    };
+    if set == (uid, gid) { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn acting_as_a_user_has_their_rights_and_no_others_on_this_thread_and_its_children() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o711)).expect("ours");
+        let secret = directory.path().join("secret");
+        fs::write(&secret, "root's").expect("writable");
+        fs::set_permissions(&secret, fs::Permissions::from_mode(0o640)).expect("ours");
+        let reads = || fs::read(&secret).is_ok();
+        let user = Ids { uid: 65534, gid: 65533, groups: Vec::new() };
+        let (here, below, elsewhere) = std::thread::scope(|scope| {
+            let (ask, asked) = std::sync::mpsc::sync_channel::<()>(1);
+            let elsewhere = scope.spawn(move || asked.recv().is_ok() && reads());
+            let acted = user.act(|| {
+                let below = std::thread::scope(|scope| scope.spawn(reads).join().expect("reads"));
+                ask.send(()).expect("it waits");
+                (reads(), below, elsewhere.join().expect("reads"))
+            });
+            acted.expect("acting as another user needs root")
+        });
+        assert!(!here && !below, "root's file is not theirs");
+        assert!(elsewhere, "other threads are who they were");
+        assert!(reads(), "so is this one afterwards");
+    }
+
+    #[test]
+    fn groups_count_and_are_given_back() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o711)).expect("ours");
+        let shared = directory.path().join("shared");
+        fs::write(&shared, "the group's").expect("writable");
+        std::os::unix::fs::chown(&shared, Some(0), Some(65532)).expect("needs root");
+        fs::set_permissions(&shared, fs::Permissions::from_mode(0o040)).expect("ours");
+        let before = getgroups().expect("readable");
+        let member = Ids { uid: 65534, gid: 65533, groups: vec![65532] };
+        assert!(member.act(|| fs::read(&shared).is_ok()).expect("needs root"));
+        let other = Ids { groups: Vec::new(), ..member };
+        assert!(!other.act(|| fs::read(&shared).is_ok()).expect("needs root"));
+        assert_eq!(getgroups().expect("readable"), before);
+    }
+
+    #[test]
+    fn what_stands_in_the_way_is_said_with_what_to_do() {
+        let error = Account::named("no-such-user-here").expect_err("nobody").to_string();
+        assert!(error.contains("no user `no-such-user-here`") && error.contains("configure user add"), "{error}");
+        let root = Account::named("root").expect("everywhere");
+        assert_eq!((root.ids.uid, root.name.as_str()), (0, "root"));
+    }
+}

@@ -1,0 +1,147 @@
+//! Several users of one node. These tests need root, and the accounts that every Debian has.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::sync::Arc;
+
+use nix::sys::stat::Mode;
+use nix::unistd::{User, mkfifo};
+
+use super::super::files::chown_tree;
+use super::super::{EnvError, Environments, Requirements, Settings, detect};
+use super::{GIB, Place, import, obtain, real_uv};
+use crate::account::Account;
+
+/// A package whose installation runs code: it notes who ran it.
+const TELLING: [(&str, &str); 3] = [
+    ("requirements.txt", "./telling\n"),
+    ("telling/pyproject.toml", "[build-system]\nrequires = ['setuptools']\nbuild-backend = 'setuptools.build_meta'\n"),
+    (
+        "telling/setup.py",
+        "import os\nfrom setuptools import setup\n\
+         os.makedirs('telling', exist_ok=True)\n\
+         open('telling/__init__.py', 'w').write('who = %r' % ((os.getuid(), os.getgroups(), os.environ['HOME']),))\n\
+         setup(name='telling', version='1', packages=['telling'])\n",
+    ),
+];
+
+fn account(name: &str) -> Arc<Account> {
+    let uid = User::from_name(name).expect("readable").expect("on every Debian").uid.as_raw();
+    Arc::new(Account::numbered(uid).expect("readable").expect("just seen"))
+}
+
+fn settings(use_uv: bool) -> Settings {
+    let mut settings = Settings::new(100 * GIB);
+    // The interpreter beside uv may lie where only root can reach it, and is passed over then.
+    let beside = real_uv().parent().expect("a program lies in a folder");
+    settings.search_path = format!("{}:/usr/local/bin:/usr/bin:/bin", beside.display()).into();
+    settings.use_uv = use_uv;
+    settings
+}
+
+/// The project in a user's hands, where its jobs find it.
+fn hand_over(place: &Place, user: &Account) {
+    open_to_all(place.dir.path());
+    chown_tree(&place.project(), user.ids.uid, user.ids.gid).expect("needs root");
+    fs::set_permissions(place.project(), Permissions::from_mode(0o700)).expect("root may");
+}
+
+fn open_to_all(directory: &Path) {
+    fs::set_permissions(directory, Permissions::from_mode(0o711)).expect("ours");
+}
+
+fn detect_as(place: &Place, user: &Account) -> Result<Option<Requirements>, EnvError> {
+    user.ids.act(|| detect(&place.project(), "main.py")).expect("needs root")
+}
+
+fn environments(place: &Place, use_uv: bool) -> Environments {
+    Environments::open(&place.root(), settings(use_uv)).expect("opens")
+}
+
+#[test]
+fn each_users_environment_is_built_by_that_user_once_and_for_nobody_else() {
+    for use_uv in [true, false] {
+        let place = Place::with(&TELLING);
+        let environments = environments(&place, use_uv);
+        let mut leases = Vec::new();
+        for user in ["games", "news"].map(account) {
+            hand_over(&place, &user);
+            let requirements = detect_as(&place, &user).expect("sound").expect("it requires something");
+            let cache = environments.of(Some(&user)).expect("opens");
+            let lease = obtain(&cache, &requirements).expect("it can be built");
+            assert!(lease.built);
+            let told = fs::read_to_string(Path::new(&import(&lease, "telling").expect("installed"))).expect("root may");
+            assert_eq!(told, format!("who = ({}, [], '{}')", user.ids.uid, user.home.display()), "uv: {use_uv}");
+            assert!(!obtain(&cache, &requirements).expect("there").built, "one build for all of this user's jobs");
+            leases.push((user, lease));
+        }
+        let [(ada, mine), (bob, other)] = leases.try_into().map_err(|_| "two").expect("two users");
+        assert_ne!(mine.path, other.path);
+        let reach = |user: &Account, path: &Path| user.ids.act(|| fs::read_dir(path).is_ok()).expect("needs root");
+        assert!(reach(&ada, &mine.path) && reach(&bob, &other.path));
+        assert!(!reach(&bob, &mine.path) && !reach(&ada, &other.path));
+        // What says that it is whole, and who uses it, is not theirs to change.
+        let env = mine.path.parent().and_then(Path::parent).expect("in the cache");
+        for name in ["ready", "last_used", "users/x"] {
+            let written = ada.ids.act(|| fs::write(env.join(name), "forged").is_ok()).expect("needs root");
+            assert!(!written, "{name}");
+        }
+        // Nor can anybody hold what the agent waits for.
+        let cache = place.root().join(format!("users/{}", ada.ids.uid));
+        for name in [format!("locks/{}", mine.key), "downloads.lock".to_owned()] {
+            assert!(cache.join(&name).exists(), "{name}");
+            assert!(!ada.ids.act(|| fs::File::open(cache.join(&name)).is_ok()).expect("needs root"), "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_project_is_read_with_its_users_rights() {
+    let place = Place::with(&[("main.py", "")]);
+    let ada = account("games");
+    let secret = place.path("secret");
+    fs::write(&secret, "for root's eyes only").expect("ours");
+    fs::set_permissions(&secret, Permissions::from_mode(0o600)).expect("ours");
+    hand_over(&place, &ada);
+    // As it would be where the kernel does not protect hard links.
+    fs::hard_link(&secret, place.project().join("requirements.txt")).expect("root may");
+    let error = detect_as(&place, &ada).expect_err("not theirs to read");
+    assert!(!format!("{error:?}").contains("eyes"), "{error:?}");
+    fs::remove_file(place.project().join("requirements.txt")).expect("root may");
+    mkfifo(&place.project().join("requirements.txt"), Mode::S_IRWXU).expect("root may");
+    chown_tree(&place.project(), ada.ids.uid, ada.ids.gid).expect("needs root");
+    detect_as(&place, &ada).expect_err("and a pipe is not waited for");
+}
+
+#[test]
+fn downloads_that_became_a_link_elsewhere_take_nothing_along() {
+    let place = Place::with(&[("main.py", "")]);
+    open_to_all(place.dir.path());
+    let precious = place.path("precious");
+    fs::create_dir(&precious).expect("ours");
+    fs::write(precious.join("file"), [7; 4096]).expect("ours");
+    let ada = account("games");
+    let tight = Environments::open(&place.root(), Settings { cap_bytes: 1, ..settings(true) }).expect("opens");
+    let cache = tight.of(Some(&ada)).expect("opens");
+    let downloads = place.root().join(format!("users/{}/downloads", ada.ids.uid));
+    assert_eq!(fs::metadata(&downloads).expect("there").uid(), ada.ids.uid);
+    let attack = || {
+        fs::rename(downloads.join("pip"), downloads.join("old"))?;
+        symlink(&precious, downloads.join("pip"))?;
+        fs::write(downloads.join("uv/mine"), [7; 4096])
+    };
+    ada.ids.act(attack).expect("needs root").expect("it is theirs");
+    assert!(cache.collect().downloads_reduced);
+    assert!(precious.join("file").exists(), "what only root may remove is still there");
+    assert!(!downloads.join("uv/mine").exists(), "what is theirs is gone");
+}
+
+#[test]
+fn what_a_user_without_account_left_goes() {
+    let place = Place::with(&[("main.py", "")]);
+    let left = place.root().join("users/54321");
+    fs::create_dir_all(left.join("envs")).expect("ours");
+    drop(environments(&place, true));
+    assert!(!left.exists());
+}

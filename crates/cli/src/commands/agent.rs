@@ -1,0 +1,210 @@
+//! `hostler agent`: the daemon of a node.
+
+use std::io::{self, BufRead, IsTerminal};
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use hostler_agent::Introduction;
+use hostler_model::{CpuSet, NodeName};
+use hostler_proto::join::JoinCode;
+use serde_json::json;
+
+use super::head::log_to_stderr;
+use crate::cluster::whole_machine;
+use crate::context::{Context, block_on};
+use crate::daemons::places::AgentPlaces;
+use crate::daemons::settings::AgentSettings;
+use crate::exit;
+use crate::failure::{During, Failure, Outcome};
+use crate::flags::Memory;
+
+/// The longest line that is read as a join code, in bytes.
+const MAX_CODE_BYTES: u64 = 4096;
+
+/// The agent of a node: runs jobs and brings their results to the head
+#[derive(Debug, Args)]
+pub(crate) struct Agent {
+    #[command(subcommand)]
+    command: AgentCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum AgentCommand {
+    Join(AgentJoin),
+    Run(AgentRun),
+}
+
+/// Make this machine a node of a cluster, with a code that `hostler node invite` has printed there
+///
+/// A code is good for one machine and one hour. It holds a secret: on a command line other users of this machine can see it, so `-`, or no
+/// code at all, reads it from standard input. A node that has joined before becomes the one of the code; restart its agent then.
+#[derive(Debug, Args)]
+struct AgentJoin {
+    /// The join code; `-` reads it from standard input
+    #[arg(value_name = "CODE", default_value = "-", hide_default_value = true)]
+    code: String,
+
+    /// The node's name; by default the one that it was invited under, else this machine's
+    #[arg(long, value_name = "NAME")]
+    name: Option<NodeName>,
+
+    /// Where the node keeps everything; /var/lib/hostler/agent for root, in the XDG state directory for others
+    #[arg(long, value_name = "DIR")]
+    directory: Option<PathBuf>,
+}
+
+/// Run an agent in the foreground; it logs to stderr as HOSTLER_LOG says (info by default)
+///
+/// It needs no flags once `hostler agent join` has been called: the node gives all CPUs and memory that it may use, less a little for the
+/// system. `cpus`, `memory` and `environments` in /etc/hostler/agent.toml, or agent.toml in the node's directory, cap what it gives.
+#[derive(Debug, Args)]
+struct AgentRun {
+    /// Where it keeps jobs, environments and chunks
+    #[arg(long, value_name = "DIR")]
+    directory: Option<PathBuf>,
+
+    /// Where it keeps environments instead; agents of the same user may share it
+    #[arg(long, value_name = "DIR")]
+    environments: Option<PathBuf>,
+
+    /// The node's name, if it must be this one; by default it is what the node has joined as
+    #[arg(long, value_name = "NAME")]
+    name: Option<NodeName>,
+
+    /// The CPUs it gives, such as 0-3,8; by default all that it may use
+    #[arg(long, value_name = "IDS")]
+    cpus: Option<CpuSet>,
+
+    /// The memory it gives; by default all less a little
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<Memory>,
+
+    /// Run jobs of root too; without this an agent of root runs those of all other users, each as its user
+    #[arg(long)]
+    root_jobs: bool,
+
+    /// A file with a join code, for a node that has not joined yet
+    #[arg(long, value_name = "FILE")]
+    join_file: Option<PathBuf>,
+
+    /// A file in which a head on this machine says its address
+    #[arg(long, value_name = "FILE")]
+    head_file: Option<PathBuf>,
+}
+
+impl Agent {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        match self.command {
+            AgentCommand::Join(command) => command.run(context),
+            AgentCommand::Run(command) => command.run(),
+        }
+    }
+}
+
+impl AgentJoin {
+    fn run(self, context: &Context) -> Outcome {
+        let output = &context.output;
+        let text = match self.code.as_str() {
+            "-" => {
+                if io::stdin().is_terminal() {
+                    output.say("paste the join code, then press Enter:");
+                }
+                read_line()?
+            }
+            text => text.to_owned(),
+        };
+        let code: JoinCode = text.parse()?;
+        let places = AgentPlaces::choose(self.directory.as_deref())?;
+        let introduction = Introduction { name: self.name, machine: machine_name() };
+        let (node, head) = block_on(async {
+            hostler_agent::join(&places.directory, &code, introduction).await.map_err(|error| {
+                match error.downcast::<hostler_client::ClientError>() {
+                    Ok(error) => Failure::from(error),
+                    Err(error) => Failure::from(error),
+                }
+            })
+        })?;
+        output.say(&format!("this machine is node {node} of the cluster at {head}"));
+        output.say(&match self.directory {
+            Some(directory) => format!("next: `hostler agent run --directory {}`", directory.display()),
+            None => "next: `hostler agent run`, or as a service".to_owned(),
+        });
+        if output.is_json() {
+            output.json(&json!({ "node": node, "head": head }));
+        }
+        Ok(exit::OK)
+    }
+}
+
+/// A line of standard input.
+fn read_line() -> Result<String, Failure> {
+    let mut line = String::new();
+    io::Read::take(io::stdin().lock(), MAX_CODE_BYTES)
+        .read_line(&mut line)
+        .during(|| "cannot read the join code".to_owned())?;
+    Ok(line)
+}
+
+/// This machine's name without its domain, if a node can have it.
+fn machine_name() -> Option<NodeName> {
+    let name = nix::unistd::gethostname().ok()?.into_string().ok()?;
+    name.split('.').next()?.parse().ok()
+}
+
+impl AgentRun {
+    fn run(self) -> Outcome {
+        let config = self.config()?;
+        log_to_stderr()?;
+        hostler_agent::run(config)?;
+        Ok(exit::OK)
+    }
+
+    /// Flags as they are; else what there is, capped by the settings file.
+    fn config(self) -> Result<hostler_agent::Config, Failure> {
+        let places = AgentPlaces::choose(self.directory.as_deref())?;
+        let caps = AgentSettings::read(&places.settings)?;
+        let cpus = match self.cpus {
+            Some(cpus) => cpus,
+            None => capped(whole_machine()?.0, caps.cpus.as_ref()),
+        };
+        if cpus.is_empty() {
+            return Err(Failure::usage("a node without a CPU can run nothing").hint("name some: --cpus 0-3"));
+        }
+        let memory_bytes = match self.memory {
+            Some(memory) => memory.0,
+            None => whole_machine()?.1.min(caps.memory.map_or(u64::MAX, |cap| cap.0)),
+        };
+        Ok(hostler_agent::Config {
+            directory: places.directory,
+            environments: self.environments.or(caps.environments),
+            name: self.name,
+            cpus,
+            memory_bytes,
+            root_jobs: self.root_jobs,
+            join_file: self.join_file,
+            head_file: self.head_file,
+        })
+    }
+}
+
+/// Those CPUs that there are and that may be given.
+fn capped(mut cpus: CpuSet, cap: Option<&CpuSet>) -> CpuSet {
+    if let Some(cap) = cap {
+        let mut others = cpus.clone();
+        others.remove_all(cap);
+        cpus.remove_all(&others);
+    }
+    cpus
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cap_gives_nothing_that_is_not_there() {
+        let cpus = |text: &str| text.parse::<CpuSet>().expect(text);
+        assert_eq!(capped(cpus("0-3"), Some(&cpus("2-9"))), cpus("2-3"));
+        assert_eq!(capped(cpus("0-3"), None), cpus("0-3"));
+    }
+}

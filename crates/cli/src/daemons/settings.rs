@@ -1,0 +1,181 @@
+//! What is set about a real head and a real node: two small TOML files, made with comments by `head init` and by hand.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use hostler_model::CpuSet;
+use hostler_proto::join::{Address, DEFAULT_PORT};
+
+use crate::failure::Failure;
+use crate::flags::{Memory, TimeLimit};
+use crate::toml_file::Settings;
+
+/// Every key of `head.toml`.
+const HEAD_KEYS: &[&str] = &["directory", "socket", "listen", "advertise", "results_cap", "certificate_life"];
+
+/// Every key of `agent.toml`.
+const AGENT_KEYS: &[&str] = &["cpus", "memory", "environments"];
+
+/// Where a head listens unless told otherwise: on every address, since nodes are elsewhere.
+pub(crate) const DEFAULT_LISTEN: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), DEFAULT_PORT);
+
+/// What `head.toml` says; what is absent has a default.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct HeadSettings {
+    pub(crate) directory: Option<PathBuf>,
+    pub(crate) socket: Option<PathBuf>,
+    pub(crate) listen: Option<SocketAddr>,
+    pub(crate) advertise: Vec<Address>,
+    pub(crate) results_cap: Option<Memory>,
+    pub(crate) certificate_life: Option<TimeLimit>,
+}
+
+/// What `agent.toml` says: caps.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct AgentSettings {
+    /// CPUs that the node may give.
+    pub(crate) cpus: Option<CpuSet>,
+    /// Memory that the node may give.
+    pub(crate) memory: Option<Memory>,
+    /// Where environments are kept.
+    pub(crate) environments: Option<PathBuf>,
+}
+
+impl HeadSettings {
+    /// Reads the file; `None` when there is none.
+    pub(crate) fn read(path: &Path) -> Result<Option<Self>, Failure> {
+        let settings = Settings::read(path, HEAD_KEYS)?;
+        settings.as_ref().map(Self::from_file).transpose().map_err(|failure| failure.hint(file_hint(path)))
+    }
+
+    fn from_file(file: &Settings) -> Result<Self, Failure> {
+        Ok(Self {
+            directory: absolute_path(file, "directory", "\"/var/lib/hostler/head\"")?,
+            socket: absolute_path(file, "socket", "\"/run/hostler/head.sock\"")?,
+            listen: file.parsed("listen", &format!("\"{DEFAULT_LISTEN}\""))?,
+            advertise: file.list("advertise", "[\"head.example:7760\"]")?,
+            results_cap: file.parsed("results_cap", "\"200G\"")?,
+            certificate_life: file.parsed("certificate_life", "\"365d\"")?,
+        })
+    }
+
+    /// The text of a new file that says this, and explains what else could be said.
+    pub(crate) fn to_text(&self) -> String {
+        let line = |key: &str, value: Option<String>, example: &str| match value {
+            Some(value) => format!("{key} = {value}"),
+            None => format!("#{key} = {example}"),
+        };
+        let quoted = |text: String| toml::Value::String(text).to_string();
+        let path = |path: &Option<PathBuf>| path.as_ref().map(|path| quoted(path.display().to_string()));
+        let advertise = (!self.advertise.is_empty()).then(|| {
+            let all: Vec<String> = self.advertise.iter().map(|address| quoted(address.to_string())).collect();
+            format!("[{}]", all.join(", "))
+        });
+        format!(
+            "# Settings of a Hostler head, read when `hostler head run` starts. Flags of that command override them.\n\
+             \n\
+             # Where nodes connect: an address of this machine and a port. 0.0.0.0 stands for every IPv4 address, [::] for IPv6 as well.\n\
+             {}\n\
+             \n\
+             # By which names or addresses nodes reach this machine, the first one in join codes. By default that is its hostname.\n\
+             {}\n\
+             \n\
+             # Where the head keeps its state.\n\
+             {}\n\
+             \n\
+             # Where users of this machine talk to the head. The kernel says who they are.\n\
+             {}\n\
+             \n\
+             # What results may take on the disk before those that were fetched are dropped. Half of the disk by default.\n\
+             {}\n\
+             \n\
+             # How long a node's certificate is good for. Nodes renew theirs by themselves after two thirds of that; time in which no\n\
+             # head runs does not count.\n\
+             {}\n",
+            line("listen", self.listen.map(|listen| quoted(listen.to_string())), &format!("\"{DEFAULT_LISTEN}\"")),
+            line("advertise", advertise, "[\"head.example\", \"192.0.2.1:7760\"]"),
+            line("directory", path(&self.directory), "\"/var/lib/hostler/head\""),
+            line("socket", path(&self.socket), "\"/run/hostler/head.sock\""),
+            line("results_cap", None, "\"200G\""),
+            line("certificate_life", None, "\"365d\""),
+        )
+    }
+}
+
+impl AgentSettings {
+    /// Reads the file; nothing is capped when there is none.
+    pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
+        let Some(file) = Settings::read(path, AGENT_KEYS)? else { return Ok(Self::default()) };
+        Self::from_file(&file).map_err(|failure| failure.hint(file_hint(path)))
+    }
+
+    fn from_file(file: &Settings) -> Result<Self, Failure> {
+        Ok(Self {
+            cpus: file.parsed("cpus", "\"0-3,8\"")?,
+            memory: file.parsed("memory", "\"8G\"")?,
+            environments: absolute_path(file, "environments", "\"/var/cache/hostler/environments\"")?,
+        })
+    }
+}
+
+fn file_hint(path: &Path) -> String {
+    format!("the file is {}", path.display())
+}
+
+fn absolute_path(file: &Settings, key: &str, example: &str) -> Result<Option<PathBuf>, Failure> {
+    let Some(text) = file.text(key, example)? else { return Ok(None) };
+    if text.starts_with('/') {
+        return Ok(Some(text.into()));
+    }
+    Err(Failure::usage(format!("`{key}` is not an absolute path: {text}"))
+        .hint(format!("write it as {key} = {example}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<HeadSettings, Failure> {
+        HeadSettings::from_file(&Settings::parse(text, HEAD_KEYS)?)
+    }
+
+    #[test]
+    fn a_new_file_says_what_was_asked_for_and_nothing_else() {
+        assert_eq!(parse(&HeadSettings::default().to_text()), Ok(HeadSettings::default()));
+        let settings = HeadSettings {
+            directory: Some("/srv/a \"quoted\" place".into()),
+            socket: Some("/srv/head.sock".into()),
+            listen: Some("[::]:7000".parse().expect("an address")),
+            advertise: ["head.example", "[2001:db8::1]:7"].map(|text| text.parse().expect(text)).to_vec(),
+            ..HeadSettings::default()
+        };
+        assert_eq!(parse(&settings.to_text()), Ok(settings));
+    }
+
+    #[test]
+    fn every_commented_line_is_right_once_the_mark_is_taken_off() {
+        let text = HeadSettings::default().to_text();
+        let uncommented: Vec<&str> = text
+            .lines()
+            .map(|line| line.strip_prefix('#').filter(|rest| !rest.starts_with(' ')).unwrap_or(line))
+            .collect();
+        let settings = parse(&uncommented.join("\n")).expect("examples are right");
+        assert!(settings.listen == Some(DEFAULT_LISTEN) && settings.certificate_life.is_some());
+        HEAD_KEYS.iter().for_each(|key| assert!(text.contains(&format!("#{key} = ")), "{key} is not explained"));
+    }
+
+    #[test]
+    fn mistakes_are_errors_that_help() {
+        let hint = |text: &str| parse(text).expect_err(text).render();
+        assert!(hint("lisen = \"x\"").contains("did you mean `listen`?"));
+        assert!(hint("listen = 7760").contains("not a text"));
+        assert!(hint("listen = \"everywhere\"").contains("write it as listen = \"0.0.0.0:7760\""));
+        assert!(hint("advertise = \"head\"").contains("not a list"));
+        assert!(hint("advertise = [\"http://head\"]").contains("HOST:PORT"));
+        assert!(hint("socket = \"head.sock\"").contains("not an absolute path"));
+        let agent = Settings::parse("cpus = \"0-1\"\nmemory = \"1G\"", AGENT_KEYS).expect("known keys");
+        let agent = AgentSettings::from_file(&agent).expect("right values");
+        assert_eq!((agent.cpus, agent.memory), (Some(CpuSet::first(2)), Some(Memory(1 << 30))));
+    }
+}

@@ -1,0 +1,102 @@
+//! Reading the settings files: TOML with known keys, where every mistake is an error that helps.
+
+use std::path::Path;
+use std::str::FromStr;
+
+use crate::failure::{During, Failure};
+
+/// A settings file; empty when there is none.
+#[derive(Debug, Default)]
+pub(crate) struct Settings(toml::Table);
+
+impl Settings {
+    /// Reads a file that may have these keys and no others; `None` when there is no file.
+    pub(crate) fn read(path: &Path, keys: &[&str]) -> Result<Option<Self>, Failure> {
+        match std::fs::read_to_string(path) {
+            Ok(text) => Self::parse(&text, keys)
+                .map(Some)
+                .map_err(|failure| failure.hint(format!("the file is {}", path.display()))),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).during(|| format!("cannot read {}", path.display())),
+        }
+    }
+
+    /// Reads text that may have these keys and no others.
+    pub(crate) fn parse(text: &str, keys: &[&str]) -> Result<Self, Failure> {
+        let table: toml::Table = text
+            .parse()
+            .map_err(|error: toml::de::Error| Failure::usage("the configuration is not valid TOML").because(&error))?;
+        if let Some(key) = table.keys().find(|key| !keys.contains(&key.as_str())) {
+            let failure = Failure::usage(format!("the configuration has the unknown key `{key}`"));
+            return Err(match closest(key, keys) {
+                Some(known) => failure.hint(format!("did you mean `{known}`?")),
+                None => failure.hint(format!("known keys: {}", keys.join(", "))),
+            });
+        }
+        Ok(Self(table))
+    }
+
+    /// A text, if the key is there. `example` is a right value.
+    pub(crate) fn text(&self, key: &str, example: &str) -> Result<Option<&str>, Failure> {
+        match self.0.get(key) {
+            None => Ok(None),
+            Some(toml::Value::String(text)) => Ok(Some(text)),
+            Some(other) => Err(wrong_type(key, other, "a text", example)),
+        }
+    }
+
+    /// A text that means something, if the key is there.
+    pub(crate) fn parsed<T: FromStr<Err: std::error::Error>>(
+        &self,
+        key: &str,
+        example: &str,
+    ) -> Result<Option<T>, Failure> {
+        self.text(key, example)?.map(|text| meaning(key, text, example)).transpose()
+    }
+
+    /// A list of texts that mean something; empty when the key is not there.
+    pub(crate) fn list<T: FromStr<Err: std::error::Error>>(&self, key: &str, example: &str) -> Result<Vec<T>, Failure> {
+        let values = match self.0.get(key) {
+            None => return Ok(Vec::new()),
+            Some(toml::Value::Array(values)) => values,
+            Some(other) => return Err(wrong_type(key, other, "a list", example)),
+        };
+        let of_text = |value: &toml::Value| match value {
+            toml::Value::String(text) => meaning(key, text, example),
+            other => Err(wrong_type(key, other, "a list of texts", example)),
+        };
+        values.iter().map(of_text).collect()
+    }
+}
+
+fn meaning<T: FromStr<Err: std::error::Error>>(key: &str, text: &str, example: &str) -> Result<T, Failure> {
+    text.parse().map_err(|error: T::Err| {
+        Failure::usage(format!("`{key}` makes no sense")).because(&error).hint(format!("write it as {key} = {example}"))
+    })
+}
+
+fn wrong_type(key: &str, value: &toml::Value, wanted: &str, example: &str) -> Failure {
+    Failure::usage(format!("`{key}` is a {}, not {wanted}", value.type_str()))
+        .hint(format!("write it as {key} = {example}"))
+}
+
+/// The candidate that differs least from `word`, if a slip of the fingers explains the difference.
+fn closest<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str> {
+    let best = candidates.iter().min_by_key(|candidate| distance(word, candidate))?;
+    (distance(word, best) <= best.len().div_ceil(2)).then_some(best)
+}
+
+/// How many characters must be added, removed or replaced to get from one word to the other.
+fn distance(from: &str, to: &str) -> usize {
+    let to: Vec<char> = to.chars().collect();
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (i, a) in from.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, b) in to.iter().enumerate() {
+            let replaced = diagonal + usize::from(a != *b);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[to.len()]
+}

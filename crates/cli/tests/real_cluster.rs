@@ -1,0 +1,308 @@
+//! A real cluster, by the documented commands: a head and nodes that are set up, invited, joined, drained, resumed and removed.
+
+use std::cell::RefCell;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::process::{Child, Command, Stdio};
+
+use hostler_testkit::{Cluster, Outcome, wait_until};
+use serde_json::Value;
+
+const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
+
+/// A head and its nodes, each in a directory of its own below one home. Everything that was started ends with the home.
+struct Real {
+    head: RefCell<Option<Child>>,
+    home: Cluster,
+    /// What `--head` takes.
+    address: String,
+}
+
+impl Real {
+    /// A head that was set up and runs.
+    fn start() -> Self {
+        let home = Cluster::none(HOSTLER);
+        let address = format!("unix:{}", home.path("head/head.sock").display());
+        let real = Self { head: RefCell::default(), home, address };
+        let said = real.home.run(&["head", "init", "--directory", &real.path("head"), "--listen", "127.0.0.1:0"]);
+        assert_eq!(said.code, 0, "{said:?}");
+        assert!(said.stdout.is_empty() && said.stderr.contains("next: start it with `hostler head run"), "{said:?}");
+        real.run_head();
+        real
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.home.path(name).display().to_string()
+    }
+
+    /// Starts a daemon that logs to a file of this name.
+    fn daemon(&self, name: &str, arguments: &[&str], change: impl FnOnce(&mut Command)) -> Child {
+        let log = File::options().append(true).create(true).open(self.home.path(name)).expect("a log can be written");
+        let mut command = self.home.command(arguments);
+        change(&mut command);
+        command.stdout(Stdio::null()).stderr(log).spawn().expect("the executable can be started")
+    }
+
+    fn run_head(&self) {
+        let _ = fs::remove_file(self.home.path("head/head.json"));
+        let child = self.daemon("head.log", &["head", "run", "--directory", &self.path("head")], |_| {});
+        self.head.replace(Some(child));
+        wait_until("the head to be ready", 30, || self.home.path("head/head.json").exists().then_some(()));
+    }
+
+    fn kill_head(&self) {
+        end(self.head.take().expect("it runs"));
+    }
+
+    /// Runs the agent of a node that has joined.
+    fn run_agent(&self, node: &str) -> Child {
+        self.daemon(&format!("{node}.log"), &["agent", "run", "--directory", &self.path(node)], |_| {})
+    }
+
+    fn log(&self, name: &str) -> String {
+        fs::read_to_string(self.home.path(&format!("{name}.log"))).unwrap_or_default()
+    }
+
+    /// Waits until a daemon has logged this.
+    fn wait_for_log(&self, name: &str, text: &str) {
+        let logged = || self.log(name).contains(text).then_some(());
+        wait_until(&format!("the log of {name} to say `{text}`, not {}", self.log(name)), 60, logged);
+    }
+
+    /// A client command that must succeed; what it printed.
+    fn ok(&self, arguments: &[&str]) -> String {
+        self.home.ok(&[&["--head", self.address.as_str()], arguments].concat())
+    }
+
+    fn fails(&self, arguments: &[&str]) -> String {
+        self.home.fails(&[&["--head", self.address.as_str()], arguments].concat())
+    }
+
+    fn json(&self, arguments: &[&str]) -> Value {
+        self.home.json(&[&["--head", self.address.as_str()], arguments].concat())
+    }
+
+    fn wait_for_node(&self, node: &str, state: &str) {
+        wait_until(&format!("node {node} {state}"), 60, || {
+            let nodes = self.json(&["nodes"]);
+            nodes.as_array()?.iter().any(|it| it["name"] == node && it["state"] == state).then_some(())
+        });
+    }
+
+    fn wait_for_job(&self, job: &str, state: &str) {
+        wait_until(&format!("job {job} {state}"), 60, || (self.json(&["job", job])["state"] == state).then_some(()));
+    }
+
+    /// Joins with the code on standard input, as it should be done.
+    fn join(&self, directory: &str, code: &str, more: &[&str], change: impl FnOnce(&mut Command)) -> Outcome {
+        let directory = self.path(directory);
+        let mut command = self.home.command(&[&["agent", "join", "-", "--directory", &directory], more].concat());
+        change(&mut command);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the executable can be started");
+        child.stdin.take().expect("it is piped").write_all(format!("{code}\n").as_bytes()).expect("it reads");
+        let output = child.wait_with_output().expect("it ends");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Outcome { code: output.status.code().unwrap_or(-1), stdout: text(&output.stdout), stderr: text(&output.stderr) }
+    }
+
+    /// A node of this name that runs.
+    fn add_node(&self, node: &str) -> Child {
+        let joined = self.join(node, &self.ok(&["node", "invite", node]), &[], |_| {});
+        assert_eq!(joined.code, 0, "{joined:?}");
+        let agent = self.run_agent(node);
+        self.wait_for_node(node, "up");
+        agent
+    }
+}
+
+impl Drop for Real {
+    fn drop(&mut self) {
+        self.head.take().into_iter().for_each(end);
+    }
+}
+
+fn end(mut child: Child) {
+    child.kill().expect("it is ours");
+    child.wait().expect("it is ours");
+}
+
+#[test]
+fn from_nothing_to_a_cluster_and_back() {
+    let real = Real::start();
+    let again = real.home.run(&["head", "init", "--directory", &real.path("head")]);
+    assert_eq!(again.code, 0, "called twice it does no harm: {again:?}");
+    let other = real.home.fails(&["head", "init", "--directory", &real.path("head"), "--advertise", "elsewhere"]);
+    assert!(other.contains("exists and says something else"), "{other}");
+
+    let agent = real.add_node("n1");
+    let node = real.json(&["node", "show", "n1"]);
+    assert!(node["cpus"].as_u64() > Some(0) && node["memory_bytes"].as_u64() > Some(64 << 20), "discovered: {node}");
+    assert!(node["certificate"]["life_ms"].as_u64() > Some(0), "{node}");
+    assert_eq!(real.ok(&["run", "-m", "16M", "--", "echo", "hello"]), "hello");
+
+    // Drained: what runs ends as it should, what comes waits and says why.
+    let script = format!("while [ ! -e {} ]; do sleep 0.05; done", real.path("release"));
+    let running = real.ok(&["run", "--detach", "-m", "16M", "--", "sh", "-c", &script]);
+    real.wait_for_job(&running, "running");
+    real.ok(&["node", "drain", "n1", "--reason", "new disk"]);
+    real.wait_for_node("n1", "draining");
+    let waiting = real.ok(&["run", "--detach", "-m", "16M", "--", "true"]);
+    let why = real.ok(&["why", &waiting]);
+    assert!(why.contains("drained: n1") && why.contains("new disk"), "{why}");
+    real.home.write("release", "");
+    real.wait_for_job(&running, "completed");
+    real.wait_for_node("n1", "drained");
+    let shown = real.ok(&["node", "show", "n1"]);
+    assert!(shown.contains("drained") && shown.contains("new disk"), "{shown}");
+    assert_eq!(real.json(&["job", &waiting])["state"], "pending");
+    real.ok(&["node", "resume", "n1"]);
+    real.wait_for_job(&waiting, "completed");
+
+    // Removed: its connection is closed, its task is given up, and it does not come back.
+    let lost = real.ok(&["run", "--detach", "-m", "16M", "--", "sleep", "1000"]);
+    real.wait_for_job(&lost, "running");
+    let refusal = real.fails(&["node", "remove", "n1"]);
+    assert!(refusal.contains("--yes"), "nobody was there to be asked: {refusal}");
+    real.ok(&["node", "remove", "n1", "--yes"]);
+    real.wait_for_job(&lost, "node_fail");
+    assert_eq!(real.json(&["nodes"]), Value::Array(Vec::new()));
+    real.wait_for_log("n1", "has removed node n1 from the cluster");
+    real.wait_for_log("n1", "it was removed");
+    end(agent);
+
+    // Invited again it is a node like any other, and the task that was given up is gone from it.
+    let agent = real.add_node("n1");
+    assert_eq!(real.ok(&["run", "-m", "16M", "--", "echo", "again"]), "again");
+    end(agent);
+}
+
+#[test]
+fn without_a_cluster_it_is_said_how_to_get_one() {
+    let home = Cluster::none(HOSTLER);
+    let said = home.fails(&["jobs"]);
+    assert!(said.contains("hostler up") && said.contains("hostler head init"), "{said}");
+    let said =
+        home.fails(&["head", "run", "--directory", &home.path("nowhere/head").display().to_string(), "--listen", "x"]);
+    assert!(said.contains("--listen"), "{said}");
+}
+
+#[test]
+fn codes_let_in_whom_they_were_made_for_once() {
+    let real = Real::start();
+    let code = real.ok(&["node", "invite"]);
+    assert!(code.starts_with("hostler1-") && !code.contains(char::is_whitespace), "the code alone: {code}");
+    let joined = real.join("first", &code, &["--name", "first"], |_| {});
+    assert!(joined.code == 0 && joined.stderr.contains("is node first of the cluster"), "{joined:?}");
+    let used = real.join("second", &code, &["--name", "second"], |_| {});
+    assert!(used.code != 0 && used.stderr.contains("does not let this machine in"), "{used:?}");
+    let for_other = real.ok(&["node", "invite", "third"]);
+    let other = real.join("second", &for_other, &["--name", "second"], |_| {});
+    assert_eq!((other.code, &other.stderr), (used.code, &used.stderr), "no hint what is wrong");
+    let damaged = real.join("second", &code[..code.len() - 3], &[], |_| {});
+    assert!(damaged.code != 0 && damaged.stderr.contains("is not a join code"), "{damaged:?}");
+    let taken = real.join("second", &real.ok(&["node", "invite"]), &["--name", "first"], |_| {});
+    assert!(taken.code != 0 && taken.stderr.contains("there is a node first already"), "{taken:?}");
+    let homeless = real.home.fails(&["agent", "run", "--directory", &real.path("second")]);
+    assert!(homeless.contains("has not joined a cluster yet"), "{homeless}");
+}
+
+#[test]
+fn a_node_of_another_cluster_is_refused_and_told_so() {
+    let (mine, theirs) = (Real::start(), Real::start());
+    end(theirs.add_node("n1"));
+    // The same node, sent to a head that is not its own.
+    let address = mine.json(&["info"])["head"]["address"].as_str().expect("an address").to_owned();
+    fs::write(theirs.home.path("n1/identity/head"), &address).expect("it is there");
+    let agent = theirs.run_agent("n1");
+    theirs.wait_for_log("n1", "is not the head of the cluster that this node has joined");
+    end(agent);
+    // With our authority it would trust our head; ours does not trust it.
+    end(mine.add_node("n1"));
+    fs::copy(mine.home.path("n1/identity/authority.pem"), theirs.home.path("n1/identity/authority.pem"))
+        .expect("it is there");
+    let agent = theirs.run_agent("n1");
+    theirs.wait_for_log("n1", "does not accept this node's certificate");
+    end(agent);
+}
+
+#[test]
+fn a_node_whose_clock_is_thirty_years_off_joins_and_works() {
+    let real = Real::start();
+    let library = build_clock_library(&real);
+    for (node, years) in [("past", -30), ("future", 30)] {
+        let offset = (i64::from(years) * 365 * 24 * 3600).to_string();
+        let shifted = |command: &mut Command| {
+            command.env("LD_PRELOAD", &library).env("CLOCK_OFFSET_SECS", &offset);
+        };
+        let joined = real.join(node, &real.ok(&["node", "invite", node]), &[], shifted);
+        assert_eq!(joined.code, 0, "{joined:?}");
+        let directory = real.path(node);
+        let agent = real.daemon(&format!("{node}.log"), &["agent", "run", "--directory", &directory], shifted);
+        real.wait_for_node(node, "up");
+        assert_eq!(real.ok(&["run", "-m", "16M", "--", "echo", "it works"]), "it works");
+        // The times in its log show that the clock was really wrong.
+        let log = real.log(node);
+        let linked = log.lines().find(|line| line.contains("linked to the head")).expect("it is linked");
+        let year: i32 = linked[..4].parse().expect("a line begins with a date");
+        let now = year_now();
+        assert!((year - now - years).abs() <= 1, "the node thinks it is {year}, and it is {now}");
+        real.ok(&["node", "remove", node, "--yes"]);
+        end(agent);
+    }
+}
+
+fn year_now() -> i32 {
+    let output = Command::new("date").arg("+%Y").output().expect("date is everywhere");
+    String::from_utf8_lossy(&output.stdout).trim().parse().expect("a year")
+}
+
+/// A library that sets the wall clock of a process off by CLOCK_OFFSET_SECS, and no other clock.
+fn build_clock_library(real: &Real) -> String {
+    let source = real.home.write(
+        "clock.c",
+        "#define _GNU_SOURCE\n#include <stdlib.h>\n#include <sys/syscall.h>\n#include <sys/time.h>\n#include <time.h>\n\
+         #include <unistd.h>\n\
+         static time_t off(void) { const char *t = getenv(\"CLOCK_OFFSET_SECS\"); return t ? atoll(t) : 0; }\n\
+         int clock_gettime(clockid_t id, struct timespec *ts) {\n\
+         \x20 long r = syscall(SYS_clock_gettime, id, ts);\n\
+         \x20 if (r == 0 && (id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE)) ts->tv_sec += off();\n\
+         \x20 return (int)r;\n}\n\
+         time_t time(time_t *t) { struct timespec ts; clock_gettime(CLOCK_REALTIME, &ts); if (t) *t = ts.tv_sec; return ts.tv_sec; }\n\
+         int gettimeofday(struct timeval *tv, void *tz) { struct timespec ts; (void)tz; clock_gettime(CLOCK_REALTIME, &ts);\n\
+         \x20 tv->tv_sec = ts.tv_sec; tv->tv_usec = ts.tv_nsec / 1000; return 0; }\n",
+    );
+    let library = real.path("clock.so");
+    let built = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o", &library]).arg(source).output();
+    let built = built.expect("a C compiler is needed to build this project");
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    library
+}
+
+#[test]
+fn certificates_are_renewed_by_themselves() {
+    let real = Real::start();
+    let settings = real.home.path("head/head.toml");
+    let text = fs::read_to_string(&settings).expect("init has written it");
+    let text = text.replace("#certificate_life = \"365d\"", "certificate_life = \"12s\"");
+    fs::write(&settings, text).expect("it is ours");
+    real.kill_head();
+    real.run_head();
+    let agent = real.add_node("n1");
+    let credentials = || fs::read(real.home.path("n1/identity/credentials.pem")).expect("it has joined");
+    let first = credentials();
+    let second = wait_until("another certificate", 60, || Some(credentials()).filter(|now| *now != first));
+    // The link lives on; what is dialled from now on shows the new key, and so does an agent that was killed.
+    assert_eq!(real.ok(&["run", "-m", "16M", "--", "echo", "renewed"]), "renewed");
+    end(agent);
+    let agent = real.run_agent("n1");
+    wait_until("the new key to be used", 60, || {
+        let certificate = &real.json(&["node", "show", "n1"])["certificate"];
+        (certificate["is_being_renewed"] == false).then_some(())
+    });
+    real.wait_for_node("n1", "up");
+    // Long after the first would have expired it is still a node.
+    wait_until("a third certificate", 60, || Some(credentials()).filter(|now| *now != second));
+    assert_eq!(real.ok(&["run", "-m", "16M", "--", "echo", "still here"]), "still here");
+    end(agent);
+}

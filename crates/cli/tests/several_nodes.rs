@@ -1,0 +1,106 @@
+//! Jobs on several nodes, as a user sees them.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use hostler_testkit::{Cluster, Size};
+
+const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
+
+fn four_nodes() -> Cluster {
+    Cluster::up(HOSTLER, Size { nodes: 4, cpus: 2, ..Size::default() })
+}
+
+#[test]
+fn processes_know_their_places_and_lines_are_labelled() {
+    let cluster = four_nodes();
+    let script =
+        "echo $HOSTLER_NODE_RANK $LOCAL_RANK $RANK/$WORLD_SIZE $SLURM_PROCID $SLURM_NTASKS $MASTER_ADDR; echo oops >&2";
+    let outcome = cluster.run(&["run", "-N", "2", "-n", "2", "-m", "64M", "--label", "sh", "-c", script]);
+    assert_eq!(outcome.code, 0, "{}", outcome.stderr);
+    let mut lines: Vec<&str> = outcome.stdout.lines().collect();
+    lines.sort_unstable();
+    let expected = [
+        "0: 0 0 0/4 0 4 127.0.0.1",
+        "1: 0 1 1/4 1 4 127.0.0.1",
+        "2: 1 0 2/4 2 4 127.0.0.1",
+        "3: 1 1 3/4 3 4 127.0.0.1",
+    ];
+    assert_eq!(lines, expected);
+    for rank in 0..4 {
+        assert!(outcome.stderr.lines().any(|line| line == format!("{rank}: oops")), "{}", outcome.stderr);
+    }
+    let alone = cluster.run(&["run", "-m", "64M", "sh", "-c", "echo ${RANK-none} $HOSTLER_NODES $SLURM_NTASKS"]);
+    assert_eq!(alone.stdout, "none 1 1\n", "a job of one process is no distributed one");
+}
+
+#[test]
+fn the_first_failure_ends_the_others_and_says_where() {
+    let cluster = four_nodes();
+    let begun = Instant::now();
+    let script = "if [ $RANK = 2 ]; then sleep 0.3; exit 9; fi; sleep 60";
+    let outcome = cluster.run(&["run", "-N", "3", "-m", "64M", "sh", "-c", script]);
+    assert_eq!(outcome.code, 9);
+    assert!(begun.elapsed() < Duration::from_secs(30), "the others were not waited for");
+    assert!(outcome.stderr.contains("(rank 2) was the first to fail: exit code 9"), "{}", outcome.stderr);
+    let job = cluster.json(&["job", "1"]);
+    let states: Vec<&str> = job["tasks_shown"][0]["parts"]
+        .as_array()
+        .expect("one for each node")
+        .iter()
+        .filter_map(|part| part["state"].as_str())
+        .collect();
+    assert_eq!(states, ["cancelled", "cancelled", "failed"]);
+    // The same within a node.
+    let outcome =
+        cluster.run(&["run", "-n", "2", "-m", "64M", "sh", "-c", "if [ $LOCAL_RANK = 1 ]; then exit 5; fi; sleep 60"]);
+    assert_eq!(outcome.code, 5, "{}", outcome.stderr);
+}
+
+#[test]
+fn all_nodes_or_none() {
+    let cluster = four_nodes();
+    let blocker = cluster.ok(&["run", "--detach", "-c", "2", "-m", "64M", "sleep", "60"]);
+    cluster.wait_for_state(&blocker, "running");
+    let wide = cluster.ok(&["run", "--detach", "-N", "4", "-c", "2", "-m", "64M", "true"]);
+    let why = cluster.ok(&["why", &wide]);
+    assert!(why.contains("it needs 4 nodes at once and 3 have enough free now"), "{why}");
+    let refusal = cluster.fails(&["run", "-N", "5", "-m", "64M", "true"]);
+    assert!(refusal.contains("asks for 5 nodes at once") && refusal.contains("only 4 nodes have that"), "{refusal}");
+    cluster.ok(&["cancel", &blocker]);
+    cluster.wait_for_state(&wide, "completed");
+}
+
+#[test]
+fn every_node_sends_its_results_home() {
+    let cluster = four_nodes();
+    cluster.write(
+        "p/main.py",
+        "import os\nr = os.environ['RANK']\nopen('out-' + r, 'w').write(r * 100_000)\nprint('rank', r)\n",
+    );
+    let id = cluster.ok(&["submit", &cluster.path("p").to_string_lossy(), "main.py", "-N", "3", "-m", "64M"]);
+    cluster.ok(&["wait", &id]);
+    assert!(cluster.ok(&["logs", &id, "--node-rank", "2"]).contains("rank 2"));
+    cluster.ok(&["fetch", &id, "--to", "home"]);
+    for (rank, folder) in [(0, id.clone()), (1, format!("{id}.node1")), (2, format!("{id}.node2"))] {
+        let read = |name: &str| fs::read_to_string(cluster.path(&format!("home/{folder}/{name}"))).expect(name);
+        assert_eq!(read(&format!("out-{rank}")), rank.to_string().repeat(100_000));
+        assert_eq!(read("stdout.log"), format!("rank {rank}\n"));
+    }
+    assert!(cluster.ok(&["fetch", "--all"]).is_empty(), "all of it was fetched");
+}
+
+#[test]
+fn the_example_trains_one_model_on_four_nodes() {
+    let cluster = four_nodes();
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/data-parallel");
+    let id = cluster.ok(&["submit", example, "main.py", "-N", "4", "-c", "1", "-m", "200M", "-t", "5m"]);
+    let wait = cluster.run(&["wait", &id]);
+    assert_eq!(wait.code, 0, "{}\n{}", wait.stderr, cluster.ok(&["logs", &id]));
+    cluster.ok(&["fetch", &id, "--to", "home"]);
+    let model = fs::read(cluster.path(&format!("home/{id}/model.json"))).expect("rank 0 wrote it");
+    let model: serde_json::Value = serde_json::from_slice(&model).expect("JSON");
+    assert_eq!(model["processes"], 4);
+    assert!(model["accuracy"].as_f64().expect("a number") > 0.9, "{model}");
+    assert!(model["difference_to_one_process"].as_f64().expect("a number") < 1e-9, "{model}");
+}

@@ -1,0 +1,45 @@
+//! What the events of a node's life do to the state: it joins, is drained, resumed and removed.
+
+use hostler_model::{Digest, NodeName, NodeState};
+use hostler_proto::api::Notice;
+
+use super::event::Effect;
+use super::member::Key;
+use super::node::Drain;
+use super::update::Step;
+
+impl Step<'_> {
+    pub(super) fn set_drain(&mut self, name: &NodeName, drain: Option<Drain>) {
+        self.state.change_node(name, |node| node.drain = drain);
+        self.state.sync_pool(name);
+        self.notify_node(name);
+    }
+
+    /// A machine that joins under a name takes the place of the one that had it.
+    pub(super) fn join(&mut self, name: &NodeName, key: Digest, life_ms: u64) {
+        self.state.admit(name, Key { key, issued_at: self.now.at, life_ms });
+        self.cut_off(name, &format!("a machine has joined as node {name} with a new join code"));
+    }
+
+    /// The runs are lost; the rest is as if there had never been such a node.
+    pub(super) fn expel_node(&mut self, name: &NodeName, by: &str) {
+        self.state.expel(name);
+        if self.state.node(name).is_none() {
+            return;
+        }
+        self.cut_off(name, &format!("{by} has removed node {name} from the cluster"));
+        self.lose_runs(name, &format!("node {name} was removed by {by}"));
+        self.state.remove_node(name);
+        let notice = Notice::Node { name: name.clone(), state: NodeState::Removed };
+        self.changes.effects.push(Effect::Notify(notice));
+    }
+
+    /// Ends a node's connection, if it has one.
+    fn cut_off(&mut self, name: &NodeName, reason: &str) {
+        let Some(node) = self.state.nodes.get_mut(name) else { return };
+        let Some(link) = node.link.take() else { return };
+        self.state.connections.remove(&link.connection);
+        self.close(link.connection, reason);
+        self.state.sync_pool(name);
+    }
+}

@@ -1,0 +1,327 @@
+//! The life of nodes, as scripts: they join, renew their keys, are drained, resumed and removed.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use hostler_core::head::{
+    Caller, Changes, Command, ConnectionId, Effect, Event, KEY_LIFE_MS, Now, Record, Refusal, Stamped, State,
+    SubmissionKey, Unwelcome, decide, explain, schedule, update,
+};
+use hostler_model::{
+    BootId, CpuSet, Digest, Ending, JobId, JobSpec, JobState, NodeName, NodeState, Request, Resources, RunId,
+    Timestamp, WallTime, Work,
+};
+use hostler_proto::api::Notice;
+use hostler_proto::link::{AgentHello, AgentMessage, Fate, HeadMessage, RunEnd, RunReport, RunStatus, Usage};
+
+const LIFE_MS: u64 = 90_000;
+
+const FIRST: Digest = Digest([1; 32]);
+const SECOND: Digest = Digest([2; 32]);
+const THIRD: Digest = Digest([3; 32]);
+
+/// A head without a shell.
+#[derive(Default)]
+struct Head {
+    state: State,
+    at: u64,
+    log: Vec<Stamped>,
+    closed: Vec<(ConnectionId, String)>,
+    launched: Vec<RunId>,
+    notices: Vec<(NodeName, NodeState)>,
+    records: Vec<Record>,
+    jobs: u128,
+}
+
+impl Head {
+    fn new() -> Self {
+        let mut head = Self::default();
+        head.apply(Event::EpochStarted { epoch: head.state.next_epoch() });
+        head
+    }
+
+    fn now(&self) -> Now {
+        Now { at: Timestamp(self.at), wall: WallTime(77) }
+    }
+
+    fn apply(&mut self, event: Event) {
+        let stamped = Stamped { now: self.now(), event };
+        let mut changes = Changes::default();
+        update(&mut self.state, &stamped, &mut changes);
+        for effect in changes.effects {
+            match effect {
+                Effect::Close { connection, reason } => self.closed.push((connection, reason)),
+                Effect::Send { message: HeadMessage::Launch(launch), .. } => {
+                    self.launched.extend(launch.runs.iter().map(|placement| placement.run));
+                }
+                Effect::Notify(Notice::Node { name, state }) => self.notices.push((name, state)),
+                Effect::Send { .. } | Effect::Notify(_) => {}
+            }
+        }
+        self.records.extend(changes.records);
+        if stamped.event.is_durable() {
+            self.log.push(stamped);
+        }
+    }
+
+    fn command(&mut self, command: &Command) -> Result<(), Refusal> {
+        for event in decide(&self.state, command, self.now())? {
+            self.apply(event);
+        }
+        while self.state.needs_pass() {
+            let now = self.now();
+            let Some(event) = schedule(&mut self.state, now) else { break };
+            self.apply(event);
+        }
+        Ok(())
+    }
+
+    /// The head dies, and another one reads what it has left: a snapshot of what it knew, and the log.
+    fn restart(&mut self) {
+        let mut from_log = State::default();
+        self.log.iter().for_each(|event| update(&mut from_log, event, &mut Changes::default()));
+        let bytes = hostler_proto::encode(&self.state);
+        self.state = hostler_proto::decode::<State>(&bytes).expect("a snapshot can be read").restored();
+        assert_eq!(self.state.member(&n1()), from_log.member(&n1()), "the log says the same as the snapshot");
+        self.apply(Event::EpochStarted { epoch: self.state.next_epoch() });
+    }
+
+    fn join(&mut self, key: Digest, may_replace: bool) -> Result<(), Refusal> {
+        self.command(&Command::Join { node: n1(), key, life_ms: LIFE_MS, may_replace })
+    }
+
+    fn renew(&mut self, with: Digest, key: Digest) -> Result<(), Refusal> {
+        self.command(&Command::Renew { node: n1(), with, key, life_ms: LIFE_MS })
+    }
+
+    /// Node n1 with two CPUs comes with a key, holding nothing.
+    fn hello(&mut self, key: Digest, connection: u64) -> Result<(), Refusal> {
+        let hello = AgentHello {
+            protocol_min: 1,
+            protocol_max: 1,
+            version: "test".into(),
+            node: n1(),
+            boot: BootId("boot".into()),
+            pid: 1,
+            resources: Resources { cpus: CpuSet::first(2), memory_bytes: 4 << 30 },
+            advisory: Default::default(),
+            address: None,
+            runs: Vec::new(),
+        };
+        self.command(&Command::Hello { connection: ConnectionId(connection), key, hello, complete: BTreeSet::new() })
+    }
+
+    fn submit(&mut self, requeue: bool) -> JobId {
+        self.jobs += 1;
+        let key = SubmissionKey(self.jobs);
+        let request = Request { cpus: 1, memory_bytes: 1 << 20, gpus: 0 };
+        let spec = JobSpec { requeue, ..JobSpec::new("test", Work::command(["true"], "/"), request) };
+        let caller = Caller { user: "ada".into(), operator: false };
+        let command = Command::Submit { caller, key, spec: Arc::new(spec), snapshot_is_complete: true };
+        self.command(&command).expect("it fits");
+        self.state.job_of_key(key).expect("accepted")
+    }
+
+    fn report(&mut self, connection: u64, run: RunId, status: RunStatus) {
+        let message = AgentMessage::Report(RunReport { run, status });
+        let connection = ConnectionId(connection);
+        self.command(&Command::Message { connection, message, result_is_complete: true }).expect("it is linked");
+    }
+
+    fn run_of(&self, job: JobId) -> RunId {
+        self.state.job(job).expect("it is there").active[&0].run
+    }
+
+    fn state_of(&self, job: JobId) -> JobState {
+        self.state.job(job).expect("it is there").state()
+    }
+
+    fn why(&self, job: JobId) -> String {
+        explain(&self.state, self.state.job(job).expect("it is there")).expect("it waits").to_string()
+    }
+
+    fn node_state(&self) -> NodeState {
+        self.state.node(&n1()).expect("known").state()
+    }
+
+    fn drain(&mut self, reason: &str) -> Result<(), Refusal> {
+        self.command(&Command::DrainNode { node: n1(), by: "root".into(), reason: Some(reason.into()) })
+    }
+
+    fn remove(&mut self) -> Result<(), Refusal> {
+        self.command(&Command::RemoveNode { node: n1(), by: "root".into() })
+    }
+
+    fn welcomes(&self, key: Digest) -> Result<(), Unwelcome> {
+        self.state.welcomes(&n1(), key, Timestamp(self.at))
+    }
+}
+
+fn n1() -> NodeName {
+    "n1".parse().expect("a name")
+}
+
+fn ended() -> RunStatus {
+    let ending = Ending { state: JobState::Completed, exit_code: Some(0) };
+    RunStatus::Ended(RunEnd { fate: Fate::Ended(ending), message: None, result: None, usage: Usage::default() })
+}
+
+fn unwelcome(result: Result<(), Refusal>) -> Unwelcome {
+    match result {
+        Err(Refusal::Unwelcome(why)) => why,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn only_who_has_joined_is_let_in() {
+    let mut head = Head::new();
+    assert_eq!(unwelcome(head.hello(FIRST, 1)), Unwelcome::NotAMember(n1()));
+    head.join(FIRST, false).expect("the name is free");
+    head.join(FIRST, false).expect("the answer may have been lost");
+    assert_eq!(head.join(SECOND, false), Err(Refusal::NameTaken(n1())));
+    assert_eq!(unwelcome(head.hello(SECOND, 1)), Unwelcome::Replaced(n1()));
+    head.hello(FIRST, 1).expect("a member");
+    assert_eq!(head.node_state(), NodeState::Up);
+    head.restart();
+    assert_eq!(unwelcome(head.hello(SECOND, 2)), Unwelcome::Replaced(n1()));
+    head.hello(FIRST, 2).expect("a member after a restart");
+}
+
+#[test]
+fn a_machine_that_was_invited_under_a_name_takes_the_place_of_the_one_that_had_it() {
+    let mut head = Head::new();
+    head.join(FIRST, true).expect("invited");
+    head.hello(FIRST, 1).expect("a member");
+    head.join(SECOND, true).expect("invited by name");
+    let [(ConnectionId(1), reason)] = head.closed.as_slice() else { panic!("{:?}", head.closed) };
+    assert!(reason.contains("joined as node n1"), "{reason}");
+    let why = unwelcome(head.hello(FIRST, 2)).to_string();
+    assert!(why.contains("replaced by a newer one") && why.contains("hostler node invite n1"), "{why}");
+    head.hello(SECOND, 3).expect("the new one");
+}
+
+#[test]
+fn both_keys_are_good_until_the_new_one_is_used() {
+    let mut head = Head::new();
+    head.join(FIRST, true).expect("invited");
+    head.hello(FIRST, 1).expect("a member");
+    assert_eq!(head.state.renew_in_ms(&n1(), FIRST, Timestamp(0)), Some(60_000));
+    head.at = 60_000;
+    assert_eq!(head.state.renew_in_ms(&n1(), FIRST, Timestamp(head.at)), Some(0));
+    // The answer to the first request is lost, so the agent asks again with another key.
+    head.renew(FIRST, SECOND).expect("it may");
+    head.renew(FIRST, THIRD).expect("it may");
+    assert_eq!(head.welcomes(SECOND), Err(Unwelcome::Replaced(n1())));
+    head.restart();
+    assert_eq!((head.welcomes(FIRST), head.welcomes(THIRD)), (Ok(()), Ok(())));
+    // A crash before the new key is on the disk, and one after it.
+    head.hello(FIRST, 2).expect("the old key");
+    head.hello(THIRD, 3).expect("the new key");
+    assert_eq!(unwelcome(head.hello(FIRST, 4)), Unwelcome::Replaced(n1()));
+    assert_eq!(head.state.renew_in_ms(&n1(), THIRD, Timestamp(head.at)), Some(60_000));
+    // Whoever renews with a key that was new has used it.
+    head.renew(THIRD, FIRST).expect("it may");
+    head.renew(FIRST, SECOND).expect("it may");
+    assert_eq!(head.welcomes(THIRD), Err(Unwelcome::Replaced(n1())));
+    assert_eq!((head.welcomes(FIRST), head.welcomes(SECOND)), (Ok(()), Ok(())));
+}
+
+#[test]
+fn a_key_ends_by_the_clusters_clock() {
+    let mut head = Head::new();
+    head.join(FIRST, true).expect("invited");
+    head.at = LIFE_MS;
+    head.hello(FIRST, 1).expect("the last moment");
+    head.at += 1;
+    let why = unwelcome(head.hello(FIRST, 2));
+    assert!(why.to_string().contains("has expired"), "{why}");
+    assert_eq!(unwelcome(head.renew(FIRST, SECOND)), why);
+    head.join(SECOND, true).expect("invited again");
+    head.hello(SECOND, 3).expect("a member again");
+}
+
+#[test]
+fn a_node_that_joined_before_keys_were_written_down_is_adopted() {
+    let mut head = Head::new();
+    head.join(FIRST, true).expect("invited");
+    head.hello(FIRST, 1).expect("a member");
+    // As an older head has left it.
+    let mut old: serde_json::Value = serde_json::to_value(&head.state).expect("a state is data");
+    old.as_object_mut().expect("an object").remove("members").expect("it is new");
+    old["nodes"]["n1"].as_object_mut().expect("an object").remove("drain").expect("it is new");
+    head.state = serde_json::from_value::<State>(old).expect("what is new may be absent").restored();
+    head.apply(Event::EpochStarted { epoch: head.state.next_epoch() });
+    head.hello(SECOND, 2).expect("its certificate is the cluster's");
+    assert_eq!(
+        head.state.member(&n1()).map(|member| (member.key.key, member.key.life_ms)),
+        Some((SECOND, KEY_LIFE_MS))
+    );
+    assert_eq!(unwelcome(head.hello(FIRST, 3)), Unwelcome::Replaced(n1()));
+}
+
+#[test]
+fn a_drained_node_finishes_what_it_has_and_gets_nothing_new() {
+    let mut head = Head::new();
+    head.join(FIRST, true).expect("invited");
+    head.hello(FIRST, 1).expect("a member");
+    let job = head.submit(false);
+    let run = head.run_of(job);
+    head.report(1, run, RunStatus::Running);
+    head.drain("swap a disk").expect("known");
+    head.drain("swap a disk").expect("the same again");
+    assert_eq!(head.node_state(), NodeState::Draining);
+    let waiting = head.submit(false);
+    assert_eq!(head.state_of(waiting), JobState::Pending);
+    assert_eq!(head.why(waiting), "every node that could run it is drained: n1");
+    head.report(1, run, ended());
+    assert_eq!((head.state_of(job), head.node_state()), (JobState::Completed, NodeState::Drained));
+    let told = [NodeState::Up, NodeState::Draining, NodeState::Drained].map(|state| (n1(), state));
+    assert_eq!(head.notices, told);
+    head.restart();
+    head.hello(FIRST, 2).expect("a member");
+    assert_eq!((head.node_state(), head.launched.len()), (NodeState::Drained, 1), "a restart forgets no drain");
+    let drain = head.state.node(&n1()).and_then(|node| node.drain.clone()).expect("drained");
+    assert_eq!((drain.by.as_str(), drain.reason.as_deref(), drain.at), ("root", Some("swap a disk"), WallTime(77)));
+    head.command(&Command::ResumeNode { node: n1() }).expect("known");
+    assert_eq!((head.node_state(), head.state_of(waiting)), (NodeState::Up, JobState::Starting));
+    assert!(matches!(head.drain("two\nlines"), Err(Refusal::BadSpec(_))));
+}
+
+#[test]
+fn a_removed_node_loses_everything_at_once() {
+    let mut head = Head::new();
+    head.join(FIRST, true).expect("invited");
+    head.hello(FIRST, 1).expect("a member");
+    let (lost, again) = (head.submit(false), head.submit(true));
+    for job in [lost, again] {
+        head.report(1, head.run_of(job), RunStatus::Running);
+    }
+    head.remove().expect("known");
+    let [(ConnectionId(1), reason)] = head.closed.as_slice() else { panic!("{:?}", head.closed) };
+    assert_eq!(reason, "root has removed node n1 from the cluster");
+    assert_eq!((head.state_of(lost), head.state_of(again)), (JobState::NodeFail, JobState::Pending));
+    let row = head.records.iter().find_map(|record| match record {
+        Record::Ended(row) if row.job == lost => row.message.clone(),
+        Record::Ended(_) | Record::Reopened(_) | Record::Forgotten(_) => None,
+    });
+    assert_eq!(row.as_deref(), Some("node n1 was removed by root"));
+    assert_eq!(head.notices.last(), Some(&(n1(), NodeState::Removed)));
+    assert_eq!(unwelcome(head.hello(FIRST, 2)), Unwelcome::NotAMember(n1()));
+    assert_eq!(unwelcome(head.renew(FIRST, SECOND)), Unwelcome::NotAMember(n1()));
+    assert_eq!(head.remove(), Err(Refusal::NoSuchNode(n1())));
+    head.restart();
+    assert_eq!(unwelcome(head.hello(FIRST, 2)), Unwelcome::NotAMember(n1()), "a restart forgives nothing");
+    // Invited again, it is a new node, and the job that may run again does.
+    head.join(SECOND, false).expect("the name is free again");
+    head.hello(SECOND, 3).expect("a member");
+    assert_eq!(head.state_of(again), JobState::Starting);
+}
+
+#[test]
+fn a_node_that_joined_and_never_came_can_be_removed() {
+    let mut head = Head::new();
+    head.join(FIRST, true).expect("invited");
+    head.remove().expect("it has joined");
+    assert_eq!(unwelcome(head.hello(FIRST, 1)), Unwelcome::NotAMember(n1()));
+}

@@ -1,0 +1,191 @@
+//! Who is let in: codes, certificates, and nodes that are drained, renewed, replaced and removed.
+
+use std::time::Duration;
+
+use hostler_client::{Client, ClientError, Endpoint, LiveJobs, tls};
+use hostler_model::{JobState, NodeState};
+use hostler_proto::api::{Invite, JoinRequest};
+use hostler_proto::join::{HEAD_NAME, JoinCode};
+use hostler_proto::link::{HeadHello, RunStatus};
+use rcgen::KeyPair;
+use rustls::pki_types::ServerName;
+
+use crate::agent::{FakeAgent, Identity, completed, csr, introduce, pinned};
+use crate::harness::{TestHead, request, soon};
+use crate::jobs::code;
+
+/// What the head says to an agent that it refuses.
+async fn refusal(head: &TestHead, identity: &Identity) -> String {
+    match introduce(head, identity, &identity.hello(Vec::new())).await.1 {
+        HeadHello::Refused { message } => message,
+        welcome @ HeadHello::Welcome { .. } => panic!("{welcome:?}"),
+    }
+}
+
+async fn wait_for_node(client: &Client, state: NodeState) {
+    let name = "n1".parse().expect("a valid name");
+    soon("the node's state", async {
+        while client.node(&name).await.expect("it is known").node.state != state {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_code_without_a_name_is_for_new_names_only_and_a_wrong_one_says_nothing() {
+    let head = TestHead::start().await;
+    Identity::join(&head, "n1").await;
+    let client = head.client();
+    let address = Some("127.0.0.1".to_owned());
+    let invitation = client.invite_as(&Invite { node: None, address }).await.expect("the user may invite");
+    let invited: JoinCode = invitation.code.parse().expect("a join code");
+    assert_eq!(invited.address, head.address().to_string(), "the port is the head's");
+    let stranger = pinned(&invited);
+    let name = |name: &str| Some(name.parse().expect("a valid name"));
+    let csr = csr(&KeyPair::generate().expect("a key can be made"));
+    let mut join = JoinRequest { secret: invited.secret.clone(), node: name("n1"), machine: None, csr };
+    assert_eq!(code(stranger.join(&join).await), "name_taken");
+    (join.node, join.machine) = (None, name("box"));
+    let joined = stranger.join(&join).await.expect("a refusal does not use a code up");
+    assert_eq!(joined.node.as_str(), "box");
+
+    // The same words for a code that was never made, one that was used, and one that is for another node.
+    let other = client.invite(&"n3".parse().expect("a valid name")).await.expect("the user may invite");
+    let other: JoinCode = other.code.parse().expect("a join code");
+    let mut texts = Vec::new();
+    for (secret, node) in [("guess".to_owned(), None), (invited.secret, name("box2")), (other.secret, name("n4"))] {
+        let csr = crate::agent::csr(&KeyPair::generate().expect("a key can be made"));
+        let refused = stranger.join(&JoinRequest { secret, node, machine: None, csr }).await.expect_err("not invited");
+        texts.push((refused.code().map(str::to_owned), refused.to_string(), refused.hints()));
+    }
+    assert!(texts.iter().all(|text| *text == texts[0]), "{texts:?}");
+
+    // Whoever goes on guessing is not heard any more, not even with a good code.
+    let guess = || JoinRequest { secret: "guess".to_owned(), node: None, machine: None, csr: join.csr.clone() };
+    let guesses: Vec<_> = (0..20)
+        .map(|_| {
+            tokio::spawn({
+                let (stranger, guess) = (pinned(&invited_again(&invited.address, invited.authority)), guess());
+                async move { code(stranger.join(&guess).await) }
+            })
+        })
+        .collect();
+    for guess in guesses {
+        guess.await.expect("no panic");
+    }
+    let good = client.invite_as(&Invite::default()).await.expect("the user may invite");
+    let good: JoinCode = good.code.parse().expect("a join code");
+    let csr = crate::agent::csr(&KeyPair::generate().expect("a key can be made"));
+    let late = JoinRequest { secret: good.secret, node: name("n9"), machine: None, csr };
+    assert_eq!(code(pinned(&invited_again(&good.address, good.authority)).join(&late).await), "too_many_codes");
+}
+
+/// A code of which only the public half matters.
+fn invited_again(address: &str, authority: hostler_model::Digest) -> JoinCode {
+    JoinCode { address: address.to_owned(), authority, secret: String::new() }
+}
+
+#[tokio::test]
+async fn a_node_is_drained_and_resumed() {
+    let mut head = TestHead::start().await;
+    let identity = Identity::join(&head, "n1").await;
+    let mut agent = FakeAgent::link(&head, &identity, Vec::new()).await;
+    let client = head.client();
+    let name = "n1".parse().expect("a valid name");
+    client.submit(&request("a")).await.expect("accepted");
+    let run = agent.next_launch().await.runs[0].run;
+    agent.report(run, RunStatus::Running).await;
+    let node = client.drain_node(&name, Some("new disk".to_owned())).await.expect("the user may");
+    assert_eq!((node.node.state, node.runs.len()), (NodeState::Draining, 1));
+    let waiting = client.submit(&request("b")).await.expect("accepted").id;
+    let why = client.why(waiting).await.expect("it is there").lines.join("\n");
+    assert!(why.contains("every node that could run it is drained: n1"), "{why}");
+    assert!(why.contains("new disk") && why.contains("hostler node resume n1"), "{why}");
+    agent.report(run, completed(run, b"")).await;
+    wait_for_node(&client, NodeState::Drained).await;
+    let counts = client.info().await.expect("it answers").nodes;
+    assert_eq!((counts.up, counts.draining, counts.drained), (0, 0, 1));
+
+    head.kill();
+    head.start_again().await;
+    let mut agent = FakeAgent::link(&head, &identity, Vec::new()).await;
+    let client = head.client();
+    let node = client.node(&name).await.expect("it is known");
+    assert_eq!(node.node.state, NodeState::Drained, "a restart forgets nothing");
+    let drain = node.drain.expect("it is drained");
+    assert_eq!(drain.reason.as_deref(), Some("new disk"));
+    assert!(node.node.reason.is_some_and(|text| text == format!("drained by {}: new disk", drain.by)));
+    let node = client.resume_node(&name).await.expect("the user may");
+    assert_eq!((node.node.state, node.drain), (NodeState::Up, None));
+    assert_eq!(agent.next_launch().await.job, waiting);
+    client.shutdown(LiveJobs::Keep).await.expect("it stops");
+}
+
+#[tokio::test]
+async fn a_removed_node_is_cut_off_at_once_and_told_why() {
+    let mut head = TestHead::start().await;
+    let identity = Identity::join(&head, "n1").await;
+    let mut agent = FakeAgent::link(&head, &identity, Vec::new()).await;
+    let client = head.client();
+    let job = client.submit(&request("a")).await.expect("accepted").id;
+    let run = agent.next_launch().await.runs[0].run;
+    agent.report(run, RunStatus::Running).await;
+    agent.client.missing_blobs(Vec::new()).await.expect("a member may ask");
+    client.remove_node(&identity.name).await.expect("the user may");
+    let reason = agent.farewell().await;
+    assert!(reason.contains("has removed node n1"), "{reason}");
+    assert_eq!(code(agent.client.missing_blobs(Vec::new()).await), "unwelcome", "on the connection that was open, too");
+    let ended = client.job_when_ended(job, 1, Duration::from_secs(20)).await.expect("it answers");
+    assert_eq!(ended.summary.state, JobState::NodeFail);
+    assert!(client.nodes().await.expect("it answers").is_empty());
+    assert_eq!(code(client.remove_node(&identity.name).await), "no_such_node");
+    for _ in 0..2 {
+        let message = refusal(&head, &identity).await;
+        assert!(message.contains("it was removed") && message.contains("hostler agent join"), "{message}");
+        assert!(identity.renew(&head).await.is_err());
+        head.kill();
+        head.start_again().await;
+    }
+    let again = Identity::join(&head, "n1").await;
+    FakeAgent::link(&head, &again, Vec::new()).await;
+    let message = refusal(&head, &identity).await;
+    assert!(message.contains("was replaced by a newer one"), "{message}");
+}
+
+#[tokio::test]
+async fn certificates_are_renewed_and_end_by_the_clusters_clock() {
+    let head = TestHead::start_with_life(Duration::from_secs(9)).await;
+    let first = Identity::join(&head, "n1").await;
+    let _agent = FakeAgent::link(&head, &first, Vec::new()).await;
+    let (second, renew_in_ms) = first.renew(&head).await.expect("it may");
+    assert!((5_000..=6_000).contains(&renew_in_ms), "two thirds of its life: {renew_in_ms}");
+    let _agent = FakeAgent::link(&head, &first, Vec::new()).await;
+    let _agent = FakeAgent::link(&head, &second, Vec::new()).await;
+    assert!(refusal(&head, &first).await.contains("was replaced"), "the new one was used");
+    let certificate = head.client().node(&first.name).await.expect("it is known").certificate.expect("it has joined");
+    assert!(certificate.life_ms == 9_000 && !certificate.is_being_renewed, "{certificate:?}");
+    soon("the certificate to expire", async {
+        loop {
+            match introduce(&head, &second, &second.hello(Vec::new())).await.1 {
+                HeadHello::Welcome { .. } => tokio::time::sleep(Duration::from_millis(50)).await,
+                HeadHello::Refused { message } => break assert!(message.contains("has expired"), "{message}"),
+            }
+        }
+    })
+    .await;
+    assert_eq!(code(second.renew(&head).await), "unwelcome");
+}
+
+#[tokio::test]
+async fn a_certificate_of_another_cluster_is_refused_even_by_name_and_authority() {
+    let (mine, theirs) = (TestHead::start().await, TestHead::start().await);
+    let (known, foreign) = (Identity::join(&mine, "n1").await, Identity::join(&theirs, "n1").await);
+    // It knows our authority, and shows what its own cluster gave it.
+    let config = tls::mutual(&known.authority, &foreign.certificate, &foreign.key).expect("they belong together");
+    let server_name = ServerName::try_from(HEAD_NAME).expect("a name");
+    let endpoint = Endpoint::Tls { address: mine.address().to_string(), server_name, config };
+    let outcome = Client::new(endpoint).with_patience(hostler_client::Patience::NONE).missing_blobs(Vec::new()).await;
+    let is_cut = matches!(outcome, Err(ClientError::Connect { .. } | ClientError::Interrupted { .. }));
+    assert!(is_cut, "{outcome:?}");
+}

@@ -1,0 +1,50 @@
+//! Some of the nodes of a pool: those of a partition that have the features that a job asks for.
+
+use crate::NodeIx;
+
+/// A set of nodes, by their numbers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NodeSet {
+    words: Vec<u64>,
+}
+
+impl NodeSet {
+    /// Whether a node is in it.
+    #[must_use]
+    pub fn contains(&self, node: NodeIx) -> bool {
+        self.words.get(node.0 as usize / 64).is_some_and(|word| word >> (node.0 % 64) & 1 == 1)
+    }
+
+    /// Whether no node is in it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.words.iter().all(|word| *word == 0)
+    }
+}
+
+impl FromIterator<NodeIx> for NodeSet {
+    fn from_iter<I: IntoIterator<Item = NodeIx>>(nodes: I) -> Self {
+        let mut words = Vec::new();
+        for NodeIx(node) in nodes {
+            let at = node as usize / 64;
+            if at >= words.len() {
+                words.resize(at + 1, 0);
+            }
+            words[at] |= 1 << (node % 64);
+        }
+        Self { words }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holds_what_was_put_in() {
+        let set: NodeSet = [3, 64, 200].map(NodeIx).into_iter().collect();
+        let held: Vec<u32> = (0..1000).filter(|node| set.contains(NodeIx(*node))).collect();
+        assert_eq!(held, [3, 64, 200]);
+        assert!(!set.is_empty() && NodeSet::default().is_empty());
+    }
+}

@@ -1,0 +1,152 @@
+//! Comparisons of the accounts with what the head thinks and has stored.
+
+use hostler_core::head::{Part, State, SubmissionKey, explain};
+use hostler_model::{IndexSet, JobId};
+
+use super::{Books, PartAccount, Standing, any_result};
+use crate::cluster::disk::Disk;
+
+/// What differs between a state that was loaded and what the log says.
+fn difference(loaded: &State, fold: &State) -> String {
+    let other_job = loaded.jobs().zip(fold.jobs()).find(|(a, b)| hostler_proto::encode(a) != hostler_proto::encode(b));
+    if let Some((loaded, fold)) = other_job {
+        return format!("{loaded:?} instead of {fold:?}");
+    }
+    let other_node =
+        loaded.nodes().zip(fold.nodes()).find(|(a, b)| hostler_proto::encode(a) != hostler_proto::encode(b));
+    match other_node {
+        Some((loaded, fold)) => format!("{loaded:?} instead of {fold:?}"),
+        None => format!("{} jobs instead of {}", loaded.job_count(), fold.job_count()),
+    }
+}
+
+/// Comparisons with what the head thinks.
+impl Books {
+    /// A head has loaded its state.
+    pub(in crate::cluster) fn check_loaded(&mut self, state: &State, disk: &Disk) {
+        let (events, last_sequence) = (self.events, disk.last_sequence());
+        self.expect(last_sequence == events, || format!("{last_sequence} events are stored of {events}"));
+        let (mut loaded, mut fold) = (state.clone(), self.fold.clone());
+        // A snapshot may know of a moment after the last event in it.
+        let latest = loaded.last_event_at.max(fold.last_event_at);
+        (loaded.last_event_at, fold.last_event_at) = (latest, latest);
+        let is_same = hostler_proto::encode(&loaded) == hostler_proto::encode(&fold);
+        self.expect(is_same, || {
+            format!("the state that was loaded is not what the log says: {}", difference(&loaded, &fold))
+        });
+        let order = |state: &State| state.queue().map(|job| job.id).collect::<Vec<_>>();
+        self.expect(order(&loaded) == order(&fold), || "the queue that was loaded is in another order".to_owned());
+        self.check_settled(state, disk);
+    }
+
+    /// Nothing is on its way to the disk: all accounts must agree with the state and with what is stored beside it.
+    pub(in crate::cluster) fn check_settled(&mut self, state: &State, disk: &Disk) {
+        let acknowledged: Vec<(SubmissionKey, JobId)> =
+            self.acknowledged.iter().map(|(key, job)| (*key, *job)).collect();
+        for (key, job) in acknowledged {
+            let is_forgotten = self.jobs.get(&job).is_some_and(|account| account.is_forgotten);
+            let is_there = state.job(job).is_some() && state.job_of_key(key) == Some(job);
+            self.expect(is_forgotten || is_there, || format!("I1: job {job} was acknowledged and is gone"));
+        }
+        let mut differences = Vec::new();
+        for (id, account) in self.jobs.iter().filter(|(_, account)| !account.is_forgotten) {
+            let Some(job) = state.job(*id) else {
+                differences.push(format!("job {id} is gone"));
+                continue;
+            };
+            for (index, task) in &account.tasks {
+                let agrees = match &task.at {
+                    Standing::Waiting => job.pending.contains(*index),
+                    Standing::Placed { run, parts, .. } => job.active.get(index).is_some_and(|active| {
+                        let is_same = |(held, part): (&Part, &PartAccount)| {
+                            (&held.node, &held.resources, held.over.is_some())
+                                == (&part.node, &part.resources, part.is_over)
+                        };
+                        active.run == *run
+                            && active.parts.len() == parts.len()
+                            && active.parts.iter().zip(parts).all(is_same)
+                    }),
+                    Standing::Ended { state, result } => {
+                        job.ending_of(*index).is_some_and(|ending| ending.state == *state)
+                            && job.results.contains(*index) == (result.is_some() && !task.is_dropped)
+                    }
+                };
+                if !agrees {
+                    differences.push(format!("task {id}_{index} should be {:?}, but the job is {job:?}", task.at));
+                }
+            }
+        }
+        for node in state.nodes() {
+            let (cpus, memory_bytes) = self.held_on(&node.name);
+            let mut free = node.resources.cpus.clone();
+            free.remove_all(&cpus);
+            if free != node.free_cpus() || node.resources.memory_bytes - memory_bytes != node.free_memory_bytes() {
+                differences.push(format!("{} should have {free} free, not {}", node.name, node.free_cpus()));
+            }
+        }
+        if let Some(first) = differences.into_iter().next() {
+            self.wrong(format!("the accounts disagree: {first}"));
+        }
+        self.check_live(state);
+        self.check_rows(disk);
+        self.check_kept_results(disk);
+    }
+
+    /// Every row of the history is about a task that has ended so.
+    fn check_rows(&mut self, disk: &Disk) {
+        for (task, row) in &disk.records {
+            let account = self.jobs.get(&task.job).filter(|account| !account.is_forgotten);
+            let standing = account.and_then(|account| account.tasks.get(&task.index)).map(|task| &task.at);
+            let agrees = match standing {
+                Some(Standing::Ended { state, result }) => (*state, *result) == (row.ending.state, any_result(row)),
+                Some(Standing::Waiting | Standing::Placed { .. }) | None => false,
+            };
+            if !agrees {
+                return self.wrong(format!("the history has {row:?}, but the task is {standing:?}"));
+            }
+        }
+    }
+
+    /// What must hold of a state at any time.
+    pub(in crate::cluster) fn check_live(&mut self, state: &State) {
+        let waiting: u64 = state.jobs().map(|job| job.pending.len()).sum();
+        let placed: u64 = state.jobs().map(|job| job.active.len() as u64).sum();
+        let counts = state.live_counts();
+        let counted = (counts.pending, counts.starting + counts.running + counts.completing);
+        self.expect(counted == (waiting, placed), || {
+            format!("{waiting} tasks wait and {placed} are placed: {counts:?}")
+        });
+        let places = state.queue().map(|job| state.ahead_of(job));
+        self.expect(places.eq(0..state.queue().count() as u64), || "places in the queue are miscounted".to_owned());
+        for job in state.jobs() {
+            let ended: u64 = job.endings.values().map(IndexSet::len).sum();
+            let adds_up = job.pending.len() + job.active.len() as u64 + ended == job.len();
+            self.expect(adds_up, || format!("I10: the tasks of job {} do not add up: {job:?}", job.id));
+            let has_reason = job.pending.is_empty() || explain(state, job).is_some();
+            self.expect(has_reason, || format!("I10: job {} waits for no reason", job.id));
+        }
+        for node in state.nodes() {
+            let mut free = node.resources.cpus.clone();
+            for (run, held) in &node.runs {
+                let is_free = free.is_superset(&held.cpus);
+                free.remove_all(&held.cpus);
+                self.expect(is_free, || format!("I4: {run} shares CPUs of {}", node.name));
+                self.expect(state.active(*run).is_some(), || format!("{run} holds {} for nobody", node.name));
+            }
+        }
+    }
+
+    /// The results of every task that is kept must be on the disk.
+    fn check_kept_results(&mut self, disk: &Disk) {
+        let kept = self.jobs.iter().filter(|(_, account)| !account.is_forgotten);
+        let tasks = kept.flat_map(|(id, account)| account.tasks.iter().map(move |(index, task)| (*id, *index, task)));
+        let tasks = tasks.filter(|(_, _, task)| !task.is_dropped);
+        let lost = tasks.filter_map(|(id, index, task)| match &task.at {
+            Standing::Ended { result: Some(result), .. } if !disk.holds_result(result) => Some(format!("{id}_{index}")),
+            Standing::Ended { .. } | Standing::Placed { .. } | Standing::Waiting => None,
+        });
+        if let Some(task) = lost.into_iter().next() {
+            self.wrong(format!("I5: the result of task {task} is gone"));
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! A cluster for several users: a head whom everybody may ask, and an agent of root.
+
+use std::fs::{self, File, Permissions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use nix::sys::signal::Signal;
+use nix::unistd::User;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::cluster::{Outcome, collect_logs, end_all_with, is_of_the_network, outcome};
+use crate::{kill, wait_until};
+
+/// A head and one agent, both run by root, in a directory that every user may pass through. Dropping it ends every process that was
+/// started for it and removes the directory.
+pub struct SharedCluster {
+    home: TempDir,
+    executable: PathBuf,
+    agent_options: Vec<String>,
+    agent: Option<Child>,
+    head: Child,
+}
+
+impl SharedCluster {
+    /// A running cluster with the node `n1`, whose agent gets these options besides the necessary ones.
+    ///
+    /// # Panics
+    /// When it cannot be brought up; that needs root.
+    #[must_use]
+    pub fn up(executable: &str, agent_options: &[&str]) -> Self {
+        assert!(nix::unistd::geteuid().is_root(), "a cluster for several users needs root");
+        let home = tempfile::Builder::new().prefix("hostler-test-").tempdir().expect("a temporary directory");
+        fs::set_permissions(home.path(), Permissions::from_mode(0o711)).expect("just made");
+        // The original may lie where only its builder can reach it.
+        let copy = home.path().join("hostler");
+        fs::hard_link(executable, &copy).or_else(|_| fs::copy(executable, &copy).map(drop)).expect("room for a copy");
+        let head = daemon(&copy, home.path(), "head", &head_arguments(home.path()));
+        let agent_options = agent_options.iter().map(|&option| option.to_owned()).collect();
+        let mut cluster = Self { home, executable: copy, agent_options, agent: None, head };
+        wait_until("the head to listen", 30, || UnixStream::connect(cluster.socket()).ok());
+        let code = cluster.invite("n1");
+        fs::write(cluster.path("join"), code).expect("ours");
+        fs::set_permissions(cluster.path("join"), Permissions::from_mode(0o600)).expect("ours");
+        cluster.start_agent();
+        cluster
+    }
+
+    /// Starts the agent, and waits until its node is up.
+    ///
+    /// # Panics
+    /// When it does not come up.
+    pub fn start_agent(&mut self) {
+        let directory = self.path("agent");
+        let mut arguments: Vec<String> = ["agent", "run", "--name", "n1", "--cpus", "0-1", "--memory", "1G"]
+            .map(str::to_owned)
+            .into_iter()
+            .chain(["--directory".into(), text(&directory), "--join-file".into(), text(&self.path("join"))])
+            .collect();
+        arguments.extend(self.agent_options.iter().cloned());
+        self.agent = Some(daemon(&self.executable, self.home.path(), "agent", &arguments));
+        wait_until("the node to be up", 30, || {
+            let nodes = self.run("root", &["nodes", "--json"]);
+            let nodes: Value = serde_json::from_str(&nodes.stdout).ok()?;
+            (nodes[0]["state"] == "up").then_some(())
+        });
+    }
+
+    /// Kills the agent with SIGKILL.
+    ///
+    /// # Panics
+    /// When it does not run.
+    pub fn kill_agent(&mut self) {
+        let mut agent = self.agent.take().expect("it runs");
+        kill(agent.id(), Signal::SIGKILL);
+        agent.wait().expect("ours");
+    }
+
+    /// A path in the directory.
+    #[must_use]
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.home.path().join(name)
+    }
+
+    /// The directory of a user, made if need be, and theirs alone.
+    ///
+    /// # Panics
+    /// When there is no such user.
+    #[must_use]
+    pub fn home_of(&self, user: &str) -> PathBuf {
+        let home = self.path(&format!("home-{user}"));
+        if !home.exists() {
+            fs::create_dir(&home).expect("ours");
+            fs::set_permissions(&home, Permissions::from_mode(0o700)).expect("just made");
+            give(&home, user);
+        }
+        home
+    }
+
+    /// Writes a file of a user's, below their directory, with the directories above it.
+    ///
+    /// # Panics
+    /// When it cannot be written.
+    pub fn write(&self, user: &str, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.home_of(user).join(name);
+        let parent = path.parent().expect("below a directory");
+        fs::create_dir_all(parent).expect("root may");
+        give(parent, user);
+        fs::write(&path, content).expect("root may");
+        give(&path, user);
+        path
+    }
+
+    /// A command of the executable as a user of this machine, in their directory, to be run by the caller.
+    ///
+    /// # Panics
+    /// When there is no such user.
+    #[must_use]
+    pub fn command(&self, user: &str, arguments: &[&str]) -> Command {
+        let account = User::from_name(user).expect("readable").expect("a user of this machine");
+        self.command_by_id((account.uid.as_raw(), account.gid.as_raw()), &self.home_of(user), arguments)
+    }
+
+    /// As [`SharedCluster::command`], for a user and group who need no name.
+    #[must_use]
+    pub fn command_by_id(&self, (uid, gid): (u32, u32), home: &Path, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.executable);
+        command
+            .args(arguments)
+            .uid(uid)
+            .gid(gid)
+            .current_dir(home)
+            .env_clear()
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+            .env("HOME", home)
+            .env("LANG", "C.UTF-8")
+            .env("HOSTLER_HEAD", format!("unix:{}", self.socket().display()))
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Runs a command as a user to its end.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn run(&self, user: &str, arguments: &[&str]) -> Outcome {
+        outcome(&self.command(user, arguments).output().expect("the executable can be started"))
+    }
+
+    /// Runs a command that must succeed; its standard output without the newline at the end.
+    ///
+    /// # Panics
+    /// When it fails, with what it said.
+    pub fn ok(&self, user: &str, arguments: &[&str]) -> String {
+        let outcome = self.run(user, arguments);
+        assert_eq!(outcome.code, 0, "{user}: hostler {arguments:?} failed: {}{}", outcome.stdout, outcome.stderr);
+        outcome.stdout.trim_end_matches('\n').to_owned()
+    }
+
+    /// A job as JSON.
+    ///
+    /// # Panics
+    /// When there is no such job.
+    #[must_use]
+    pub fn job(&self, id: &str) -> Value {
+        serde_json::from_str(&self.ok("root", &["job", id, "--json"])).expect("JSON")
+    }
+
+    /// The process id of the agent.
+    ///
+    /// # Panics
+    /// When it does not run.
+    #[must_use]
+    pub fn agent_pid(&self) -> u32 {
+        self.agent.as_ref().expect("it runs").id()
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.path("head.sock")
+    }
+
+    /// A join code for a node.
+    fn invite(&self, node: &str) -> String {
+        let mut socket = UnixStream::connect(self.socket()).expect("the head listens");
+        let body = format!("{{\"node\":\"{node}\"}}");
+        let request = format!(
+            "POST /api/v1/nodes/invite HTTP/1.1\r\nhost: hostler\r\ncontent-type: application/json\r\n\
+             content-length: {}\r\nconnection: close\r\n\r\n{body}",
+            body.len()
+        );
+        socket.write_all(request.as_bytes()).expect("the head reads");
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).expect("the head answers");
+        let json = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+        let invitation: Value = serde_json::from_str(json).unwrap_or_else(|error| panic!("{error}: {answer}"));
+        invitation["code"].as_str().unwrap_or_else(|| panic!("no code: {answer}")).to_owned()
+    }
+}
+
+impl Drop for SharedCluster {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let mut logs = String::new();
+            collect_logs(self.home.path(), &mut logs);
+            #[expect(clippy::print_stderr, reason = "a failing test shows what the daemons said")]
+            {
+                eprintln!("{logs}");
+            }
+        }
+        // Shepherds without work go with their agent and take their cgroup leaves along.
+        for child in [self.agent.as_mut(), Some(&mut self.head)].into_iter().flatten() {
+            kill(child.id(), Signal::SIGTERM);
+            let _ = child.wait();
+        }
+        end_all_with(&text(self.home.path()));
+    }
+}
+
+fn head_arguments(home: &Path) -> Vec<String> {
+    let (directory, socket) = (text(&home.join("head")), text(&home.join("head.sock")));
+    ["head", "run", "--directory", &directory, "--socket", &socket].map(str::to_owned).to_vec()
+}
+
+/// Starts a daemon with its log beside its directory.
+fn daemon(executable: &Path, home: &Path, name: &str, arguments: &[String]) -> Child {
+    let log = File::options().create(true).append(true).open(home.join(format!("{name}.log"))).expect("ours");
+    fs::set_permissions(home.join(format!("{name}.log")), Permissions::from_mode(0o600)).expect("ours");
+    Command::new(executable)
+        .args(arguments)
+        .env_clear()
+        .envs(std::env::vars().filter(|(name, _)| is_of_the_network(name)))
+        .env("PATH", std::env::var("PATH").unwrap_or_default())
+        .env("HOME", home)
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().expect("descriptors"))
+        .stderr(log)
+        .spawn()
+        .expect("the executable can be started")
+}
+
+fn give(path: &Path, user: &str) {
+    let account = User::from_name(user).expect("readable").expect("a user of this machine");
+    chown(path, Some(account.uid.as_raw()), Some(account.gid.as_raw())).expect("root may");
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
