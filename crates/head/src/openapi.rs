@@ -351,7 +351,7 @@ mod tests {
         JobSpec {
             name: "x".to_owned(),
             work: Work::Command { argv: Vec::new(), directory: "/".to_owned() },
-            request: Request { cpus: 1, memory_bytes: 1, gpus: 0 },
+            request: Request { cpus: 1, memory_bytes: 1, gpus: 1 },
             nodes: 2,
             tasks_per_node: 2,
             label: true,

@@ -516,6 +516,13 @@ mod tests {
     }
 
     #[test]
+    fn a_store_of_before_has_the_defaults_of_what_it_does_not_know() {
+        let of_before = std::collections::BTreeMap::from([("heartbeat_ms", 1_500), ("retention_ms", DAY)]);
+        let read: Settings = hostler_proto::decode(&hostler_proto::encode(&of_before)).expect("fields may be absent");
+        assert_eq!(read, Settings { heartbeat_ms: 1_500, retention_ms: DAY, ..Settings::default() });
+    }
+
+    #[test]
     fn every_setting_is_documented_as_it_is() {
         let page = include_str!("../../../../docs/reference/settings.md");
         for setting in Setting::ALL {
