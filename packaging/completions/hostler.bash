@@ -61,6 +61,12 @@ _hostler() {
             hostler,jobs)
                 cmd="hostler__subcmd__jobs"
                 ;;
+            hostler,login)
+                cmd="hostler__subcmd__login"
+                ;;
+            hostler,logout)
+                cmd="hostler__subcmd__logout"
+                ;;
             hostler,logs)
                 cmd="hostler__subcmd__logs"
                 ;;
@@ -81,9 +87,6 @@ _hostler() {
                 ;;
             hostler,run)
                 cmd="hostler__subcmd__run"
-                ;;
-            hostler,shims)
-                cmd="hostler__subcmd__shims"
                 ;;
             hostler,sim)
                 cmd="hostler__subcmd__sim"
@@ -118,101 +121,170 @@ _hostler() {
             hostler__subcmd__agent__subcmd__help,run)
                 cmd="hostler__subcmd__agent__subcmd__help__subcmd__run"
                 ;;
+            hostler__subcmd__configure,audit)
+                cmd="hostler__subcmd__configure__subcmd__audit"
+                ;;
+            hostler__subcmd__configure,group)
+                cmd="hostler__subcmd__configure__subcmd__group"
+                ;;
             hostler__subcmd__configure,help)
                 cmd="hostler__subcmd__configure__subcmd__help"
                 ;;
-            hostler__subcmd__configure,node)
-                cmd="hostler__subcmd__configure__subcmd__node"
+            hostler__subcmd__configure,user)
+                cmd="hostler__subcmd__configure__subcmd__user"
                 ;;
-            hostler__subcmd__configure,setting)
-                cmd="hostler__subcmd__configure__subcmd__setting"
+            hostler__subcmd__configure__subcmd__group,help)
+                cmd="hostler__subcmd__configure__subcmd__group__subcmd__help"
+                ;;
+            hostler__subcmd__configure__subcmd__group,list)
+                cmd="hostler__subcmd__configure__subcmd__group__subcmd__list"
+                ;;
+            hostler__subcmd__configure__subcmd__group,quota)
+                cmd="hostler__subcmd__configure__subcmd__group__subcmd__quota"
+                ;;
+            hostler__subcmd__configure__subcmd__group__subcmd__help,help)
+                cmd="hostler__subcmd__configure__subcmd__group__subcmd__help__subcmd__help"
+                ;;
+            hostler__subcmd__configure__subcmd__group__subcmd__help,list)
+                cmd="hostler__subcmd__configure__subcmd__group__subcmd__help__subcmd__list"
+                ;;
+            hostler__subcmd__configure__subcmd__group__subcmd__help,quota)
+                cmd="hostler__subcmd__configure__subcmd__group__subcmd__help__subcmd__quota"
+                ;;
+            hostler__subcmd__configure__subcmd__help,audit)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__audit"
+                ;;
+            hostler__subcmd__configure__subcmd__help,group)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__group"
                 ;;
             hostler__subcmd__configure__subcmd__help,help)
                 cmd="hostler__subcmd__configure__subcmd__help__subcmd__help"
                 ;;
-            hostler__subcmd__configure__subcmd__help,node)
-                cmd="hostler__subcmd__configure__subcmd__help__subcmd__node"
+            hostler__subcmd__configure__subcmd__help,user)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__user"
                 ;;
-            hostler__subcmd__configure__subcmd__help,setting)
-                cmd="hostler__subcmd__configure__subcmd__help__subcmd__setting"
+            hostler__subcmd__configure__subcmd__help__subcmd__group,list)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__group__subcmd__list"
                 ;;
-            hostler__subcmd__configure__subcmd__help__subcmd__node,discover)
-                cmd="hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__discover"
+            hostler__subcmd__configure__subcmd__help__subcmd__group,quota)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__group__subcmd__quota"
                 ;;
-            hostler__subcmd__configure__subcmd__help__subcmd__node,drain)
-                cmd="hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__drain"
+            hostler__subcmd__configure__subcmd__help__subcmd__user,add)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__add"
                 ;;
-            hostler__subcmd__configure__subcmd__help__subcmd__node,forget)
-                cmd="hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__forget"
+            hostler__subcmd__configure__subcmd__help__subcmd__user,import)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__import"
                 ;;
-            hostler__subcmd__configure__subcmd__help__subcmd__node,invite)
-                cmd="hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__invite"
+            hostler__subcmd__configure__subcmd__help__subcmd__user,invite)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__invite"
                 ;;
-            hostler__subcmd__configure__subcmd__help__subcmd__node,list)
-                cmd="hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__list"
+            hostler__subcmd__configure__subcmd__help__subcmd__user,key)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__key"
                 ;;
-            hostler__subcmd__configure__subcmd__help__subcmd__node,remove)
-                cmd="hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__remove"
+            hostler__subcmd__configure__subcmd__help__subcmd__user,list)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__list"
                 ;;
-            hostler__subcmd__configure__subcmd__help__subcmd__node,resume)
-                cmd="hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__resume"
+            hostler__subcmd__configure__subcmd__help__subcmd__user,quota)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__quota"
                 ;;
-            hostler__subcmd__configure__subcmd__help__subcmd__node,show)
-                cmd="hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__show"
+            hostler__subcmd__configure__subcmd__help__subcmd__user,remove)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__remove"
                 ;;
-            hostler__subcmd__configure__subcmd__node,discover)
-                cmd="hostler__subcmd__configure__subcmd__node__subcmd__discover"
+            hostler__subcmd__configure__subcmd__help__subcmd__user,role)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__role"
                 ;;
-            hostler__subcmd__configure__subcmd__node,drain)
-                cmd="hostler__subcmd__configure__subcmd__node__subcmd__drain"
+            hostler__subcmd__configure__subcmd__help__subcmd__user,show)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__show"
                 ;;
-            hostler__subcmd__configure__subcmd__node,forget)
-                cmd="hostler__subcmd__configure__subcmd__node__subcmd__forget"
+            hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__key,add)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__key__subcmd__add"
                 ;;
-            hostler__subcmd__configure__subcmd__node,help)
-                cmd="hostler__subcmd__configure__subcmd__node__subcmd__help"
+            hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__key,remove)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__key__subcmd__remove"
                 ;;
-            hostler__subcmd__configure__subcmd__node,invite)
-                cmd="hostler__subcmd__configure__subcmd__node__subcmd__invite"
+            hostler__subcmd__configure__subcmd__user,add)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__add"
                 ;;
-            hostler__subcmd__configure__subcmd__node,list)
-                cmd="hostler__subcmd__configure__subcmd__node__subcmd__list"
+            hostler__subcmd__configure__subcmd__user,help)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__help"
                 ;;
-            hostler__subcmd__configure__subcmd__node,remove)
-                cmd="hostler__subcmd__configure__subcmd__node__subcmd__remove"
+            hostler__subcmd__configure__subcmd__user,import)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__import"
                 ;;
-            hostler__subcmd__configure__subcmd__node,resume)
-                cmd="hostler__subcmd__configure__subcmd__node__subcmd__resume"
+            hostler__subcmd__configure__subcmd__user,invite)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__invite"
                 ;;
-            hostler__subcmd__configure__subcmd__node,show)
-                cmd="hostler__subcmd__configure__subcmd__node__subcmd__show"
+            hostler__subcmd__configure__subcmd__user,key)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__key"
                 ;;
-            hostler__subcmd__configure__subcmd__node__subcmd__help,discover)
-                cmd="hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__discover"
+            hostler__subcmd__configure__subcmd__user,list)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__list"
                 ;;
-            hostler__subcmd__configure__subcmd__node__subcmd__help,drain)
-                cmd="hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__drain"
+            hostler__subcmd__configure__subcmd__user,quota)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__quota"
                 ;;
-            hostler__subcmd__configure__subcmd__node__subcmd__help,forget)
-                cmd="hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__forget"
+            hostler__subcmd__configure__subcmd__user,remove)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__remove"
                 ;;
-            hostler__subcmd__configure__subcmd__node__subcmd__help,help)
-                cmd="hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__help"
+            hostler__subcmd__configure__subcmd__user,role)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__role"
                 ;;
-            hostler__subcmd__configure__subcmd__node__subcmd__help,invite)
-                cmd="hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__invite"
+            hostler__subcmd__configure__subcmd__user,show)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__show"
                 ;;
-            hostler__subcmd__configure__subcmd__node__subcmd__help,list)
-                cmd="hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__list"
+            hostler__subcmd__configure__subcmd__user__subcmd__help,add)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__add"
                 ;;
-            hostler__subcmd__configure__subcmd__node__subcmd__help,remove)
-                cmd="hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__remove"
+            hostler__subcmd__configure__subcmd__user__subcmd__help,help)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__help"
                 ;;
-            hostler__subcmd__configure__subcmd__node__subcmd__help,resume)
-                cmd="hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__resume"
+            hostler__subcmd__configure__subcmd__user__subcmd__help,import)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__import"
                 ;;
-            hostler__subcmd__configure__subcmd__node__subcmd__help,show)
-                cmd="hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__show"
+            hostler__subcmd__configure__subcmd__user__subcmd__help,invite)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__invite"
+                ;;
+            hostler__subcmd__configure__subcmd__user__subcmd__help,key)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__key"
+                ;;
+            hostler__subcmd__configure__subcmd__user__subcmd__help,list)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__list"
+                ;;
+            hostler__subcmd__configure__subcmd__user__subcmd__help,quota)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__quota"
+                ;;
+            hostler__subcmd__configure__subcmd__user__subcmd__help,remove)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__remove"
+                ;;
+            hostler__subcmd__configure__subcmd__user__subcmd__help,role)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__role"
+                ;;
+            hostler__subcmd__configure__subcmd__user__subcmd__help,show)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__show"
+                ;;
+            hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__key,add)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__key__subcmd__add"
+                ;;
+            hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__key,remove)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__key__subcmd__remove"
+                ;;
+            hostler__subcmd__configure__subcmd__user__subcmd__key,add)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__key__subcmd__add"
+                ;;
+            hostler__subcmd__configure__subcmd__user__subcmd__key,help)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__key__subcmd__help"
+                ;;
+            hostler__subcmd__configure__subcmd__user__subcmd__key,remove)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__key__subcmd__remove"
+                ;;
+            hostler__subcmd__configure__subcmd__user__subcmd__key__subcmd__help,add)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__key__subcmd__help__subcmd__add"
+                ;;
+            hostler__subcmd__configure__subcmd__user__subcmd__key__subcmd__help,help)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__key__subcmd__help__subcmd__help"
+                ;;
+            hostler__subcmd__configure__subcmd__user__subcmd__key__subcmd__help,remove)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__key__subcmd__help__subcmd__remove"
                 ;;
             hostler__subcmd__head,help)
                 cmd="hostler__subcmd__head__subcmd__help"
@@ -277,6 +349,12 @@ _hostler() {
             hostler__subcmd__help,jobs)
                 cmd="hostler__subcmd__help__subcmd__jobs"
                 ;;
+            hostler__subcmd__help,login)
+                cmd="hostler__subcmd__help__subcmd__login"
+                ;;
+            hostler__subcmd__help,logout)
+                cmd="hostler__subcmd__help__subcmd__logout"
+                ;;
             hostler__subcmd__help,logs)
                 cmd="hostler__subcmd__help__subcmd__logs"
                 ;;
@@ -297,9 +375,6 @@ _hostler() {
                 ;;
             hostler__subcmd__help,run)
                 cmd="hostler__subcmd__help__subcmd__run"
-                ;;
-            hostler__subcmd__help,shims)
-                cmd="hostler__subcmd__help__subcmd__shims"
                 ;;
             hostler__subcmd__help,sim)
                 cmd="hostler__subcmd__help__subcmd__sim"
@@ -322,35 +397,53 @@ _hostler() {
             hostler__subcmd__help__subcmd__agent,run)
                 cmd="hostler__subcmd__help__subcmd__agent__subcmd__run"
                 ;;
-            hostler__subcmd__help__subcmd__configure,node)
-                cmd="hostler__subcmd__help__subcmd__configure__subcmd__node"
+            hostler__subcmd__help__subcmd__configure,audit)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__audit"
                 ;;
-            hostler__subcmd__help__subcmd__configure,setting)
-                cmd="hostler__subcmd__help__subcmd__configure__subcmd__setting"
+            hostler__subcmd__help__subcmd__configure,group)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__group"
                 ;;
-            hostler__subcmd__help__subcmd__configure__subcmd__node,discover)
-                cmd="hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__discover"
+            hostler__subcmd__help__subcmd__configure,user)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__user"
                 ;;
-            hostler__subcmd__help__subcmd__configure__subcmd__node,drain)
-                cmd="hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__drain"
+            hostler__subcmd__help__subcmd__configure__subcmd__group,list)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__group__subcmd__list"
                 ;;
-            hostler__subcmd__help__subcmd__configure__subcmd__node,forget)
-                cmd="hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__forget"
+            hostler__subcmd__help__subcmd__configure__subcmd__group,quota)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__group__subcmd__quota"
                 ;;
-            hostler__subcmd__help__subcmd__configure__subcmd__node,invite)
-                cmd="hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__invite"
+            hostler__subcmd__help__subcmd__configure__subcmd__user,add)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__add"
                 ;;
-            hostler__subcmd__help__subcmd__configure__subcmd__node,list)
-                cmd="hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__list"
+            hostler__subcmd__help__subcmd__configure__subcmd__user,import)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__import"
                 ;;
-            hostler__subcmd__help__subcmd__configure__subcmd__node,remove)
-                cmd="hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__remove"
+            hostler__subcmd__help__subcmd__configure__subcmd__user,invite)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__invite"
                 ;;
-            hostler__subcmd__help__subcmd__configure__subcmd__node,resume)
-                cmd="hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__resume"
+            hostler__subcmd__help__subcmd__configure__subcmd__user,key)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__key"
                 ;;
-            hostler__subcmd__help__subcmd__configure__subcmd__node,show)
-                cmd="hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__show"
+            hostler__subcmd__help__subcmd__configure__subcmd__user,list)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__list"
+                ;;
+            hostler__subcmd__help__subcmd__configure__subcmd__user,quota)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__quota"
+                ;;
+            hostler__subcmd__help__subcmd__configure__subcmd__user,remove)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__remove"
+                ;;
+            hostler__subcmd__help__subcmd__configure__subcmd__user,role)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__role"
+                ;;
+            hostler__subcmd__help__subcmd__configure__subcmd__user,show)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__show"
+                ;;
+            hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__key,add)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__key__subcmd__add"
+                ;;
+            hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__key,remove)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__key__subcmd__remove"
                 ;;
             hostler__subcmd__help__subcmd__head,init)
                 cmd="hostler__subcmd__help__subcmd__head__subcmd__init"
@@ -369,9 +462,6 @@ _hostler() {
                 ;;
             hostler__subcmd__help__subcmd__node,invite)
                 cmd="hostler__subcmd__help__subcmd__node__subcmd__invite"
-                ;;
-            hostler__subcmd__help__subcmd__node,list)
-                cmd="hostler__subcmd__help__subcmd__node__subcmd__list"
                 ;;
             hostler__subcmd__help__subcmd__node,remove)
                 cmd="hostler__subcmd__help__subcmd__node__subcmd__remove"
@@ -397,9 +487,6 @@ _hostler() {
             hostler__subcmd__node,invite)
                 cmd="hostler__subcmd__node__subcmd__invite"
                 ;;
-            hostler__subcmd__node,list)
-                cmd="hostler__subcmd__node__subcmd__list"
-                ;;
             hostler__subcmd__node,remove)
                 cmd="hostler__subcmd__node__subcmd__remove"
                 ;;
@@ -424,9 +511,6 @@ _hostler() {
             hostler__subcmd__node__subcmd__help,invite)
                 cmd="hostler__subcmd__node__subcmd__help__subcmd__invite"
                 ;;
-            hostler__subcmd__node__subcmd__help,list)
-                cmd="hostler__subcmd__node__subcmd__help__subcmd__list"
-                ;;
             hostler__subcmd__node__subcmd__help,remove)
                 cmd="hostler__subcmd__node__subcmd__help__subcmd__remove"
                 ;;
@@ -443,7 +527,7 @@ _hostler() {
 
     case "${cmd}" in
         hostler)
-            opts="-q -h -V --head --json --quiet --help --version demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help"
+            opts="-q -h -V --head --json --quiet --help --version demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent ranks sim completions gen help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -561,7 +645,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__agent__subcmd__run)
-            opts="-q -h --directory --environments --name --cpus --memory --root-jobs --join-file --head-file --head --json --quiet --help"
+            opts="-q -h --directory --environments --name --cpus --memory --root-jobs --socket --accounts --homes --join-file --head-file --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -584,6 +668,10 @@ _hostler() {
                     return 0
                     ;;
                 --memory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --socket)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -643,16 +731,12 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__completions)
-            opts="-q -h --tool --head --json --quiet --help bash elvish fish powershell zsh"
+            opts="-q -h --head --json --quiet --help bash elvish fish powershell zsh"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
-                --tool)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
                 --head)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -665,7 +749,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__configure)
-            opts="-q -h --head --json --quiet --help node setting help"
+            opts="-q -h --head --json --quiet --help user group audit help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -682,9 +766,217 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        hostler__subcmd__configure__subcmd__help)
-            opts="node setting help"
+        hostler__subcmd__configure__subcmd__audit)
+            opts="-q -h --since --limit --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --since)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --limit)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__group)
+            opts="-q -h --head --json --quiet --help list quota help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__group__subcmd__help)
+            opts="list quota help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__group__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__group__subcmd__help__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__group__subcmd__help__subcmd__quota)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__group__subcmd__list)
+            opts="-q -h --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__group__subcmd__quota)
+            opts="-q -h --cpus --memory --jobs --queued --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --cpus)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --memory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --jobs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --queued)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help)
+            opts="user group audit help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__audit)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__group)
+            opts="list quota"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__group__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__group__subcmd__quota)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -710,8 +1002,8 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        hostler__subcmd__configure__subcmd__help__subcmd__node)
-            opts="list discover invite show drain resume remove forget"
+        hostler__subcmd__configure__subcmd__help__subcmd__user)
+            opts="add list show remove role key import invite quota"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -724,7 +1016,7 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__discover)
+        hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__add)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -738,7 +1030,7 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__drain)
+        hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__import)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -752,7 +1044,7 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__forget)
+        hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__invite)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -766,7 +1058,49 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__invite)
+        hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__key)
+            opts="add remove"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__key__subcmd__add)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 6 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__key__subcmd__remove)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 6 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__list)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -780,7 +1114,7 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__list)
+        hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__quota)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -794,7 +1128,7 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__remove)
+        hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__remove)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -808,7 +1142,7 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__resume)
+        hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__role)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -822,7 +1156,7 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__show)
+        hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__show)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -836,22 +1170,8 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        hostler__subcmd__configure__subcmd__help__subcmd__setting)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        hostler__subcmd__configure__subcmd__node)
-            opts="-q -h --head --json --quiet --help list discover invite show drain resume remove forget help"
+        hostler__subcmd__configure__subcmd__user)
+            opts="-q -h --head --json --quiet --help add list show remove role key import invite quota help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -868,14 +1188,26 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        hostler__subcmd__configure__subcmd__node__subcmd__discover)
-            opts="-q -h --capture --from --head --json --quiet --help"
+        hostler__subcmd__configure__subcmd__user__subcmd__add)
+            opts="-q -h --uid --role --group --key --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
-                --from)
+                --uid)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --role)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --group)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --key)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -890,21 +1222,13 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        hostler__subcmd__configure__subcmd__node__subcmd__drain)
-            opts="-q -h --reason --head --json --quiet --help"
+        hostler__subcmd__configure__subcmd__user__subcmd__help)
+            opts="add list show remove role key import invite quota help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
-                --reason)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --head)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -912,7 +1236,175 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        hostler__subcmd__configure__subcmd__node__subcmd__forget)
+        hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__add)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__import)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__invite)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__key)
+            opts="add remove"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__key__subcmd__add)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 6 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__key__subcmd__remove)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 6 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__quota)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__remove)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__role)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__show)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__user__subcmd__import)
             opts="-q -h --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -930,169 +1422,7 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        hostler__subcmd__configure__subcmd__node__subcmd__help)
-            opts="list discover invite show drain resume remove forget help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__discover)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__drain)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__forget)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__help)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__invite)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__list)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__remove)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__resume)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__show)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        hostler__subcmd__configure__subcmd__node__subcmd__invite)
-            opts="-q -h --address --head --json --quiet --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --address)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --head)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        hostler__subcmd__configure__subcmd__node__subcmd__list)
+        hostler__subcmd__configure__subcmd__user__subcmd__invite)
             opts="-q -h --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1110,8 +1440,8 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        hostler__subcmd__configure__subcmd__node__subcmd__remove)
-            opts="-y -q -h --yes --head --json --quiet --help"
+        hostler__subcmd__configure__subcmd__user__subcmd__key)
+            opts="-q -h --head --json --quiet --help add remove help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1128,7 +1458,99 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        hostler__subcmd__configure__subcmd__node__subcmd__resume)
+        hostler__subcmd__configure__subcmd__user__subcmd__key__subcmd__add)
+            opts="-q -h --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__user__subcmd__key__subcmd__help)
+            opts="add remove help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__user__subcmd__key__subcmd__help__subcmd__add)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 6 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__user__subcmd__key__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 6 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__user__subcmd__key__subcmd__help__subcmd__remove)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 6 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__user__subcmd__key__subcmd__remove)
+            opts="-q -h --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__user__subcmd__list)
             opts="-q -h --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1146,7 +1568,41 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        hostler__subcmd__configure__subcmd__node__subcmd__show)
+        hostler__subcmd__configure__subcmd__user__subcmd__quota)
+            opts="-q -h --cpus --memory --jobs --queued --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --cpus)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --memory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --jobs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --queued)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__user__subcmd__remove)
             opts="-q -h --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1164,9 +1620,27 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        hostler__subcmd__configure__subcmd__setting)
-            opts="-q -h --reset --head --json --quiet --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+        hostler__subcmd__configure__subcmd__user__subcmd__role)
+            opts="-q -h --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__user__subcmd__show)
+            opts="-q -h --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -1409,7 +1883,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__help)
-            opts="demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help"
+            opts="demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent ranks sim completions gen help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1507,7 +1981,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__help__subcmd__configure)
-            opts="node setting"
+            opts="user group audit"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1520,8 +1994,22 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        hostler__subcmd__help__subcmd__configure__subcmd__node)
-            opts="list discover invite show drain resume remove forget"
+        hostler__subcmd__help__subcmd__configure__subcmd__audit)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__group)
+            opts="list quota"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1534,7 +2022,7 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__discover)
+        hostler__subcmd__help__subcmd__configure__subcmd__group__subcmd__list)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1548,7 +2036,7 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__drain)
+        hostler__subcmd__help__subcmd__configure__subcmd__group__subcmd__quota)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1562,93 +2050,163 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__forget)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__invite)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__list)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__remove)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__resume)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__show)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        hostler__subcmd__help__subcmd__configure__subcmd__setting)
-            opts=""
+        hostler__subcmd__help__subcmd__configure__subcmd__user)
+            opts="add list show remove role key import invite quota"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__add)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__import)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__invite)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__key)
+            opts="add remove"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__key__subcmd__add)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 6 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__key__subcmd__remove)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 6 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__quota)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__remove)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__role)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__show)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -1828,6 +2386,34 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        hostler__subcmd__help__subcmd__login)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__logout)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         hostler__subcmd__help__subcmd__logs)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -1843,7 +2429,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__help__subcmd__node)
-            opts="list discover invite show drain resume remove forget"
+            opts="discover invite show drain resume remove forget"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1899,20 +2485,6 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__help__subcmd__node__subcmd__invite)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        hostler__subcmd__help__subcmd__node__subcmd__list)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -2025,20 +2597,6 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__help__subcmd__run)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        hostler__subcmd__help__subcmd__shims)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -2222,6 +2780,54 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        hostler__subcmd__login)
+            opts="-q -h --user --key --authority --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --user)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --authority)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__logout)
+            opts="-q -h --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         hostler__subcmd__logs)
             opts="-f -q -h --follow --node-rank --stdout --stderr --setup --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -2245,7 +2851,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__node)
-            opts="-q -h --head --json --quiet --help list discover invite show drain resume remove forget help"
+            opts="-q -h --head --json --quiet --help discover invite show drain resume remove forget help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2325,7 +2931,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__node__subcmd__help)
-            opts="list discover invite show drain resume remove forget help"
+            opts="discover invite show drain resume remove forget help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2408,20 +3014,6 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        hostler__subcmd__node__subcmd__help__subcmd__list)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
         hostler__subcmd__node__subcmd__help__subcmd__remove)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
@@ -2475,24 +3067,6 @@ _hostler() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --head)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        hostler__subcmd__node__subcmd__list)
-            opts="-q -h --head --json --quiet --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
                 --head)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -2721,24 +3295,6 @@ _hostler() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --head)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        hostler__subcmd__shims)
-            opts="-q -h --relative --list --head --json --quiet --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
                 --head)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

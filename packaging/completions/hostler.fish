@@ -24,7 +24,7 @@ function __fish_hostler_using_subcommand
     contains -- $cmd[1] $argv
 end
 
-complete -c hostler -n "__fish_hostler_needs_command" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_needs_command" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c hostler -n "__fish_hostler_needs_command" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_needs_command" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_needs_command" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -48,17 +48,18 @@ complete -c hostler -n "__fish_hostler_needs_command" -f -a "attach" -d 'Join th
 complete -c hostler -n "__fish_hostler_needs_command" -f -a "info" -d 'Show the cluster at a glance'
 complete -c hostler -n "__fish_hostler_needs_command" -f -a "nodes" -d 'List the nodes, what they have and what is free'
 complete -c hostler -n "__fish_hostler_needs_command" -f -a "node" -d 'Manage nodes: invite, drain, resume, remove; or see what this machine would offer as one'
-complete -c hostler -n "__fish_hostler_needs_command" -f -a "configure" -d 'Configure the cluster: nodes and settings'
+complete -c hostler -n "__fish_hostler_needs_command" -f -a "login" -d 'Log in to a cluster from a machine that is none of its nodes'
+complete -c hostler -n "__fish_hostler_needs_command" -f -a "logout" -d 'Give back the token of a login'
+complete -c hostler -n "__fish_hostler_needs_command" -f -a "configure" -d 'Set the cluster up: users, quotas, and a look at who did what'
 complete -c hostler -n "__fish_hostler_needs_command" -f -a "head" -d 'The head of a cluster: takes jobs, decides what runs where, keeps results'
 complete -c hostler -n "__fish_hostler_needs_command" -f -a "agent" -d 'The agent of a node: runs jobs and brings their results to the head'
 complete -c hostler -n "__fish_hostler_needs_command" -f -a "ranks" -d 'Start the processes of a run on this node, each with its rank'
 complete -c hostler -n "__fish_hostler_needs_command" -f -a "sim" -d 'Replay a recorded workload through the scheduler on a virtual clock and print how well it was served'
-complete -c hostler -n "__fish_hostler_needs_command" -f -a "shims" -d 'Make links by which this program is called as other tools: cminfo, cmrun, cmkill and more'
 complete -c hostler -n "__fish_hostler_needs_command" -f -a "completions" -d 'Print a completion script for a shell'
 complete -c hostler -n "__fish_hostler_needs_command" -f -a "gen" -d 'Write the command reference, completions, man pages and API description into a folder'
 complete -c hostler -n "__fish_hostler_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c hostler -n "__fish_hostler_using_subcommand demo" -l to -d 'Where the results go; files of an earlier demonstration are replaced' -r -F
-complete -c hostler -n "__fish_hostler_using_subcommand demo" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand demo" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c hostler -n "__fish_hostler_using_subcommand demo" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand demo" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_using_subcommand demo" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -66,21 +67,21 @@ complete -c hostler -n "__fish_hostler_using_subcommand up" -l nodes -d 'How man
 complete -c hostler -n "__fish_hostler_using_subcommand up" -l cpus -d 'CPUs for each node; by default the machine\'s are divided, and shared if there are more nodes. More than the machine has is for trying things: CPU ids beyond those that there are stand for none, and a task that gets only such ids is not bound to any' -r
 complete -c hostler -n "__fish_hostler_using_subcommand up" -l memory -d 'Memory for each node; by default four fifths of what is free, at least half of all, are divided' -r
 complete -c hostler -n "__fish_hostler_using_subcommand up" -l results-cap -d 'What results may take on the head\'s disk before fetched ones are dropped; half of the disk by default. Remembered; holds from the next start of the head on' -r
-complete -c hostler -n "__fish_hostler_using_subcommand up" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand up" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c hostler -n "__fish_hostler_using_subcommand up" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand up" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_using_subcommand up" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c hostler -n "__fish_hostler_using_subcommand down" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand down" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c hostler -n "__fish_hostler_using_subcommand down" -l cancel -d 'Cancel every job first'
 complete -c hostler -n "__fish_hostler_using_subcommand down" -l keep -d 'Leave jobs alone: what runs goes on without the cluster, what waits is still there after `hostler up`'
 complete -c hostler -n "__fish_hostler_using_subcommand down" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand down" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_using_subcommand down" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c hostler -n "__fish_hostler_using_subcommand submit" -s c -l cpus -d 'CPUs for each task, on each of its nodes; by default one for each process' -r
-complete -c hostler -n "__fish_hostler_using_subcommand submit" -s N -l nodes -d 'Run each task on N nodes at once; 1 unless operators have set default-nodes' -r
-complete -c hostler -n "__fish_hostler_using_subcommand submit" -s n -l tasks-per-node -d 'Start N processes on each node, which find their rank in RANK, LOCAL_RANK and WORLD_SIZE; 1 unless operators have set default-processes' -r
-complete -c hostler -n "__fish_hostler_using_subcommand submit" -s m -l memory -d 'Memory for each task, on each of its nodes, such as 600M or 2G; 512M unless operators have set default-memory' -r
-complete -c hostler -n "__fish_hostler_using_subcommand submit" -s t -l time -d 'Time limit for each task, such as 90s, 30m, 1h30m or 1-12:00:00; none unless operators have set default-time-limit' -r
+complete -c hostler -n "__fish_hostler_using_subcommand submit" -s N -l nodes -d 'Run each task on N nodes at once' -r
+complete -c hostler -n "__fish_hostler_using_subcommand submit" -s n -l tasks-per-node -d 'Start N processes on each node, which find their rank in RANK, LOCAL_RANK and WORLD_SIZE' -r
+complete -c hostler -n "__fish_hostler_using_subcommand submit" -s m -l memory -d 'Memory for each task, on each of its nodes, such as 600M or 2G' -r
+complete -c hostler -n "__fish_hostler_using_subcommand submit" -s t -l time -d 'Time limit for each task, such as 90s, 30m, 1h30m or 1-12:00:00; none by default' -r
 complete -c hostler -n "__fish_hostler_using_subcommand submit" -s a -l array -d 'Run once for each index: 0-99, 1-9:2, 1,5,7; with %N at most N at a time' -r
 complete -c hostler -n "__fish_hostler_using_subcommand submit" -s d -l after -d 'Start only after other jobs: 12 (completed), or after:, afterok:, afternotok:, afterany: and ids' -r
 complete -c hostler -n "__fish_hostler_using_subcommand submit" -l name -d 'A name for people; by default that of the folder or program' -r
@@ -88,7 +89,7 @@ complete -c hostler -n "__fish_hostler_using_subcommand submit" -l priority -d '
 complete -c hostler -n "__fish_hostler_using_subcommand submit" -l env -d 'Set a variable for the job, or pass on one of yours by its name alone; may be repeated' -r
 complete -c hostler -n "__fish_hostler_using_subcommand submit" -l grace -d 'Time between TERM and KILL when the job is ended' -r
 complete -c hostler -n "__fish_hostler_using_subcommand submit" -l to -d 'Where to fetch to; implies --fetch' -r -F
-complete -c hostler -n "__fish_hostler_using_subcommand submit" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand submit" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c hostler -n "__fish_hostler_using_subcommand submit" -l requeue -d 'Run again from the start if the node is lost'
 complete -c hostler -n "__fish_hostler_using_subcommand submit" -l hold -d 'Do not start before `hostler release`'
 complete -c hostler -n "__fish_hostler_using_subcommand submit" -l pty -d 'Give the job a terminal, for `hostler attach`'
@@ -99,17 +100,17 @@ complete -c hostler -n "__fish_hostler_using_subcommand submit" -l json -d 'Prin
 complete -c hostler -n "__fish_hostler_using_subcommand submit" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_using_subcommand submit" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c hostler -n "__fish_hostler_using_subcommand run" -s c -l cpus -d 'CPUs for each task, on each of its nodes; by default one for each process' -r
-complete -c hostler -n "__fish_hostler_using_subcommand run" -s N -l nodes -d 'Run each task on N nodes at once; 1 unless operators have set default-nodes' -r
-complete -c hostler -n "__fish_hostler_using_subcommand run" -s n -l tasks-per-node -d 'Start N processes on each node, which find their rank in RANK, LOCAL_RANK and WORLD_SIZE; 1 unless operators have set default-processes' -r
-complete -c hostler -n "__fish_hostler_using_subcommand run" -s m -l memory -d 'Memory for each task, on each of its nodes, such as 600M or 2G; 512M unless operators have set default-memory' -r
-complete -c hostler -n "__fish_hostler_using_subcommand run" -s t -l time -d 'Time limit for each task, such as 90s, 30m, 1h30m or 1-12:00:00; none unless operators have set default-time-limit' -r
+complete -c hostler -n "__fish_hostler_using_subcommand run" -s N -l nodes -d 'Run each task on N nodes at once' -r
+complete -c hostler -n "__fish_hostler_using_subcommand run" -s n -l tasks-per-node -d 'Start N processes on each node, which find their rank in RANK, LOCAL_RANK and WORLD_SIZE' -r
+complete -c hostler -n "__fish_hostler_using_subcommand run" -s m -l memory -d 'Memory for each task, on each of its nodes, such as 600M or 2G' -r
+complete -c hostler -n "__fish_hostler_using_subcommand run" -s t -l time -d 'Time limit for each task, such as 90s, 30m, 1h30m or 1-12:00:00; none by default' -r
 complete -c hostler -n "__fish_hostler_using_subcommand run" -s a -l array -d 'Run once for each index: 0-99, 1-9:2, 1,5,7; with %N at most N at a time' -r
 complete -c hostler -n "__fish_hostler_using_subcommand run" -s d -l after -d 'Start only after other jobs: 12 (completed), or after:, afterok:, afternotok:, afterany: and ids' -r
 complete -c hostler -n "__fish_hostler_using_subcommand run" -l name -d 'A name for people; by default that of the folder or program' -r
 complete -c hostler -n "__fish_hostler_using_subcommand run" -l priority -d 'Higher goes first' -r
 complete -c hostler -n "__fish_hostler_using_subcommand run" -l env -d 'Set a variable for the job, or pass on one of yours by its name alone; may be repeated' -r
 complete -c hostler -n "__fish_hostler_using_subcommand run" -l grace -d 'Time between TERM and KILL when the job is ended' -r
-complete -c hostler -n "__fish_hostler_using_subcommand run" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand run" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c hostler -n "__fish_hostler_using_subcommand run" -l requeue -d 'Run again from the start if the node is lost'
 complete -c hostler -n "__fish_hostler_using_subcommand run" -l hold -d 'Do not start before `hostler release`'
 complete -c hostler -n "__fish_hostler_using_subcommand run" -l pty -d 'Give the job a terminal, for `hostler attach`'
@@ -121,22 +122,22 @@ complete -c hostler -n "__fish_hostler_using_subcommand run" -s h -l help -d 'Pr
 complete -c hostler -n "__fish_hostler_using_subcommand jobs" -s s -l state -d 'Only jobs in these states, such as running,failed' -r
 complete -c hostler -n "__fish_hostler_using_subcommand jobs" -s u -l user -d 'Only jobs of this user' -r
 complete -c hostler -n "__fish_hostler_using_subcommand jobs" -s n -l limit -d 'List at most this many' -r
-complete -c hostler -n "__fish_hostler_using_subcommand jobs" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand jobs" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c hostler -n "__fish_hostler_using_subcommand jobs" -s a -l all -d 'Also list jobs that have ended'
 complete -c hostler -n "__fish_hostler_using_subcommand jobs" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand jobs" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_using_subcommand jobs" -s h -l help -d 'Print help'
 complete -c hostler -n "__fish_hostler_using_subcommand job" -l tasks -d 'Show at most this many tasks of an array that have ended' -r
-complete -c hostler -n "__fish_hostler_using_subcommand job" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand job" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c hostler -n "__fish_hostler_using_subcommand job" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand job" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_using_subcommand job" -s h -l help -d 'Print help'
-complete -c hostler -n "__fish_hostler_using_subcommand why" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand why" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c hostler -n "__fish_hostler_using_subcommand why" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand why" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_using_subcommand why" -s h -l help -d 'Print help'
 complete -c hostler -n "__fish_hostler_using_subcommand logs" -l node-rank -d 'Of a job on several nodes: only what it wrote on the node of this rank, from 0' -r
-complete -c hostler -n "__fish_hostler_using_subcommand logs" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand logs" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c hostler -n "__fish_hostler_using_subcommand logs" -s f -l follow -d 'Go on until the job has ended'
 complete -c hostler -n "__fish_hostler_using_subcommand logs" -l stdout -d 'Only what the job wrote to stdout'
 complete -c hostler -n "__fish_hostler_using_subcommand logs" -l stderr -d 'Only what the job wrote to stderr'
@@ -145,97 +146,91 @@ complete -c hostler -n "__fish_hostler_using_subcommand logs" -l json -d 'Print 
 complete -c hostler -n "__fish_hostler_using_subcommand logs" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_using_subcommand logs" -s h -l help -d 'Print help'
 complete -c hostler -n "__fish_hostler_using_subcommand wait" -l to -d 'Where to fetch to; implies --fetch' -r -F
-complete -c hostler -n "__fish_hostler_using_subcommand wait" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand wait" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c hostler -n "__fish_hostler_using_subcommand wait" -l fetch -d 'Then fetch their results'
 complete -c hostler -n "__fish_hostler_using_subcommand wait" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand wait" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_using_subcommand wait" -s h -l help -d 'Print help'
 complete -c hostler -n "__fish_hostler_using_subcommand fetch" -l to -d 'Where to' -r -F
-complete -c hostler -n "__fish_hostler_using_subcommand fetch" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand fetch" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c hostler -n "__fish_hostler_using_subcommand fetch" -l all -d 'Everything that has ended and was not fetched before'
 complete -c hostler -n "__fish_hostler_using_subcommand fetch" -l overwrite -d 'Replace files of other content that are in the way'
 complete -c hostler -n "__fish_hostler_using_subcommand fetch" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand fetch" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_using_subcommand fetch" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c hostler -n "__fish_hostler_using_subcommand cancel" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand cancel" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c hostler -n "__fish_hostler_using_subcommand cancel" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand cancel" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_using_subcommand cancel" -s h -l help -d 'Print help'
-complete -c hostler -n "__fish_hostler_using_subcommand hold" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand hold" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c hostler -n "__fish_hostler_using_subcommand hold" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand hold" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_using_subcommand hold" -s h -l help -d 'Print help'
-complete -c hostler -n "__fish_hostler_using_subcommand release" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand release" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c hostler -n "__fish_hostler_using_subcommand release" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand release" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_using_subcommand release" -s h -l help -d 'Print help'
-complete -c hostler -n "__fish_hostler_using_subcommand requeue" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand requeue" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c hostler -n "__fish_hostler_using_subcommand requeue" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand requeue" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_using_subcommand requeue" -s h -l help -d 'Print help'
-complete -c hostler -n "__fish_hostler_using_subcommand attach" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand attach" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c hostler -n "__fish_hostler_using_subcommand attach" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand attach" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_using_subcommand attach" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c hostler -n "__fish_hostler_using_subcommand info" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand info" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c hostler -n "__fish_hostler_using_subcommand info" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand info" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_using_subcommand info" -s h -l help -d 'Print help'
-complete -c hostler -n "__fish_hostler_using_subcommand nodes" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand nodes" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c hostler -n "__fish_hostler_using_subcommand nodes" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand nodes" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_using_subcommand nodes" -s h -l help -d 'Print help'
-complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
-complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -l json -d 'Print data as JSON'
-complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -s q -l quiet -d 'Say nothing but data and errors'
-complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -s h -l help -d 'Print help'
-complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -f -a "list" -d 'List the nodes, what they have and what is free'
-complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -f -a "discover" -d 'Show what this machine would offer: CPUs, memory, GPUs, and what it keeps back and why'
-complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -f -a "invite" -d 'Print a join code, with which one machine can become a node within the hour'
-complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -f -a "show" -d 'Show all about one node: its state with the reason, what it has, what runs there, its certificate'
-complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -f -a "drain" -d 'Let nodes finish what they have and give them nothing new'
-complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -f -a "resume" -d 'Let drained nodes take work again'
-complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -f -a "remove" -d 'Remove nodes from the cluster at once and for good'
-complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -f -a "forget" -d 'Take nodes that are gone for good off the list'
-complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from list" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
-complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from list" -l json -d 'Print data as JSON'
-complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from list" -s q -l quiet -d 'Say nothing but data and errors'
-complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from discover invite show drain resume remove forget help" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
+complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from discover invite show drain resume remove forget help" -l json -d 'Print data as JSON'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from discover invite show drain resume remove forget help" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from discover invite show drain resume remove forget help" -s h -l help -d 'Print help'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from discover invite show drain resume remove forget help" -f -a "discover" -d 'Show what this machine would offer: CPUs, memory, GPUs, and what it keeps back and why'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from discover invite show drain resume remove forget help" -f -a "invite" -d 'Print a join code, with which one machine can become a node within the hour'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from discover invite show drain resume remove forget help" -f -a "show" -d 'Show all about one node: its state with the reason, what it has, what runs there, its certificate'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from discover invite show drain resume remove forget help" -f -a "drain" -d 'Let nodes finish what they have and give them nothing new'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from discover invite show drain resume remove forget help" -f -a "resume" -d 'Let drained nodes take work again'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from discover invite show drain resume remove forget help" -f -a "remove" -d 'Remove nodes from the cluster at once and for good'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from discover invite show drain resume remove forget help" -f -a "forget" -d 'Take nodes that are gone for good off the list'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from discover invite show drain resume remove forget help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from discover" -l from -d 'Show what the machine that was captured in this file would offer' -r -F
-complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from discover" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from discover" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from discover" -l capture -d 'Print the files that were read instead, as a bug report needs them; names of users and services may be among them'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from discover" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from discover" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from discover" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from invite" -l address -d 'Where that machine finds the head, if it is elsewhere than the head\'s settings say' -r
-complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from invite" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from invite" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from invite" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from invite" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from invite" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from show" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from show" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from show" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from show" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from show" -s h -l help -d 'Print help'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from drain" -l reason -d 'Why, for whoever wonders' -r
-complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from drain" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from drain" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from drain" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from drain" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from drain" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from resume" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from resume" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from resume" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from resume" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from resume" -s h -l help -d 'Print help'
-complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from remove" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from remove" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from remove" -s y -l yes -d 'Do not ask'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from remove" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from remove" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from remove" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from forget" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from forget" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from forget" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from forget" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from forget" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from help" -f -a "list" -d 'List the nodes, what they have and what is free'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from help" -f -a "discover" -d 'Show what this machine would offer: CPUs, memory, GPUs, and what it keeps back and why'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from help" -f -a "invite" -d 'Print a join code, with which one machine can become a node within the hour'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from help" -f -a "show" -d 'Show all about one node: its state with the reason, what it has, what runs there, its certificate'
@@ -244,35 +239,57 @@ complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_su
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from help" -f -a "remove" -d 'Remove nodes from the cluster at once and for good'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from help" -f -a "forget" -d 'Take nodes that are gone for good off the list'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c hostler -n "__fish_hostler_using_subcommand configure; and not __fish_seen_subcommand_from node setting help" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
-complete -c hostler -n "__fish_hostler_using_subcommand configure; and not __fish_seen_subcommand_from node setting help" -l json -d 'Print data as JSON'
-complete -c hostler -n "__fish_hostler_using_subcommand configure; and not __fish_seen_subcommand_from node setting help" -s q -l quiet -d 'Say nothing but data and errors'
-complete -c hostler -n "__fish_hostler_using_subcommand configure; and not __fish_seen_subcommand_from node setting help" -s h -l help -d 'Print help'
-complete -c hostler -n "__fish_hostler_using_subcommand configure; and not __fish_seen_subcommand_from node setting help" -f -a "node" -d 'Manage nodes: invite, drain, resume, remove; or see what this machine would offer as one'
-complete -c hostler -n "__fish_hostler_using_subcommand configure; and not __fish_seen_subcommand_from node setting help" -f -a "setting" -d 'List the settings of the cluster, show one, or change it'
-complete -c hostler -n "__fish_hostler_using_subcommand configure; and not __fish_seen_subcommand_from node setting help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from node" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
-complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from node" -l json -d 'Print data as JSON'
-complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from node" -s q -l quiet -d 'Say nothing but data and errors'
-complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from node" -s h -l help -d 'Print help'
-complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from node" -f -a "list" -d 'List the nodes, what they have and what is free'
-complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from node" -f -a "discover" -d 'Show what this machine would offer: CPUs, memory, GPUs, and what it keeps back and why'
-complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from node" -f -a "invite" -d 'Print a join code, with which one machine can become a node within the hour'
-complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from node" -f -a "show" -d 'Show all about one node: its state with the reason, what it has, what runs there, its certificate'
-complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from node" -f -a "drain" -d 'Let nodes finish what they have and give them nothing new'
-complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from node" -f -a "resume" -d 'Let drained nodes take work again'
-complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from node" -f -a "remove" -d 'Remove nodes from the cluster at once and for good'
-complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from node" -f -a "forget" -d 'Take nodes that are gone for good off the list'
-complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from node" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from setting" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
-complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from setting" -l reset -d 'Make it what it is by default'
-complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from setting" -l json -d 'Print data as JSON'
-complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from setting" -s q -l quiet -d 'Say nothing but data and errors'
-complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from setting" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from help" -f -a "node" -d 'Manage nodes: invite, drain, resume, remove; or see what this machine would offer as one'
-complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from help" -f -a "setting" -d 'List the settings of the cluster, show one, or change it'
+complete -c hostler -n "__fish_hostler_using_subcommand login" -l user -d 'Your name in the cluster; the one on this machine by default' -r
+complete -c hostler -n "__fish_hostler_using_subcommand login" -l key -d 'The private key to sign with, or a public one whose private one your SSH agent has' -r -F
+complete -c hostler -n "__fish_hostler_using_subcommand login" -l authority -d 'The fingerprint of the cluster\'s authority, instead of being asked about it at the first login' -r
+complete -c hostler -n "__fish_hostler_using_subcommand login" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
+complete -c hostler -n "__fish_hostler_using_subcommand login" -l json -d 'Print data as JSON'
+complete -c hostler -n "__fish_hostler_using_subcommand login" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c hostler -n "__fish_hostler_using_subcommand login" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c hostler -n "__fish_hostler_using_subcommand logout" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
+complete -c hostler -n "__fish_hostler_using_subcommand logout" -l json -d 'Print data as JSON'
+complete -c hostler -n "__fish_hostler_using_subcommand logout" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c hostler -n "__fish_hostler_using_subcommand logout" -s h -l help -d 'Print help'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and not __fish_seen_subcommand_from user group audit help" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and not __fish_seen_subcommand_from user group audit help" -l json -d 'Print data as JSON'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and not __fish_seen_subcommand_from user group audit help" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and not __fish_seen_subcommand_from user group audit help" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and not __fish_seen_subcommand_from user group audit help" -f -a "user" -d 'Users: who is known beyond being known to a machine, and as what'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and not __fish_seen_subcommand_from user group audit help" -f -a "group" -d 'Groups: what their users may have together'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and not __fish_seen_subcommand_from user group audit help" -f -a "audit" -d 'Show who did what, and what was refused, oldest first'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and not __fish_seen_subcommand_from user group audit help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from user" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from user" -l json -d 'Print data as JSON'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from user" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from user" -s h -l help -d 'Print help'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from user" -f -a "add" -d 'Add a user; agents that may create their account on every node'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from user" -f -a "list" -d 'List the users'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from user" -f -a "show" -d 'Show one user'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from user" -f -a "remove" -d 'Remove users and void their logins; their jobs and accounts stay as they are'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from user" -f -a "role" -d 'Give a user another role, from their next request on'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from user" -f -a "key" -d 'Add and remove SSH keys'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from user" -f -a "import" -d 'Add or change many users from a roster, all of them or none'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from user" -f -a "invite" -d 'Make a login code, good for a day and one use'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from user" -f -a "quota" -d 'Say how much a user may have'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from user" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from group" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from group" -l json -d 'Print data as JSON'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from group" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from group" -s h -l help -d 'Print help'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from group" -f -a "list" -d 'List the groups that have a quota'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from group" -f -a "quota" -d 'Say how much the users of a group may have together'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from group" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from audit" -l since -d 'Only the last while, such as 2h or 7-00:00:00, by the head\'s wall clock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from audit" -l limit -d 'At most this many, the newest' -r
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from audit" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from audit" -l json -d 'Print data as JSON'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from audit" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from audit" -s h -l help -d 'Print help'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from help" -f -a "user" -d 'Users: who is known beyond being known to a machine, and as what'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from help" -f -a "group" -d 'Groups: what their users may have together'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from help" -f -a "audit" -d 'Show who did what, and what was refused, oldest first'
 complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c hostler -n "__fish_hostler_using_subcommand head; and not __fish_seen_subcommand_from init run help" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand head; and not __fish_seen_subcommand_from init run help" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c hostler -n "__fish_hostler_using_subcommand head; and not __fish_seen_subcommand_from init run help" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand head; and not __fish_seen_subcommand_from init run help" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_using_subcommand head; and not __fish_seen_subcommand_from init run help" -s h -l help -d 'Print help'
@@ -283,7 +300,7 @@ complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_su
 complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from init" -l listen -d 'Where nodes connect: an address of this machine and a port; by default every address, port 7760' -r
 complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from init" -l advertise -d 'By which name or address nodes reach this machine, the first one in join codes; by default its hostname. May be repeated' -r
 complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from init" -l socket -d 'The Unix socket for users of this machine' -r -F
-complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from init" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from init" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from init" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from init" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from init" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -292,7 +309,7 @@ complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_su
 complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from run" -l listen -d 'Where nodes connect' -r
 complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from run" -l advertise -d 'By which name or address nodes reach this machine; may be repeated' -r
 complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from run" -l results-cap -d 'What results may take before fetched ones are dropped; half of the disk by default' -r
-complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from run" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from run" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from run" -l embedded -d 'The head is part of a cluster on this machine alone'
 complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from run" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from run" -s q -l quiet -d 'Say nothing but data and errors'
@@ -300,7 +317,7 @@ complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_su
 complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from help" -f -a "init" -d 'Set up the head of a cluster on this machine: its state directory, the cluster\'s authority and a settings file'
 complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from help" -f -a "run" -d 'Run a head in the foreground; it logs to stderr as HOSTLER_LOG says (info by default)'
 complete -c hostler -n "__fish_hostler_using_subcommand head; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c hostler -n "__fish_hostler_using_subcommand agent; and not __fish_seen_subcommand_from join run help" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand agent; and not __fish_seen_subcommand_from join run help" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and not __fish_seen_subcommand_from join run help" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and not __fish_seen_subcommand_from join run help" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and not __fish_seen_subcommand_from join run help" -s h -l help -d 'Print help'
@@ -309,7 +326,7 @@ complete -c hostler -n "__fish_hostler_using_subcommand agent; and not __fish_se
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and not __fish_seen_subcommand_from join run help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from join" -l name -d 'The node\'s name; by default the one that it was invited under, else this machine\'s' -r
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from join" -l directory -d 'Where the node keeps everything; /var/lib/hostler/agent for root, in the XDG state directory for others' -r -F
-complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from join" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from join" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from join" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from join" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from join" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -318,10 +335,13 @@ complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_s
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l name -d 'The node\'s name, if it must be this one; by default it is what the node has joined as' -r
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l cpus -d 'The CPUs it gives, such as 0-3,8; by default all that it may use' -r
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l memory -d 'The memory it gives; by default all less a little' -r
+complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l socket -d 'The socket for users of this machine; /run/hostler/agent.sock for everybody when root runs the agent, agent.sock in its directory otherwise, and none when the head is on this machine' -r -F
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l join-file -d 'A file with a join code, for a node that has not joined yet' -r -F
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l head-file -d 'A file in which a head on this machine says its address' -r -F
-complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l root-jobs -d 'Run jobs of root too; without this an agent of root runs those of all other users, each as its user'
+complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l accounts -d 'Create accounts that users of the cluster lack on this machine; only root can'
+complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l homes -d 'Create home directories along with accounts'
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -331,7 +351,7 @@ complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_s
 complete -c hostler -n "__fish_hostler_using_subcommand ranks" -l count -d 'How many' -r
 complete -c hostler -n "__fish_hostler_using_subcommand ranks" -l node-rank -d 'The rank of this node' -r
 complete -c hostler -n "__fish_hostler_using_subcommand ranks" -l world-size -d 'How many there are on all nodes' -r
-complete -c hostler -n "__fish_hostler_using_subcommand ranks" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand ranks" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c hostler -n "__fish_hostler_using_subcommand ranks" -l label -d 'Label every line of output with the rank of its writer'
 complete -c hostler -n "__fish_hostler_using_subcommand ranks" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand ranks" -s q -l quiet -d 'Say nothing but data and errors'
@@ -340,54 +360,47 @@ complete -c hostler -n "__fish_hostler_using_subcommand sim" -l policy -d 'fcfs 
 complete -c hostler -n "__fish_hostler_using_subcommand sim" -l nodes -d 'How many nodes; one by default' -r
 complete -c hostler -n "__fish_hostler_using_subcommand sim" -l cpus -d 'CPUs of each node; by default those of the recorded machine' -r
 complete -c hostler -n "__fish_hostler_using_subcommand sim" -l memory -d 'Memory of each node; by default as much as any job asks for' -r
-complete -c hostler -n "__fish_hostler_using_subcommand sim" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand sim" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c hostler -n "__fish_hostler_using_subcommand sim" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand sim" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_using_subcommand sim" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c hostler -n "__fish_hostler_using_subcommand shims" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
-complete -c hostler -n "__fish_hostler_using_subcommand shims" -l relative -d 'Make links that stay right when this program and the folder are moved together'
-complete -c hostler -n "__fish_hostler_using_subcommand shims" -l list -d 'Only print the names of the tools'
-complete -c hostler -n "__fish_hostler_using_subcommand shims" -l json -d 'Print data as JSON'
-complete -c hostler -n "__fish_hostler_using_subcommand shims" -s q -l quiet -d 'Say nothing but data and errors'
-complete -c hostler -n "__fish_hostler_using_subcommand shims" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c hostler -n "__fish_hostler_using_subcommand completions" -l tool -d 'The tool to complete' -r
-complete -c hostler -n "__fish_hostler_using_subcommand completions" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand completions" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c hostler -n "__fish_hostler_using_subcommand completions" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand completions" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_using_subcommand completions" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c hostler -n "__fish_hostler_using_subcommand gen" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c hostler -n "__fish_hostler_using_subcommand gen" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c hostler -n "__fish_hostler_using_subcommand gen" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand gen" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_using_subcommand gen" -s h -l help -d 'Print help'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "demo" -d 'Show what Hostler does, start to finish, on this machine; leaves nothing behind but the results'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "up" -d 'Start a cluster on this machine: a head and virtual nodes that share its resources'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "down" -d 'Stop the cluster on this machine; its state and results stay for the next `hostler up`'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "submit" -d 'Queue a project folder; prints the job\'s id'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "run" -d 'Queue a command, show its output as it appears, and exit with its exit code'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "jobs" -d 'List jobs that have not ended, newest first'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "job" -d 'Show everything about a job'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "why" -d 'Say why a job waits, and when it should start'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "logs" -d 'Print what jobs write: their stdout to stdout, their stderr and the preparation of their environment to stderr'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "wait" -d 'Wait until jobs have ended; the exit code is 0 if all of them completed, 1 if not'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "fetch" -d 'Bring results home'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "cancel" -d 'End jobs; what they made so far still comes home'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "hold" -d 'Keep waiting jobs from starting'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "release" -d 'Let held jobs start'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "requeue" -d 'Run jobs again from the start, whether they run or have ended'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "attach" -d 'Join the terminal of a job that was submitted with --pty; Ctrl-A d leaves it, and the job goes on'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "info" -d 'Show the cluster at a glance'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "nodes" -d 'List the nodes, what they have and what is free'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "node" -d 'Manage nodes: invite, drain, resume, remove; or see what this machine would offer as one'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "configure" -d 'Configure the cluster: nodes and settings'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "head" -d 'The head of a cluster: takes jobs, decides what runs where, keeps results'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "agent" -d 'The agent of a node: runs jobs and brings their results to the head'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "ranks" -d 'Start the processes of a run on this node, each with its rank'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "sim" -d 'Replay a recorded workload through the scheduler on a virtual clock and print how well it was served'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "shims" -d 'Make links by which this program is called as other tools: cminfo, cmrun, cmkill and more'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "completions" -d 'Print a completion script for a shell'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "gen" -d 'Write the command reference, completions, man pages and API description into a folder'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node configure head agent ranks sim shims completions gen help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_subcommand_from node" -f -a "list" -d 'List the nodes, what they have and what is free'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent ranks sim completions gen help" -f -a "demo" -d 'Show what Hostler does, start to finish, on this machine; leaves nothing behind but the results'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent ranks sim completions gen help" -f -a "up" -d 'Start a cluster on this machine: a head and virtual nodes that share its resources'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent ranks sim completions gen help" -f -a "down" -d 'Stop the cluster on this machine; its state and results stay for the next `hostler up`'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent ranks sim completions gen help" -f -a "submit" -d 'Queue a project folder; prints the job\'s id'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent ranks sim completions gen help" -f -a "run" -d 'Queue a command, show its output as it appears, and exit with its exit code'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent ranks sim completions gen help" -f -a "jobs" -d 'List jobs that have not ended, newest first'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent ranks sim completions gen help" -f -a "job" -d 'Show everything about a job'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent ranks sim completions gen help" -f -a "why" -d 'Say why a job waits, and when it should start'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent ranks sim completions gen help" -f -a "logs" -d 'Print what jobs write: their stdout to stdout, their stderr and the preparation of their environment to stderr'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent ranks sim completions gen help" -f -a "wait" -d 'Wait until jobs have ended; the exit code is 0 if all of them completed, 1 if not'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent ranks sim completions gen help" -f -a "fetch" -d 'Bring results home'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent ranks sim completions gen help" -f -a "cancel" -d 'End jobs; what they made so far still comes home'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent ranks sim completions gen help" -f -a "hold" -d 'Keep waiting jobs from starting'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent ranks sim completions gen help" -f -a "release" -d 'Let held jobs start'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent ranks sim completions gen help" -f -a "requeue" -d 'Run jobs again from the start, whether they run or have ended'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent ranks sim completions gen help" -f -a "attach" -d 'Join the terminal of a job that was submitted with --pty; Ctrl-A d leaves it, and the job goes on'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent ranks sim completions gen help" -f -a "info" -d 'Show the cluster at a glance'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent ranks sim completions gen help" -f -a "nodes" -d 'List the nodes, what they have and what is free'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent ranks sim completions gen help" -f -a "node" -d 'Manage nodes: invite, drain, resume, remove; or see what this machine would offer as one'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent ranks sim completions gen help" -f -a "login" -d 'Log in to a cluster from a machine that is none of its nodes'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent ranks sim completions gen help" -f -a "logout" -d 'Give back the token of a login'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent ranks sim completions gen help" -f -a "configure" -d 'Set the cluster up: users, quotas, and a look at who did what'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent ranks sim completions gen help" -f -a "head" -d 'The head of a cluster: takes jobs, decides what runs where, keeps results'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent ranks sim completions gen help" -f -a "agent" -d 'The agent of a node: runs jobs and brings their results to the head'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent ranks sim completions gen help" -f -a "ranks" -d 'Start the processes of a run on this node, each with its rank'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent ranks sim completions gen help" -f -a "sim" -d 'Replay a recorded workload through the scheduler on a virtual clock and print how well it was served'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent ranks sim completions gen help" -f -a "completions" -d 'Print a completion script for a shell'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent ranks sim completions gen help" -f -a "gen" -d 'Write the command reference, completions, man pages and API description into a folder'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent ranks sim completions gen help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_subcommand_from node" -f -a "discover" -d 'Show what this machine would offer: CPUs, memory, GPUs, and what it keeps back and why'
 complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_subcommand_from node" -f -a "invite" -d 'Print a join code, with which one machine can become a node within the hour'
 complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_subcommand_from node" -f -a "show" -d 'Show all about one node: its state with the reason, what it has, what runs there, its certificate'
@@ -395,8 +408,9 @@ complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_su
 complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_subcommand_from node" -f -a "resume" -d 'Let drained nodes take work again'
 complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_subcommand_from node" -f -a "remove" -d 'Remove nodes from the cluster at once and for good'
 complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_subcommand_from node" -f -a "forget" -d 'Take nodes that are gone for good off the list'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_subcommand_from configure" -f -a "node" -d 'Manage nodes: invite, drain, resume, remove; or see what this machine would offer as one'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_subcommand_from configure" -f -a "setting" -d 'List the settings of the cluster, show one, or change it'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_subcommand_from configure" -f -a "user" -d 'Users: who is known beyond being known to a machine, and as what'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_subcommand_from configure" -f -a "group" -d 'Groups: what their users may have together'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_subcommand_from configure" -f -a "audit" -d 'Show who did what, and what was refused, oldest first'
 complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_subcommand_from head" -f -a "init" -d 'Set up the head of a cluster on this machine: its state directory, the cluster\'s authority and a settings file'
 complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_subcommand_from head" -f -a "run" -d 'Run a head in the foreground; it logs to stderr as HOSTLER_LOG says (info by default)'
 complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_subcommand_from agent" -f -a "join" -d 'Make this machine a node of a cluster, with a code that `hostler node invite` has printed there'

@@ -18,6 +18,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::account::Accounts;
 use crate::directory::Runs;
 use crate::environment::Environments;
+use crate::roster::{self, NewAccounts};
 use crate::supervise::{Asked, IdleShepherds, Kept, Order};
 use crate::{collect, output, stage, supervise, terminal, variables};
 
@@ -43,6 +44,7 @@ pub(crate) struct Node {
     pub(crate) environments: Environments,
     pub(crate) runs: Runs,
     pub(crate) idle: IdleShepherds,
+    pub(crate) new_accounts: NewAccounts,
 }
 
 impl Node {
@@ -214,6 +216,10 @@ impl Engine {
                 }
             }
             Effect::Stream(request) => self.stream(request),
+            Effect::Accounts(accounts) => {
+                let how = self.node.new_accounts;
+                tokio::task::spawn_blocking(move || roster::ensure(&accounts, how));
+            }
             Effect::Stop => {}
         }
     }

@@ -11,6 +11,7 @@
 //! - [`output`] and [`terminal`]: what people watch while it runs.
 //! - [`account`]: whose a run is here, and acting with a user's rights.
 //! - [`directory`]: a run's files, which outlive the agent; [`recover`]: what a new agent makes of them.
+//! - [`door`]: a socket for the users of this machine; [`roster`]: what they are called.
 //! - [`identity`]: who this node is, and how it came to be trusted; [`renewal`] keeps that fresh.
 //!
 //! Absent: whatever concerns more than this node, and who may do what on it: the head has decided that.
@@ -20,6 +21,7 @@
 pub mod account;
 mod collect;
 mod directory;
+mod door;
 mod engine;
 pub mod environment;
 mod identity;
@@ -28,6 +30,7 @@ mod output;
 mod readiness;
 mod recover;
 mod renewal;
+mod roster;
 mod stage;
 mod start;
 mod supervise;
@@ -37,4 +40,5 @@ mod variables;
 
 pub use hostler_shepherd::ranks::Ranks;
 pub use identity::{Introduction, has_joined, join, leave};
+pub use roster::NewAccounts;
 pub use start::{Config, run};

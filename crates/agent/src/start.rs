@@ -1,12 +1,13 @@
 //! From a configuration to a running agent.
 
+use std::convert::Infallible;
 use std::fs::{self, File};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail};
-use hostler_client::Client;
+use hostler_client::{Client, Endpoint};
 use hostler_model::{BootId, CpuSet, NodeName, Resources};
 use hostler_shepherd::{Launcher, cgroup};
 use hostler_snapshot::ChunkStore;
@@ -17,9 +18,11 @@ use tokio::sync::watch;
 
 use crate::account::Accounts;
 use crate::directory::Runs;
+use crate::door::Door;
 use crate::engine::{Engine, Handle, Node};
 use crate::environment::{self, Environments};
 use crate::identity::Identity;
+use crate::roster::NewAccounts;
 use crate::{link, recover, renewal};
 
 /// What an agent is told when it is started.
@@ -41,6 +44,10 @@ pub struct Config {
     pub join_file: Option<PathBuf>,
     /// A file in which a head on the same machine says its address.
     pub head_file: Option<PathBuf>,
+    /// The socket for users of this machine; none when absent.
+    pub socket: Option<PathBuf>,
+    /// Whether accounts are made for the cluster's users.
+    pub accounts: NewAccounts,
 }
 
 /// How much the node keeps of chunks and of environments, in bytes, before the least recently used go.
@@ -91,10 +98,12 @@ async fn serve(config: Config, accounts: Accounts, launcher: Launcher) -> anyhow
         runs: Runs::open(directory.join("runs"), accounts.are_many())?,
         accounts,
         idle: Default::default(),
+        new_accounts: config.accounts,
     });
     let shares_files = node.chunks.shares_files();
     let (handle, inputs) = Handle::new();
     let adopted = recover::recover(&node, &handle).await?;
+    let head = node.head.endpoint().clone();
     let engine = Engine::new(Arc::clone(&node), handle.clone(), adopted);
     let (renew, due) = watch::channel(None);
     tracing::info!(shares_files, "agent started");
@@ -105,6 +114,7 @@ async fn serve(config: Config, accounts: Accounts, launcher: Launcher) -> anyhow
         () = engine.run(inputs) => {}
         () = link::keep(handle, &identity, renew) => {}
         () = renewal::keep(&node, &identity, due) => {}
+        never = receive_users(config.socket, &head) => match never {},
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
@@ -144,6 +154,22 @@ fn closed_parent(directory: &Path) -> Option<PathBuf> {
     let directory = directory.canonicalize().ok()?;
     let is_closed = |path: &&Path| fs::metadata(path).is_ok_and(|metadata| metadata.mode() & 0o001 == 0);
     directory.ancestors().skip(1).find(is_closed).map(Path::to_owned)
+}
+
+/// Keeps a door open for users of this machine, if there is to be one. A node without it still runs jobs.
+async fn receive_users(socket: Option<PathBuf>, head: &Endpoint) -> Infallible {
+    let Some(path) = socket else { return std::future::pending().await };
+    let for_everybody = nix::unistd::geteuid().is_root();
+    match Door::open(path.clone(), for_everybody).await {
+        Ok(door) => {
+            tracing::info!(socket = %door.path().display(), "users of this machine may come in");
+            door.serve(head).await
+        }
+        Err(error) => {
+            tracing::warn!(socket = %path.display(), %error, "no socket for users of this machine");
+            std::future::pending().await
+        }
+    }
 }
 
 /// Makes sure that no other agent works in the directory.

@@ -27,7 +27,7 @@ pub(crate) struct Arguments {
 /// What every command understands.
 #[derive(Debug, Args)]
 pub(crate) struct Common {
-    /// The cluster to use, as unix:/path/to/head.sock
+    /// The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login
     #[arg(
         long,
         global = true,
@@ -68,6 +68,8 @@ enum Command {
     Info(info::Info),
     Nodes(nodes::Nodes),
     Node(node::Node),
+    Login(login::Login),
+    Logout(login::Logout),
     Configure(configure::Configure),
     Head(head::Head),
     Agent(agent::Agent),
@@ -131,6 +133,8 @@ impl Command {
             Self::Info(command) => command.run(context),
             Self::Nodes(command) => command.run(context),
             Self::Node(command) => command.run(context),
+            Self::Login(command) => command.run(context),
+            Self::Logout(command) => command.run(context),
             Self::Configure(command) => command.run(context),
             Self::Head(command) => command.run(context),
             Self::Agent(command) => command.run(context),

@@ -1,5 +1,5 @@
 //! Which cluster: `--head`, then HOSTLER_HEAD, then the configuration file, then the embedded cluster of this user, then a head that this
-//! user or root runs on this machine.
+//! user or root runs on this machine, then that of which this machine is a node, then that of the last login.
 
 use std::path::PathBuf;
 
@@ -9,8 +9,12 @@ use crate::cluster::Places;
 use crate::daemons::places::SYSTEM_SOCKET;
 use crate::exit;
 use crate::failure::Failure;
+use crate::logins;
 use crate::toml_file::Settings;
 use crate::xdg;
+
+/// Where an agent that root runs lets users of its machine in.
+pub(crate) const AGENT_SOCKET: &str = "/run/hostler/agent.sock";
 
 /// Every key of the configuration file.
 const KEYS: &[&str] = &["head"];
@@ -18,19 +22,32 @@ const KEYS: &[&str] = &["head"];
 /// Where the chosen head is. `named` is what `--head` or HOSTLER_HEAD says.
 pub(crate) fn endpoint(named: Option<&str>) -> Result<Endpoint, Failure> {
     if let Some(text) = named {
-        return Ok(Endpoint::from_text(text)?);
+        return located(text);
     }
     if let Some(text) = head_in_file()? {
-        return Ok(Endpoint::from_text(&text)?);
+        return located(&text);
     }
     let places = Places::from_environment()?;
-    let sockets = [places.socket()?, places.real_socket()?, SYSTEM_SOCKET.into()];
-    sockets.into_iter().find(|socket| socket.exists()).map(Endpoint::Unix).ok_or_else(no_cluster)
+    let sockets = [places.socket()?, places.real_socket()?, SYSTEM_SOCKET.into(), AGENT_SOCKET.into()];
+    if let Some(socket) = sockets.into_iter().find(|socket| socket.exists()) {
+        return Ok(Endpoint::Unix(socket));
+    }
+    logins::last()?.map(|login| login.endpoint()).ok_or_else(no_cluster)
+}
+
+/// A head as people name it: by its socket, or by its address if they have logged in there.
+fn located(text: &str) -> Result<Endpoint, Failure> {
+    if text.starts_with("unix:") || text.starts_with('/') {
+        Ok(Endpoint::from_text(text)?)
+    } else {
+        logins::endpoint(text)
+    }
 }
 
 fn no_cluster() -> Failure {
     Failure::new("no cluster is running and none is configured")
         .hint("`hostler up` starts a cluster on this machine; `hostler head init` sets up the head of a cluster of several")
+        .hint("`hostler login` with the address of a head uses a cluster elsewhere")
         .hint("`--head unix:/path`, HOSTLER_HEAD or `head = \"unix:/path\"` in ~/.config/hostler/config.toml names another")
         .exiting(exit::UNREACHABLE)
 }

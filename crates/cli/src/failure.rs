@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use hostler_client::ClientError;
+use hostler_client::{ClientError, HEAD_AWAY};
 use hostler_model::ParseError;
 
 use crate::exit;
@@ -73,6 +73,7 @@ impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
         let exit = match &error {
             ClientError::Connect { .. } | ClientError::Interrupted { .. } => exit::UNREACHABLE,
+            ClientError::Refused { body, .. } if body.code == HEAD_AWAY => exit::UNREACHABLE,
             ClientError::Refused { .. } => exit::REFUSED,
             ClientError::NotAHead { .. } | ClientError::OtherVersion { .. } => exit::MISMATCH,
             ClientError::Local(_) => exit::FAILED,

@@ -93,7 +93,8 @@ async fn fetch_batch(
     haul: &mut Haul,
 ) -> Result<(), Failure> {
     let digests: Vec<Digest> = batch.iter().map(|result| result.manifest).collect();
-    let manifests = download::manifests(client, &digests).await?;
+    let tasks: Vec<TaskId> = batch.iter().map(task).collect();
+    let manifests = download::manifests(client, &tasks, &digests).await?;
     let (mut planned, mut deliveries) = (Vec::new(), Vec::new());
     for (result, manifest) in batch.iter().zip(&manifests) {
         let path = destination.directory.join(name(result));
@@ -108,7 +109,7 @@ async fn fetch_batch(
             Err(error) => haul.fail(result, &error),
         }
     }
-    fill(context, client, &mut deliveries).await?;
+    fill(context, client, &tasks, &mut deliveries).await?;
     let mut arrived = Vec::new();
     for ((result, path), delivery) in planned.into_iter().zip(deliveries) {
         match delivery.finish() {
@@ -122,10 +123,15 @@ async fn fetch_batch(
     Ok(())
 }
 
-async fn fill(context: &Context, client: &Client, deliveries: &mut [Delivery]) -> Result<(), Failure> {
+async fn fill(
+    context: &Context,
+    client: &Client,
+    tasks: &[TaskId],
+    deliveries: &mut [Delivery],
+) -> Result<(), Failure> {
     let total = deliveries.iter().map(Delivery::missing_bytes).sum();
     let progress = context.output.progress("fetching", total);
-    Ok(download::fill(client, deliveries, |done, total| progress.at(done, total)).await?)
+    Ok(download::fill(client, tasks, deliveries, |done, total| progress.at(done, total)).await?)
 }
 
 fn arrival(result: &ResultView, path: PathBuf, delivered: &Delivered) -> Arrived {
@@ -193,6 +199,11 @@ fn say_what_arrived(context: &Context, arrived: &[Arrived]) {
         };
         context.output.say(&format!("fetched {what} into {} ({amount})", place.display()));
     }
+}
+
+/// The task whose result it is.
+fn task(result: &ResultView) -> TaskId {
+    TaskId { job: result.job, index: result.index.unwrap_or(0) }
 }
 
 /// How many tasks these results are of.

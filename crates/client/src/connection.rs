@@ -8,7 +8,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{SendRequest, handshake};
-use hyper::header::{CONTENT_TYPE, HOST};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
 
@@ -50,8 +50,11 @@ impl Connection {
     pub(crate) async fn exchange(
         &mut self,
         endpoint: &Endpoint,
-        request: Request<Body>,
+        mut request: Request<Body>,
     ) -> Result<Response<Incoming>, ClientError> {
+        if let Some(value) = endpoint.authorization() {
+            request.headers_mut().insert(AUTHORIZATION, value);
+        }
         self.sender.ready().await.map_err(|e| failure(endpoint, &e))?;
         let response = self.sender.send_request(request).await.map_err(|e| failure(endpoint, &e))?;
         if response.status().is_success() { Ok(response) } else { Err(refusal(endpoint, response).await) }

@@ -6,8 +6,8 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use hostler_model::Digest;
-use hostler_proto::api::DigestList;
+use hostler_model::{Digest, TaskId};
+use hostler_proto::api::BlobRequest;
 use hostler_proto::manifest::{ResultManifest, VERSION};
 use hostler_snapshot::{Delivery, pack, wire};
 use http_body_util::BodyExt;
@@ -20,17 +20,21 @@ use crate::{Client, ClientError, LocalError};
 /// How many chunks are asked for in one request.
 const CHUNKS_AT_ONCE: usize = 1000;
 
-/// The manifests of results, in the order of `digests`.
+/// The manifests of the results of `tasks`, in the order of `digests`, which are their names.
 ///
 /// # Errors
 /// [`ClientError::Local`] when one is damaged or of a newer format; otherwise as for every call.
-pub async fn manifests(client: &Client, digests: &[Digest]) -> Result<Vec<ResultManifest>, ClientError> {
+pub async fn manifests(
+    client: &Client,
+    tasks: &[TaskId],
+    digests: &[Digest],
+) -> Result<Vec<ResultManifest>, ClientError> {
     let mut found = HashMap::new();
     let mut keep = |digest: Digest, wire: &[u8]| {
         found.insert(digest, read_manifest(&digest, wire)?);
         Ok(())
     };
-    fetch(client, digests.to_vec(), &mut keep).await?;
+    fetch(client, tasks, digests.to_vec(), &mut keep).await?;
     let get = |digest: &Digest| found.get(digest).cloned().expect("fetch fails unless it got everything");
     Ok(digests.iter().map(get).collect())
 }
@@ -46,13 +50,14 @@ fn read_manifest(digest: &Digest, wire: &[u8]) -> Result<ResultManifest, LocalEr
     Ok(manifest)
 }
 
-/// Fills `deliveries` with the chunks that they miss. `progress` hears how many bytes have arrived and how many there will be.
+/// Fills `deliveries`, which are those of the results of `tasks`, with the chunks that they miss. `progress` hears how many bytes have arrived and how many there will be.
 ///
 /// # Errors
 /// [`ClientError::Local`] when a delivery cannot take a chunk, for instance because the disk is full; otherwise as for every call.
 /// What has arrived stays with the deliveries.
 pub async fn fill(
     client: &Client,
+    tasks: &[TaskId],
     deliveries: &mut [Delivery],
     mut progress: impl FnMut(u64, u64),
 ) -> Result<(), ClientError> {
@@ -80,7 +85,7 @@ pub async fn fill(
             progress(total - left, total);
             Ok(())
         };
-        fetch(client, request.to_vec(), &mut accept).await?;
+        fetch(client, tasks, request.to_vec(), &mut accept).await?;
     }
     Ok(())
 }
@@ -89,6 +94,7 @@ pub async fn fill(
 /// yet checked.
 async fn fetch(
     client: &Client,
+    tasks: &[TaskId],
     digests: Vec<Digest>,
     accept: &mut impl FnMut(Digest, &[u8]) -> Result<(), LocalError>,
 ) -> Result<(), ClientError> {
@@ -98,7 +104,7 @@ async fn fetch(
     wanted.dedup();
     while !wanted.is_empty() {
         let before = wanted.len();
-        match fetch_once(client, &mut wanted, accept).await {
+        match fetch_once(client, tasks, &mut wanted, accept).await {
             Ok(()) if wanted.len() < before => client.back_again(&mut tries),
             Ok(()) => return Err(LocalError::new("the head sends too little", "it left out what was asked for").into()),
             Err(error) => {
@@ -115,10 +121,11 @@ async fn fetch(
 /// One request for all of `wanted`, from which whatever arrives is removed.
 async fn fetch_once(
     client: &Client,
+    tasks: &[TaskId],
     wanted: &mut Vec<Digest>,
     accept: &mut impl FnMut(Digest, &[u8]) -> Result<(), LocalError>,
 ) -> Result<(), ClientError> {
-    let list = DigestList { digests: wanted.clone() };
+    let list = BlobRequest { digests: wanted.clone(), results: tasks.to_vec() };
     let body = Bytes::from(serde_json::to_vec(&list).expect("API types are valid JSON"));
     let (connection, response) =
         client.open_with(Method::POST, "/blobs/fetch", Some("application/json"), full(body)).await?;

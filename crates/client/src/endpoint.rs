@@ -9,12 +9,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use hyper::header::HeaderValue;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use crate::elsewhere::Token;
 use crate::{ClientError, ConnectFailure};
 
 /// How long a connection may take to be made, TLS included.
@@ -33,6 +35,15 @@ pub enum Endpoint {
         server_name: ServerName<'static>,
         /// Whom to trust and how to prove who we are; see [`crate::tls`].
         config: Arc<rustls::ClientConfig>,
+    },
+    /// The port, for a user on a machine that is none of the cluster's; see [`crate::elsewhere`].
+    Elsewhere {
+        /// Host and port.
+        address: String,
+        /// Whom to trust.
+        config: Arc<rustls::ClientConfig>,
+        /// Says who asks.
+        token: Option<Token>,
     },
 }
 
@@ -67,11 +78,24 @@ impl Endpoint {
     async fn dial(&self) -> io::Result<Stream> {
         match self {
             Self::Unix(path) => UnixStream::connect(path).await.map(Stream::Unix),
-            Self::Tls { address, server_name, config } => {
-                let tcp = TcpStream::connect(address.as_str()).await?;
-                tcp.set_nodelay(true)?;
-                let tls = TlsConnector::from(config.clone()).connect(server_name.clone(), tcp).await?;
-                Ok(Stream::Tls(Box::new(tls)))
+            Self::Tls { address, server_name, config } => tls(address, server_name.clone(), config).await,
+            Self::Elsewhere { address, config, .. } => {
+                // Goes unverified: the authority is trusted by its fingerprint, wherever its head is.
+                let server_name = ServerName::try_from("hostler").expect("a valid name");
+                tls(address, server_name, config).await
+            }
+        }
+    }
+
+    /// The value of the header that says who asks, if the connection does not.
+    pub(crate) fn authorization(&self) -> Option<HeaderValue> {
+        match self {
+            Self::Unix(_) | Self::Tls { .. } | Self::Elsewhere { token: None, .. } => None,
+            Self::Elsewhere { token: Some(Token(token)), .. } => {
+                // One that no head ever gave out, such as with a line break in it, is not said.
+                let mut value = HeaderValue::from_str(&format!("Bearer {token}")).ok()?;
+                value.set_sensitive(true);
+                Some(value)
             }
         }
     }
@@ -88,11 +112,23 @@ impl Endpoint {
     }
 }
 
+/// Connects by TLS.
+async fn tls(
+    address: &str,
+    server_name: ServerName<'static>,
+    config: &Arc<rustls::ClientConfig>,
+) -> io::Result<Stream> {
+    let tcp = TcpStream::connect(address).await?;
+    tcp.set_nodelay(true)?;
+    let tls = TlsConnector::from(Arc::clone(config)).connect(server_name, tcp).await?;
+    Ok(Stream::Tls(Box::new(tls)))
+}
+
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
-            Self::Tls { address, .. } => f.write_str(address),
+            Self::Tls { address, .. } | Self::Elsewhere { address, .. } => f.write_str(address),
         }
     }
 }

@@ -4,6 +4,9 @@ use std::io;
 
 use hostler_proto::api::{API_VERSION, ErrorBody};
 
+/// What an agent answers for a head that it cannot reach.
+pub const HEAD_AWAY: &str = "head_away";
+
 /// A call that did not succeed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
@@ -95,7 +98,7 @@ impl ClientError {
                 ConnectFailure::NotAllowed | ConnectFailure::NotTrusted => false,
             },
             Self::Interrupted { .. } => true,
-            Self::Refused { body, .. } => body.code == "stopping",
+            Self::Refused { body, .. } => body.code == "stopping" || body.code == HEAD_AWAY,
             Self::NotAHead { .. } | Self::OtherVersion { .. } | Self::Local(_) => false,
         }
     }

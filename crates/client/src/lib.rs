@@ -8,6 +8,7 @@
 //! - [`upload`] and [`download`]: captured folders to the head, results from it; both resume.
 //! - [`Follow`]: live output across reconnections and attempts.
 //! - [`Terminal`]: a job's terminal.
+//! - [`elsewhere`]: for users who are on no machine of the cluster.
 //! - [`Uplink`] and [`tls`]: what only agents need.
 //!
 //! Nothing here prints, decides where files go, or reads configuration.
@@ -15,11 +16,13 @@
 mod client;
 mod connection;
 pub mod download;
+pub mod elsewhere;
 mod endpoint;
 mod error;
 mod events;
 mod logs;
 mod patience;
+mod people;
 mod routes;
 mod terminal;
 pub mod tls;
@@ -28,7 +31,7 @@ pub mod upload;
 
 pub use client::Client;
 pub use endpoint::{Endpoint, Stream};
-pub use error::{ClientError, ConnectFailure, LocalError};
+pub use error::{ClientError, ConnectFailure, HEAD_AWAY, LocalError};
 pub use events::Events;
 pub use logs::{Follow, LogEvent, OutputPart, OutputStream};
 pub use patience::{Outage, Patience};

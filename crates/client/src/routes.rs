@@ -276,7 +276,7 @@ impl Client {
         self.call_bytes(Call::post("/blobs").bytes(pack)).await.map(drop)
     }
 
-    /// Gets a pack with these chunks. The caller keeps the sum of their sizes within memory.
+    /// Gets a pack with these chunks, as agents and operators may. The caller keeps the sum of their sizes within memory.
     ///
     /// # Errors
     /// See above.

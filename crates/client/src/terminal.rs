@@ -6,6 +6,7 @@ use hostler_model::{TaskId, WindowSize};
 use hostler_proto::api::{API_VERSION, BASE, VERSION_HEADER};
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::http::HeaderValue;
+use tokio_tungstenite::tungstenite::http::header::AUTHORIZATION;
 use tokio_tungstenite::tungstenite::{Error as WebSocketError, Message};
 use tokio_tungstenite::{WebSocketStream, client_async};
 
@@ -54,6 +55,9 @@ impl Client {
             .into_client_request()
             .expect("paths are made of ids and numbers, which are valid in a URI");
         request.headers_mut().insert(VERSION_HEADER, HeaderValue::from(API_VERSION));
+        if let Some(value) = endpoint.authorization() {
+            request.headers_mut().insert(AUTHORIZATION, value);
+        }
         match client_async(request, stream).await {
             Ok((socket, _)) => Ok(Terminal { socket, endpoint }),
             Err(WebSocketError::Http(response)) => {

@@ -138,7 +138,7 @@ fn verifier(authority: CertificateDer<'static>) -> Result<Arc<WebPkiServerVerifi
 }
 
 /// The first moment at which a certificate says to be valid.
-fn valid_time(certificate: &CertificateDer<'_>) -> Option<UnixTime> {
+pub(crate) fn valid_time(certificate: &CertificateDer<'_>) -> Option<UnixTime> {
     let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
     let seconds = u64::try_from(parsed.validity().not_before.timestamp()).ok()?;
     Some(UnixTime::since_unix_epoch(Duration::from_secs(seconds)))

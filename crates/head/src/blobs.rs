@@ -255,6 +255,16 @@ impl Library {
         }
     }
 
+    /// Every blob that a result names, and the name of the result itself.
+    ///
+    /// # Errors
+    /// When it is not here, or is no manifest.
+    pub(crate) fn named_by(&self, manifest: &Digest) -> Result<HashSet<Digest>, LibraryError> {
+        let mut named = self.anything(manifest)?.digests();
+        named.insert(*manifest);
+        Ok(named)
+    }
+
     fn anything(&self, manifest: &Digest) -> Result<Anything, LibraryError> {
         Self::read(manifest, &self.get(manifest)?)
     }

@@ -10,8 +10,10 @@ use hostler_store::Reader;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::audit::Audit;
 use crate::blobs::Library;
 use crate::engine::Engine;
+use crate::login::Logins;
 use crate::start::Config;
 use crate::streams::Streams;
 use crate::trust::{Trust, hostname};
@@ -28,6 +30,10 @@ pub(crate) struct Head {
     pub(crate) library: Arc<Library>,
     /// Certificates and invitations.
     pub(crate) trust: Trust,
+    /// Logins under way.
+    pub(crate) logins: Logins,
+    /// Who did what.
+    pub(crate) audit: Audit,
     /// Readers that wait for an agent's stream.
     pub(crate) streams: Streams,
     /// Where it listens for agents.
@@ -51,6 +57,7 @@ impl Head {
         history: Reader,
         library: Arc<Library>,
         trust: Trust,
+        audit: Audit,
         bound: SocketAddr,
     ) -> Self {
         let usual_results_cap_bytes = library.room().cap_bytes();
@@ -60,6 +67,8 @@ impl Head {
             history,
             library,
             trust,
+            logins: Logins::default(),
+            audit,
             streams: Streams::default(),
             bound,
             stop: CancellationToken::new(),

@@ -7,21 +7,25 @@
 //! - [`listen`] accepts connections, on a Unix socket and on one TLS port, and finds out who is at the other end; [`trust`] is the
 //!   cluster's own certificate authority, and [`invitations`] says who may join.
 //! - [`api`] is REST and server-sent events under `/api/v1`, a file a noun; [`views`] turns the state into what it answers, and
-//!   [`openapi`] describes it.
+//!   [`openapi`] describes it. [`rights`] says who may do what; [`audit`] keeps who did.
+//! - [`login`]: how somebody elsewhere shows who they are.
 //! - [`link`] carries messages to and from an agent; [`streams`] joins those who want to see a job's output with the agent that has it.
 //! - [`blobs`] keeps captured folders and results.
 //!
 //! Absent on purpose: decisions (they are in the core), polling (readers wait for notices) and any trust in wall clocks.
 
 mod api;
+mod audit;
 mod blobs;
 mod engine;
 mod head;
 mod invitations;
 mod link;
 mod listen;
+mod login;
 mod openapi;
 mod restore;
+mod rights;
 mod start;
 mod streams;
 mod trust;

@@ -287,6 +287,8 @@ fn size_of_message(message: &HeadMessage) -> usize {
     const FIXED: usize = 256;
     match message {
         HeadMessage::Launch(launch) => hostler_proto::encode(launch).len(),
+        // A name has at most 32 bytes.
+        HeadMessage::Accounts { accounts } => FIXED + 64 * accounts.len(),
         HeadMessage::End { .. }
         | HeadMessage::Begin { .. }
         | HeadMessage::Forget { .. }

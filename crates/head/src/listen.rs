@@ -1,7 +1,7 @@
 //! Listening: two doors, and who stands at them.
 //!
 //! The Unix socket is for users of this machine, whom the kernel identifies. The TCP port is for agents, who show a certificate of
-//! the cluster; whoever has none may only join. Behind both is the same HTTP service, which finds the [`Peer`] of a request among its
+//! the cluster; whoever has none may join, log in, or show the token of a login. Behind both is the same HTTP service, which finds the [`Peer`] of a request among its
 //! extensions.
 //!
 //! Anything may knock at a port. Another protocol gets a short answer where there is one, and a line in the log; handshakes and
@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -69,13 +69,34 @@ pub(crate) enum Peer {
     },
     /// An agent, as its certificate says; whether that is still good is asked at each request.
     Node(Bearer),
-    /// Somebody without a certificate.
+    /// Somebody without a certificate; a token may say who it is.
     Unknown,
 }
 
-/// Where a request over the port comes from.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct From(pub(crate) SocketAddr);
+/// Somebody who came over TLS. Whoever has no certificate is a stranger, of whom there are only so many at a time and each for a
+/// short while, until a request of theirs shows that they are known.
+#[derive(Clone)]
+pub(crate) struct Visitor {
+    /// Where they are.
+    pub(crate) from: SocketAddr,
+    /// Their place among the strangers, as long as they are one.
+    place: Arc<Mutex<Option<OwnedSemaphorePermit>>>,
+}
+
+impl Visitor {
+    /// Says that they are known: their place is for others, and they may stay.
+    pub(crate) fn welcome(&self) {
+        self.place().take();
+    }
+
+    fn is_stranger(&self) -> bool {
+        self.place().is_some()
+    }
+
+    fn place(&self) -> std::sync::MutexGuard<'_, Option<OwnedSemaphorePermit>> {
+        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// The two doors, open.
 pub(crate) struct Doors {
@@ -203,7 +224,8 @@ async fn serve_port(listener: TcpListener, head: Arc<Head>, routes: Router) {
                 };
                 let (head, routes, acceptor) = (Arc::clone(&head), routes.clone(), acceptor.clone());
                 head.clone().tasks.spawn(async move {
-                    if let Err(error) = serve_stranger(&head, &routes, &acceptor, (stream, From(from)), permit).await {
+                    let visitor = Visitor { from, place: Arc::new(Mutex::new(Some(permit))) };
+                    if let Err(error) = serve_stranger(&head, &routes, &acceptor, stream, visitor).await {
                         tracing::debug!(%from, "connection refused: {error:#}");
                     }
                 });
@@ -218,13 +240,13 @@ async fn pause_after(door: &str, error: &io::Error) {
     tokio::time::sleep(ACCEPT_PAUSE).await;
 }
 
-/// Finds out who it is and serves them. `permit` is theirs for as long as they are a stranger.
+/// Finds out who it is and serves them.
 async fn serve_stranger(
     head: &Arc<Head>,
     routes: &Router,
     acceptor: &TlsAcceptor,
-    (stream, from): (TcpStream, From),
-    permit: OwnedSemaphorePermit,
+    stream: TcpStream,
+    visitor: Visitor,
 ) -> anyhow::Result<()> {
     // Small answers must not wait for acknowledgements.
     stream.set_nodelay(true)?;
@@ -250,14 +272,19 @@ async fn serve_stranger(
     let certificate = session.peer_certificates().and_then(|chain| chain.first());
     match certificate.map(bearer_of) {
         None => {
-            let service = serve_connection(head, routes, stream, (Peer::Unknown, Some(from)), http);
-            timeout(STRANGER_TIME, service).await.context("stayed too long without a certificate")?;
-            drop(permit);
+            let mut service =
+                pin!(serve_connection(head, routes, stream, (Peer::Unknown, Some(visitor.clone())), http));
+            if timeout(STRANGER_TIME, service.as_mut()).await.is_err() {
+                if visitor.is_stranger() {
+                    bail!("stayed too long without a certificate or a token");
+                }
+                service.await;
+            }
         }
         Some(None) => bail!("its certificate names no node"),
         Some(Some(bearer)) => {
-            drop(permit);
-            serve_connection(head, routes, stream, (Peer::Node(bearer), Some(from)), http).await;
+            visitor.welcome();
+            serve_connection(head, routes, stream, (Peer::Node(bearer), Some(visitor)), http).await;
         }
     }
     Ok(())
@@ -281,7 +308,7 @@ async fn turn_away(mut stream: TcpStream, first: u8) {
         return;
     }
     const TEXT: &str = "This is a Hostler head, which speaks TLS here. Agents use https with the certificate they were given; \
-                        users talk to the head through its socket on this machine, with the `hostler` command.\n";
+                        users run `hostler login` with this address, or talk to the head through its socket on this machine.\n";
     let answer = format!(
         "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{TEXT}",
         TEXT.len()
@@ -306,7 +333,7 @@ async fn serve_connection<S>(
     head: &Arc<Head>,
     routes: &Router,
     stream: S,
-    (peer, from): (Peer, Option<From>),
+    (peer, visitor): (Peer, Option<Visitor>),
     http: Http,
 ) where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -315,7 +342,9 @@ async fn serve_connection<S>(
     let who = peer.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer.clone());
-        from.map(|from| request.extensions_mut().insert(from));
+        if let Some(visitor) = &visitor {
+            request.extensions_mut().insert(visitor.clone());
+        }
         let answer = routes.call(request);
         async move { Ok::<_, Infallible>(answer.await.unwrap_or_else(|never| match never {})) }
     });

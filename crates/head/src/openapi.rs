@@ -10,8 +10,9 @@ use hostler_proto::api::BASE;
 use serde_json::{Map, Value, json};
 
 use self::tables::Payload::{self, Bytes, Events, Json, Nothing, WebSocket};
-use self::tables::Who::{Agents, Anyone, Operators, Users, UsersAndAgents};
-use self::tables::{Field, ROUTES, Route, SHAPES};
+pub(crate) use self::tables::ROUTES;
+use self::tables::{Field, Route, SHAPES};
+use crate::rights::Who::{Admins, Agents, Anyone, Operators, Owners, Users, UsersAndAgents};
 
 /// The OpenAPI document, pretty-printed JSON with a final newline.
 ///
@@ -36,8 +37,9 @@ fn document() -> Value {
             "title": "Hostler",
             "version": env!("CARGO_PKG_VERSION"),
             "license": { "name": "Apache-2.0 OR MIT", "identifier": "Apache-2.0 OR MIT" },
-            "description": "The API of a Hostler head. Users reach it through the head's Unix socket, where the kernel says who \
-                            they are; agents over TLS with a certificate of the cluster. Times are milliseconds since the Unix \
+            "description": "The API of a Hostler head. Users reach it through the head's or a node's Unix socket, where the kernel \
+                            says who they are, or over TLS with the token of a login; agents over TLS with a certificate of the \
+                            cluster. Times are milliseconds since the Unix \
                             epoch, sizes are bytes. Clients ignore fields they do not know. A client may say the version of the \
                             API that it speaks in the header `hostler-api`; another one than the head's is refused.",
         },
@@ -55,7 +57,9 @@ fn operation(route: &Route) -> Value {
     }));
     let who = match route.who {
         Users => "For users.",
-        Operators => "For operators: root and the user that runs the head.",
+        Owners => "For users, about what is theirs; for operators about everything.",
+        Operators => "For operators and admins.",
+        Admins => "For admins: on the head's socket root and the user that runs the head, and whom they have made one.",
         Agents => "For agents.",
         UsersAndAgents => "For users and agents.",
         Anyone => "For anyone.",
@@ -90,9 +94,9 @@ fn operation_id(route: &Route) -> String {
 fn path_parameter(name: &str) -> Value {
     let (kind, meaning) = match name {
         "id" => ("string", "a job id, or the name of a stream"),
+        "name" => ("string", "the name of a node, a user, a group or a setting"),
         "index" => ("integer", "a task's index, 0 for a job that is no array"),
         "output" => ("Output", "which output"),
-        "name" => ("string", "its name"),
         _ => ("string", "BLAKE3, 64 hexadecimal digits"),
     };
     json!({ "name": name, "in": "path", "required": true, "description": meaning, "schema": schema(kind) })
@@ -152,6 +156,8 @@ fn schemas() -> Value {
     let states: Vec<&str> = hostler_model::JobState::ALL.iter().map(|state| state.as_str()).collect();
     all.insert("JobState".to_owned(), words(&states));
     all.insert("NodeState".to_owned(), words(&["up", "suspect", "down", "draining", "drained", "removed"]));
+    all.insert("QuotaKind".to_owned(), words(&["cpus", "memory", "jobs"]));
+    all.insert("Role".to_owned(), words(&["user", "operator", "admin"]));
     all.insert("LiveJobs".to_owned(), words(&["refuse", "keep", "cancel"]));
     all.insert("Unsaid".to_owned(), words(&["nodes", "tasks_per_node", "cpus", "memory_bytes", "time_limit_ms"]));
     all.insert("Output".to_owned(), words(&["stdout", "stderr", "setup"]));
@@ -198,6 +204,15 @@ fn schemas() -> Value {
                 ("held", &[]),
                 ("dependency", &[("jobs", "[integer]", "the jobs it still waits for")]),
                 ("array_limit", &[("limit", "integer", "how many of its tasks may run at once")]),
+                (
+                    "quota",
+                    &[
+                        ("whose", "string", "a user, or `group` and its name"),
+                        ("of", "QuotaKind", "what is limited"),
+                        ("used", "integer", "how much of it is used, by what runs and what is ahead in the queue"),
+                        ("limit", "integer", "the limit"),
+                    ],
+                ),
                 ("resources", &[("closest", "[Shortfall]", "the nodes that came closest, best first")]),
                 (
                     "too_few_nodes",
@@ -255,17 +270,18 @@ mod tests {
     use std::collections::BTreeSet;
 
     use hostler_model::{
-        Advisory, Attempt, Digest, IndexSet, JobId, JobSpec, JobState, NodeState, Reason, Request, Shortfall, WallTime,
-        WindowSize, Work,
+        Advisory, Attempt, Digest, IndexSet, JobId, JobSpec, JobState, NodeState, Quota, QuotaKind, Reason, Request,
+        Role, Shortfall, TaskId, WallTime, WindowSize, Work,
     };
     use hostler_proto::api::{
-        Amount, CertificateView, DigestList, DrainRequest, DrainView, ErrorBody, Fetched, HeadInfo, HeadMachine, Info,
-        Invitation, Invite, JobDetail, JobPage, JobSummary, JoinRequest, Joined, LimitView, LiveCounts, NodeCounts,
-        NodeDetail, NodeRunView, NodeView, Notice, PartView, RenewRequest, ResultPage, ResultView, SubmitRequest,
-        Submitted, TaskCounts, TaskView, Unsaid, Why,
+        Amount, BlobRequest, CertificateView, DigestList, DrainRequest, DrainView, ErrorBody, Fetched, HeadInfo,
+        HeadMachine, Info, Invitation, Invite, JobDetail, JobPage, JobSummary, JoinRequest, Joined, LimitView,
+        LiveCounts, NodeCounts, NodeDetail, NodeRunView, NodeView, Notice, PartView, RenewRequest, ResultPage,
+        ResultView, SubmitRequest, Submitted, TaskCounts, TaskView, Unsaid, Why,
     };
     use hostler_proto::link::{IoSource, IoUsage, Usage};
     use hostler_proto::settings::{NewValue, SettingSource, SettingView};
+    use hostler_proto::users::*;
 
     use super::tables::JOB;
     use super::*;
@@ -430,6 +446,7 @@ mod tests {
             epoch: 1,
             embedded: false,
             address: String::new(),
+            authority: None,
             directory: String::new(),
             refusing: None,
             results_bytes: None,
@@ -501,6 +518,8 @@ mod tests {
             },
         );
         check("DigestList", &DigestList { digests: Vec::new() });
+        check("BlobRequest", &BlobRequest::default());
+        check("TaskId", &TaskId { job: JobId(1), index: 0 });
         check("ResultPage", &ResultPage { results: Vec::new() });
         check(
             "Result",
@@ -512,6 +531,42 @@ mod tests {
                 state: JobState::Completed,
                 manifest: Digest([0; 32]),
                 fetched: false,
+            },
+        );
+    }
+
+    #[test]
+    fn users_are_described_as_they_are_sent() {
+        let name = || "ada".parse::<hostler_model::UserName>().expect("a valid name");
+        let (groups, keys, quota) = (BTreeSet::new(), Vec::new(), Quota::default());
+        let user = UserView { name: name(), uid: 1, role: Role::User, groups, keys, quota };
+        check("User", &user);
+        check("Quota", &quota);
+        check("Group", &GroupView { name: name(), quota });
+        let add = AddUser { name: name(), uid: None, role: Role::User, groups: BTreeSet::new(), keys: Vec::new() };
+        check("AddUser", &add);
+        check("ImportUsers", &ImportUsers { users: vec![add] });
+        check("SetRole", &SetRole { role: Role::Admin });
+        check("ChangeKeys", &ChangeKeys::default());
+        check("Challenge", &Challenge { nonce: String::new(), cluster: Digest([0; 32]) });
+        check("KeyLogin", &KeyLogin { user: String::new(), nonce: String::new(), signature: String::new() });
+        check("CodeLogin", &CodeLogin { secret: String::new() });
+        check("LoggedIn", &LoggedIn { user: name(), role: Role::User, token: String::new(), ends_in_ms: 0 });
+        check("AuditPage", &AuditPage::default());
+        check(
+            "AuditEntry",
+            &AuditEntry {
+                at: WallTime(0),
+                clock_ms: 0,
+                user: None,
+                from: String::new(),
+                uid: None,
+                node: None,
+                address: None,
+                action: String::new(),
+                about: None,
+                status: 200,
+                error: None,
             },
         );
     }
@@ -536,6 +591,7 @@ mod tests {
             Reason::Held,
             Reason::Dependency { jobs: Vec::new() },
             Reason::ArrayLimit { limit: 1 },
+            Reason::Quota { whose: String::new(), kind: QuotaKind::Cpus, used: 1, limit: 1 },
             Reason::Resources { closest: vec![Shortfall { node: node.clone(), cpus: 1, memory_bytes: 1, gpus: 1 }] },
             Reason::TooFewNodes { wanted: 2, enough: 1, closest: Vec::new() },
             Reason::Priority { ahead: 1 },

@@ -22,6 +22,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
 
 use crate::api;
+use crate::audit::Audit;
 use crate::blobs::Library;
 use crate::engine::{Engine, first_event};
 use crate::head::Head;
@@ -126,6 +127,7 @@ async fn start(config: Config) -> anyhow::Result<Arc<Head>> {
     let cap_bytes = config.results_cap_bytes;
     let library = Library::open(&config.directory.join("chunks"), history.clone(), writer.clone(), cap_bytes)?;
     let trust = Trust::open(&trust_directory(&config.directory), config.listen, &config.advertise)?;
+    let audit = Audit::open(config.directory.join("audit.log")).context("cannot write the audit log")?;
     let usual_port = usual_port(&config.directory);
     let doors = Doors::open(&config.socket, config.listen, usual_port, config.embedded).await?;
     let bound = doors.address()?;
@@ -133,7 +135,7 @@ async fn start(config: Config) -> anyhow::Result<Arc<Head>> {
         replace_file(&port_file(&config.directory), bound.port().to_string().as_bytes(), 0o600)?;
     }
     let engine = Engine::start(state, sequence + 1, writer);
-    let head = Arc::new(Head::new(config, engine, history, Arc::new(library), trust, bound));
+    let head = Arc::new(Head::new(config, engine, history, Arc::new(library), trust, audit, bound));
     head.follow_results_cap();
     doors.serve(&head, &api::routes(&head));
     tokio::spawn(collect(Arc::clone(&head)));

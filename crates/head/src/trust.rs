@@ -111,14 +111,14 @@ impl Trust {
         Arc::clone(&self.server)
     }
 
+    /// The fingerprint of the authority: the cluster's name in what must hold for no other.
+    pub(crate) fn fingerprint(&self) -> Digest {
+        self.fingerprint
+    }
+
     /// The authority's certificate, PEM.
     pub(crate) fn authority(&self) -> &str {
         &self.authority_pem
-    }
-
-    /// What a join code says of this cluster besides the secret.
-    pub(crate) fn fingerprint(&self) -> Digest {
-        self.fingerprint
     }
 
     /// A certificate for the key of a request. Nothing else of the request counts.

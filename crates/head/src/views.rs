@@ -307,6 +307,12 @@ fn more_lines(state: &State, job: &Job, reason: &Reason, now: Now) -> Vec<String
             let all = nodes.iter().chain(down).filter_map(|name| state.node(name));
             all.map(|node| nodes::drained_line(node).unwrap_or_else(|| down_line(node, now))).collect()
         }
+        Reason::Quota { .. } => {
+            vec![
+                "It goes on when something that counts against the quota has ended, or an admin has raised it."
+                    .to_owned(),
+            ]
+        }
         Reason::Scheduling => Vec::new(),
     }
 }

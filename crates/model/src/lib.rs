@@ -14,6 +14,7 @@ mod text;
 mod time;
 mod topology;
 mod units;
+mod users;
 
 pub use array::{ArraySpec, IndexSet};
 pub use cpus::CpuSet;
@@ -26,3 +27,4 @@ pub use text::ParseError;
 pub use time::{Timestamp, WallTime};
 pub use topology::{CoreKind, Cpu, Topology};
 pub use units::{format_bytes, format_duration, parse_bytes, parse_duration};
+pub use users::{Quota, QuotaKind, Role, UserName};

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{JobId, NodeName, format_bytes};
+use crate::{JobId, NodeName, QuotaKind, format_bytes};
 
 /// Why a job is pending. Every pending job has one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,6 +21,18 @@ pub enum Reason {
     ArrayLimit {
         /// The limit.
         limit: u32,
+    },
+    /// As much runs already as a quota allows.
+    Quota {
+        /// A user, or `group` and its name.
+        whose: String,
+        /// What is limited.
+        #[serde(rename = "of")]
+        kind: QuotaKind,
+        /// How much of it is used, by what runs and by what is ahead in the queue.
+        used: u64,
+        /// The limit.
+        limit: u64,
     },
     /// No node that is up has enough free and it is the first in the queue, or no node is large enough at all.
     Resources {
@@ -81,6 +93,12 @@ impl fmt::Display for Reason {
         match self {
             Self::Held => f.write_str("held until released"),
             Self::Dependency { jobs } => write!(f, "waits for {}", Jobs(jobs)),
+            Self::Quota { whose, kind, used, limit } => write!(
+                f,
+                "the quota of {whose} allows {} running, and {} of that is taken",
+                kind.amount(*limit),
+                kind.figure(*used)
+            ),
             Self::ArrayLimit { limit } => write!(f, "its array runs at most {limit} tasks at once"),
             Self::Resources { closest } => match closest.first() {
                 Some(nearest) => write!(f, "no node has enough free now; closest is {nearest}"),

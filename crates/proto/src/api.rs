@@ -4,7 +4,8 @@
 //! know. Errors are [`ErrorBody`] with a fitting HTTP status.
 
 use hostler_model::{
-    Advisory, ArraySpec, Attempt, Dependency, Digest, JobId, JobSpec, JobState, NodeName, NodeState, Reason, WallTime,
+    Advisory, ArraySpec, Attempt, Dependency, Digest, JobId, JobSpec, JobState, NodeName, NodeState, Reason, TaskId,
+    WallTime,
 };
 use serde::{Deserialize, Serialize};
 
@@ -106,6 +107,9 @@ pub struct HeadInfo {
     pub embedded: bool,
     /// Where agents connect.
     pub address: String,
+    /// The fingerprint of the cluster's authority.
+    #[serde(default)]
+    pub authority: Option<Digest>,
     /// Its state directory.
     pub directory: String,
     /// Why submissions are refused at the moment, if they are.
@@ -479,6 +483,16 @@ impl JobAction {
 pub struct DigestList {
     /// Content hashes.
     pub digests: Vec<Digest>,
+}
+
+/// `POST /blobs/fetch`: which blobs, and in which results they are.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlobRequest {
+    /// Content hashes.
+    pub digests: Vec<Digest>,
+    /// The tasks whose results name them. Users who are no operators get nothing else: to know a hash is not to own the content.
+    #[serde(default)]
+    pub results: Vec<TaskId>,
 }
 
 /// `POST /jobs/{id}/fetched`: results that are safely at the client.

@@ -1,4 +1,4 @@
-//! Join codes: what a person carries from a head to a new node, as one word.
+//! Join codes: what a person carries from a head to a new node, as one word; and login codes, which a user carries to wherever they are.
 //!
 //! A code holds where the head is, the fingerprint of the cluster's authority and a one-time secret, so that the node knows whom it
 //! talks to before it says anything, and the head knows that the node was invited. The word is base32 in lower case with a checksum:
@@ -97,6 +97,13 @@ impl fmt::Debug for JoinCode {
 /// When the address or the secret is longer than 255 bytes.
 impl fmt::Display for JoinCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(PREFIX, f)
+    }
+}
+
+impl JoinCode {
+    /// The word behind `prefix`.
+    fn write(&self, prefix: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut bytes = Vec::new();
         bytes.extend(self.authority.0);
         for text in [&self.address, &self.secret] {
@@ -104,7 +111,7 @@ impl fmt::Display for JoinCode {
             bytes.extend(text.as_bytes());
         }
         bytes.extend(checksum(&bytes).to_be_bytes());
-        f.write_str(PREFIX)?;
+        f.write_str(prefix)?;
         f.write_str(&base32(&bytes))
     }
 }
@@ -114,15 +121,64 @@ impl FromStr for JoinCode {
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
         // A mistyped code still holds a secret: errors do not repeat it.
-        decode(text.trim()).ok_or_else(|| ParseError::new("this text", EXPECTED))
+        decode(PREFIX, text.trim()).ok_or_else(|| ParseError::new("this text", EXPECTED))
     }
 }
 
-fn decode(text: &str) -> Option<JoinCode> {
+/// What a login code begins with: a code for a node and one for a user cannot be mixed up.
+const LOGIN_PREFIX: &str = "hostlerlogin1-";
+
+/// An invitation to log in at one cluster as one user.
+#[derive(Clone, PartialEq, Eq)]
+pub struct LoginCode {
+    /// Host and port of the head, at most 255 bytes.
+    pub address: String,
+    /// The fingerprint of the cluster's authority.
+    pub authority: Digest,
+    /// The one-time secret, at most 255 bytes.
+    pub secret: String,
+}
+
+impl LoginCode {
+    /// Whether a text is meant to be such a code, damaged or not.
+    #[must_use]
+    pub fn is_meant_by(text: &str) -> bool {
+        text.trim().to_ascii_lowercase().starts_with(LOGIN_PREFIX)
+    }
+}
+
+/// Without the secret.
+impl fmt::Debug for LoginCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LoginCode").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+/// # Panics
+/// When the address or the secret is longer than 255 bytes.
+impl fmt::Display for LoginCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { address, authority, secret } = self.clone();
+        JoinCode { address, authority, secret }.write(LOGIN_PREFIX, f)
+    }
+}
+
+impl FromStr for LoginCode {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let expected = "a login code, which begins with hostlerlogin1-";
+        let JoinCode { address, authority, secret } =
+            decode(LOGIN_PREFIX, text.trim()).ok_or_else(|| ParseError::new("this text", expected))?;
+        Ok(Self { address, authority, secret })
+    }
+}
+
+fn decode(prefix: &str, text: &str) -> Option<JoinCode> {
     if text.len() > MAX_LEN {
         return None;
     }
-    let bytes = unbase32(text.to_ascii_lowercase().strip_prefix(PREFIX)?)?;
+    let bytes = unbase32(text.to_ascii_lowercase().strip_prefix(prefix)?)?;
     let (bytes, sum) = bytes.split_last_chunk::<4>()?;
     if checksum(bytes).to_be_bytes() != *sum {
         return None;
@@ -205,6 +261,16 @@ mod tests {
         {
             assert!(text.parse::<Address>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_code_for_a_node_is_none_for_a_user() {
+        let JoinCode { address, authority, secret } = code();
+        let login = LoginCode { address, authority, secret };
+        assert_eq!(login.to_string().parse(), Ok(login.clone()));
+        assert!(login.to_string().parse::<JoinCode>().is_err() && code().to_string().parse::<LoginCode>().is_err());
+        assert!(LoginCode::is_meant_by(&login.to_string()) && !LoginCode::is_meant_by(&code().to_string()));
+        assert!(!format!("{login:?}").contains(&login.secret));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! - [`manifest`]: captured folders and results.
 //! - [`record`]: rows that the head keeps about tasks that ended.
 //! - [`settings`]: settings of the head, as the API shows them.
+//! - [`users`]: REST + JSON about users, logging in and who did what.
 //!
 //! Wire types carry no behaviour beyond encoding. Fields are added, never changed: see `docs/internals/compatibility.md`.
 
@@ -15,6 +16,7 @@ pub mod link;
 pub mod manifest;
 pub mod record;
 pub mod settings;
+pub mod users;
 
 /// Encodes `value` as self-describing MessagePack: an older reader skips fields that it does not know.
 ///

@@ -10,7 +10,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use hostler_model::{Advisory, BootId, Ending, Epoch, JobId, JobSpec, NodeName, Resources, RunId};
+use hostler_model::{Advisory, BootId, Ending, Epoch, JobId, JobSpec, NodeName, Resources, RunId, UserName};
 use serde::{Deserialize, Serialize};
 
 /// The oldest and newest version of the link protocol that this build speaks.
@@ -127,8 +127,23 @@ pub enum HeadMessage {
     },
     /// Open a connection and send a run's output.
     Stream(StreamRequest),
+    /// Accounts that the machine should have, all of them; said after the hello and whenever they change. An agent that may creates
+    /// those that are missing; none is ever removed.
+    Accounts {
+        /// By name.
+        accounts: Vec<Account>,
+    },
     /// Stop: finish nothing, leave running jobs to their shepherds.
     Shutdown,
+}
+
+/// A user's account on every machine of the cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Account {
+    /// The user's name.
+    pub name: UserName,
+    /// The user's id.
+    pub uid: u32,
 }
 
 /// Runs of one job to start on one node.

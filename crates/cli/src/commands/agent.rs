@@ -1,16 +1,17 @@
 //! `hostler agent`: the daemon of a node.
 
 use std::io::{self, BufRead, IsTerminal};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use hostler_agent::Introduction;
+use hostler_agent::{Introduction, NewAccounts};
 use hostler_model::{CpuSet, NodeName};
 use hostler_proto::join::JoinCode;
 use serde_json::json;
 
 use super::head::log_to_stderr;
 use crate::cluster::whole_machine;
+use crate::config;
 use crate::context::{Context, block_on};
 use crate::daemons::places::AgentPlaces;
 use crate::daemons::settings::AgentSettings;
@@ -82,6 +83,22 @@ struct AgentRun {
     /// Run jobs of root too; without this an agent of root runs those of all other users, each as its user
     #[arg(long)]
     root_jobs: bool,
+
+    /// The socket for users of this machine; /run/hostler/agent.sock for everybody when root runs the agent, agent.sock in its
+    /// directory otherwise, and none when the head is on this machine
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+
+    /// Create accounts that users of the cluster lack on this machine; only root can
+    ///
+    /// Not done unless asked for: on machines whose accounts come from a directory or a roster of their own, another hand would only
+    /// disturb. No account is ever changed or removed.
+    #[arg(long)]
+    accounts: bool,
+
+    /// Create home directories along with accounts
+    #[arg(long, requires = "accounts")]
+    homes: bool,
 
     /// A file with a join code, for a node that has not joined yet
     #[arg(long, value_name = "FILE")]
@@ -159,9 +176,27 @@ impl AgentRun {
         Ok(exit::OK)
     }
 
+    /// The socket for users of this machine. Where the head is, its own is better.
+    fn users_socket(&self, directory: &Path) -> Option<PathBuf> {
+        let usual = || match nix::unistd::geteuid().is_root() {
+            true => config::AGENT_SOCKET.into(),
+            false => directory.join("agent.sock"),
+        };
+        self.socket.clone().or_else(|| self.head_file.is_none().then(usual))
+    }
+
+    fn accounts(&self) -> NewAccounts {
+        match (self.accounts, self.homes) {
+            (false, _) => NewAccounts::Leave,
+            (true, false) => NewAccounts::Create,
+            (true, true) => NewAccounts::CreateWithHomes,
+        }
+    }
+
     /// Flags as they are; else what there is, capped by the settings file.
     fn config(self) -> Result<hostler_agent::Config, Failure> {
         let places = AgentPlaces::choose(self.directory.as_deref())?;
+        let (socket, accounts) = (self.users_socket(&places.directory), self.accounts());
         let caps = AgentSettings::read(&places.settings)?;
         let cpus = match self.cpus {
             Some(cpus) => cpus,
@@ -175,6 +210,8 @@ impl AgentRun {
             None => whole_machine()?.1.min(caps.memory.map_or(u64::MAX, |cap| cap.0)),
         };
         Ok(hostler_agent::Config {
+            socket,
+            accounts,
             directory: places.directory,
             environments: self.environments.or(caps.environments),
             name: self.name,

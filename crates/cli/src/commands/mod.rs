@@ -14,6 +14,7 @@ pub(crate) mod head;
 pub(crate) mod info;
 pub(crate) mod job;
 pub(crate) mod jobs;
+pub(crate) mod login;
 pub(crate) mod logs;
 pub(crate) mod node;
 pub(crate) mod nodes;

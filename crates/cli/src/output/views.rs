@@ -333,6 +333,7 @@ pub(crate) fn info(info: &Info) -> String {
     let kind = if head.embedded { ", embedded cluster" } else { "" };
     lines.add("head", format!("version {}, pid {}, epoch {}{kind}", head.version, head.pid, head.epoch));
     lines.add("address", &head.address);
+    lines.add_some("authority", head.authority.map(|it| it.to_string()));
     lines.add("state in", &head.directory);
     lines.add_some("refuses", head.refusing.as_ref());
     lines.add_some("warning", head.warning.as_ref());
@@ -581,6 +582,7 @@ n1    up     on        4     1      4G    1G      3  4711  0.1.0
                 epoch: 3,
                 embedded: true,
                 address: "127.0.0.1:7000".to_owned(),
+                authority: None,
                 directory: "/state/head".to_owned(),
                 refusing: None,
                 results_bytes: Some(3 << 30),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hostler_model::{JobSpec, Resources, RunId};
 use hostler_proto::link::{
-    AgentMessage, EndCause, Gang, HeadMessage, RunEnd, RunReport, RunResult, RunStatus, StreamRequest, Usage,
+    Account, AgentMessage, EndCause, Gang, HeadMessage, RunEnd, RunReport, RunResult, RunStatus, StreamRequest, Usage,
 };
 use serde::{Deserialize, Serialize};
 
@@ -189,6 +189,8 @@ pub enum Effect {
     Send(AgentMessage),
     /// Answer a request for output.
     Stream(StreamRequest),
+    /// See to it that the machine has these accounts, if this agent may.
+    Accounts(Vec<Account>),
     /// Stop the agent; shepherds go on.
     Stop,
 }

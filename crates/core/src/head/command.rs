@@ -11,6 +11,7 @@ use hostler_sched::NeverFits;
 use super::event::{ConnectionId, SubmissionKey};
 use super::member::Unwelcome;
 use super::settings::Setting;
+use super::users::{UsersCommand, UsersRefusal};
 
 /// Who asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -119,6 +120,8 @@ pub enum Command {
         /// The value as people write it; as by default when absent.
         value: Option<String>,
     },
+    /// Something is to be done about users; the shell has seen to who may want it.
+    Users(UsersCommand),
     /// An agent opens a connection.
     Hello {
         /// The connection.
@@ -154,6 +157,9 @@ pub enum Refusal {
     /// No node could ever run it.
     #[error("no node can ever run this job: it {0}")]
     NeverFits(NeverFits),
+    /// It is more than its user may have.
+    #[error("{0}")]
+    OverQuota(String),
     /// The captured folder is not here, or not all of it.
     #[error("the captured folder is not on the head yet")]
     SnapshotMissing,
@@ -210,6 +216,9 @@ pub enum Refusal {
     /// The node's key is not, or no longer, good.
     #[error(transparent)]
     Unwelcome(#[from] Unwelcome),
+    /// It is not done about users.
+    #[error(transparent)]
+    Users(#[from] UsersRefusal),
     /// The node's name is taken by an agent that is connected.
     #[error("a message on a connection that is no longer the node's")]
     Stale,
@@ -221,6 +230,7 @@ impl Refusal {
     pub const fn code(&self) -> &'static str {
         match self {
             Self::NeverFits(_) => "never_fits",
+            Self::OverQuota(_) => "over_quota",
             Self::SnapshotMissing => "snapshot_missing",
             Self::NoSuchJob(_) => "no_such_job",
             Self::NoSuchTask { .. } => "no_such_task",
@@ -233,6 +243,7 @@ impl Refusal {
             Self::NodeInUse { .. } => "node_in_use",
             Self::NameTaken(_) => "name_taken",
             Self::Unwelcome(_) => "unwelcome",
+            Self::Users(refusal) => refusal.code(),
             Self::Stale => "stale",
         }
     }

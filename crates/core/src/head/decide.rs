@@ -14,9 +14,11 @@ use super::event::{ConnectionId, Event, Now, SubmissionKey};
 use super::job::{Job, Phase};
 use super::member;
 use super::node::{Node, Silence};
+use super::quotas::refuses_submission;
 use super::schedule::asked;
 use super::settings::Setting;
 use super::state::State;
+use super::users::decide_users;
 
 /// The most tasks one array may have.
 const MAX_ARRAY_LEN: u64 = 1_000_001;
@@ -49,6 +51,9 @@ pub fn decide(state: &State, command: &Command, now: Now) -> Result<Vec<Event>, 
             let fetched = state.job(*job).ok_or(Refusal::NoSuchJob(*job))?.fetched_results();
             let indices = among(indices, &fetched);
             Ok(if indices.is_empty() { Vec::new() } else { vec![Event::ResultsDropped { job: *job, indices }] })
+        }
+        Command::Users(command) => {
+            Ok(decide_users(&state.users, command, now)?.into_iter().map(Event::Users).collect())
         }
         Command::ForgetNode { node } => decide_forget_node(state, node),
         Command::Set { by, setting, value } => decide_setting(state, by, *setting, value.as_deref()),
@@ -120,6 +125,9 @@ fn decide_submit(
         // Nodes are still to come, and one of them may have what it takes.
         Ok(()) | Err(NeverFits::NoNodes) => {}
         Err(too_large) => return Err(Refusal::NeverFits(too_large)),
+    }
+    if let Some(why) = refuses_submission(state, &caller.user, spec) {
+        return Err(Refusal::OverQuota(why));
     }
     if matches!(spec.work, Work::Project { .. }) && !snapshot_is_complete {
         return Err(Refusal::SnapshotMissing);

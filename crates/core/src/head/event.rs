@@ -12,6 +12,7 @@ use hostler_proto::record::EndedTask;
 use serde::{Deserialize, Serialize};
 
 use super::settings::{Setting, SettingValue};
+use super::users::UsersEvent;
 
 /// Names one connection of an agent; never reused while a head runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -235,6 +236,8 @@ pub enum Event {
         /// The jobs.
         jobs: Vec<JobId>,
     },
+    /// Something about users.
+    Users(UsersEvent),
     /// An agent has connected. Not durable: connections end with the head.
     Connected {
         /// Its node.
@@ -304,7 +307,8 @@ impl Event {
             | Self::Fetched { .. }
             | Self::ResultsDropped { .. }
             | Self::SettingChanged { .. }
-            | Self::Forgotten { .. } => true,
+            | Self::Forgotten { .. }
+            | Self::Users(_) => true,
         }
     }
 }

@@ -139,6 +139,12 @@ impl Active {
         self.parts.get(rank as usize)
     }
 
+    /// The part of the lowest rank that is not over; there is one as long as the run is current.
+    #[must_use]
+    pub fn first_live_part(&self) -> Option<&Part> {
+        self.parts.iter().find(|part| part.over.is_none())
+    }
+
     /// Its nodes, in the order of their ranks.
     pub fn nodes(&self) -> impl Iterator<Item = &NodeName> {
         self.parts.iter().map(|part| &part.node)

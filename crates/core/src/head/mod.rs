@@ -12,11 +12,13 @@ mod life;
 mod member;
 mod node;
 mod queue;
+mod quotas;
 mod runs;
 mod schedule;
 mod settings;
 mod state;
 mod update;
+mod users;
 
 pub use command::{Caller, Command, Refusal};
 pub use decide::decide;
@@ -28,3 +30,4 @@ pub use schedule::{explain, schedule};
 pub use settings::{JobDefaults, Kind, SetBy, Setting, SettingValue, Settings};
 pub use state::State;
 pub use update::update;
+pub use users::{NewUser, TOKEN_TTL_MS, User, Users, UsersCommand, UsersEvent, UsersRefusal};

@@ -8,6 +8,7 @@ use hostler_sched::{Running, Waiting, plan};
 use super::event::{Event, Now, Start};
 use super::job::{Active, Job};
 use super::node::Node;
+use super::quotas::{Budget, waits_for_quota};
 use super::state::State;
 
 /// Looks for tasks that can start now: the event that places them, or `None` when there are none. What was learnt about the first
@@ -15,7 +16,8 @@ use super::state::State;
 pub fn schedule(state: &mut State, now: Now) -> Option<Event> {
     state.needs_pass = false;
     let plan = {
-        let queue = state.queue().map(|job| waiting(state, job));
+        let mut budget = Budget::of(state);
+        let queue = state.queue().filter_map(|job| within_quota(waiting(state, job), job, budget.as_mut()));
         plan(&state.pool, queue, || running(state), state.settings.policy, now.at)
     };
     state.reservation = plan.blocked;
@@ -51,6 +53,9 @@ pub fn explain(state: &State, job: &Job) -> Option<Reason> {
     if job.startable() == 0 {
         let limit = job.spec.array.as_ref().and_then(|array| array.limit).unwrap_or_default();
         return Some(Reason::ArrayLimit { limit });
+    }
+    if let Some(reason) = waits_for_quota(state, job) {
+        return Some(reason);
     }
     let (waiting, ahead, policy) = (waiting(state, job), state.ahead_of(job), state.settings.policy);
     let reason = hostler_sched::explain(&state.pool, &waiting, ahead, state.reservation.as_ref(), policy);
@@ -90,6 +95,13 @@ fn waiting(state: &State, job: &Job) -> Waiting {
 /// What a specification asks for, as the scheduler sees it: one task of a job without a number.
 pub(super) fn asked(_state: &State, spec: &JobSpec) -> Waiting {
     Waiting { job: JobId(0), request: spec.request, nodes: spec.nodes, among: None, tasks: 1, time_limit_ms: None }
+}
+
+/// As much of a job as quotas leave; `None` when that is nothing.
+fn within_quota(waiting: Waiting, job: &Job, budget: Option<&mut Budget<'_>>) -> Option<Waiting> {
+    let Some(budget) = budget else { return Some(waiting) };
+    let tasks = budget.grant(job, waiting.tasks);
+    (tasks > 0).then_some(Waiting { tasks, ..waiting })
 }
 
 /// What holds resources and when it will have let go of them at the latest.

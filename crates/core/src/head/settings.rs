@@ -41,6 +41,9 @@ pub struct Settings {
     pub retention_ms: u64,
     /// What results may take before fetched ones are dropped, in bytes; what the head was started with when absent.
     pub results_cap_bytes: Option<u64>,
+    /// Whether operators and admins keep their role when they come through a node. Then root of any node can make itself one: a node's
+    /// word is taken for who its users are.
+    pub roles_through_nodes: bool,
     /// How waiting jobs are chosen.
     pub policy: Policy,
     /// What a submission has that does not say it. What is absent here is left to the tool that submits.
@@ -73,6 +76,7 @@ impl Default for Settings {
             grace_ms: 10 * SECOND,
             retention_ms: 14 * DAY,
             results_cap_bytes: None,
+            roles_through_nodes: false,
             // Backfill that never delays the first waiting job.
             policy: Policy::Easy,
             job: JobDefaults::default(),

@@ -14,6 +14,7 @@ use super::member::Member;
 use super::node::Node;
 use super::queue::Queue;
 use super::settings::{SetBy, Setting, SettingValue, Settings};
+use super::users::Users;
 
 /// Everything the head knows. Serialised it is a snapshot of the log; the fields that are skipped are derived from the others, or
 /// end with the process.
@@ -36,6 +37,9 @@ pub struct State {
     /// Who has set what is not as by default.
     #[serde(default)]
     pub set_by: BTreeMap<Setting, SetBy>,
+    /// Who is known, and by which tokens.
+    #[serde(default)]
+    pub users: Users,
 
     #[serde(skip)]
     pub(super) keys: BTreeMap<SubmissionKey, JobId>,
@@ -288,9 +292,8 @@ impl State {
     pub fn live_counts(&self) -> LiveCounts {
         let mut counts = LiveCounts { pending: self.pending, ..LiveCounts::default() };
         // A task on several nodes is met on each of them.
-        let is_first = |active: &Active, node: &Node| {
-            active.parts.iter().find(|part| part.over.is_none()).is_some_and(|part| part.node == node.name)
-        };
+        let is_first =
+            |active: &Active, node: &Node| active.first_live_part().is_some_and(|part| part.node == node.name);
         for (_, active, _) in self.placed().filter(|(_, active, node)| is_first(active, node)) {
             match active.phase() {
                 Phase::Placed | Phase::Accepted | Phase::Ready => counts.starting += 1,

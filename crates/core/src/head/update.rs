@@ -18,6 +18,7 @@ use super::member::Key;
 use super::node::{Drain, Link, Node, Silence};
 use super::settings::{SetBy, Setting, SettingValue};
 use super::state::State;
+use super::users::{tell_accounts, update_users};
 
 /// Applies one event to the state and adds what follows from it to `changes`.
 ///
@@ -66,6 +67,7 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
         }),
         Event::Forgotten { jobs } => step.forget(jobs),
         Event::SettingChanged { setting, value, by } => step.change_setting(*setting, *value, by),
+        Event::Users(event) => update_users(step.state, event, now, step.changes),
         Event::Connected { node, connection, pid, version, holds } => {
             step.connect(node, Link { connection: *connection, pid: *pid, version: version.clone() }, holds);
         }
@@ -278,6 +280,7 @@ impl Step<'_> {
         for (run, rank) in mine.into_iter().filter_map(|run| self.state.part_on(name, run)).collect::<Vec<_>>() {
             self.send_end_to(run, rank);
         }
+        tell_accounts(self.state, connection, self.changes);
         self.notify_node(name);
     }
 

@@ -1,24 +1,29 @@
 //! Blobs and snapshots: chunks in, chunks out, and when a folder is complete.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use futures_util::{StreamExt, stream};
-use hostler_model::Digest;
-use hostler_proto::api::DigestList;
+use hostler_core::head::Refusal;
+use hostler_model::{Digest, Role, TaskId};
+use hostler_proto::api::{BlobRequest, DigestList};
 use hostler_snapshot::pack;
+use serde::Deserialize;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+use super::access::Identity;
 use super::error::ApiError;
-use super::extract::{Json as JsonBody, Path};
-use super::who::Anyone;
+use super::extract::{Json as JsonBody, Path, Query, list as parse_list};
+use super::results::readable;
+use super::who::{Anyone, User};
 use crate::blobs::{Library, LibraryError};
 use crate::head::Head;
 
@@ -90,10 +95,11 @@ fn not_a_pack(error: &pack::PackError) -> ApiError {
 
 /// `POST /blobs/fetch`: a pack with the chunks asked for, read as they are sent.
 pub(crate) async fn fetch(
-    _: Anyone,
+    Extension(identity): Extension<Identity>,
     State(head): State<Arc<Head>>,
-    JsonBody(DigestList { digests }): JsonBody<DigestList>,
+    JsonBody(BlobRequest { digests, results }): JsonBody<BlobRequest>,
 ) -> Result<Response, ApiError> {
+    may_read(&head, &identity, &digests, results).await?;
     // A status cannot be taken back: what is missing must be known before the first byte.
     let (digests, missing) = on_disk(&head, move |library| {
         let missing = library.missing(&digests)?;
@@ -114,14 +120,65 @@ pub(crate) async fn fetch(
     Ok(([(CONTENT_TYPE, BINARY)], Body::from_stream(frames)).into_response())
 }
 
+/// The query of `GET /blobs/{digest}`.
+#[derive(Deserialize)]
+pub(crate) struct Within {
+    result: Option<String>,
+}
+
 /// `GET /blobs/{digest}`: its bytes.
 pub(crate) async fn show(
-    _: Anyone,
+    Extension(identity): Extension<Identity>,
     State(head): State<Arc<Head>>,
     Path(digest): Path<Digest>,
+    Query(Within { result }): Query<Within>,
 ) -> Result<Response, ApiError> {
+    may_read(&head, &identity, &[digest], parse_list(result.as_deref())?).await?;
     let bytes = on_disk(&head, move |library| library.get(&digest)).await?;
     Ok(([(CONTENT_TYPE, BINARY)], bytes).into_response())
+}
+
+/// Whether these blobs may be read by whoever asks: by agents and operators any, by others what results of theirs name. A hash alone
+/// gives nobody another's files.
+async fn may_read(head: &Head, identity: &Identity, digests: &[Digest], results: Vec<TaskId>) -> Result<(), ApiError> {
+    let person = match identity {
+        Identity::Agent(_) => return Ok(()),
+        Identity::User(person) if person.role >= Role::Operator => return Ok(()),
+        Identity::User(person) => person,
+        Identity::Nobody(_) => return Err(ApiError::internal("blobs are asked for by nobody")),
+    };
+    let user = User(person.caller());
+    {
+        let state = head.engine.state();
+        for task in &results {
+            let job = readable(&state, &user, task.job)?;
+            if !job.results.contains(task.index) {
+                return Err(Refusal::NoSuchTask { job: task.job, index: task.index }.into());
+            }
+        }
+    }
+    let history = head.history.clone();
+    let named = on_disk(head, move |library| {
+        let mut named = HashSet::new();
+        for task in results {
+            let row = history.ended_one(task)?;
+            // Its row may be on its way to the disk, and then nobody can have asked for the result's name.
+            for result in row.iter().flat_map(hostler_proto::record::EndedTask::results) {
+                named.extend(library.named_by(&result.manifest)?);
+            }
+        }
+        Ok(named)
+    })
+    .await?;
+    match digests.iter().find(|digest| !named.contains(digest)) {
+        None => Ok(()),
+        Some(first) => Err(ApiError::new(
+            StatusCode::FORBIDDEN,
+            "not_in_results",
+            format!("blob {} is in none of the results that were named", first.short()),
+        )
+        .hint("name the tasks of yours in whose results it is")),
+    }
 }
 
 /// `POST /snapshots/{digest}/commit`.

@@ -1,16 +1,20 @@
 //! Errors as users read them: what happened, why, and what to do.
 
-use axum::Json;
 use axum::extract::rejection::{BytesRejection, JsonRejection, PathRejection, QueryRejection};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use hostler_core::head::Refusal;
+use axum::{Extension, Json};
+use hostler_core::head::{Refusal, UsersRefusal};
 use hostler_model::TaskId;
 use hostler_proto::api::ErrorBody;
 use hostler_store::StoreError;
 
 use crate::blobs::LibraryError;
 use crate::engine::EngineError;
+
+/// The word of a refusal, among its answer's extensions.
+#[derive(Debug, Clone)]
+pub(crate) struct ErrorCode(pub(crate) String);
 
 /// An answer that says no.
 #[derive(Debug)]
@@ -65,7 +69,8 @@ impl ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        (self.status, Json(self.body)).into_response()
+        let code = ErrorCode(self.body.code.clone());
+        (self.status, Extension(code), Json(self.body)).into_response()
     }
 }
 
@@ -86,10 +91,14 @@ impl From<Refusal> for ApiError {
     fn from(refusal: Refusal) -> Self {
         let status = match &refusal {
             Refusal::NoSuchJob(_) | Refusal::NoSuchTask { .. } | Refusal::NoSuchNode(_) => StatusCode::NOT_FOUND,
+            Refusal::Users(UsersRefusal::NoSuchUser(_)) => StatusCode::NOT_FOUND,
+            Refusal::Users(UsersRefusal::Twice(_) | UsersRefusal::TooMany(_)) => StatusCode::UNPROCESSABLE_ENTITY,
+            Refusal::Users(_) => StatusCode::CONFLICT,
             Refusal::NotYours { .. } | Refusal::Unwelcome(_) => StatusCode::FORBIDDEN,
             Refusal::SnapshotMissing | Refusal::WrongState { .. } | Refusal::NodeInUse { .. } | Refusal::Stale => {
                 StatusCode::CONFLICT
             }
+            Refusal::OverQuota(_) => StatusCode::FORBIDDEN,
             Refusal::NameTaken(_) => StatusCode::CONFLICT,
             Refusal::NeverFits(_) | Refusal::NoSuchDependency(_) | Refusal::BadSpec(_) | Refusal::BadSetting(_) => {
                 StatusCode::UNPROCESSABLE_ENTITY
@@ -97,6 +106,9 @@ impl From<Refusal> for ApiError {
         };
         let hint = match &refusal {
             Refusal::NeverFits(_) => Some("ask for less, or see what there is with `hostler nodes`".to_owned()),
+            Refusal::OverQuota(_) => {
+                Some("`hostler configure user show` with your name shows your quota; an admin can change it".to_owned())
+            }
             Refusal::SnapshotMissing => Some("upload its chunks and commit the snapshot, then submit again".to_owned()),
             Refusal::NoSuchJob(_) => Some("`hostler jobs` lists the jobs that are known".to_owned()),
             Refusal::NoSuchTask { job, .. } => Some(format!("`hostler job {job}` shows its array")),
@@ -113,7 +125,10 @@ impl From<Refusal> for ApiError {
             Refusal::NameTaken(node) => Some(format!(
                 "choose another name with `--name`; a code that is to replace it is made by `hostler node invite {node}`"
             )),
-            Refusal::BadSpec(_) | Refusal::Unwelcome(_) | Refusal::Stale => None,
+            Refusal::Users(UsersRefusal::NoSuchUser(_)) => {
+                Some("`hostler configure user list` shows who is known, `… user add` adds someone".to_owned())
+            }
+            Refusal::Users(_) | Refusal::BadSpec(_) | Refusal::Unwelcome(_) | Refusal::Stale => None,
         };
         let error = Self::new(status, refusal.code(), refusal.to_string());
         match hint {

@@ -27,6 +27,7 @@ pub(crate) async fn info(_: User, State(head): State<Arc<Head>>) -> Json<Info> {
             epoch: state.epoch.0,
             embedded: head.config.embedded,
             address: head.address(),
+            authority: Some(head.trust.fingerprint()),
             directory: head.config.directory.display().to_string(),
             refusing,
             results_bytes: head.library.room().kept_bytes(),

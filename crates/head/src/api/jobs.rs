@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Json;
 use axum::extract::State;
+use axum::{Extension, Json};
 use hostler_core::head::{Command, Job, Refusal, SubmissionKey};
 use hostler_model::{Ending, JobId, JobState, TaskId, Work};
 use hostler_proto::api::{JobAction, JobDetail, JobPage, JobSummary, Notice, SubmitRequest, Submitted, Why};
@@ -16,6 +16,7 @@ use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, timeout_at};
 
+use super::access::About;
 use super::error::ApiError;
 use super::extract::{Json as Body, Path, Query, list as parse_list};
 use super::who::User;
@@ -46,7 +47,7 @@ pub(crate) async fn submit(
     user: User,
     State(head): State<Arc<Head>>,
     Body(SubmitRequest { key, mut spec, unsaid }): Body<SubmitRequest>,
-) -> Result<Json<Submitted>, ApiError> {
+) -> Result<(Extension<About>, Json<Submitted>), ApiError> {
     if key.is_empty() || key.len() > MAX_KEY_LEN {
         return Err(ApiError::bad_request("a submission key has 1 to 256 bytes"));
     }
@@ -65,7 +66,7 @@ pub(crate) async fn submit(
     let command = Command::Submit { caller: user.0, key, spec: Arc::new(spec), snapshot_is_complete };
     let done = head.engine.command(command).await?;
     let (id, duplicate) = done.submitted.ok_or_else(|| ApiError::internal("a submission without a job"))?;
-    Ok(Json(Submitted { id, duplicate }))
+    Ok((Extension(About(format!("job {id}"))), Json(Submitted { id, duplicate })))
 }
 
 /// Gives back what a list of words read from JSON has to spare: with a hundred thousand jobs waiting it is megabytes.

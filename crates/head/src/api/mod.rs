@@ -1,20 +1,23 @@
 //! REST and server-sent events under `/api/v1`: one file a noun.
 //!
-//! Handlers translate: they ask the loop or the state and put the answer into words. Who asks is settled by what a handler takes:
-//! [`who::User`], [`who::Agent`] or [`who::Anyone`].
+//! Handlers translate: they ask the loop or the state and put the answer into words. Who asks, and whether they may, is settled before
+//! by [`access`]; handlers take them as [`who::User`], [`who::Agent`] or [`who::Anyone`].
 
+mod access;
 mod blobs;
 pub(crate) mod error;
 mod events;
 mod extract;
 mod info;
 mod jobs;
+mod login;
 mod nodes;
 mod output;
 mod results;
 mod settings;
 mod shutdown;
 mod streams;
+mod users;
 mod version;
 mod who;
 
@@ -23,7 +26,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::StatusCode;
-use axum::middleware::from_fn;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{get, post, put};
 use hostler_proto::api::BASE;
 
@@ -41,6 +44,7 @@ pub(crate) fn routes(head: &Arc<Head>) -> Router {
     let lists = Router::new()
         .route("/blobs/missing", post(blobs::missing))
         .route("/blobs/fetch", post(blobs::fetch))
+        .route("/users/import", post(users::import))
         .layer(DefaultBodyLimit::max(MAX_LIST_BYTES));
     let routes = Router::new()
         .route("/info", get(info::info))
@@ -65,6 +69,20 @@ pub(crate) fn routes(head: &Arc<Head>) -> Router {
         .route("/jobs/{id}/fetched", post(results::fetched))
         .route("/jobs/{id}/tasks/{index}/output/{output}", get(output::output))
         .route("/jobs/{id}/tasks/{index}/attach", get(output::attach))
+        .route("/users", post(users::add).get(users::list))
+        .route("/users/{name}", get(users::show))
+        .route("/users/{name}/remove", post(users::remove))
+        .route("/users/{name}/role", post(users::set_role))
+        .route("/users/{name}/keys", post(users::change_keys))
+        .route("/users/{name}/quota", post(users::set_quota))
+        .route("/users/{name}/invite", post(users::invite))
+        .route("/groups", get(users::groups))
+        .route("/groups/{name}/quota", post(users::set_group_quota))
+        .route("/audit", get(users::audit))
+        .route("/login/challenge", post(login::challenge))
+        .route("/login/key", post(login::by_key))
+        .route("/login/code", post(login::by_code))
+        .route("/logout", post(login::logout))
         .route("/results", get(results::list))
         .route("/events", get(events::events))
         .route("/blobs", post(blobs::upload))
@@ -79,6 +97,7 @@ pub(crate) fn routes(head: &Arc<Head>) -> Router {
         .merge(lists)
         .method_not_allowed_fallback(wrong_method)
         .fallback(no_such_route)
+        .layer(from_fn_with_state(Arc::clone(head), access::check))
         .layer(from_fn(version::check));
     Router::new().nest(BASE, routes).fallback(no_such_route).with_state(Arc::clone(head))
 }

@@ -20,7 +20,7 @@ use super::extract::{Json as Body, Path};
 use super::who::{Certified, User};
 use crate::head::Head;
 use crate::invitations::{Candidate, NotInvited, Ticket};
-use crate::listen::From;
+use crate::listen::Visitor;
 use crate::trust::{BadRequest, Bearer, Issued};
 use crate::{link, views};
 
@@ -117,10 +117,10 @@ pub(crate) async fn forget(
 /// `POST /agent/join`: for strangers, who prove by the secret that they were invited.
 pub(crate) async fn join(
     State(head): State<Arc<Head>>,
-    from: Option<Extension<From>>,
+    visitor: Option<Extension<Visitor>>,
     Body(request): Body<JoinRequest>,
 ) -> Result<Json<Joined>, ApiError> {
-    let from = from.map(|Extension(From(address))| address.ip());
+    let from = visitor.map(|Extension(visitor)| visitor.from.ip());
     if let Some(wait) = from.and_then(|from| head.trust.invitations.must_wait(from)) {
         let message = "too many wrong join codes came from this address";
         return Err(ApiError::new(StatusCode::TOO_MANY_REQUESTS, "too_many_codes", message)
@@ -189,7 +189,7 @@ fn refusal(error: NotInvited) -> ApiError {
     }
 }
 
-impl std::convert::From<BadRequest> for ApiError {
+impl From<BadRequest> for ApiError {
     fn from(error: BadRequest) -> Self {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_csr", error.to_string())
     }

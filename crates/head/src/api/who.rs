@@ -1,4 +1,4 @@
-//! Who asks: users, agents, or either.
+//! Who asks, as handlers take it: users, agents, or either. [`super::access`] has found it out and let them through.
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ use axum::http::request::Parts;
 use hostler_core::head::{Caller, Job, Refusal};
 use hostler_model::NodeName;
 
+use super::access::{Identity, Person};
 use super::error::ApiError;
 use crate::head::Head;
-use crate::listen::Peer;
 use crate::trust::Bearer;
 use crate::views::Viewer;
 
-/// A user of this machine.
+/// A user.
 pub(crate) struct User(pub(crate) Caller);
 
 impl User {
@@ -46,22 +46,22 @@ pub(crate) enum Anyone {
     Agent,
 }
 
+impl FromRequestParts<Arc<Head>> for Person {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Arc<Head>) -> Result<Self, ApiError> {
+        match parts.extensions.get() {
+            Some(Identity::User(person)) => Ok(person.clone()),
+            Some(Identity::Agent(_) | Identity::Nobody(_)) | None => Err(not_let_through()),
+        }
+    }
+}
+
 impl FromRequestParts<Arc<Head>> for User {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, head: &Arc<Head>) -> Result<Self, ApiError> {
-        match peer(parts) {
-            Peer::Local { uid, user } => {
-                let operator = *uid == 0 || *uid == nix::unistd::geteuid().as_raw();
-                Ok(Self(Caller { user: user.clone(), operator }))
-            }
-            Peer::Node(bearer) => Err(ApiError::new(
-                StatusCode::FORBIDDEN,
-                "users_only",
-                format!("this is for users; node {} is an agent", bearer.node),
-            )),
-            Peer::Unknown => Err(stranger(head)),
-        }
+        Person::from_request_parts(parts, head).await.map(|person| Self(person.caller()))
     }
 }
 
@@ -79,17 +79,9 @@ impl FromRequestParts<Arc<Head>> for Certified {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _: &Arc<Head>) -> Result<Self, ApiError> {
-        match peer(parts) {
-            Peer::Node(bearer) => Ok(Self(bearer.clone())),
-            Peer::Local { .. } => {
-                Err(ApiError::new(StatusCode::FORBIDDEN, "agents_only", "this is for agents, which come over TLS"))
-            }
-            Peer::Unknown => Err(ApiError::new(
-                StatusCode::FORBIDDEN,
-                "agents_only",
-                "this is for agents, and this connection showed no certificate of the cluster",
-            )
-            .hint("join first: `hostler node invite` on the head's machine makes a join code")),
+        match parts.extensions.get() {
+            Some(Identity::Agent(bearer)) => Ok(Self(bearer.clone())),
+            Some(Identity::User(_) | Identity::Nobody(_)) | None => Err(not_let_through()),
         }
     }
 }
@@ -98,10 +90,10 @@ impl FromRequestParts<Arc<Head>> for Anyone {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, head: &Arc<Head>) -> Result<Self, ApiError> {
-        match peer(parts) {
-            Peer::Local { .. } => Ok(Self::User),
-            Peer::Node(bearer) => must_be_welcome(head, bearer).map(|()| Self::Agent),
-            Peer::Unknown => Err(stranger(head)),
+        match parts.extensions.get() {
+            Some(Identity::User(_)) => Ok(Self::User),
+            Some(Identity::Agent(bearer)) => must_be_welcome(head, bearer).map(|()| Self::Agent),
+            Some(Identity::Nobody(_)) | None => Err(not_let_through()),
         }
     }
 }
@@ -112,11 +104,7 @@ fn must_be_welcome(head: &Head, bearer: &Bearer) -> Result<(), ApiError> {
     welcome.map_err(|why| Refusal::from(why).into())
 }
 
-fn peer(parts: &Parts) -> &Peer {
-    parts.extensions.get().unwrap_or(&Peer::Unknown)
-}
-
-fn stranger(head: &Head) -> ApiError {
-    ApiError::new(StatusCode::FORBIDDEN, "unknown_caller", "this port is for agents with a certificate of the cluster")
-        .hint(format!("users talk to the head through its socket {} on its machine", head.config.socket.display()))
+/// The table of rights and what a handler takes contradict each other: nobody gets further.
+fn not_let_through() -> ApiError {
+    ApiError::internal("an operation takes another kind of caller than its rule lets through")
 }

@@ -1,29 +1,20 @@
 //! The two tables: every operation of the API, and every shape that travels.
 
 use Payload::{Bytes, Events, Json, Nothing, WebSocket};
-use Who::{Agents, Anyone, Operators, Users, UsersAndAgents};
+
+use crate::rights::Who::{self, Admins, Agents, Anyone, Operators, Owners, Users, UsersAndAgents};
 
 /// One operation.
-pub(super) struct Route {
-    pub(super) method: &'static str,
+pub(crate) struct Route {
+    pub(crate) method: &'static str,
     /// Below [`BASE`](hostler_proto::api::BASE).
-    pub(super) path: &'static str,
-    pub(super) who: Who,
+    pub(crate) path: &'static str,
+    pub(crate) who: Who,
     pub(super) summary: &'static str,
     /// Name, type and meaning.
     pub(super) query: &'static [Field],
     pub(super) body: Payload,
     pub(super) answer: Payload,
-}
-
-/// Who may call it.
-#[derive(Clone, Copy)]
-pub(super) enum Who {
-    Users,
-    Operators,
-    Agents,
-    UsersAndAgents,
-    Anyone,
 }
 
 /// A body.
@@ -56,16 +47,16 @@ const fn route(
 
 /// Every operation, as [`crate::api::routes`] has them.
 #[rustfmt::skip]
-pub(super) const ROUTES: &[Route] = &[
+pub(crate) const ROUTES: &[Route] = &[
     route("get", "/info", Users, &[], Nothing, Json("Info"), "The cluster at a glance."),
     route("get", "/openapi.json", Anyone, &[], Nothing, Json("object"), "This document."),
-    route("post", "/shutdown", Operators, &[], Json("Shutdown"), Nothing, "Stops the head, and the agents of an embedded cluster. 409 `jobs_live` when jobs have not ended and are to be neither kept nor cancelled."),
+    route("post", "/shutdown", Admins, &[], Json("Shutdown"), Nothing, "Stops the head, and the agents of an embedded cluster. 409 `jobs_live` when jobs have not ended and are to be neither kept nor cancelled."),
     route("get", "/nodes", Users, &[], Nothing, Json("[Node]"), "Every node."),
-    route("post", "/nodes/invite", Operators, &[], Json("Invite"), Json("Invitation"), "A join code for one node, good for an hour and one use."),
+    route("post", "/nodes/invite", Admins, &[], Json("Invite"), Json("Invitation"), "A join code for one node, good for an hour and one use."),
     route("get", "/nodes/{name}", Users, &[], Nothing, Json("NodeDetail"), "One node with its tasks and its certificate."),
     route("post", "/nodes/{name}/drain", Operators, &[], Json("Drain"), Json("NodeDetail"), "Lets a node finish what it has and gives it nothing new."),
     route("post", "/nodes/{name}/resume", Operators, &[], Nothing, Json("NodeDetail"), "Lets a drained node take work again."),
-    route("post", "/nodes/{name}/remove", Operators, &[], Nothing, Nothing, "Removes a node: its certificate is revoked, its connection closed and its tasks are given up, all at once."),
+    route("post", "/nodes/{name}/remove", Admins, &[], Nothing, Nothing, "Removes a node: its certificate is revoked, its connection closed and its tasks are given up, all at once."),
     route("post", "/nodes/{name}/forget", Operators, &[], Nothing, Nothing, "Takes a node off the list until its agent connects again. 409 `node_in_use` while it is connected or a task is placed there."),
     route("get", "/settings", Users, &[], Nothing, Json("[Setting]"), "Every setting with its value."),
     route("put", "/settings/{name}", Operators, &[], Json("NewValue"), Json("Setting"), "Changes a setting, at once and for good. 422 `bad_setting`."),
@@ -83,29 +74,50 @@ pub(super) const ROUTES: &[Route] = &[
         ("wait_ms", "integer", "answer when the job has ended, or after this time"),
     ], Nothing, Json("JobDetail"), "One job with its tasks."),
     route("get", "/jobs/{id}/why", Users, &[], Nothing, Json("Why"), "Why a job waits, in sentences."),
-    route("post", "/jobs/{id}/cancel", Users, &[INDEX], Nothing, Json("JobSummary"), "Ends a job."),
-    route("post", "/jobs/{id}/hold", Users, &[INDEX], Nothing, Json("JobSummary"), "Does not start what has not started."),
-    route("post", "/jobs/{id}/release", Users, &[INDEX], Nothing, Json("JobSummary"), "Undoes a hold."),
-    route("post", "/jobs/{id}/requeue", Users, &[INDEX], Nothing, Json("JobSummary"), "Runs a job again from the start."),
-    route("post", "/jobs/{id}/fetched", Users, &[], Json("Fetched"), Nothing, "Says that results are safely at the client."),
-    route("get", "/jobs/{id}/tasks/{index}/output/{output}", Users, &[
+    route("post", "/jobs/{id}/cancel", Owners, &[INDEX], Nothing, Json("JobSummary"), "Ends a job."),
+    route("post", "/jobs/{id}/hold", Owners, &[INDEX], Nothing, Json("JobSummary"), "Does not start what has not started."),
+    route("post", "/jobs/{id}/release", Owners, &[INDEX], Nothing, Json("JobSummary"), "Undoes a hold."),
+    route("post", "/jobs/{id}/requeue", Owners, &[INDEX], Nothing, Json("JobSummary"), "Runs a job again from the start."),
+    route("post", "/jobs/{id}/fetched", Owners, &[], Json("Fetched"), Nothing, "Says that results are safely at the client."),
+    route("get", "/jobs/{id}/tasks/{index}/output/{output}", Owners, &[
         ("from", "integer", "offset of the first byte"),
         ("follow", "boolean", "go on until the run has ended; a task that has not started is waited for"),
         ("node_rank", "integer", "of the node of this rank, for a task on several; 0 when absent"),
     ], Nothing, Bytes("application/octet-stream"), "`stdout`, `stderr` or `setup` of a task. The header `hostler-attempt` says which attempt wrote it."),
-    route("get", "/jobs/{id}/tasks/{index}/attach", Users, &[
+    route("get", "/jobs/{id}/tasks/{index}/attach", Owners, &[
         ("rows", "integer", "lines of the window"),
         ("columns", "integer", "characters a line"),
     ], Nothing, WebSocket("binary messages are bytes, text messages a new size as JSON `{\"rows\":24,\"columns\":80}`"), "A task's terminal."),
-    route("get", "/results", Users, &[
+    route("get", "/users", Admins, &[], Nothing, Json("[User]"), "Every user that was added."),
+    route("post", "/users", Admins, &[], Json("AddUser"), Json("User"), "Adds a user. 409 `user_exists`, `uid_taken`; 422 `bad_uid`, `bad_key_line`."),
+    route("post", "/users/import", Admins, &[], Json("ImportUsers"), Nothing, "Adds users or replaces their uids, roles and groups, all or none; keys are added."),
+    route("get", "/users/{name}", Owners, &[], Nothing, Json("User"), "One user, for themselves and admins."),
+    route("post", "/users/{name}/remove", Admins, &[], Nothing, Nothing, "Removes a user and all their tokens. Their jobs stay as they are, and no account is touched."),
+    route("post", "/users/{name}/role", Admins, &[], Json("SetRole"), Json("User"), "Gives a user another role, from their next request on."),
+    route("post", "/users/{name}/keys", Admins, &[], Json("ChangeKeys"), Json("User"), "Adds and removes SSH public keys."),
+    route("post", "/users/{name}/quota", Admins, &[], Json("Quota"), Json("User"), "Says how much a user may have."),
+    route("post", "/users/{name}/invite", Admins, &[], Nothing, Json("Invitation"), "A login code for a user, good for a day and one use."),
+    route("get", "/groups", Users, &[], Nothing, Json("[Group]"), "Groups that have a quota."),
+    route("post", "/groups/{name}/quota", Admins, &[], Json("Quota"), Nothing, "Says how much the users of a group may have together."),
+    route("get", "/audit", Admins, &[
+        ("since", "integer", "only what is not older, ms since the epoch"),
+        ("limit", "integer", "at most this many, the newest; 200 when absent"),
+    ], Nothing, Json("AuditPage"), "Who did what."),
+    route("post", "/login/challenge", Anyone, &[], Nothing, Json("Challenge"), "What to sign for a login, within a minute and once. 429 `too_many_logins`."),
+    route("post", "/login/key", Anyone, &[], Json("KeyLogin"), Json("LoggedIn"), "A token for whoever has signed a challenge. 401 `bad_challenge`, `bad_key`; 429 `too_many_logins`."),
+    route("post", "/login/code", Anyone, &[], Json("CodeLogin"), Json("LoggedIn"), "A token for a login code. 401 `bad_code`, 429 `too_many_logins`."),
+    route("post", "/logout", Users, &[], Nothing, Nothing, "Makes the token void that the request came with. 409 `not_logged_in`."),
+    route("get", "/results", Owners, &[
         ("unfetched", "boolean", "only those that were never fetched"),
         ("jobs", "string", "job ids, separated by commas; all of the user when absent"),
     ], Nothing, Json("ResultPage"), "Results that can be fetched."),
     route("get", "/events", Users, &[], Nothing, Events, "What changes, as server-sent events; each has a `Notice` as data."),
     route("post", "/blobs/missing", UsersAndAgents, &[], Json("DigestList"), Json("DigestList"), "Which of these blobs the head lacks."),
     route("post", "/blobs", UsersAndAgents, &[], Bytes("application/octet-stream"), Nothing, "Uploads a pack of chunks. 507 `disk_full`."),
-    route("post", "/blobs/fetch", UsersAndAgents, &[], Json("DigestList"), Bytes("application/octet-stream"), "A pack with these chunks."),
-    route("get", "/blobs/{digest}", UsersAndAgents, &[], Nothing, Bytes("application/octet-stream"), "One blob."),
+    route("post", "/blobs/fetch", UsersAndAgents, &[], Json("BlobRequest"), Bytes("application/octet-stream"), "A pack with these chunks. 403 `not_in_results`."),
+    route("get", "/blobs/{digest}", UsersAndAgents, &[
+        ("result", "string", "the task in whose result it is, such as `12_0`; operators need not say"),
+    ], Nothing, Bytes("application/octet-stream"), "One blob. 403 `not_in_results`."),
     route("post", "/snapshots/{digest}/commit", UsersAndAgents, &[], Nothing, Nothing, "Makes a manifest and its chunks durable. 409 `chunks_missing`."),
     route("post", "/agent/join", Anyone, &[], Json("JoinRequest"), Json("Joined"), "A certificate for a machine that was invited. 403 `not_invited` whatever is wrong with the code, 409 `name_taken`, 429 `too_many_codes`."),
     route("post", "/agent/renew", Agents, &[], Json("RenewRequest"), Json("Joined"), "A certificate for a new key. The one before is good until the new one is used. 403 `unwelcome`."),
@@ -139,6 +151,7 @@ pub(super) const SHAPES: &[Shape] = &[
         ("epoch", "integer", "how often a head has started on this store"),
         ("embedded", "boolean", "whether it is part of an embedded cluster"),
         ("address", "string", "where agents connect"),
+        ("authority", "string?", "the fingerprint of the cluster's authority"),
         ("directory", "string", "its state directory"),
         ("refusing", "string?", "why submissions are refused at the moment"),
         ("results_bytes", "integer?", "what results took when that was last measured"),
@@ -214,11 +227,83 @@ pub(super) const SHAPES: &[Shape] = &[
     ("Shutdown", "What a shutdown does about jobs that have not ended.", &[
         ("jobs", "LiveJobs*", "`refuse` when absent"),
     ]),
+    ("BlobRequest", "Blobs that are asked for.", &[
+        ("digests", "[string]", "content hashes"),
+        ("results", "[TaskId]*", "tasks whose results name them; agents and operators need not say"),
+    ]),
+    ("TaskId", "One task of a job.", &[
+        ("job", "integer", "the job"),
+        ("index", "integer", "its index, 0 when the job is no array"),
+    ]),
+    ("User", "A user.", &[
+        ("name", "string", "the name, on every machine"),
+        ("uid", "integer", "the uid, on every machine"),
+        ("role", "Role", "what they may do"),
+        ("groups", "[string]", "groups, for quotas"),
+        ("keys", "[string]", "SSH public keys, as lines of an authorized_keys file"),
+        ("quota", "Quota", "how much they may have"),
+    ]),
+    ("AddUser", "A user to be added. Unknown fields are errors.", &[
+        ("name", "string", "up to 32 lower-case letters, digits, `-` and `_`"),
+        ("uid", "integer?*", "when absent that of the account of this name on the head's machine, or one that is free"),
+        ("role", "Role*", "`user` when absent"),
+        ("groups", "[string]*", "groups, for quotas"),
+        ("keys", "[string]*", "SSH public keys, as lines of an authorized_keys file"),
+    ]),
+    ("ImportUsers", "Users to be added or changed.", &[("users", "[AddUser]", "all or none")]),
+    ("SetRole", "Another role.", &[("role", "Role", "the new role")]),
+    ("ChangeKeys", "SSH public keys that come and go.", &[
+        ("add", "[string]*", "these come"),
+        ("remove", "[string]*", "these go; they need not carry their comment"),
+    ]),
+    ("Quota", "How much somebody may have. What is absent is not limited.", &[
+        ("cpus", "integer?*", "CPUs of what runs"),
+        ("memory_bytes", "integer?*", "memory of what runs"),
+        ("jobs", "integer?*", "tasks that run"),
+        ("queued", "integer?*", "tasks that wait"),
+    ]),
+    ("Group", "A group that has a quota.", &[
+        ("name", "string", "the group"),
+        ("quota", "Quota", "what its users may have together"),
+    ]),
+    ("Challenge", "What to sign.", &[
+        ("nonce", "string", "random, used up by the first login that names it"),
+        ("cluster", "string", "the fingerprint of the cluster's authority"),
+    ]),
+    ("KeyLogin", "A signed challenge.", &[
+        ("user", "string", "the user's name"),
+        ("nonce", "string", "the challenge's"),
+        ("signature", "string", "as `ssh-keygen -Y sign -n hostler-login@v1` writes it, of the lines `hostler-login@v1`, `cluster CLUSTER`, `nonce NONCE`, `user USER`"),
+    ]),
+    ("CodeLogin", "A login code's secret.", &[("secret", "string", "good once")]),
+    ("LoggedIn", "A token.", &[
+        ("user", "string", "whom it stands for"),
+        ("role", "Role", "their role now"),
+        ("token", "string", "for the header `Authorization: Bearer`"),
+        ("ends_in_ms", "integer", "how long it is good for, in the head's running time"),
+    ]),
+    ("AuditEntry", "Something that somebody did or tried to do.", &[
+        ("at", "integer", "ms since the epoch, on the head's wall clock"),
+        ("clock_ms", "integer", "on the cluster's clock"),
+        ("user", "string?", "who; null for somebody who is not known"),
+        ("from", "string", "`socket`, `node`, `token` or `stranger`"),
+        ("uid", "integer?", "the uid that the kernel named, here or on the node"),
+        ("node", "string?", "the node through which it came, or which it was itself"),
+        ("address", "string?", "the address it came from"),
+        ("action", "string", "a method and a path of this API"),
+        ("about", "string?", "what came into being by it"),
+        ("status", "integer", "the HTTP status of the answer"),
+        ("error", "string?", "the code of the error, when it was refused"),
+    ]),
+    ("AuditPage", "A part of the audit log.", &[
+        ("entries", "[AuditEntry]", "oldest first"),
+        ("cut", "boolean", "whether older ones were left out"),
+    ]),
     ("Invite", "Whom to invite.", &[
         ("node", "string?*", "the node's name; any new one when absent"),
         ("address", "string?*", "where the node finds the head, `HOST:PORT`; what the head advertises when absent"),
     ]),
-    ("Invitation", "An invitation.", &[("code", "string", "a join code")]),
+    ("Invitation", "An invitation.", &[("code", "string", "a join code, or a login code")]),
     ("SubmitRequest", "A submission.", &[
         ("key", "string", "made by the client, unique for each intended submission"),
         ("spec", "JobSpec", "what to run"),

@@ -11,3 +11,4 @@ mod nodes;
 mod output;
 mod settings;
 mod trust;
+mod users;

@@ -16,6 +16,7 @@ use hostler_proto::link::Fate;
 use hostler_proto::record::EndedTask;
 
 use super::disk::{Disk, Logged, empty_state};
+use super::quotas::Allowance;
 
 mod checks;
 
@@ -34,6 +35,7 @@ pub(super) struct Books {
     processes: BTreeMap<(RunId, usize), Process>,
     /// Nodes that an operator wants nothing new on.
     pub(super) drained: BTreeSet<NodeName>,
+    allowance: Allowance,
     retention_ms: u64,
     /// Of the head that runs, or ran last.
     epoch: Epoch,
@@ -126,6 +128,7 @@ impl Books {
             placed: BTreeSet::new(),
             processes: BTreeMap::new(),
             drained: BTreeSet::new(),
+            allowance: Allowance::default(),
             retention_ms: settings.retention_ms,
             epoch: Epoch(0),
             fold: empty_state(settings),
@@ -195,6 +198,7 @@ impl Books {
             Event::Fetched { job, indices } => indices.iter().for_each(|index| self.see_fetched(*job, index)),
             Event::ResultsDropped { job, indices } => indices.iter().for_each(|index| self.see_dropped(*job, index)),
             Event::EpochStarted { epoch } => self.epoch = *epoch,
+            Event::Users(event) => self.allowance.see(event),
             Event::NodeDrained { node, .. } => self.note_drained(node),
             Event::NodeResumed { node } => self.note_resumed(node),
             Event::NodeRemoved { node, .. } => self.see_node_removed(node, records),
@@ -317,6 +321,26 @@ impl Books {
         };
         let parts = starts.iter().map(part).collect();
         self.task(run.task).at = Standing::Placed { run: *run, parts, broken: None };
+        self.check_quota(*run);
+    }
+
+    /// What all placed tasks hold together, on whatever nodes, must be within the quota of their user.
+    fn check_quota(&mut self, run: RunId) {
+        let mut held = (0, 0, 0);
+        for task in self.jobs.values().flat_map(|job| job.tasks.values()) {
+            if let Standing::Placed { parts, .. } = &task.at {
+                held.2 += 1;
+                for part in parts.iter().filter(|part| !part.is_over) {
+                    held.0 += u64::from(part.resources.cpus.len());
+                    held.1 += part.resources.memory_bytes;
+                }
+            }
+        }
+        let (cpus, memory, tasks) = held;
+        let is_allowed = self.allowance.allows(cpus, memory, tasks);
+        self.expect(is_allowed, || {
+            format!("{run} is placed beyond a quota: {cpus} CPUs, {memory} bytes, {tasks} tasks")
+        });
     }
 
     /// What is held on a node.

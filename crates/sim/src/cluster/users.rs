@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hostler_core::head::{Caller, Command, Refusal, SubmissionKey};
-use hostler_model::{Condition, Dependency, IndexSet, JobId, JobSpec, Request, Work};
+use hostler_model::{Condition, CpuSet, Dependency, IndexSet, JobId, JobSpec, Request, Resources, Work};
 use hostler_proto::api::JobAction;
 
 use super::head::{Answer, HeadStep, Input, ReplyTo};
+use super::quotas;
+use super::rng::Rng;
 use super::world::{Happening, MS, SECOND, World};
 
 /// How long an answer is waited for.
@@ -45,6 +47,8 @@ pub(super) enum UserStep {
     Act { job: JobId },
     /// An operator drains, resumes or removes a node.
     Operate,
+    /// An admin sets a quota.
+    Limit { dice: Rng },
     /// Held jobs are released, and those cancelled that would go on forever.
     TidyUp,
 }
@@ -66,6 +70,14 @@ impl World {
         self.plan_operators(calm);
     }
 
+    /// In every other world an admin sets a quota at some time. The dice are of their own, so the rest of a world stays what it was.
+    pub(super) fn plan_quota(&mut self, calm: u64, mut dice: Rng) {
+        if dice.chance(500) {
+            let at = dice.below(calm);
+            self.user_later(at, UserStep::Limit { dice });
+        }
+    }
+
     /// Nobody changes their mind any more.
     pub(super) fn calm_users(&mut self) {
         self.user_later(0, UserStep::TidyUp);
@@ -83,7 +95,18 @@ impl World {
             UserStep::Answered { request, answer } => self.answered(request, answer),
             UserStep::Act { job } => self.act(job),
             UserStep::Operate => self.operate(),
+            UserStep::Limit { dice } => self.limit(dice),
             UserStep::TidyUp => self.tidy_up(),
+        }
+    }
+
+    fn limit(&mut self, mut dice: Rng) {
+        let largest = Resources {
+            cpus: CpuSet::first(self.nodes.iter().map(|node| node.resources.cpus.len()).max().unwrap_or(1)),
+            memory_bytes: self.nodes.iter().map(|node| node.resources.memory_bytes).max().unwrap_or(1),
+        };
+        for command in quotas::commands(&ada().user, &largest, &mut dice) {
+            self.request(command);
         }
     }
 

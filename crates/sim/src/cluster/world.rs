@@ -91,6 +91,7 @@ impl World {
         }
         let calm = world.plan_faults();
         world.plan_users(calm);
+        world.plan_quota(calm, Rng::new(!seed));
         world.later(LOOK, Happening::Look);
         world
     }

@@ -1,6 +1,11 @@
-//! `hostler configure`, also called as `cmconfigure`: what operators change about a cluster that runs.
+//! `hostler configure`, also called as `cmconfigure`: who uses the cluster, how much they may have, who did what, and what operators change
+//! about a cluster that runs.
 
+mod audit;
+mod quota;
+mod roster;
 mod setting;
+mod user;
 
 use clap::{Args, Subcommand};
 
@@ -8,7 +13,10 @@ use super::node::Node;
 use crate::context::Context;
 use crate::failure::Outcome;
 
-/// Configure the cluster: nodes and settings
+/// Set the cluster up: users, quotas, nodes and settings, and a look at who did what
+///
+/// For admins: root and the user that runs the head, on the head's machine, and users whom they have given that role. Nodes and settings are
+/// for operators as well.
 #[derive(Debug, Args)]
 pub(crate) struct Configure {
     #[command(subcommand)]
@@ -17,6 +25,9 @@ pub(crate) struct Configure {
 
 #[derive(Debug, Subcommand)]
 enum ConfigureCommand {
+    User(user::User),
+    Group(quota::Group),
+    Audit(audit::Audit),
     Node(Node),
     Setting(setting::Setting),
 }
@@ -24,6 +35,9 @@ enum ConfigureCommand {
 impl Configure {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         match self.command {
+            ConfigureCommand::User(command) => command.run(context),
+            ConfigureCommand::Group(command) => command.run(context),
+            ConfigureCommand::Audit(command) => command.run(context),
             ConfigureCommand::Node(node) => node.run(context),
             ConfigureCommand::Setting(setting) => setting.run(context),
         }

@@ -1,0 +1,57 @@
+//! `hostler configure audit`.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::Args;
+use hostler_model::{ParseError, WallTime, parse_duration};
+
+use crate::context::{Context, block_on};
+use crate::exit;
+use crate::failure::Outcome;
+use crate::output::views::Moment;
+use crate::output::{self, people};
+
+/// Show who did what, and what was refused, oldest first
+#[derive(Debug, Args)]
+pub(crate) struct Audit {
+    /// Only the last while, such as 2h or 7-00:00:00, by the head's wall clock
+    #[arg(long, value_name = "TIME")]
+    since: Option<Ago>,
+
+    /// At most this many, the newest
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    limit: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Ago(Duration);
+
+impl FromStr for Ago {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        parse_duration(text).map(Self)
+    }
+}
+
+impl Audit {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let client = context.client()?;
+        let moment = Moment::now();
+        let since = self.since.map(|ago| {
+            let ago = i64::try_from(ago.0.as_millis()).unwrap_or(i64::MAX);
+            WallTime(moment.now.0.saturating_sub(ago))
+        });
+        let page = block_on(async { Ok(client.audit(since, self.limit).await?) })?;
+        if context.output.is_json() {
+            context.output.json(&page.entries);
+        } else {
+            context.output.data(&people::audit(&page.entries, &moment, output::width()));
+        }
+        if page.cut {
+            context.output.aside(&format!("these are the newest {}; --limit shows more", page.entries.len()));
+        }
+        Ok(exit::OK)
+    }
+}

@@ -1,0 +1,140 @@
+//! Quotas on the command line, and `hostler configure group`.
+
+use std::str::FromStr;
+
+use clap::{Args, Subcommand};
+use hostler_client::Client;
+use hostler_model::{Quota, UserName, parse_bytes};
+
+use crate::context::{Context, block_on};
+use crate::exit;
+use crate::failure::Outcome;
+use crate::output::{self, people};
+
+/// How much somebody may have. What is not named stays as it is.
+#[derive(Debug, Args)]
+pub(super) struct QuotaFlags {
+    /// CPUs of what runs, or `none`
+    #[arg(long, value_name = "N")]
+    cpus: Option<Limit<Count>>,
+
+    /// Memory of what runs, such as 64G, or `none`
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<Limit<Size>>,
+
+    /// Tasks that run, or `none`; a job that is no array is one
+    #[arg(long, value_name = "N")]
+    jobs: Option<Limit<Count>>,
+
+    /// Tasks that wait, or `none`
+    #[arg(long, value_name = "N")]
+    queued: Option<Limit<Count>>,
+}
+
+/// A limit, or that there is to be none.
+#[derive(Debug, Clone, Copy)]
+struct Limit<T>(Option<T>);
+
+#[derive(Debug, Clone, Copy)]
+struct Count(u64);
+
+#[derive(Debug, Clone, Copy)]
+struct Size(u64);
+
+impl FromStr for Count {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.parse().map(Self).map_err(|_| format!("`{text}` is neither a number nor `none`"))
+    }
+}
+
+impl FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        parse_bytes(text).map(Self).map_err(|error| error.to_string())
+    }
+}
+
+impl<T: FromStr<Err = String>> FromStr for Limit<T> {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "none" { Ok(Self(None)) } else { text.parse().map(|limit| Self(Some(limit))) }
+    }
+}
+
+impl QuotaFlags {
+    /// What is to hold where `now` does.
+    pub(super) fn applied_to(&self, now: Quota) -> Quota {
+        let count = |limit: Option<Limit<Count>>, now| limit.map_or(now, |limit| limit.0.map(|count| count.0));
+        Quota {
+            cpus: count(self.cpus, now.cpus),
+            memory_bytes: self.memory.map_or(now.memory_bytes, |limit| limit.0.map(|size| size.0)),
+            jobs: count(self.jobs, now.jobs),
+            queued: count(self.queued, now.queued),
+        }
+    }
+}
+
+/// Groups: what their users may have together
+#[derive(Debug, Args)]
+pub(crate) struct Group {
+    #[command(subcommand)]
+    command: GroupCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum GroupCommand {
+    /// List the groups that have a quota
+    List,
+    /// Say how much the users of a group may have together
+    Quota(SetQuota),
+}
+
+#[derive(Debug, Args)]
+struct SetQuota {
+    /// The group
+    name: UserName,
+
+    #[command(flatten)]
+    quota: QuotaFlags,
+}
+
+impl Group {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let client = context.client()?;
+        match self.command {
+            GroupCommand::List => list(context, &client),
+            GroupCommand::Quota(command) => command.run(context, &client),
+        }
+    }
+}
+
+fn list(context: &Context, client: &Client) -> Outcome {
+    let groups = block_on(async { Ok(client.groups().await?) })?;
+    match context.output.is_json() {
+        true => context.output.json(&groups),
+        false => context.output.data(&people::groups(&groups, output::width())),
+    }
+    Ok(exit::OK)
+}
+
+impl SetQuota {
+    fn run(self, context: &Context, client: &Client) -> Outcome {
+        let name = &self.name;
+        let quota = block_on(async {
+            let groups = client.groups().await?;
+            let now = groups.iter().find(|group| group.name == *name).map(|group| group.quota).unwrap_or_default();
+            let quota = self.quota.applied_to(now);
+            client.set_group_quota(name, &quota).await?;
+            Ok(quota)
+        })?;
+        if context.output.is_json() {
+            context.output.json(&quota);
+        }
+        context.output.say(&format!("group {name}: {}", people::quota(&quota)));
+        Ok(exit::OK)
+    }
+}

@@ -1,0 +1,286 @@
+//! `hostler configure user`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use hostler_client::Client;
+use hostler_model::{Role, UserName};
+use hostler_proto::users::{AddUser, ChangeKeys, UserView};
+use serde_json::json;
+
+use super::quota::QuotaFlags;
+use super::roster;
+use crate::context::{Context, block_on};
+use crate::exit;
+use crate::failure::{During, Failure, Outcome};
+use crate::output::{self, people};
+
+/// Users: who is known beyond being known to a machine, and as what
+#[derive(Debug, Args)]
+pub(crate) struct User {
+    #[command(subcommand)]
+    command: UserCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum UserCommand {
+    /// Add a user; agents that may create their account on every node
+    Add(Add),
+    /// List the users
+    List,
+    /// Show one user
+    Show(Named),
+    /// Remove users and void their logins; their jobs and accounts stay as they are
+    Remove(Several),
+    /// Give a user another role, from their next request on
+    Role(SetRole),
+    /// Add and remove SSH keys
+    Key(Key),
+    /// Add or change many users from a roster, all of them or none
+    ///
+    /// The roster is a CSV file with the columns name, uid, role, groups and ssh key, of which all but the first may be empty; groups are
+    /// separated by `;`. The first line may name the columns. The whole file is read before anything is done.
+    Import(Import),
+    /// Make a login code, good for a day and one use
+    Invite(Named),
+    /// Say how much a user may have
+    Quota(SetQuota),
+}
+
+#[derive(Debug, Args)]
+struct Add {
+    /// Up to 32 lower-case letters, digits, `-` and `_`
+    name: UserName,
+
+    /// The uid on all machines; by default that of the account of this name here, or one that is free
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1000..))]
+    uid: Option<u32>,
+
+    /// user, operator or admin
+    #[arg(long, value_name = "ROLE", default_value = "user")]
+    role: Role,
+
+    /// A group whose quota counts; may be repeated
+    #[arg(long = "group", value_name = "NAME")]
+    groups: Vec<UserName>,
+
+    /// A file with an SSH public key; may be repeated
+    #[arg(long = "key", value_name = "FILE")]
+    keys: Vec<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct Named {
+    /// The user
+    name: UserName,
+}
+
+#[derive(Debug, Args)]
+struct Several {
+    /// Users
+    #[arg(value_name = "NAME", required = true)]
+    names: Vec<UserName>,
+}
+
+#[derive(Debug, Args)]
+struct SetRole {
+    /// The user
+    name: UserName,
+
+    /// user, operator or admin
+    role: Role,
+}
+
+#[derive(Debug, Args)]
+struct Key {
+    #[command(subcommand)]
+    command: KeyCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum KeyCommand {
+    /// Add public keys to a user
+    Add(Keys),
+    /// Take public keys from a user
+    Remove(Keys),
+}
+
+#[derive(Debug, Args)]
+struct Keys {
+    /// The user
+    name: UserName,
+
+    /// Files with public keys, a line each
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct Import {
+    /// The roster
+    roster: PathBuf,
+}
+
+#[derive(Debug, Args)]
+struct SetQuota {
+    /// The user
+    name: UserName,
+
+    #[command(flatten)]
+    quota: QuotaFlags,
+}
+
+impl User {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let client = context.client()?;
+        match self.command {
+            UserCommand::Add(command) => command.run(context, &client),
+            UserCommand::List => list(context, &client),
+            UserCommand::Show(Named { name }) => {
+                let user = block_on(async { Ok(client.user(&name).await?) })?;
+                show(context, &user);
+                Ok(exit::OK)
+            }
+            UserCommand::Remove(command) => command.remove(context, &client),
+            UserCommand::Role(SetRole { name, role }) => {
+                let user = block_on(async { Ok(client.set_role(&name, role).await?) })?;
+                said(context, &user, &format!("{name} has the role of a {role}"));
+                Ok(exit::OK)
+            }
+            UserCommand::Key(Key { command: KeyCommand::Add(keys) }) => {
+                let change = ChangeKeys { add: read_keys(&keys.files)?, remove: Vec::new() };
+                change_keys(context, &client, &keys.name, &change)
+            }
+            UserCommand::Key(Key { command: KeyCommand::Remove(keys) }) => {
+                let change = ChangeKeys { add: Vec::new(), remove: read_keys(&keys.files)? };
+                change_keys(context, &client, &keys.name, &change)
+            }
+            UserCommand::Import(command) => command.run(context, &client),
+            UserCommand::Invite(Named { name }) => invite(context, &client, &name),
+            UserCommand::Quota(command) => command.run(context, &client),
+        }
+    }
+}
+
+impl Add {
+    fn run(self, context: &Context, client: &Client) -> Outcome {
+        let Self { name, uid, role, groups, keys } = self;
+        let keys = read_keys(&keys)?;
+        let user = AddUser { name, uid, role, groups: groups.into_iter().collect(), keys };
+        let user = block_on(async { Ok(client.add_user(&user).await?) })?;
+        said(context, &user, &format!("added {} with uid {}", user.name, user.uid));
+        Ok(exit::OK)
+    }
+}
+
+fn list(context: &Context, client: &Client) -> Outcome {
+    let users = block_on(async { Ok(client.users().await?) })?;
+    let output = &context.output;
+    if output.is_json() {
+        output.json(&users);
+    } else if output.is_quiet() {
+        users.iter().for_each(|user| output.data(user.name.as_str()));
+    } else {
+        output.data(&people::users(&users, output::width()));
+    }
+    Ok(exit::OK)
+}
+
+impl Several {
+    fn remove(self, context: &Context, client: &Client) -> Outcome {
+        block_on(async {
+            for name in &self.names {
+                client.remove_user(name).await?;
+                context.output.say(&format!("{name} is no user any more"));
+            }
+            if context.output.is_json() {
+                context.output.json(&self.names);
+            }
+            Ok(exit::OK)
+        })
+    }
+}
+
+fn change_keys(context: &Context, client: &Client, name: &UserName, change: &ChangeKeys) -> Outcome {
+    let user = block_on(async { Ok(client.change_keys(name, change).await?) })?;
+    let what = if user.keys.len() == 1 { "key".to_owned() } else { "keys".to_owned() };
+    said(context, &user, &format!("{name} has {} {what}", user.keys.len()));
+    Ok(exit::OK)
+}
+
+impl Import {
+    fn run(self, context: &Context, client: &Client) -> Outcome {
+        let path = &self.roster;
+        let text = std::fs::read_to_string(path).during(|| format!("cannot read {}", path.display()))?;
+        let rows = roster::read(&text).map_err(|problems| {
+            let what = format!("{} cannot be imported; nothing was changed", path.display());
+            problems.into_iter().fold(Failure::usage(what), Failure::hint)
+        })?;
+        let count = rows.len();
+        block_on(async { Ok(client.import_users(rows).await?) })?;
+        if context.output.is_json() {
+            context.output.json(&json!({ "imported": count }));
+        }
+        context.output.say(&format!("imported {count} users"));
+        Ok(exit::OK)
+    }
+}
+
+fn invite(context: &Context, client: &Client, name: &UserName) -> Outcome {
+    let invitation = block_on(async { Ok(client.invite_user(name).await?) })?;
+    match context.output.is_json() {
+        true => context.output.json(&invitation),
+        false => context.output.data(&invitation.code),
+    }
+    context.output.say(&format!("with this, {name} can log in once within a day: hostler login CODE"));
+    Ok(exit::OK)
+}
+
+impl SetQuota {
+    fn run(self, context: &Context, client: &Client) -> Outcome {
+        let name = &self.name;
+        let user = block_on(async {
+            let now = client.user(name).await?.quota;
+            Ok(client.set_user_quota(name, &self.quota.applied_to(now)).await?)
+        })?;
+        said(context, &user, &format!("{name}: {}", people::quota(&user.quota)));
+        Ok(exit::OK)
+    }
+}
+
+fn show(context: &Context, user: &UserView) {
+    match context.output.is_json() {
+        true => context.output.json(user),
+        false => context.output.data(&people::user(user)),
+    }
+}
+
+/// What was done, and for programs how the user stands now.
+fn said(context: &Context, user: &UserView, sentence: &str) {
+    if context.output.is_json() {
+        context.output.json(user);
+    }
+    context.output.say(sentence);
+}
+
+/// The keys in files, a line each.
+fn read_keys(files: &[PathBuf]) -> Result<Vec<String>, Failure> {
+    let mut keys = Vec::new();
+    for file in files {
+        let text = std::fs::read_to_string(file).during(|| format!("cannot read {}", file.display()))?;
+        if text.contains("PRIVATE KEY") {
+            return Err(Failure::usage(format!(
+                "{} is a private key, which is nobody else's business",
+                file.display()
+            ))
+            .hint(format!("the public one is in {}.pub", file.display())));
+        }
+        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let before = keys.len();
+        keys.extend(lines.map(str::to_owned));
+        if keys.len() == before {
+            return Err(Failure::usage(format!("{} holds no key", file.display())));
+        }
+    }
+    Ok(keys)
+}

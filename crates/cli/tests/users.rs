@@ -1,0 +1,387 @@
+//! Users: by the kernel's word on the head's socket and a node's, from elsewhere by key and by code, and what each may do. A real head, a
+//! real agent, real keys. Other users are other uids, so root must run this.
+
+use std::fs::{self, Permissions};
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use hostler_client::{Client, Endpoint};
+use hostler_testkit::{Cluster, wait_until};
+use serde_json::Value;
+
+const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
+
+/// A head that is shared by the users of its machine, as it would be on a server.
+struct Site {
+    cluster: Cluster,
+    daemons: Vec<Child>,
+}
+
+impl Site {
+    fn start() -> Self {
+        assert!(nix::unistd::geteuid().is_root(), "this test is several users: run it as root");
+        let cluster = Cluster::none(HOSTLER);
+        // Everybody reaches the sockets, as in /run.
+        fs::set_permissions(cluster.home(), Permissions::from_mode(0o755)).expect("it is ours");
+        fs::copy(HOSTLER, cluster.path("hostler")).expect("the executable can be copied");
+        let mut site = Self { cluster, daemons: Vec::new() };
+        site.start_head();
+        site
+    }
+
+    fn start_head(&mut self) {
+        let directory = self.cluster.path("head");
+        let _ = fs::remove_file(directory.join("head.json"));
+        let (text, socket) = (directory.display().to_string(), self.socket());
+        self.spawn(&["head", "run", "--directory", &text, "--socket", &socket, "--listen", "127.0.0.1:0"]);
+        wait_until("the head is ready", 30, || directory.join("head.json").exists().then_some(()));
+    }
+
+    /// A node with a socket of its own.
+    fn start_agent(&mut self) -> String {
+        let code = self.invite_node("n1");
+        let code = self.cluster.write("code", code).display().to_string();
+        let (directory, socket) = (self.path("agent"), self.path("agent.sock"));
+        let name = ["agent", "run", "--name", "n1", "--cpus", "0-1", "--memory", "256M"];
+        let places = ["--directory", &directory, "--socket", &socket, "--join-file", &code];
+        self.spawn(&[&name[..], &places].concat());
+        wait_until("the node is up", 30, || {
+            let up = self.cluster.json(&["--head", &self.socket(), "info"])["nodes"]["up"] == 1;
+            (up && Path::new(&socket).exists()).then_some(())
+        });
+        socket
+    }
+
+    fn spawn(&mut self, arguments: &[&str]) {
+        let log = fs::File::create(self.cluster.path(&format!("state/{}.log", self.daemons.len())));
+        let log = log.or_else(|_| {
+            fs::create_dir_all(self.cluster.path("state"))?;
+            fs::File::create(self.cluster.path(&format!("state/{}.log", self.daemons.len())))
+        });
+        let mut command = self.cluster.command(arguments);
+        command.stderr(log.expect("a file can be made")).stdout(Stdio::null());
+        self.daemons.push(command.spawn().expect("the executable can be started"));
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.cluster.path(name).display().to_string()
+    }
+
+    fn socket(&self) -> String {
+        self.path("head.sock")
+    }
+
+    fn address(&self) -> String {
+        let text = fs::read(self.cluster.path("head/head.json")).expect("the head has said where it is");
+        let said: Value = serde_json::from_slice(&text).expect("JSON");
+        said["address"].as_str().expect("an address").to_owned()
+    }
+
+    fn authority(&self) -> String {
+        let info = self.cluster.json(&["--head", &self.socket(), "info"]);
+        info["head"]["authority"].as_str().expect("a fingerprint").to_owned()
+    }
+
+    /// A command as an admin.
+    fn admin(&self, arguments: &[&str]) -> String {
+        self.cluster.ok(&[&["--head", &self.socket()], arguments].concat())
+    }
+
+    /// A join code for a node.
+    fn invite_node(&self, name: &str) -> String {
+        let client = Client::new(Endpoint::Unix(self.socket().into()));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let invited = runtime.block_on(client.invite(&name.parse().expect("a valid name")));
+        invited.expect("root may invite").code
+    }
+
+    /// A command as another user of this machine.
+    fn as_user(&self, user: &str, socket: &str, arguments: &[&str]) -> Output {
+        let home = self.cluster.path(&format!("home-{user}"));
+        fs::create_dir_all(&home).expect("a directory can be made");
+        let (reuid, regid) = (format!("--reuid={user}"), format!("--regid={user}"));
+        Command::new("setpriv")
+            .args([reuid.as_str(), &regid, "--clear-groups", "--"])
+            .arg(self.cluster.path("hostler"))
+            .args(["--head", socket])
+            .args(arguments)
+            .env_clear()
+            .env("PATH", std::env::var("PATH").unwrap_or_default())
+            .env("HOME", home)
+            .current_dir("/")
+            .stdin(Stdio::null())
+            .output()
+            .expect("setpriv is installed")
+    }
+
+    /// Somebody elsewhere: a home of their own, and no socket.
+    fn elsewhere(&self, home: &str, arguments: &[&str]) -> Output {
+        self.cluster
+            .command(arguments)
+            .env("HOME", self.path(home))
+            .env("XDG_CONFIG_HOME", self.path(&format!("{home}/.config")))
+            .env("XDG_RUNTIME_DIR", self.path(&format!("{home}/run")))
+            .output()
+            .expect("the executable can be started")
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        for daemon in &mut self.daemons {
+            // The cluster ends what is left of jobs.
+            let _ = daemon.kill();
+            let _ = daemon.wait();
+        }
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).trim_end().to_owned()
+}
+
+#[track_caller]
+fn ok(output: &Output) -> String {
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// What was said when it was refused.
+#[track_caller]
+fn refused(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(4), "{}{}", text(&output.stdout), text(&output.stderr));
+    text(&output.stderr)
+}
+
+/// A key made by `ssh-keygen`.
+fn key(directory: &Path, name: &str, more: &[&str]) -> PathBuf {
+    fs::create_dir_all(directory).expect("a directory can be made");
+    let path = directory.join(name);
+    let mut command = Command::new("ssh-keygen");
+    command.args(["-q", "-N", "", "-C", name, "-f"]).arg(&path).args(more);
+    assert!(command.status().expect("ssh-keygen is installed").success());
+    path
+}
+
+#[test]
+fn the_kernel_tells_two_users_apart_and_neither_touches_the_others_job() {
+    let mut site = Site::start();
+    let socket = site.socket();
+    let agent_socket = site.start_agent();
+    for socket in [&socket, &agent_socket] {
+        let id = ok(&site.as_user("games", socket, &["run", "--detach", "--hold", "-m", "16M", "--", "sleep", "600"]));
+        let job: Value =
+            serde_json::from_str(&ok(&site.as_user("mail", socket, &["job", &id, "--json"]))).expect("JSON");
+        assert_eq!(job["user"], "games", "everybody sees whose it is");
+        for verb in ["cancel", "release", "requeue", "logs", "attach"] {
+            let said = refused(&site.as_user("mail", socket, &[verb, &id]));
+            assert!(said.contains("belongs to games"), "{verb}: {said}");
+        }
+        assert!(refused(&site.as_user("mail", socket, &["fetch", &id])).contains("belongs to games"));
+        // An operator may, until he is none any more. Through a node he is a user as others are.
+        if *socket == agent_socket {
+            assert!(refused(&site.as_user("mail", socket, &["hold", &id])).contains("belongs to games"));
+            site.admin(&["configure", "user", "add", "mail", "--role", "operator"]);
+            assert!(refused(&site.as_user("mail", socket, &["release", &id])).contains("belongs to games"));
+            site.admin(&["configure", "user", "remove", "mail"]);
+        } else {
+            site.admin(&["configure", "user", "add", "mail", "--role", "operator"]);
+            ok(&site.as_user("mail", socket, &["release", &id]));
+            site.admin(&["configure", "user", "role", "mail", "user"]);
+            assert!(refused(&site.as_user("mail", socket, &["hold", &id])).contains("belongs to games"));
+            site.admin(&["configure", "user", "remove", "mail"]);
+        }
+        ok(&site.as_user("games", socket, &["cancel", &id]));
+    }
+    // A node's root is nobody's superior, and no admin.
+    let said = refused(
+        &site.cluster.command(&["--head", &agent_socket, "configure", "user", "list"]).output().expect("it runs"),
+    );
+    assert!(said.contains("this is for admins") && said.contains("root@n1"), "{said}");
+    let said = refused(&site.as_user("games", &socket, &["configure", "user", "add", "eve"]));
+    assert!(said.contains("this is for admins"), "{said}");
+    // All of that was written down, for admins.
+    let entries: Vec<Value> = wait_until("the audit log has it all", 20, || {
+        let entries: Vec<Value> = serde_json::from_str(&site.admin(&["configure", "audit", "--json"])).expect("JSON");
+        entries.iter().any(|it| it["user"] == "games" && it["error"] == "admins_only").then_some(entries)
+    });
+    let find = |user: &str, action: &str, from: &str| {
+        entries.iter().find(|it| {
+            it["user"] == user && it["from"] == from && it["action"].as_str().is_some_and(|it| it.starts_with(action))
+        })
+    };
+    assert_eq!(find("games", "POST /jobs", "socket").expect("a submission")["about"], "job 1");
+    assert_eq!(find("games", "POST /jobs", "node").expect("a submission")["node"], "n1");
+    assert_eq!(find("mail", "POST /jobs/1/cancel", "socket").expect("a refusal")["error"], "not_yours");
+    assert!(find("root", "POST /users", "socket").is_some());
+    assert!(refused(&site.as_user("games", &socket, &["configure", "audit"])).contains("this is for admins"));
+}
+
+#[test]
+fn output_and_terminals_pass_through_a_node() {
+    let mut site = Site::start();
+    let socket = site.start_agent();
+    let cluster = &site.cluster;
+    let output =
+        cluster.ok(&["--head", &socket, "run", "-m", "16M", "--", "sh", "-c", "echo one; sleep 0.3; echo two"]);
+    assert_eq!(output, "one\ntwo");
+    let folder = cluster.write("project/main.sh", "#!/bin/sh\necho made > made.txt\n");
+    fs::set_permissions(&folder, Permissions::from_mode(0o755)).expect("it is ours");
+    let project = site.path("project");
+    let id = cluster.ok(&["--head", &socket, "submit", &project, "main.sh", "-m", "16M"]);
+    cluster.ok(&["--head", &socket, "wait", &id]);
+    cluster.ok(&["--head", &socket, "fetch", &id, "--to", &site.path("out")]);
+    assert_eq!(fs::read_to_string(cluster.path(&format!("out/{id}/made.txt"))).expect("it came home"), "made\n");
+    // A terminal is a connection that becomes something else.
+    let id = cluster.ok(&["--head", &socket, "run", "--pty", "--detach", "-m", "16M", "--", "cat"]);
+    wait_until("it runs", 30, || (cluster.json(&["--head", &socket, "job", &id])["state"] == "running").then_some(()));
+    let attach = format!("{HOSTLER} --head {socket} attach {id}");
+    let mut terminal = Command::new("script")
+        .args(["-qec", &attach, "/dev/null"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("script is installed");
+    let mut keys = terminal.stdin.take().expect("piped");
+    let mut screen = terminal.stdout.take().expect("piped");
+    keys.write_all(b"hello\r").expect("it reads");
+    // Once as it is typed, and once from the program.
+    let mut seen = Vec::new();
+    while text(&seen).matches("hello").count() < 2 {
+        let mut more = [0; 256];
+        let count = screen.read(&mut more).expect("it can be read");
+        assert!(count > 0, "it ended with {}", text(&seen));
+        seen.extend(&more[..count]);
+    }
+    keys.write_all(b"\x04").expect("it reads");
+    wait_until("the program has ended", 30, || {
+        (cluster.json(&["--head", &socket, "job", &id])["state"] == "completed").then_some(())
+    });
+    drop(keys);
+    terminal.wait().expect("it ends");
+}
+
+#[test]
+fn a_key_opens_the_door_from_elsewhere_and_nothing_else_does() {
+    let mut site = Site::start();
+    let _ = site.start_agent();
+    let (address, authority) = (site.address(), site.authority());
+    let ada = key(&site.cluster.path("ada/.ssh"), "id_ed25519", &["-t", "ed25519"]);
+    let ben = key(&site.cluster.path("ben/.ssh"), "id_rsa", &["-t", "rsa", "-b", "2048"]);
+    let public = |key: &Path| key.with_added_extension("pub").display().to_string();
+    site.admin(&["configure", "user", "add", "ada", "--key", &public(&ada)]);
+    site.admin(&["configure", "user", "add", "ben", "--uid", "4711", "--key", &public(&ben)]);
+
+    // A cluster that nobody vouches for is not trusted; neither is another one.
+    let said = text(&site.elsewhere("ada", &["login", &address, "--user", "ada"]).stderr);
+    assert!(said.contains("is not trusted") && said.contains(&authority), "{said}");
+    let other = format!("{}{}", if authority.starts_with('0') { '1' } else { '0' }, &authority[1..]);
+    let output = site.elsewhere("ada", &["login", &address, "--user", "ada", "--authority", &other]);
+    assert_eq!(output.status.code(), Some(5), "{}", text(&output.stderr));
+
+    // Another's key, no key of anybody, and a user whom nobody knows: the same words.
+    let login =
+        |home: &str, user: &str| site.elsewhere(home, &["login", &address, "--user", user, "--authority", &authority]);
+    let (not_hers, nobody) = (refused(&login("ben", "ada")), refused(&login("ada", "nobody-at-all")));
+    assert!(not_hers.contains("not one of a key that this cluster knows"), "{not_hers}");
+    assert_eq!(not_hers, nobody);
+
+    let said = text(&login("ada", "ada").stderr);
+    assert!(said.contains("you are ada"), "{said}");
+    ok(&login("ben", "ben"));
+    // The token is a secret in a file.
+    let kept = site.cluster.path("ada/.config/hostler/logins");
+    for file in fs::read_dir(&kept).expect("it was made").flatten() {
+        assert_eq!(file.metadata().expect("it is there").permissions().mode() & 0o077, 0, "{:?}", file.path());
+    }
+    // From now on without a word: the cluster is known, and the last login is where commands go.
+    let output = site.elsewhere("ada", &["run", "-m", "16M", "--", "sh", "-c", "echo from elsewhere"]);
+    assert_eq!(ok(&output), "from elsewhere");
+    let id = ok(&site.elsewhere("ada", &["run", "--detach", "--hold", "-m", "16M", "--", "true"]));
+    let said = refused(&site.elsewhere("ben", &["cancel", &id]));
+    assert!(said.contains("belongs to ada"), "{said}");
+    ok(&site.elsewhere("ben", &["jobs"]));
+    assert!(refused(&site.elsewhere("ada", &["configure", "user", "list"])).contains("this is for admins"));
+    site.admin(&["configure", "user", "role", "ada", "admin"]);
+    assert!(ok(&site.elsewhere("ada", &["configure", "user", "list"])).contains("4711"));
+
+    // Logins survive the head; a logout ends one, and taking it up again does not help.
+    let daemon = &mut site.daemons[0];
+    daemon.kill().expect("it is ours");
+    daemon.wait().expect("it is ours");
+    site.start_head();
+    let file = kept.join(format!("{}.json", address.replace(':', "_")));
+    let before = fs::read(&file).expect("it is kept");
+    ok(&site.elsewhere("ada", &["cancel", &id]));
+    ok(&site.elsewhere("ada", &["logout"]));
+    let head = ["--head", &address, "jobs"];
+    assert!(refused(&site.elsewhere("ada", &head)).contains("not logged in"));
+    fs::write(&file, before).expect("it is ours");
+    assert!(refused(&site.elsewhere("ada", &head)).contains("was revoked"));
+    // With the user goes the login.
+    site.admin(&["configure", "user", "remove", "ben"]);
+    assert!(refused(&site.elsewhere("ben", &head)).contains("its user was removed"));
+    // A token of another cluster is nothing here.
+    let theirs = Site::start();
+    let ben = public(&ben);
+    theirs.admin(&["configure", "user", "add", "ben", "--key", &ben]);
+    let (there, whose) = (theirs.address(), theirs.authority());
+    ok(&site.elsewhere("ben", &["login", &there, "--user", "ben", "--authority", &whose]));
+    let read = |address: &str| -> Value {
+        let name = format!("ben/.config/hostler/logins/{}.json", address.replace(':', "_"));
+        serde_json::from_slice(&fs::read(site.cluster.path(&name)).expect("it is kept")).expect("JSON")
+    };
+    let mut mixed = read(&address);
+    mixed["token"] = read(&there)["token"].clone();
+    let name = format!("ben/.config/hostler/logins/{}.json", address.replace(':', "_"));
+    site.cluster.write(&name, mixed.to_string());
+    assert!(refused(&site.elsewhere("ben", &head)).contains("is not one of this cluster"));
+}
+
+#[test]
+fn a_login_code_is_good_once_and_for_no_node() {
+    let site = Site::start();
+    site.admin(&["configure", "user", "add", "ada"]);
+    let code = site.admin(&["configure", "user", "invite", "ada"]);
+    fs::create_dir_all(site.cluster.path("ada")).expect("a directory can be made");
+    let damaged = format!("{}{}", &code[..code.len() - 1], if code.ends_with('a') { 'b' } else { 'a' });
+    let output = site.elsewhere("ada", &["login", &damaged]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    assert!(!text(&output.stderr).contains(&damaged[20..]), "the secret is not repeated");
+    let said = text(&site.elsewhere("ada", &["login", &code]).stderr);
+    assert!(said.contains("you are ada"), "{said}");
+    assert!(refused(&site.elsewhere("ada", &["login", &code])).contains("was used already"));
+    assert_eq!(ok(&site.elsewhere("ada", &["jobs", "--quiet"])), "");
+    let file = site.cluster.write("code", code).display().to_string();
+    let name = ["agent", "run", "--name", "n1", "--cpus", "0", "--memory", "256M"];
+    let join = site.cluster.fails(&[&name[..], &["--directory", &site.path("agent"), "--join-file", &file]].concat());
+    assert!(join.contains("join code"), "{join}");
+}
+
+#[test]
+fn a_roster_is_imported_whole_or_not_at_all() {
+    let site = Site::start();
+    let key = key(&site.cluster.path("keys"), "k", &["-t", "ed25519"]);
+    let public = fs::read_to_string(key.with_added_extension("pub")).expect("it was made");
+    let public = public.trim();
+    let roster = |text: String| site.cluster.write("roster.csv", text).display().to_string();
+    let head = site.socket();
+    let bad = roster(format!("name,uid,role,groups,ssh key\nada,2000,,,{public}\nBen,2001\ncy,12\n"));
+    let said = site.cluster.fails(&["--head", &head, "configure", "user", "import", &bad]);
+    assert!(said.contains("line 4:") && said.contains("nothing was changed") && !said.contains("line 2"), "{said}");
+    let bad = roster("ada,2000,,,ssh-ed25519 rubbish\nben,2001\n".to_owned());
+    let said = site.cluster.fails(&["--head", &head, "configure", "user", "import", &bad]);
+    assert!(said.contains("a key of ada") && said.contains("is no SSH public key"), "{said}");
+    assert_eq!(site.admin(&["configure", "user", "list", "--quiet"]), "");
+    let good = roster(format!("name,uid,role,groups,ssh key\nada,2000,operator,lab;a1,{public}\nben,2001,,lab,\n"));
+    site.admin(&["configure", "user", "import", &good]);
+    let users: Value = serde_json::from_str(&site.admin(&["configure", "user", "list", "--json"])).expect("JSON");
+    assert_eq!(
+        (&users[0]["name"], &users[0]["uid"], &users[0]["role"]),
+        (&"ada".into(), &2000.into(), &"operator".into())
+    );
+    assert_eq!(users[0]["keys"].as_array().map(Vec::len), Some(1));
+    assert_eq!(users[1]["groups"], serde_json::json!(["lab"]));
+}

@@ -1,0 +1,163 @@
+//! Quotas: how much of what runs and waits may be one user's, or that of all users of a group together.
+//!
+//! What is left of a quota goes to its users' jobs in the order of the queue, whether or not they fit on a node at the moment: within a
+//! pass a task counts as running as soon as it may run. So a quota is never exceeded however many jobs a pass starts, and a large job is
+//! not starved by small ones of the same user. A job for which nothing is left is passed over and holds up nobody else.
+//!
+//! Lowering a quota ends nothing. Without any quota nothing here costs anything.
+
+use std::collections::BTreeMap;
+
+use hostler_model::{JobSpec, Quota, QuotaKind, Reason, UserName};
+
+use super::job::Job;
+use super::state::State;
+use super::users::Users;
+
+/// Jobs that are looked at to say what is left behind them.
+const LOOKED_AT: usize = 10_000;
+
+/// Whose quota it is.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Party<'a> {
+    User(&'a UserName),
+    Group(&'a UserName),
+}
+
+impl Party<'_> {
+    /// For people.
+    fn describe(&self) -> String {
+        match self {
+            Self::User(name) => name.to_string(),
+            Self::Group(name) => format!("group {name}"),
+        }
+    }
+}
+
+/// The parties whose quotas a user's jobs count against.
+fn parties<'a>(users: &'a Users, user: &str) -> impl Iterator<Item = (Party<'a>, &'a Quota)> {
+    let known = users.get(user);
+    let own = known.map(|user| (Party::User(&user.name), &user.quota));
+    let groups = known.into_iter().flat_map(|user| &user.groups);
+    let groups = groups.filter_map(|name| users.group_quota(name).map(|(name, quota)| (Party::Group(name), quota)));
+    own.into_iter().chain(groups).filter(|(_, quota)| !quota.is_unlimited())
+}
+
+/// What is used of something that a quota limits.
+#[derive(Debug, Clone, Copy, Default)]
+struct Used {
+    cpus: u64,
+    memory_bytes: u64,
+    jobs: u64,
+}
+
+impl Used {
+    fn add(&mut self, cpus: u64, memory_bytes: u64, jobs: u64) {
+        self.cpus += cpus;
+        self.memory_bytes += memory_bytes;
+        self.jobs += jobs;
+    }
+
+    /// Which limits of a quota leave room for how many more tasks.
+    fn room(&self, quota: &Quota, spec: &JobSpec) -> [Option<Room>; 3] {
+        let on_all_nodes = |each: u64| each.saturating_mul(spec.nodes.into());
+        let room = |kind, limit: Option<u64>, used: u64, each: u64| {
+            limit.map(|limit| Room { kind, limit, used, tasks: limit.saturating_sub(used) / each.max(1) })
+        };
+        [
+            room(QuotaKind::Cpus, quota.cpus, self.cpus, on_all_nodes(spec.request.cpus.into())),
+            room(QuotaKind::Memory, quota.memory_bytes, self.memory_bytes, on_all_nodes(spec.request.memory_bytes)),
+            room(QuotaKind::Jobs, quota.jobs, self.jobs, 1),
+        ]
+    }
+}
+
+/// What one limit leaves.
+struct Room {
+    kind: QuotaKind,
+    limit: u64,
+    used: u64,
+    tasks: u64,
+}
+
+/// What is left for the jobs of a queue, one after another.
+pub(super) struct Budget<'a> {
+    users: &'a Users,
+    used: BTreeMap<Party<'a>, Used>,
+}
+
+impl<'a> Budget<'a> {
+    /// What is left beside what runs; `None` when nobody has a quota.
+    pub(super) fn of(state: &'a State) -> Option<Self> {
+        if !state.users.has_quotas() {
+            return None;
+        }
+        let mut budget = Self { users: &state.users, used: BTreeMap::new() };
+        for (job, active, node) in state.placed() {
+            // A task on several nodes is met on each of them, and is one task all the same.
+            let tasks = u64::from(active.first_live_part().is_some_and(|part| part.node == node.name));
+            let held = &node.runs[&active.run];
+            budget.charge(&job.user, held.cpus.len().into(), held.memory_bytes, tasks);
+        }
+        Some(budget)
+    }
+
+    /// How many of `wanted` tasks of a job may run as well. They count from now on.
+    pub(super) fn grant(&mut self, job: &Job, wanted: u64) -> u64 {
+        let granted = match self.tightest(job) {
+            Some((_, room)) => room.tasks.min(wanted),
+            None => return wanted,
+        };
+        let request = &job.spec.request;
+        let parts = granted.saturating_mul(job.spec.nodes.into());
+        let cpus = u64::from(request.cpus).saturating_mul(parts);
+        self.charge(&job.user, cpus, request.memory_bytes.saturating_mul(parts), granted);
+        granted
+    }
+
+    /// The limit that leaves least room for more of a job.
+    fn tightest(&self, job: &Job) -> Option<(Party<'a>, Room)> {
+        let rooms = parties(self.users, &job.user).flat_map(|(party, quota)| {
+            let used = self.used.get(&party).copied().unwrap_or_default();
+            used.room(quota, &job.spec).into_iter().flatten().map(move |room| (party.clone(), room))
+        });
+        rooms.min_by_key(|(_, room)| room.tasks)
+    }
+
+    fn charge(&mut self, user: &str, cpus: u64, memory_bytes: u64, jobs: u64) {
+        for (party, _) in parties(self.users, user) {
+            self.used.entry(party).or_default().add(cpus, memory_bytes, jobs);
+        }
+    }
+}
+
+/// Which quota keeps a job that could start otherwise from starting, counting what is ahead of it in the queue as running.
+pub(super) fn waits_for_quota(state: &State, job: &Job) -> Option<Reason> {
+    parties(&state.users, &job.user).next()?;
+    let mut budget = Budget::of(state)?;
+    for ahead in state.queue().take(LOOKED_AT).take_while(|ahead| ahead.id != job.id) {
+        budget.grant(ahead, ahead.startable());
+    }
+    let (party, room) = budget.tightest(job).filter(|(_, room)| room.tasks == 0)?;
+    Some(Reason::Quota { whose: party.describe(), kind: room.kind, used: room.used, limit: room.limit })
+}
+
+/// Why a submission is too much for its user, as a sentence.
+pub(super) fn refuses_submission(state: &State, user: &str, spec: &JobSpec) -> Option<String> {
+    let tasks = spec.array.as_ref().map_or(1, |array| array.indices.len());
+    for (party, quota) in parties(&state.users, user) {
+        let never = Used::default().room(quota, spec).into_iter().flatten().find(|room| room.tasks == 0);
+        if let Some(room) = never {
+            let (whose, what) = (party.describe(), room.kind.amount(room.limit));
+            return Some(format!("it could never run: {whose} may have at most {what} running"));
+        }
+        let Some(most) = quota.queued else { continue };
+        let counts = |other: &str| parties(&state.users, other).any(|(theirs, _)| theirs == party);
+        let waiting: u64 = state.live_jobs().filter(|job| counts(&job.user)).map(|job| job.pending.len()).sum();
+        if waiting + tasks > most {
+            let whose = party.describe();
+            return Some(format!("{whose} may have at most {most} tasks waiting, and {waiting} wait already"));
+        }
+    }
+    None
+}

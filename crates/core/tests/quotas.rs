@@ -1,0 +1,190 @@
+//! Scripts about quotas: what may start beside what runs, who is told what, and who is held up by nobody else's quota.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use hostler_core::head::{
+    Caller, Changes, Command, ConnectionId, Event, NewUser, Now, Refusal, Stamped, State, SubmissionKey, UsersCommand,
+    decide, explain, schedule, update,
+};
+use hostler_model::{
+    Advisory, BootId, CpuSet, JobId, JobSpec, Quota, QuotaKind, Reason, Request, Resources, Role, RunId, Timestamp,
+    UserName, WallTime, Work,
+};
+use hostler_proto::api::JobAction;
+use hostler_proto::link::{Fate, Usage};
+
+/// A head with one node of 16 CPUs and 16 GiB.
+struct Head {
+    state: State,
+    keys: u128,
+}
+
+const GIB: u64 = 1 << 30;
+
+const NOW: Now = Now { at: Timestamp(0), wall: WallTime(0) };
+
+impl Head {
+    fn start() -> Self {
+        let mut head = Self { state: State::default(), keys: 0 };
+        let node: hostler_model::NodeName = "n1".parse().expect("a valid name");
+        head.apply(Event::NodeSeen {
+            node: node.clone(),
+            boot: BootId("boot".to_owned()),
+            resources: Resources { cpus: CpuSet::first(16), memory_bytes: 16 * GIB },
+            advisory: Advisory::default(),
+            address: None,
+        });
+        let connection = ConnectionId(1);
+        head.apply(Event::Connected { node, connection, pid: 1, version: String::new(), holds: Vec::new() });
+        head
+    }
+
+    fn apply(&mut self, event: Event) {
+        update(&mut self.state, &Stamped { now: NOW, event }, &mut Changes::default());
+    }
+
+    fn command(&mut self, command: &Command) -> Result<(), Refusal> {
+        let events = decide(&self.state, command, NOW)?;
+        events.into_iter().for_each(|event| self.apply(event));
+        Ok(())
+    }
+
+    fn users(&mut self, command: UsersCommand) {
+        self.command(&Command::Users(command)).expect("it makes sense");
+    }
+
+    fn add(&mut self, user: &str, groups: &[&str]) {
+        let groups: BTreeSet<UserName> = groups.iter().map(|group| name(group)).collect();
+        let user = NewUser { name: name(user), uid: None, role: Role::User, groups, keys: Vec::new() };
+        self.users(UsersCommand::Import(vec![user]));
+    }
+
+    fn limit(&mut self, user: &str, quota: Quota) {
+        self.users(UsersCommand::SetQuota(name(user), quota));
+    }
+
+    /// Submits a job: tasks of so many CPUs and GiB each.
+    fn submit(&mut self, user: &str, tasks: u32, cpus: u32, gib: u64) -> Result<JobId, Refusal> {
+        let request = Request { cpus, memory_bytes: gib * GIB, gpus: 0 };
+        let mut spec = JobSpec::new("job", Work::command(["true"], "/"), request);
+        spec.array = (tasks > 1).then(|| format!("0-{}", tasks - 1).parse().expect("an array"));
+        self.keys += 1;
+        let key = SubmissionKey(self.keys);
+        let caller = Caller { user: user.to_owned(), operator: false };
+        self.command(&Command::Submit { caller, key, spec: Arc::new(spec), snapshot_is_complete: true })?;
+        Ok(self.state.job_of_key(key).expect("just submitted"))
+    }
+
+    fn pass(&mut self) {
+        while let Some(event) = schedule(&mut self.state, NOW) {
+            self.apply(event);
+        }
+    }
+
+    fn running(&self, job: JobId) -> usize {
+        self.state.job(job).expect("it is there").active.len()
+    }
+
+    fn reason(&self, job: JobId) -> Option<Reason> {
+        explain(&self.state, self.state.job(job).expect("it is there"))
+    }
+
+    fn end_one(&mut self, job: JobId) {
+        let run: RunId = self.state.job(job).expect("it is there").active.values().next().expect("one runs").run;
+        let ending = hostler_model::Ending { state: hostler_model::JobState::Completed, exit_code: Some(0) };
+        let usage = Usage::default();
+        self.apply(Event::Ended { run, rank: 0, fate: Fate::Ended(ending), message: None, result: None, usage });
+    }
+}
+
+fn name(name: &str) -> UserName {
+    name.parse().expect("a valid name")
+}
+
+#[test]
+fn several_jobs_of_one_pass_count_together() {
+    let mut head = Head::start();
+    head.add("ada", &[]);
+    head.limit("ada", Quota { cpus: Some(5), ..Quota::default() });
+    let jobs = [(3, 1), (1, 2), (4, 1)].map(|(tasks, cpus)| head.submit("ada", tasks, cpus, 1).expect("accepted"));
+    let other = head.submit("ben", 2, 4, 1).expect("accepted");
+    head.pass();
+    assert_eq!(jobs.map(|job| head.running(job)), [3, 1, 0]);
+    assert_eq!(head.running(other), 2, "another's quota holds up nobody");
+    let quota = |used| Some(Reason::Quota { whose: "ada".to_owned(), kind: QuotaKind::Cpus, used, limit: 5 });
+    assert_eq!(head.reason(jobs[2]), quota(5));
+    assert_eq!(
+        head.reason(jobs[2]).expect("it waits").to_string(),
+        "the quota of ada allows 5 CPUs running, and 5 of that is taken"
+    );
+    head.end_one(jobs[1]);
+    head.pass();
+    assert_eq!(head.running(jobs[2]), 2, "as much as was given back");
+}
+
+#[test]
+fn memory_and_tasks_count_as_well_and_the_tightest_limit_is_named() {
+    let mut head = Head::start();
+    head.add("ada", &[]);
+    head.limit("ada", Quota { memory_bytes: Some(5 * GIB), jobs: Some(3), ..Quota::default() });
+    let (large, small) =
+        (head.submit("ada", 9, 1, 2).expect("accepted"), head.submit("ada", 9, 1, 1).expect("accepted"));
+    head.pass();
+    assert_eq!((head.running(large), head.running(small)), (2, 1));
+    let reason = |head: &Head, job| match head.reason(job) {
+        Some(Reason::Quota { kind, .. }) => kind,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(reason(&head, large), QuotaKind::Memory);
+    head.limit("ada", Quota { jobs: Some(3), ..Quota::default() });
+    assert_eq!(reason(&head, large), QuotaKind::Jobs);
+    head.limit("ada", Quota::default());
+    assert!(head.state.needs_pass(), "what waited may start now");
+    head.pass();
+    assert_eq!(head.running(large), 7, "as much as the node has");
+}
+
+#[test]
+fn a_group_shares_its_quota_and_lowering_it_ends_nothing() {
+    let mut head = Head::start();
+    head.add("ada", &["lab"]);
+    head.add("ben", &["lab", "other"]);
+    head.users(UsersCommand::SetGroupQuota(name("lab"), Quota { jobs: Some(4), ..Quota::default() }));
+    let jobs = ["ada", "ben", "cy"].map(|user| head.submit(user, 3, 1, 1).expect("accepted"));
+    head.pass();
+    assert_eq!(jobs.map(|job| head.running(job)), [3, 1, 3]);
+    head.users(UsersCommand::SetGroupQuota(name("lab"), Quota { jobs: Some(1), ..Quota::default() }));
+    head.pass();
+    assert_eq!(jobs.map(|job| head.running(job)), [3, 1, 3]);
+    let reason = Reason::Quota { whose: "group lab".to_owned(), kind: QuotaKind::Jobs, used: 4, limit: 1 };
+    assert_eq!(head.reason(jobs[1]), Some(reason));
+    head.end_one(jobs[0]);
+    head.pass();
+    assert_eq!(head.running(jobs[1]), 1, "three still run where one may");
+    // Whoever leaves the group is free of it.
+    head.add("ben", &["other"]);
+    head.pass();
+    assert_eq!(head.running(jobs[1]), 3);
+}
+
+#[test]
+fn what_can_never_run_and_what_waits_too_long_a_line_is_refused_at_once() {
+    let mut head = Head::start();
+    head.add("ada", &["lab"]);
+    head.limit("ada", Quota { cpus: Some(4), queued: Some(10), ..Quota::default() });
+    let never = head.submit("ada", 1, 5, 1).expect_err("it is too large");
+    assert_eq!(never.to_string(), "it could never run: ada may have at most 4 CPUs running");
+    assert_eq!(never.code(), "over_quota");
+    let first = head.submit("ada", 8, 1, 1).expect("accepted");
+    let many = head.submit("ada", 3, 1, 1).expect_err("too many wait");
+    assert_eq!(many.to_string(), "ada may have at most 10 tasks waiting, and 8 wait already");
+    head.pass();
+    head.submit("ada", 3, 1, 1).expect("four of eight run");
+    head.submit("ben", 1_000, 5, 1).expect("he has no quota");
+    head.users(UsersCommand::SetGroupQuota(name("lab"), Quota { queued: Some(7), ..Quota::default() }));
+    assert!(head.submit("ada", 1, 1, 1).expect_err("seven wait").to_string().starts_with("group lab"));
+    let caller = Caller { user: "ada".to_owned(), operator: false };
+    head.command(&Command::Act { caller, job: first, index: None, action: JobAction::Cancel }).expect("it is hers");
+    head.submit("ada", 1, 1, 1).expect("three wait");
+}

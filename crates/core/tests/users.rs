@@ -1,0 +1,185 @@
+//! Scripts about users: commands in, what is known of users and what agents are told out.
+
+use std::collections::BTreeSet;
+
+use hostler_core::head::{
+    Changes, Command, ConnectionId, Effect, Event, NewUser, Now, Refusal, Stamped, State, TOKEN_TTL_MS, User,
+    UsersCommand, UsersRefusal, decide, update,
+};
+use hostler_model::{Advisory, BootId, CpuSet, Digest, Quota, Resources, Role, Timestamp, UserName, WallTime};
+use hostler_proto::link::{Account, HeadMessage};
+
+/// A head and what it has said to agents.
+#[derive(Default)]
+struct Head {
+    state: State,
+    at: u64,
+    said: Vec<(ConnectionId, HeadMessage)>,
+    log: Vec<Stamped>,
+}
+
+impl Head {
+    fn apply(&mut self, event: Event) {
+        let stamped = Stamped { now: self.now(), event };
+        let mut changes = Changes::default();
+        update(&mut self.state, &stamped, &mut changes);
+        if stamped.event.is_durable() {
+            self.log.push(stamped);
+        }
+        self.said.extend(changes.effects.into_iter().filter_map(|effect| match effect {
+            Effect::Send { connection, message } => Some((connection, message)),
+            Effect::Close { .. } | Effect::Notify(_) => None,
+        }));
+    }
+
+    fn command(&mut self, command: UsersCommand) -> Result<(), UsersRefusal> {
+        let events = decide(&self.state, &Command::Users(command), self.now()).map_err(|refusal| match refusal {
+            Refusal::Users(refusal) => refusal,
+            other => panic!("{other}"),
+        })?;
+        events.into_iter().for_each(|event| self.apply(event));
+        Ok(())
+    }
+
+    fn now(&self) -> Now {
+        Now { at: Timestamp(self.at), wall: WallTime(0) }
+    }
+
+    fn user(&self, name: &str) -> &User {
+        self.state.users.get(name).expect("the user is known")
+    }
+
+    fn stands_for(&self, token: u8) -> Option<&str> {
+        self.state.users.by_token(&digest(token), Timestamp(self.at)).map(|(user, _)| user.name.as_str())
+    }
+
+    fn connect(&mut self, node: &str, connection: u64) {
+        let node: hostler_model::NodeName = node.parse().expect("a valid name");
+        self.apply(Event::NodeSeen {
+            node: node.clone(),
+            boot: BootId("boot".to_owned()),
+            resources: Resources { cpus: CpuSet::default(), memory_bytes: 0 },
+            advisory: Advisory::default(),
+            address: None,
+        });
+        let connection = ConnectionId(connection);
+        self.apply(Event::Connected { node, connection, pid: 1, version: String::new(), holds: Vec::new() });
+    }
+}
+
+fn digest(token: u8) -> Digest {
+    Digest([token; 32])
+}
+
+fn name(name: &str) -> UserName {
+    name.parse().expect("a valid name")
+}
+
+fn new(user: &str, uid: Option<u32>) -> NewUser {
+    NewUser { name: name(user), uid, role: Role::User, groups: BTreeSet::new(), keys: Vec::new() }
+}
+
+#[test]
+fn everybody_has_a_uid_of_their_own() {
+    let mut head = Head::default();
+    head.command(UsersCommand::Add(new("ada", Some(2000)))).expect("free");
+    head.command(UsersCommand::Add(new("ben", None))).expect("some uid is free");
+    head.command(UsersCommand::Add(new("cy", None))).expect("some uid is free");
+    assert_eq!([head.user("ada").uid, head.user("ben").uid, head.user("cy").uid], [2000, 20_000, 20_001]);
+    let again = head.command(UsersCommand::Add(new("ada", None))).expect_err("she is there");
+    assert_eq!(again.to_string(), "there is a user ada already");
+    let taken = head.command(UsersCommand::Add(new("dan", Some(2000)))).expect_err("it is hers");
+    assert_eq!(taken.to_string(), "uid 2000 is ada's already, so dan cannot have it");
+    assert!(head.state.users.get("dan").is_none());
+}
+
+#[test]
+fn an_import_is_done_whole_or_not_at_all() {
+    let mut head = Head::default();
+    head.command(UsersCommand::Add(new("ada", Some(2000)))).expect("free");
+    head.command(UsersCommand::Add(new("ben", Some(2001)))).expect("free");
+    let refused = head.command(UsersCommand::Import(vec![new("cy", Some(3000)), new("dan", Some(2001))]));
+    assert_eq!(refused.expect_err("ben has it").code(), "uid_taken");
+    let twice = head.command(UsersCommand::Import(vec![new("cy", None), new("cy", None)]));
+    assert_eq!(twice, Err(UsersRefusal::Twice(name("cy"))));
+    assert!(head.state.users.get("cy").is_none());
+    // Two users exchange their uids; a third keeps what a roster does not say.
+    head.command(UsersCommand::Import(vec![new("ada", Some(2001)), new("ben", Some(2000)), new("cy", None)]))
+        .expect("in the end nobody shares one");
+    assert_eq!([head.user("ada").uid, head.user("ben").uid, head.user("cy").uid], [2001, 2000, 20_000]);
+    head.command(UsersCommand::Import(vec![new("cy", None)])).expect("known");
+    assert_eq!(head.user("cy").uid, 20_000);
+}
+
+#[test]
+fn keys_come_and_go_whatever_their_comments() {
+    let mut head = Head::default();
+    head.command(UsersCommand::Add(new("ada", None))).expect("free");
+    let change = |add: &[&str], remove: &[&str]| UsersCommand::ChangeKeys {
+        user: name("ada"),
+        add: add.iter().map(|&key| key.to_owned()).collect(),
+        remove: remove.iter().map(|&key| key.to_owned()).collect(),
+    };
+    head.command(change(&["ssh-ed25519 AAAA laptop", "ssh-ed25519 AAAA desk", "ssh-ed25519 BBBB"], &[])).expect("new");
+    assert_eq!(head.user("ada").keys, ["ssh-ed25519 AAAA laptop", "ssh-ed25519 BBBB"]);
+    head.command(change(&[], &["ssh-ed25519 AAAA"])).expect("she has it");
+    assert_eq!(head.command(change(&[], &["ssh-ed25519 AAAA"])), Err(UsersRefusal::NoSuchKey(name("ada"))));
+    assert_eq!(head.user("ada").keys, ["ssh-ed25519 BBBB"]);
+}
+
+#[test]
+fn a_token_ends_with_its_time_its_user_or_when_it_is_revoked() {
+    let mut head = Head::default();
+    let issue = |token: u8, user: &str| UsersCommand::IssueToken { token: digest(token), user: name(user) };
+    assert_eq!(head.command(issue(1, "ada")), Err(UsersRefusal::NoSuchUser(name("ada"))));
+    head.command(UsersCommand::Add(new("ada", None))).expect("free");
+    head.command(UsersCommand::Add(new("ben", None))).expect("free");
+    for (token, user) in [(1, "ada"), (2, "ada"), (3, "ben")] {
+        head.command(issue(token, user)).expect("they are known");
+    }
+    assert_eq!(head.stands_for(1), Some("ada"));
+    head.command(UsersCommand::RevokeToken(digest(1))).expect("it is there");
+    head.command(UsersCommand::RevokeToken(digest(1))).expect("as it is wanted already");
+    head.command(UsersCommand::Remove(name("ben"))).expect("he is there");
+    head.at += TOKEN_TTL_MS - 1;
+    assert_eq!([head.stands_for(1), head.stands_for(2), head.stands_for(3)], [None, Some("ada"), None]);
+    // A head that starts again knows the same tokens.
+    let mut restarted = State::default();
+    head.log.iter().for_each(|event| update(&mut restarted, event, &mut Changes::default()));
+    assert!(restarted.users.by_token(&digest(2), Timestamp(head.at)).is_some());
+    head.at += 1;
+    assert_eq!(head.stands_for(2), None);
+    assert!(head.state.users.has_ended(&digest(2), Timestamp(head.at)));
+    assert!(!head.state.users.has_ended(&digest(9), Timestamp(head.at)), "nobody was ever given this one");
+}
+
+#[test]
+fn one_user_does_not_collect_tokens_for_ever() {
+    let mut head = Head::default();
+    head.command(UsersCommand::Add(new("ada", None))).expect("free");
+    for token in 0..100 {
+        head.at += 1;
+        head.command(UsersCommand::IssueToken { token: digest(token), user: name("ada") }).expect("known");
+    }
+    let good = (0..100).filter(|&token| head.stands_for(token).is_some()).count();
+    assert_eq!(good, 64);
+    assert_eq!((head.stands_for(0), head.stands_for(99)), (None, Some("ada")));
+}
+
+#[test]
+fn agents_hear_of_accounts_when_they_come_and_when_those_change() {
+    let mut head = Head::default();
+    head.connect("n1", 1);
+    assert_eq!(head.said, [], "a cluster without users of its own has nothing to say");
+    head.command(UsersCommand::Import(vec![new("ada", Some(2000)), new("ben", Some(2001))])).expect("free");
+    let accounts = |all: &[(&str, u32)]| HeadMessage::Accounts {
+        accounts: all.iter().map(|(user, uid)| Account { name: name(user), uid: *uid }).collect(),
+    };
+    let both = accounts(&[("ada", 2000), ("ben", 2001)]);
+    assert_eq!(std::mem::take(&mut head.said), [(ConnectionId(1), both.clone())], "once, not once a user");
+    head.command(UsersCommand::SetRole(name("ada"), Role::Admin)).expect("known");
+    head.command(UsersCommand::SetQuota(name("ada"), Quota { cpus: Some(4), ..Quota::default() })).expect("known");
+    assert_eq!(head.said, [], "no account has changed");
+    head.connect("n2", 2);
+    assert_eq!(head.said, [(ConnectionId(2), both)]);
+}

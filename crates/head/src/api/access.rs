@@ -1,0 +1,310 @@
+//! Who asks, and whether they may: found out once for each request, before any handler.
+//!
+//! Four ways lead to a name. On the head's own socket the kernel says who it is. A node's agent passes on requests of the users of its
+//! machine, with the word of the kernel there; the head believes it because it believes the node, and therefore gives nobody more than
+//! the role of a user on that way, and root of a node is nobody but `root@node`. From elsewhere a token stands for its user. An agent
+//! that speaks for itself has its certificate.
+
+use std::sync::Arc;
+
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::header::AUTHORIZATION;
+use axum::http::{HeaderMap, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use hostler_core::head::{Caller, Refusal, State as Cluster, Unwelcome, Users};
+use hostler_model::{Digest, NodeName, Role};
+use hostler_proto::api::BASE;
+use hostler_proto::users::{AuditEntry, RELAY_HEADER};
+
+use super::error::{ApiError, ErrorCode};
+use crate::blobs::name_of;
+use crate::head::Head;
+use crate::listen::{Peer, Visitor};
+use crate::rights::{Who, is_audited, rule_of};
+use crate::trust::Bearer;
+
+/// The longest name that a node's kernel may give a user.
+const MAX_NAME_LEN: usize = 64;
+
+/// What an operation has brought about, for the audit log: handlers put it among an answer's extensions.
+#[derive(Debug, Clone)]
+pub(crate) struct About(pub(crate) String);
+
+/// Who asks.
+#[derive(Debug, Clone)]
+pub(crate) enum Identity {
+    /// A user.
+    User(Person),
+    /// An agent that speaks for itself.
+    Agent(Bearer),
+    /// Somebody who is not known.
+    Nobody(Nobody),
+}
+
+/// A user, and how they came.
+#[derive(Debug, Clone)]
+pub(crate) struct Person {
+    /// Their name.
+    pub(crate) name: String,
+    /// What they may do on the way they came.
+    pub(crate) role: Role,
+    /// How they came.
+    pub(crate) origin: Origin,
+}
+
+/// How a user came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// Through the head's own socket.
+    Socket { uid: u32 },
+    /// Through a node's socket.
+    Node { node: NodeName, uid: u32 },
+    /// With a token, whose hash this is.
+    Token(Digest),
+}
+
+/// Why somebody is not known.
+#[derive(Debug, Clone)]
+pub(crate) enum Nobody {
+    /// They have shown nothing.
+    Stranger,
+    /// They have shown a token that nobody was given, or that was revoked.
+    BadToken,
+    /// They have shown a token whose time is over.
+    EndedToken,
+    /// The kernel's name for them is another's in the cluster.
+    NotTheirName { name: String, uid: u32, owner_uid: u32 },
+    /// A node has passed on something that no agent says.
+    BadRelay,
+    /// The node that passed it on has no good certificate any more.
+    BadNode(Unwelcome),
+}
+
+impl Person {
+    /// As the core wants to know it.
+    pub(crate) fn caller(&self) -> Caller {
+        Caller { user: self.name.clone(), operator: self.role >= Role::Operator }
+    }
+}
+
+/// Lets a request through to its handler if whoever asks may ask for that, and writes down what must be.
+pub(crate) async fn check(State(head): State<Arc<Head>>, mut request: Request, next: Next) -> Response {
+    let matched = request.extensions().get::<MatchedPath>();
+    let Some(path) = matched.and_then(|path| path.as_str().strip_prefix(BASE)).map(str::to_owned) else {
+        // There is nothing at this path, which the next one says.
+        return next.run(request).await;
+    };
+    // Who may read something may also ask how long it is.
+    let method = match request.method().as_str() {
+        "HEAD" => "get".to_owned(),
+        method => method.to_ascii_lowercase(),
+    };
+    let Some(rule) = rule_of(&method, &path) else { return super::wrong_method().await.into_response() };
+    let visitor = request.extensions().get::<Visitor>().cloned();
+    let identity = identify(&head, request.extensions().get::<Peer>(), request.headers());
+    if let (Identity::User(_), Some(visitor)) = (&identity, &visitor) {
+        visitor.welcome();
+    }
+    let action = format!("{} {}", request.method(), below_base(&request));
+    request.extensions_mut().insert(identity.clone());
+    let response = match allow(rule, &identity, &head) {
+        Ok(()) => next.run(request).await,
+        Err(refusal) => refusal.into_response(),
+    };
+    let refused = matches!(response.status(), StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED);
+    if refused || (response.status().is_success() && is_audited(&method, &path)) {
+        head.audit.write(entry(&head, &identity, visitor.as_ref(), action, &response), refused).await;
+    }
+    response
+}
+
+/// The path and query of a request, as much of it as anybody needs.
+fn below_base(request: &Request) -> String {
+    const LONGEST: usize = 300;
+    let uri = request.uri().path_and_query().map_or("", |it| it.as_str());
+    uri.strip_prefix(BASE).unwrap_or(uri).chars().take(LONGEST).collect()
+}
+
+/// Who asks.
+fn identify(head: &Head, peer: Option<&Peer>, headers: &HeaderMap) -> Identity {
+    match peer {
+        Some(Peer::Local { uid, user }) => {
+            let owns_head = *uid == 0 || *uid == nix::unistd::geteuid().as_raw();
+            let origin = Origin::Socket { uid: *uid };
+            if owns_head {
+                return Identity::User(Person { name: user.clone(), role: Role::Admin, origin });
+            }
+            by_kernel(&head.engine.state().users, *uid, user, origin, Role::Admin)
+        }
+        Some(Peer::Node(bearer)) => match headers.get(RELAY_HEADER) {
+            // Whether its certificate is still good is asked where it matters.
+            None => Identity::Agent(bearer.clone()),
+            Some(said) => match head.engine.state().welcomes(&bearer.node, bearer.key, head.engine.now().at) {
+                Ok(()) => relayed(&head.engine.state(), &bearer.node, said.as_bytes()),
+                Err(why) => Identity::Nobody(Nobody::BadNode(why)),
+            },
+        },
+        Some(Peer::Unknown) | None => match headers.get(AUTHORIZATION) {
+            None => Identity::Nobody(Nobody::Stranger),
+            Some(shown) => by_token(head, shown.as_bytes()),
+        },
+    }
+}
+
+/// A user whom a kernel has named. What the cluster knows of a name holds only for the uid it knows with it: on another machine the
+/// name may be another person's.
+fn by_kernel(users: &Users, uid: u32, name: &str, origin: Origin, most: Role) -> Identity {
+    match users.get(name) {
+        Some(user) if user.uid == uid => {
+            Identity::User(Person { name: name.to_owned(), role: user.role.min(most), origin })
+        }
+        Some(user) => Identity::Nobody(Nobody::NotTheirName { name: name.to_owned(), uid, owner_uid: user.uid }),
+        None => Identity::User(match users.by_uid(uid) {
+            Some(user) => Person { name: user.name.to_string(), role: user.role.min(most), origin },
+            None => Person { name: name.to_owned(), role: Role::User, origin },
+        }),
+    }
+}
+
+/// A user of a node's machine, as the node says.
+fn relayed(state: &Cluster, node: &NodeName, said: &[u8]) -> Identity {
+    let parts = || -> Option<(u32, &str)> {
+        let (uid, name) = std::str::from_utf8(said).ok()?.split_once(':')?;
+        let is_name =
+            !name.is_empty() && name.len() <= MAX_NAME_LEN && !name.contains(|c: char| c.is_control() || c == '@');
+        is_name.then_some((uid.parse().ok()?, name))
+    };
+    let Some((uid, name)) = parts() else { return Identity::Nobody(Nobody::BadRelay) };
+    let origin = Origin::Node { node: node.clone(), uid };
+    if uid == 0 || name == "root" {
+        return Identity::User(Person { name: format!("root@{node}"), role: Role::User, origin });
+    }
+    let most = if state.settings.roles_through_nodes { Role::Admin } else { Role::User };
+    by_kernel(&state.users, uid, name, origin, most)
+}
+
+/// Whoever a token stands for.
+fn by_token(head: &Head, shown: &[u8]) -> Identity {
+    let Some(token) = shown.strip_prefix(b"Bearer ") else { return Identity::Nobody(Nobody::BadToken) };
+    let token = name_of(token);
+    let now = head.engine.now().at;
+    let state = head.engine.state();
+    match state.users.by_token(&token, now) {
+        Some((user, _)) => {
+            Identity::User(Person { name: user.name.to_string(), role: user.role, origin: Origin::Token(token) })
+        }
+        None if state.users.has_ended(&token, now) => Identity::Nobody(Nobody::EndedToken),
+        None => Identity::Nobody(Nobody::BadToken),
+    }
+}
+
+/// Whether the rule lets them.
+fn allow(rule: Who, identity: &Identity, head: &Head) -> Result<(), ApiError> {
+    match identity {
+        _ if rule == Who::Anyone => Ok(()),
+        Identity::User(person) => match rule.least_role() {
+            Some(least) if person.role >= least => Ok(()),
+            Some(least) => Err(too_little(least, person)),
+            None => Err(ApiError::new(StatusCode::FORBIDDEN, "agents_only", "this is for agents, which come over TLS")),
+        },
+        Identity::Agent(_) if rule.is_for_agents() => Ok(()),
+        Identity::Agent(bearer) => Err(ApiError::new(
+            StatusCode::FORBIDDEN,
+            "users_only",
+            format!("this is for users; node {} is an agent", bearer.node),
+        )),
+        Identity::Nobody(Nobody::Stranger) if rule == Who::Agents => Err(ApiError::new(
+            StatusCode::FORBIDDEN,
+            "agents_only",
+            "this is for agents, and this connection showed no certificate of the cluster",
+        )
+        .hint("join first: POST /nodes/invite on the head's own socket makes a join code")),
+        Identity::Nobody(nobody) => Err(unknown(nobody, head)),
+    }
+}
+
+fn too_little(least: Role, person: &Person) -> ApiError {
+    let (code, plural) = match least {
+        Role::User | Role::Operator => ("operators_only", "operators"),
+        Role::Admin => ("admins_only", "admins"),
+    };
+    let message = format!("this is for {plural}, and {} comes as a {}", person.name, person.role);
+    let error = ApiError::new(StatusCode::FORBIDDEN, code, message);
+    match &person.origin {
+        Origin::Node { node, .. } => error
+            .hint(format!(
+                "whoever comes through a node, here {node}, has the role of a user, since its root could be anybody"
+            ))
+            .hint("ask on the head's own machine, or log in with `hostler login`"),
+        Origin::Socket { .. } | Origin::Token(_) => {
+            error.hint("root and the user that runs the head are admins; `hostler configure user role` makes others so")
+        }
+    }
+}
+
+/// What somebody who is not known is told.
+fn unknown(nobody: &Nobody, head: &Head) -> ApiError {
+    let again = "`hostler login` with the head's address gets a new one";
+    match nobody {
+        Nobody::Stranger => {
+            ApiError::new(StatusCode::UNAUTHORIZED, "unknown_caller", "this is for users, and nothing says who asks")
+                .hint(format!("on the head's machine use its socket {}", head.config.socket.display()))
+                .hint("from elsewhere log in first: `hostler login` with the head's address or a login code")
+        }
+        Nobody::BadToken => ApiError::new(
+            StatusCode::UNAUTHORIZED,
+            "bad_token",
+            "this token is not one of this cluster, was revoked, or its user was removed",
+        )
+        .hint(again),
+        Nobody::EndedToken => {
+            ApiError::new(StatusCode::UNAUTHORIZED, "token_ended", "this token's time is over").hint(again)
+        }
+        Nobody::NotTheirName { name, uid, owner_uid } => ApiError::new(
+            StatusCode::FORBIDDEN,
+            "not_their_name",
+            format!("uid {uid} is called {name} on that machine, but in the cluster {name} has uid {owner_uid}"),
+        )
+        .hint("an account has one uid on all machines: an admin sees it with `hostler configure user list`"),
+        Nobody::BadRelay => ApiError::bad_request(format!("the header {RELAY_HEADER} is damaged")),
+        Nobody::BadNode(why) => Refusal::from(why.clone()).into(),
+    }
+}
+
+/// What is written down of a request.
+fn entry(
+    head: &Head,
+    identity: &Identity,
+    visitor: Option<&Visitor>,
+    action: String,
+    response: &Response,
+) -> AuditEntry {
+    let now = head.engine.now();
+    let (user, from, uid, node) = match identity {
+        Identity::User(Person { name, origin, .. }) => {
+            let user = Some(name.clone());
+            match origin {
+                Origin::Socket { uid } => (user, "socket", Some(*uid), None),
+                Origin::Node { node, uid } => (user, "node", Some(*uid), Some(node.clone())),
+                Origin::Token(_) => (user, "token", None, None),
+            }
+        }
+        Identity::Agent(bearer) => (None, "node", None, Some(bearer.node.clone())),
+        Identity::Nobody(Nobody::NotTheirName { uid, .. }) => (None, "stranger", Some(*uid), None),
+        Identity::Nobody(_) => (None, "stranger", None, None),
+    };
+    AuditEntry {
+        at: now.wall,
+        clock_ms: now.at.0,
+        user,
+        from: from.to_owned(),
+        uid,
+        node,
+        address: visitor.map(|visitor| visitor.from.ip().to_string()),
+        action,
+        about: response.extensions().get::<About>().map(|about| about.0.clone()),
+        status: response.status().as_u16(),
+        error: response.extensions().get::<ErrorCode>().map(|code| code.0.clone()),
+    }
+}

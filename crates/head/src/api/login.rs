@@ -1,0 +1,125 @@
+//! Logging in and out; what is checked is in [`crate::login`].
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::{Extension, Json};
+use hostler_core::head::{Command, TOKEN_TTL_MS, UsersCommand};
+use hostler_model::UserName;
+use hostler_proto::users::{Challenge, CodeLogin, KeyLogin, LoggedIn};
+
+use super::access::{About, Origin, Person};
+use super::error::ApiError;
+use super::extract::Json as Body;
+use crate::blobs::name_of;
+use crate::engine::EngineError;
+use crate::head::Head;
+use crate::listen::Visitor;
+use crate::login::{LoginError, check_signature, secret};
+
+/// `POST /login/challenge`.
+pub(crate) async fn challenge(
+    visitor: Option<Extension<Visitor>>,
+    State(head): State<Arc<Head>>,
+) -> Result<Json<Challenge>, ApiError> {
+    head.logins.may_try(address(visitor.as_ref())).map_err(refusal)?;
+    let nonce = head.logins.challenge().map_err(refusal)?;
+    Ok(Json(Challenge { nonce, cluster: head.trust.fingerprint() }))
+}
+
+/// `POST /login/key`.
+pub(crate) async fn by_key(
+    visitor: Option<Extension<Visitor>>,
+    State(head): State<Arc<Head>>,
+    Body(KeyLogin { user, nonce, signature }): Body<KeyLogin>,
+) -> Result<(Extension<About>, Json<LoggedIn>), ApiError> {
+    let from = address(visitor.as_ref());
+    head.logins.may_try(from).map_err(refusal)?;
+    let challenge = Challenge { nonce, cluster: head.trust.fingerprint() };
+    let check = || {
+        head.logins.answer(&challenge.nonce)?;
+        let keys = head.engine.state().users.get(&user).map(|user| user.keys.clone()).unwrap_or_default();
+        check_signature(&signature, &challenge.text(&user), &keys)
+    };
+    if let Err(error) = check() {
+        head.logins.failed(from);
+        return Err(refusal(error));
+    }
+    let user = user.parse().map_err(|_| refusal(LoginError::BadKey))?;
+    issue(&head, user, "a key", LoginError::BadKey).await
+}
+
+/// `POST /login/code`.
+pub(crate) async fn by_code(
+    visitor: Option<Extension<Visitor>>,
+    State(head): State<Arc<Head>>,
+    Body(CodeLogin { secret }): Body<CodeLogin>,
+) -> Result<(Extension<About>, Json<LoggedIn>), ApiError> {
+    let from = address(visitor.as_ref());
+    head.logins.may_try(from).map_err(refusal)?;
+    match head.logins.redeem(&secret) {
+        Ok(user) => issue(&head, user, "a code", LoginError::BadCode).await,
+        Err(error) => {
+            head.logins.failed(from);
+            Err(refusal(error))
+        }
+    }
+}
+
+/// `POST /logout`.
+pub(crate) async fn logout(person: Person, State(head): State<Arc<Head>>) -> Result<StatusCode, ApiError> {
+    let Origin::Token(token) = person.origin else {
+        return Err(ApiError::new(
+            StatusCode::CONFLICT,
+            "not_logged_in",
+            "the kernel says who asks here, and there is no token to give back",
+        ));
+    };
+    head.engine.command(Command::Users(UsersCommand::RevokeToken(token))).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// A token for somebody who has shown who they are. If they have ceased to be a user meanwhile, that is as good as `otherwise`.
+async fn issue(
+    head: &Head,
+    user: UserName,
+    with: &str,
+    otherwise: LoginError,
+) -> Result<(Extension<About>, Json<LoggedIn>), ApiError> {
+    let token = secret();
+    let command = UsersCommand::IssueToken { token: name_of(token.as_bytes()), user: user.clone() };
+    match head.engine.command(Command::Users(command)).await {
+        Err(EngineError::Refused(_)) => return Err(refusal(otherwise)),
+        outcome => outcome?,
+    };
+    let role = head.engine.state().users.get(user.as_str()).map_or_else(Default::default, |user| user.role);
+    tracing::info!(%user, with, "logged in");
+    let about = About(format!("{user} logged in with {with}"));
+    Ok((Extension(about), Json(LoggedIn { user, role, token, ends_in_ms: TOKEN_TTL_MS })))
+}
+
+/// Where somebody is, if they are not on this machine.
+fn address(visitor: Option<&Extension<Visitor>>) -> Option<IpAddr> {
+    visitor.map(|visitor| visitor.0.from.ip())
+}
+
+fn refusal(error: LoginError) -> ApiError {
+    let message = error.to_string();
+    match error {
+        LoginError::BadChallenge => ApiError::new(StatusCode::UNAUTHORIZED, "bad_challenge", message)
+            .hint("ask for a new one with POST /login/challenge"),
+        LoginError::BadKey => ApiError::new(StatusCode::UNAUTHORIZED, "bad_key", message)
+            .hint("`--user` and `--key` say who you are and with which key")
+            .hint(
+                "an admin adds keys with `hostler configure user key add`, or makes a login code with `… user invite`",
+            ),
+        LoginError::BadCode => ApiError::new(StatusCode::UNAUTHORIZED, "bad_code", message)
+            .hint("an admin makes a new one with `hostler configure user invite`"),
+        LoginError::TooMany(_) => ApiError::new(StatusCode::TOO_MANY_REQUESTS, "too_many_logins", message),
+        LoginError::Busy => {
+            ApiError::new(StatusCode::TOO_MANY_REQUESTS, "too_many_logins", message).hint("try again in a minute")
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! The audit log: who did what, as lines of JSON in files that only the head can read and that only grow.
+//!
+//! Answers do not wait for it: what is to be written goes through a queue to a thread, which writes what has come together and puts
+//! it on the disk at most once a second. A crash of the head loses nothing that was queued for longer than a moment, a power failure
+//! the last second; what was done itself is in the event log in any case. A full queue makes requests wait rather than go unrecorded.
+//!
+//! A file that has grown to its size makes room for the next one, and the oldest goes. Refusals cost whoever collects them nothing, so
+//! only so many a minute are written: nobody shall wash the log out by knocking.
+
+use std::collections::VecDeque;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use hostler_model::WallTime;
+use hostler_proto::users::{AuditEntry, AuditPage};
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+
+/// Entries that wait for the thread.
+const QUEUE_LEN: usize = 8192;
+
+/// Entries that are written at once.
+const BATCH_LEN: usize = 1024;
+
+/// How large a file grows, and how many full ones are kept: a quarter of a gigabyte in all.
+const FILE_BYTES: u64 = 64 << 20;
+const OLD_FILES: usize = 3;
+
+/// How often what was written is put on the disk.
+const SYNC_EVERY: Duration = Duration::from_secs(1);
+
+/// Refusals that are written in a minute.
+const REFUSALS_A_MINUTE: u32 = 600;
+
+/// The way into the log.
+pub(crate) struct Audit {
+    path: PathBuf,
+    entries: mpsc::Sender<AuditEntry>,
+    refusals: Mutex<Refusals>,
+}
+
+/// Refusals of this minute.
+struct Refusals {
+    since: Instant,
+    written: u32,
+    left_out: u64,
+}
+
+impl Audit {
+    /// Opens the log at `path`. Needs a tokio runtime.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(crate) fn open(path: PathBuf) -> io::Result<Self> {
+        let (entries, queue) = mpsc::channel(QUEUE_LEN);
+        let log = Log::open(path.clone(), FILE_BYTES)?;
+        let timers = Handle::current();
+        std::thread::Builder::new().name("audit".into()).spawn(move || log.keep(queue, &timers))?;
+        let refusals = Mutex::new(Refusals { since: Instant::now(), written: 0, left_out: 0 });
+        Ok(Self { path, entries, refusals })
+    }
+
+    /// Writes down what somebody did, or tried to do and was `refused`.
+    pub(crate) async fn write(&self, mut entry: AuditEntry, refused: bool) {
+        if refused && !self.may_write(&mut entry) {
+            return;
+        }
+        // The thread ends with the process, after whoever could be here.
+        let _ = self.entries.send(entry).await;
+    }
+
+    /// Whether there is room for one more refusal; the first after some were left out says how many.
+    fn may_write(&self, entry: &mut AuditEntry) -> bool {
+        let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+        if refusals.since.elapsed() >= Duration::from_secs(60) {
+            let left_out = std::mem::take(&mut refusals.left_out);
+            *refusals = Refusals { since: Instant::now(), written: 0, left_out: 0 };
+            if left_out > 0 {
+                entry.about = Some(format!("{left_out} refusals before this one were not written down"));
+            }
+        }
+        if refusals.written >= REFUSALS_A_MINUTE {
+            refusals.left_out += 1;
+            return false;
+        }
+        refusals.written += 1;
+        true
+    }
+
+    /// The newest `limit` entries that are not older than `since`, oldest first. Blocks on the disk.
+    ///
+    /// # Errors
+    /// When a file cannot be read.
+    pub(crate) fn read(&self, since: Option<WallTime>, limit: usize) -> io::Result<AuditPage> {
+        read(&self.path, since, limit)
+    }
+}
+
+fn read(path: &Path, since: Option<WallTime>, limit: usize) -> io::Result<AuditPage> {
+    let mut entries = VecDeque::new();
+    let mut cut = false;
+    for file in (1..=OLD_FILES).rev().map(|number| old(path, number)).chain([path.to_owned()]) {
+        let file = match File::open(file) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(error),
+        };
+        for line in BufReader::new(file).split(b'\n') {
+            // The last line may be on its way, or torn by a crash.
+            let Ok(entry) = serde_json::from_slice::<AuditEntry>(&line?) else { continue };
+            if since.is_some_and(|since| entry.at < since) {
+                continue;
+            }
+            if entries.len() >= limit {
+                entries.pop_front();
+                cut = true;
+            }
+            entries.push_back(entry);
+        }
+    }
+    Ok(AuditPage { entries: entries.into(), cut })
+}
+
+/// The name of an old file; the higher the number, the older.
+fn old(path: &Path, number: usize) -> PathBuf {
+    path.with_added_extension(number.to_string())
+}
+
+/// The thread's side.
+struct Log {
+    path: PathBuf,
+    file: File,
+    bytes: u64,
+    most_bytes: u64,
+    synced: Instant,
+    /// Something was written that is not on the disk yet.
+    is_behind: bool,
+    complained: bool,
+}
+
+impl Log {
+    fn open(path: PathBuf, most_bytes: u64) -> io::Result<Self> {
+        let file = open(&path)?;
+        let bytes = file.metadata()?.len();
+        let mut log =
+            Self { path, file, bytes, most_bytes, synced: Instant::now(), is_behind: false, complained: false };
+        // A line that a crash has torn must not take the next one with it.
+        if bytes > 0 {
+            log.append(b"\n")?;
+        }
+        Ok(log)
+    }
+
+    /// Writes what comes until nobody can send any more.
+    fn keep(mut self, mut queue: mpsc::Receiver<AuditEntry>, timers: &Handle) {
+        let mut batch = Vec::with_capacity(BATCH_LEN);
+        loop {
+            let next = queue.recv_many(&mut batch, BATCH_LEN);
+            let came = if self.is_behind {
+                let due = SYNC_EVERY.saturating_sub(self.synced.elapsed());
+                timers.block_on(async { tokio::time::timeout(due, next).await.ok() })
+            } else {
+                Some(timers.block_on(next))
+            };
+            let mut text = Vec::new();
+            for entry in batch.drain(..) {
+                serde_json::to_writer(&mut text, &entry).expect("API types are valid JSON");
+                text.push(b'\n');
+            }
+            match self.write(&text) {
+                Ok(()) if came == Some(0) => return,
+                Ok(()) => self.complained = false,
+                Err(error) if self.complained => tracing::debug!(%error, "cannot write the audit log"),
+                Err(error) => {
+                    self.complained = true;
+                    tracing::error!(%error, path = %self.path.display(), "cannot write the audit log; what happens now is not in it");
+                }
+            }
+        }
+    }
+
+    fn write(&mut self, text: &[u8]) -> io::Result<()> {
+        if self.bytes > self.most_bytes {
+            self.rotate()?;
+        }
+        self.append(text)?;
+        if self.is_behind && self.synced.elapsed() >= SYNC_EVERY {
+            self.file.sync_data()?;
+            self.synced = Instant::now();
+            self.is_behind = false;
+        }
+        Ok(())
+    }
+
+    fn append(&mut self, text: &[u8]) -> io::Result<()> {
+        if !text.is_empty() {
+            self.file.write_all(text)?;
+            self.bytes += text.len() as u64;
+            self.is_behind = true;
+        }
+        Ok(())
+    }
+
+    fn rotate(&mut self) -> io::Result<()> {
+        self.file.sync_data()?;
+        for number in (1..=OLD_FILES).rev() {
+            let newer = if number == 1 { self.path.clone() } else { old(&self.path, number - 1) };
+            match fs::rename(newer, old(&self.path, number)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        self.file = open(&self.path)?;
+        self.bytes = 0;
+        Ok(())
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).mode(0o600).open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(at: i64) -> AuditEntry {
+        AuditEntry {
+            at: WallTime(at),
+            clock_ms: 0,
+            user: Some("ada".to_owned()),
+            from: "socket".to_owned(),
+            uid: Some(1000),
+            node: None,
+            address: None,
+            action: "POST /jobs".to_owned(),
+            about: None,
+            status: 200,
+            error: None,
+        }
+    }
+
+    fn line(at: i64) -> Vec<u8> {
+        let mut line = serde_json::to_vec(&entry(at)).expect("plain data");
+        line.push(b'\n');
+        line
+    }
+
+    #[test]
+    fn it_grows_to_its_size_and_the_oldest_goes() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("audit.log");
+        let mut log = Log::open(path.clone(), 1000).expect("writable");
+        for at in 0..100 {
+            log.write(&line(at)).expect("there is room");
+        }
+        let page = read(&path, None, 1000).expect("readable");
+        assert!(page.entries.len() < 60 && page.entries.len() > 10, "{}", page.entries.len());
+        assert_eq!(page.entries.last(), Some(&entry(99)));
+        assert!(page.entries.is_sorted_by_key(|entry| entry.at));
+        let page = read(&path, Some(WallTime(90)), 5).expect("readable");
+        assert_eq!(page.entries.iter().map(|entry| entry.at.0).collect::<Vec<_>>(), [95, 96, 97, 98, 99]);
+        assert!(page.cut);
+        let files = fs::read_dir(directory.path()).expect("readable").count();
+        assert_eq!(files, 1 + OLD_FILES);
+    }
+
+    #[test]
+    fn a_torn_line_harms_no_other() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("audit.log");
+        let torn = &line(2)[..20];
+        fs::write(&path, [&line(1), torn].concat()).expect("writable");
+        let mut log = Log::open(path.clone(), 1000).expect("writable");
+        log.write(&line(3)).expect("there is room");
+        let page = read(&path, None, 10).expect("readable");
+        assert_eq!(page.entries, [entry(1), entry(3)]);
+    }
+
+    #[tokio::test]
+    async fn knocking_does_not_wash_it_out() {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("audit.log");
+        let audit = Audit::open(path.clone()).expect("writable");
+        for at in 0..2_000 {
+            audit.write(entry(at), true).await;
+        }
+        audit.write(entry(9_999), false).await;
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let is_there = || read(&path, Some(WallTime(9_999)), 1).is_ok_and(|page| page.entries.len() == 1);
+        while !is_there() {
+            assert!(Instant::now() < deadline, "what succeeded is written");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(read(&path, None, 5_000).expect("readable").entries.len(), 601);
+        assert_eq!(fs::metadata(&path).expect("it is there").permissions().mode() & 0o777, 0o600);
+    }
+}

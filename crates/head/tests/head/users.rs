@@ -1,0 +1,205 @@
+//! Users who come through a node or from elsewhere, and what they are refused.
+
+use std::time::Duration;
+
+use hostler_client::elsewhere::Token;
+use hostler_client::{Client, Endpoint, Patience};
+use hostler_model::{Digest, JobId, Quota, Role, TaskId, UserName};
+use hostler_proto::api::{BlobRequest, ErrorBody, JobSummary};
+use hostler_proto::link::{Account, HeadMessage};
+use hostler_proto::users::{AddUser, CodeLogin, KeyLogin, RELAY_HEADER};
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::agent::{FakeAgent, Identity, completed, result};
+use crate::harness::{TestHead, request, soon};
+use crate::jobs::code;
+
+/// What was answered: the status, and JSON or nothing.
+async fn ask(endpoint: &Endpoint, line: &str, headers: &str, body: &str) -> (u16, Value) {
+    let mut stream = endpoint.connect().await.expect("the head listens");
+    let (method, path) = line.split_once(' ').expect("a method and a path");
+    let length = body.len();
+    let text = format!(
+        "{method} /api/v1{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n\
+         Content-Length: {length}\r\n{headers}\r\n{body}"
+    );
+    stream.write_all(text.as_bytes()).await.expect("the head reads");
+    let mut answer = Vec::new();
+    // The end of the connection may come without TLS's own word for it.
+    let _ = soon("an answer", stream.read_to_end(&mut answer)).await;
+    let split = answer.windows(4).position(|it| it == b"\r\n\r\n").expect("headers, then a body");
+    let status = String::from_utf8_lossy(&answer[9..12]).parse().expect("a status");
+    (status, serde_json::from_slice(&answer[split + 4..]).unwrap_or_default())
+}
+
+/// The word of a refusal.
+fn word((status, body): (u16, Value)) -> String {
+    assert!(status >= 400, "{status}: {body}");
+    serde_json::from_value::<ErrorBody>(body).expect("an error").code
+}
+
+fn relayed(user: &str) -> String {
+    format!("{RELAY_HEADER}: {user}\r\n")
+}
+
+fn name(name: &str) -> UserName {
+    name.parse().expect("a valid name")
+}
+
+fn new(user: &str, uid: u32, role: Role) -> AddUser {
+    AddUser { name: name(user), uid: Some(uid), role, groups: Default::default(), keys: Vec::new() }
+}
+
+#[tokio::test]
+async fn a_node_speaks_for_its_users_and_for_nobody_above_them() {
+    let head = TestHead::start().await;
+    let node = Identity::join(&head, "n1").await.endpoint(&head);
+    let body = serde_json::to_string(&request("a")).expect("plain data");
+    let user_of = async |said: &str| -> String {
+        let key = serde_json::to_string(&request(said)).expect("plain data");
+        let (status, submitted) = ask(&node, "POST /jobs", &relayed(said), &key).await;
+        assert_eq!(status, 200, "{submitted}");
+        let id = JobId(submitted["id"].as_u64().expect("an id"));
+        head.client().job(id, 0).await.expect("it is there").summary.user
+    };
+    assert_eq!(user_of("1000:ada").await, "ada");
+    // Root of a node is nobody else's root, by whatever name or number.
+    assert_eq!([user_of("0:toor").await, user_of("7:root").await], ["root@n1", "root@n1"]);
+    head.client().add_user(&new("ada", 2000, Role::Admin)).await.expect("new");
+    assert_eq!(word(ask(&node, "POST /jobs", &relayed("1000:ada"), &body).await), "not_their_name");
+    assert_eq!(user_of("2000:ada").await, "ada");
+    assert_eq!(user_of("2000:another-name").await, "ada", "the uid is hers on every machine");
+    for line in ["POST /shutdown", "GET /users", "POST /users/ada/role", "GET /audit", "POST /nodes/invite"] {
+        assert_eq!(word(ask(&node, line, &relayed("2000:ada"), "{}").await), "admins_only", "{line}");
+    }
+    assert_eq!(word(ask(&node, "POST /nodes/n1/forget", &relayed("2000:ada"), "").await), "operators_only");
+    // What an agent may do for itself, it may not do in a user's name, and the other way round.
+    assert_eq!(word(ask(&node, "PUT /agent/streams/x", &relayed("2000:ada"), "").await), "agents_only");
+    assert_eq!(word(ask(&node, "GET /jobs", "", "").await), "users_only");
+    for damaged in ["ada", "x:ada", "1:", "-1:ada", "1:a@b", "1:\u{85}"] {
+        assert_eq!(word(ask(&node, "GET /jobs", &relayed(damaged), "").await), "bad_request", "{damaged}");
+    }
+    // From anybody else the header is nothing.
+    let local = Endpoint::Unix(head.socket());
+    assert_eq!(ask(&local, "GET /users", &relayed("1000:eve"), "").await.0, 200, "the kernel's word stands");
+    let stranger = Endpoint::elsewhere(&head.address().to_string(), authority(&head).await, None);
+    assert_eq!(word(ask(&stranger, "GET /jobs", &relayed("0:root"), "").await), "unknown_caller");
+}
+
+async fn authority(head: &TestHead) -> Digest {
+    head.client().info().await.expect("it answers").head.authority.expect("it has one")
+}
+
+#[tokio::test]
+async fn a_hash_alone_gives_nobody_anothers_content() {
+    let head = TestHead::start().await;
+    let mut agent = FakeAgent::start(&head, "n1").await;
+    let node = Identity::join(&head, "n2").await.endpoint(&head);
+    let body = serde_json::to_string(&request("a")).expect("plain data");
+    let (_, submitted) = ask(&node, "POST /jobs", &relayed("1000:ada"), &body).await;
+    let id = JobId(submitted["id"].as_u64().expect("an id"));
+    let run = agent.next_launch().await.runs[0].run;
+    agent.report(run, completed(run, b"secret\n")).await;
+    head.client().job_when_ended(id, 1, Duration::from_secs(20)).await.expect("it ends");
+    let manifest = result(run, b"secret\n").0;
+    let fetch = async |user: &str, digest: Digest, results: Vec<TaskId>| {
+        let body = BlobRequest { digests: vec![digest], results };
+        let body = serde_json::to_string(&body).expect("plain data");
+        ask(&node, "POST /blobs/fetch", &relayed(user), &body).await
+    };
+    let mine = vec![TaskId { job: id, index: 0 }];
+    let chunk = hostler_snapshot::chunk::digest_of(b"secret\n");
+    for digest in [manifest, chunk] {
+        assert_eq!(fetch("1000:ada", digest, mine.clone()).await.0, 200);
+        assert_eq!(word(fetch("1000:ada", digest, Vec::new()).await), "not_in_results");
+        assert_eq!(word(fetch("1001:ben", digest, mine.clone()).await), "not_yours");
+        assert_eq!(word(fetch("1001:ben", digest, Vec::new()).await), "not_in_results");
+        let line = format!("GET /blobs/{digest}");
+        assert_eq!(word(ask(&node, &line, &relayed("1001:ben"), "").await), "not_in_results");
+        let line = format!("GET /blobs/{digest}?result={id}_0");
+        assert_eq!(word(ask(&node, &line, &relayed("1001:ben"), "").await), "not_yours");
+        assert_eq!(ask(&node, &line, &relayed("1000:ada"), "").await.0, 200);
+    }
+    let elsewhere = hostler_snapshot::chunk::digest_of(b"somebody else's");
+    assert_eq!(word(fetch("1000:ada", elsewhere, mine).await), "not_in_results");
+    // Nor does anything else of the job: neither its output nor the names of what it is made of.
+    for path in [format!("/jobs/{id}/tasks/0/output/stdout"), format!("/results?jobs={id}")] {
+        assert_eq!(word(ask(&node, &format!("GET {path}"), &relayed("1001:ben"), "").await), "not_yours");
+    }
+    let (_, seen) = ask(&node, &format!("GET /jobs/{id}"), &relayed("1001:ben"), "").await;
+    assert!(!seen.to_string().contains(&manifest.to_string()), "{seen}");
+    let summary: JobSummary = serde_json::from_value(seen).expect("a job");
+    assert_eq!(summary.user, "ada");
+}
+
+#[tokio::test]
+async fn bad_logins_are_refused_alike_and_too_many_at_all() {
+    let head = TestHead::start().await;
+    head.client().add_user(&new("ada", 2000, Role::User)).await.expect("new");
+    let address = head.address().to_string();
+    let authority = authority(&head).await;
+    let client = |token: Option<&str>| {
+        let token = token.map(|token| Token(token.to_owned()));
+        Client::new(Endpoint::elsewhere(&address, authority, token)).with_patience(Patience::NONE)
+    };
+    let stranger = client(None);
+    let login = |user: &str, nonce: &str| KeyLogin {
+        user: user.to_owned(),
+        nonce: nonce.to_owned(),
+        signature: "rubbish".to_owned(),
+    };
+    let nonce = stranger.login_challenge().await.expect("anybody may try").nonce;
+    assert_eq!(code(stranger.login_by_key(&login("ada", &nonce)).await), "bad_key");
+    assert_eq!(code(stranger.login_by_key(&login("ada", &nonce)).await), "bad_challenge", "good once");
+    assert_eq!(code(stranger.login_by_code(&CodeLogin { secret: "guess".to_owned() }).await), "bad_code");
+    assert_eq!(code(client(Some("guess")).jobs(&Default::default()).await), "bad_token");
+    let code_text = head.client().invite_user(&name("ada")).await.expect("she is known").code;
+    let invited: hostler_proto::join::LoginCode = code_text.parse().expect("a login code");
+    let logged_in = stranger.login_by_code(&CodeLogin { secret: invited.secret }).await.expect("invited");
+    assert_eq!((logged_in.user, logged_in.role), (name("ada"), Role::User));
+    let ada = client(Some(&logged_in.token));
+    ada.submit(&request("a")).await.expect("she is a user");
+    assert_eq!(code(ada.users().await), "admins_only");
+    assert_eq!(ada.user(&name("ada")).await.expect("herself").uid, 2000);
+    assert_eq!(code(ada.user(&name("ben")).await), "admins_only", "not even that there is none");
+    // A role counts from the next request on, and a token is nothing on its own.
+    head.client().set_role(&name("ada"), Role::Admin).await.expect("known");
+    assert_eq!(ada.users().await.expect("an admin").len(), 1);
+    head.client().remove_user(&name("ada")).await.expect("known");
+    assert_eq!(code(ada.users().await), "bad_token");
+    // What stood for her stays void when somebody of her name comes.
+    head.client().add_user(&new("ada", 2001, Role::Admin)).await.expect("new");
+    assert_eq!(code(ada.users().await), "bad_token");
+    for _ in 0..7 {
+        assert_eq!(code(stranger.login_by_code(&CodeLogin { secret: "guess".to_owned() }).await), "bad_code");
+    }
+    assert_eq!(code(stranger.login_by_code(&CodeLogin { secret: "guess".to_owned() }).await), "too_many_logins");
+    assert_eq!(code(stranger.login_challenge().await), "too_many_logins");
+}
+
+#[tokio::test]
+async fn a_quota_is_a_reason_and_agents_hear_of_accounts() {
+    let head = TestHead::start().await;
+    let mut agent = FakeAgent::start(&head, "n1").await;
+    let client = head.client();
+    client.add_user(&new("ada", 2000, Role::User)).await.expect("new");
+    let accounts = vec![Account { name: name("ada"), uid: 2000 }];
+    assert_eq!(agent.next().await, Some(HeadMessage::Accounts { accounts }));
+    client.set_user_quota(&name("ada"), &Quota { jobs: Some(1), ..Quota::default() }).await.expect("known");
+    let node = Identity::join(&head, "n2").await.endpoint(&head);
+    let mut ids = Vec::new();
+    for key in ["a", "b"] {
+        let body = serde_json::to_string(&request(key)).expect("plain data");
+        let (_, submitted) = ask(&node, "POST /jobs", &relayed("2000:ada"), &body).await;
+        ids.push(JobId(submitted["id"].as_u64().expect("an id")));
+    }
+    agent.next_launch().await;
+    let why = client.why(ids[1]).await.expect("it is there");
+    assert!(why.lines[0].contains("the quota of ada allows 1 task running"), "{:?}", why.lines);
+    let mut large = request("c");
+    large.spec.request.cpus = 2;
+    client.set_user_quota(&name("ada"), &Quota { cpus: Some(1), ..Quota::default() }).await.expect("known");
+    let body = serde_json::to_string(&large).expect("plain data");
+    assert_eq!(word(ask(&node, "POST /jobs", &relayed("2000:ada"), &body).await), "over_quota");
+}

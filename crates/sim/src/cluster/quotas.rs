@@ -1,0 +1,51 @@
+//! Quotas in the world: in half of the lives the users' group gets one at some time, and no placement may exceed it from then on.
+
+use hostler_core::head::{Command, NewUser, UsersCommand, UsersEvent};
+use hostler_model::{Quota, Resources, Role, UserName};
+
+use super::rng::Rng;
+
+/// What an admin asks for, so that the user's jobs count against a quota that lets any of them run alone. Asking twice, or in another
+/// order, comes to the same.
+pub(super) fn commands(user: &str, largest: &Resources, rng: &mut Rng) -> [Command; 2] {
+    let limit = |rng: &mut Rng, least: u64| rng.chance(500).then(|| least + rng.below(least + 1));
+    let quota = Quota {
+        cpus: limit(rng, largest.cpus.len().into()),
+        memory_bytes: limit(rng, largest.memory_bytes),
+        jobs: limit(rng, 1),
+        queued: None,
+    };
+    let user =
+        NewUser { name: name(user), uid: None, role: Role::User, groups: [name("lab")].into(), keys: Vec::new() };
+    [UsersCommand::Import(vec![user]), UsersCommand::SetGroupQuota(name("lab"), quota)].map(Command::Users)
+}
+
+fn name(name: &str) -> UserName {
+    name.parse().expect("a valid name")
+}
+
+/// What the one user may have, by what became durable.
+#[derive(Default)]
+pub(super) struct Allowance {
+    is_member: bool,
+    quota: Quota,
+}
+
+impl Allowance {
+    pub(super) fn see(&mut self, event: &UsersEvent) {
+        match event {
+            UsersEvent::Put(users) => self.is_member |= users.iter().any(|user| user.groups.contains(&name("lab"))),
+            UsersEvent::GroupQuota { quota, .. } => self.quota = *quota,
+            UsersEvent::Removed(_) | UsersEvent::TokenIssued { .. } | UsersEvent::TokenRevoked { .. } => {}
+        }
+    }
+
+    /// Whether so much may be placed at once.
+    pub(super) fn allows(&self, cpus: u64, memory_bytes: u64, tasks: u64) -> bool {
+        let within = |limit: Option<u64>, value| limit.is_none_or(|limit| value <= limit);
+        !self.is_member
+            || (within(self.quota.cpus, cpus)
+                && within(self.quota.memory_bytes, memory_bytes)
+                && within(self.quota.jobs, tasks))
+    }
+}
