@@ -55,7 +55,7 @@ const ARROWS: [(&str, &[&str]); 15] = [
     ("hostler-discovery", &["model"]),
     ("hostler-store", &["model", "proto"]),
     ("hostler-client", &["model", "proto", "snapshot"]),
-    ("hostler-head", &["model", "proto", "sched", "core", "snapshot", "store"]),
+    ("hostler-head", &["model", "proto", "sched", "core", "discovery", "snapshot", "store"]),
     ("hostler-agent", &["model", "proto", "core", "client", "snapshot", "shepherd"]),
     // A simulator that linked a daemon would test something else than what it simulates.
     ("hostler-sim", &["model", "proto", "sched", "core"]),

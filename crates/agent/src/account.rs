@@ -161,6 +161,8 @@ impl Account {
     fn named(name: &str) -> Result<Self, AccountError> {
         match User::from_name(name) {
             Ok(Some(user)) => Self::from_user(user).map_err(|source| lookup(name, source)),
+            // No account has such a name.
+            Ok(None) if name.starts_with("root@") => Err(AccountError::RootElsewhere),
             Ok(None) => Err(AccountError::Unknown(name.to_owned())),
             Err(errno) => Err(lookup(name, errno.into())),
         }

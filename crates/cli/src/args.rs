@@ -26,7 +26,7 @@ pub(crate) struct Arguments {
 
 /// What every command understands.
 #[derive(Debug, Args)]
-struct Common {
+pub(crate) struct Common {
     /// The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login
     #[arg(
         long,
@@ -75,6 +75,7 @@ enum Command {
     Agent(agent::Agent),
     Ranks(ranks::Ranks),
     Sim(sim::Sim),
+    Shims(shims::Shims),
     Completions(completions::Completions),
     Gen(generate::Generate),
 }
@@ -82,18 +83,31 @@ enum Command {
 /// Parses, runs, and says what went wrong.
 pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
     let Arguments { common, command } = Arguments::parse_from(args);
-    let format = match (common.json, common.quiet) {
-        (true, _) => Format::Json,
-        (false, true) => Format::Quiet,
-        (false, false) => Format::Text,
-    };
-    let context = Context { output: Output::new(format), head: common.head };
-    match command.run(&context) {
+    let context = common.context();
+    let outcome = command.run(&context);
+    conclude(&context, outcome)
+}
+
+/// Says why something failed, if it did, and makes an exit code of it.
+pub(crate) fn conclude(context: &Context, outcome: Outcome) -> ExitCode {
+    match outcome {
         Ok(exit) => exit.into(),
         Err(failure) => {
             context.output.fail(&failure);
             failure.exit.into()
         }
+    }
+}
+
+impl Common {
+    /// What a command has at hand, as these flags want it.
+    pub(crate) fn context(self) -> Context {
+        let format = match (self.json, self.quiet) {
+            (true, _) => Format::Json,
+            (false, true) => Format::Quiet,
+            (false, false) => Format::Text,
+        };
+        Context { output: Output::new(format), head: self.head }
     }
 }
 
@@ -126,6 +140,7 @@ impl Command {
             Self::Agent(command) => command.run(context),
             Self::Ranks(command) => command.run(),
             Self::Sim(command) => command.run(context),
+            Self::Shims(command) => command.run(context),
             Self::Completions(command) => command.run(context),
             Self::Gen(command) => command.run(context),
         }

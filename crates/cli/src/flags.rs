@@ -8,6 +8,7 @@ use hostler_model::{
     ArraySpec, Dependency, Environment, JobSpec, ParseError, Request, WindowSize, Work, format_bytes, parse_bytes,
     parse_duration,
 };
+use hostler_proto::api::Unsaid;
 
 use crate::failure::Failure;
 use crate::output;
@@ -20,19 +21,20 @@ pub(crate) struct JobFlags {
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) cpus: Option<u32>,
 
-    /// Run each task on N nodes at once
-    #[arg(short = 'N', long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) nodes: u32,
+    /// Run each task on N nodes at once; 1 unless operators have set default-nodes
+    #[arg(short = 'N', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) nodes: Option<u32>,
 
-    /// Start N processes on each node, which find their rank in RANK, LOCAL_RANK and WORLD_SIZE
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
-    pub(crate) tasks_per_node: u32,
+    /// Start N processes on each node, which find their rank in RANK, LOCAL_RANK and WORLD_SIZE; 1 unless operators have set
+    /// default-processes
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) tasks_per_node: Option<u32>,
 
-    /// Memory for each task, on each of its nodes, such as 600M or 2G
-    #[arg(short, long, value_name = "SIZE", default_value = "512M")]
-    pub(crate) memory: Memory,
+    /// Memory for each task, on each of its nodes, such as 600M or 2G; 512M unless operators have set default-memory
+    #[arg(short, long, value_name = "SIZE")]
+    pub(crate) memory: Option<Memory>,
 
-    /// Time limit for each task, such as 90s, 30m, 1h30m or 1-12:00:00; none by default
+    /// Time limit for each task, such as 90s, 30m, 1h30m or 1-12:00:00; none unless operators have set default-time-limit
     #[arg(short, long, value_name = "TIME")]
     pub(crate) time: Option<TimeLimit>,
 
@@ -72,6 +74,9 @@ pub(crate) struct JobFlags {
     #[arg(long)]
     pub(crate) pty: bool,
 }
+
+/// Memory of a job that does not say how much, in bytes.
+const USUAL_MEMORY_BYTES: u64 = 512 << 20;
 
 /// Less is a number without its unit.
 const LEAST_MEMORY_BYTES: u64 = 1 << 20;
@@ -125,6 +130,18 @@ impl FromStr for Dependencies {
 }
 
 impl JobFlags {
+    /// What they leave to the operators of the cluster.
+    pub(crate) fn unsaid(&self) -> Vec<Unsaid> {
+        unsaid([
+            (self.nodes.is_some(), Unsaid::Nodes),
+            (self.tasks_per_node.is_some(), Unsaid::TasksPerNode),
+            // Who says how many processes there are gets a CPU for each.
+            (self.cpus.is_some() || self.tasks_per_node.is_some(), Unsaid::Cpus),
+            (self.memory.is_some(), Unsaid::MemoryBytes),
+            (self.time.is_some(), Unsaid::TimeLimitMs),
+        ])
+    }
+
     /// The job these flags describe. `environment` is what the job has even without `--env`.
     pub(crate) fn spec(
         &self,
@@ -136,17 +153,19 @@ impl JobFlags {
             let (name, value) = variable(text)?;
             environment.insert(name, value);
         }
-        if self.memory.0 < LEAST_MEMORY_BYTES {
-            let asked = format_bytes(self.memory.0);
+        let memory_bytes = self.memory.map_or(USUAL_MEMORY_BYTES, |memory| memory.0);
+        if memory_bytes < LEAST_MEMORY_BYTES {
+            let asked = format_bytes(memory_bytes);
             return Err(Failure::usage(format!("no program runs in {asked} of memory"))
                 .hint("write the unit too, as in --memory 512M or --memory 4G"));
         }
+        let tasks_per_node = self.tasks_per_node.unwrap_or(1);
         Ok(JobSpec {
             name: self.name.clone().unwrap_or_else(|| default_name.to_owned()),
             work,
-            request: Request { cpus: self.cpus.unwrap_or(self.tasks_per_node), memory_bytes: self.memory.0, gpus: 0 },
-            nodes: self.nodes,
-            tasks_per_node: self.tasks_per_node,
+            request: Request { cpus: self.cpus.unwrap_or(tasks_per_node), memory_bytes, gpus: 0 },
+            nodes: self.nodes.unwrap_or(1),
+            tasks_per_node,
             label: false,
             time_limit_ms: self.time.map(TimeLimit::as_ms),
             array: self.array.clone(),
@@ -160,6 +179,11 @@ impl JobFlags {
             umask: None,
         })
     }
+}
+
+/// Those of the fields that nobody has said, by whether they were.
+pub(crate) fn unsaid(said: [(bool, Unsaid); 5]) -> Vec<Unsaid> {
+    said.into_iter().filter(|field| !field.0).map(|field| field.1).collect()
 }
 
 /// `NAME=VALUE`, or `NAME` alone for the caller's own value.
@@ -206,6 +230,14 @@ mod tests {
         let spec = spec("");
         assert_eq!((spec.request.cpus, spec.request.memory_bytes), (1, 512 << 20));
         assert_eq!((spec.time_limit_ms, spec.array, spec.name.as_str()), (None, None, "true"));
+        assert_eq!(parse("").expect("no flags").unsaid().len(), 5, "operators may want something else");
+    }
+
+    #[test]
+    fn what_was_said_is_not_left_to_operators() {
+        let left = |line: &str| parse(line).expect(line).unsaid();
+        assert_eq!(left("-N 1 -n 1 -m 1G -t 1h"), [], "a CPU for each process");
+        assert_eq!(left("-c 2 -m 512M"), [Unsaid::Nodes, Unsaid::TasksPerNode, Unsaid::TimeLimitMs]);
     }
 
     #[test]

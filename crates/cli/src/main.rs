@@ -2,6 +2,7 @@
 
 mod args;
 mod cluster;
+mod cm;
 mod commands;
 mod config;
 mod context;

@@ -6,14 +6,34 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
 
+use clap::CommandFactory;
+
+use crate::args::{self, Arguments};
+use crate::cm;
+use crate::commands::act::Cancel;
+use crate::commands::configure::Configure;
+
 /// A tool by the name of its link.
-struct Tool {
-    name: &'static str,
+pub(crate) struct Tool {
+    pub(crate) name: &'static str,
     main: fn(Vec<OsString>) -> ExitCode,
+    /// Its command line, for completions and manual pages.
+    pub(crate) definition: fn() -> clap::Command,
 }
 
-/// Every name that means something.
-const TOOLS: &[Tool] = &[Tool { name: "hostler", main: crate::args::main }];
+/// Every name that means something; `hostler` is the first.
+pub(crate) const TOOLS: &[Tool] = &[
+    Tool { name: "hostler", main: args::main, definition: Arguments::command },
+    tool::<cm::info::Cminfo>(),
+    tool::<cm::run::Cmrun>(),
+    tool::<Cancel>(),
+    tool::<Configure>(),
+    Tool { name: "cmdaemon", main: cm::daemon::main, definition: cm::daemon::definition },
+];
+
+const fn tool<T: cm::Tool>() -> Tool {
+    Tool { name: T::NAME, main: cm::main::<T>, definition: cm::definition::<T> }
+}
 
 /// Acts as the tool that `args[0]` names.
 pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
@@ -35,5 +55,18 @@ mod tests {
             assert_eq!(tool_for(Some(&path.into())).name, "hostler", "{path}");
         }
         assert_eq!(tool_for(None).name, "hostler");
+        for tool in TOOLS {
+            assert_eq!(tool_for(Some(&format!("/usr/local/bin/{}", tool.name).into())).name, tool.name);
+        }
+    }
+
+    #[test]
+    fn every_definition_is_consistent() {
+        for tool in TOOLS {
+            let command = (tool.definition)();
+            assert_eq!(command.get_name(), tool.name);
+            assert!(command.get_about().is_some() && command.get_version().is_some(), "{}", tool.name);
+            command.debug_assert();
+        }
     }
 }

@@ -8,7 +8,7 @@ use std::path::{Component, Path};
 
 use hostler_client::{Client, upload};
 use hostler_model::{Digest, JobId, JobSpec, format_bytes};
-use hostler_proto::api::{SubmitRequest, Submitted};
+use hostler_proto::api::{SubmitRequest, Submitted, Unsaid};
 use hostler_snapshot::{Capture, CaptureOptions, Scan};
 
 use crate::context::Context;
@@ -26,9 +26,9 @@ pub(crate) fn new_key() -> Result<String, Failure> {
     Ok(format!("{:032x}", u128::from_ne_bytes(bytes)))
 }
 
-/// Submits a job that needs no folder.
-pub(crate) async fn submit_command(client: &Client, spec: JobSpec) -> Result<JobId, Failure> {
-    Ok(client.submit(&SubmitRequest { key: new_key()?, spec }).await?.id)
+/// Submits a job that needs no folder. What of it is `unsaid` is left to the operators of the cluster.
+pub(crate) async fn submit_command(client: &Client, spec: JobSpec, unsaid: Vec<Unsaid>) -> Result<JobId, Failure> {
+    Ok(client.submit(&SubmitRequest { key: new_key()?, spec, unsaid }).await?.id)
 }
 
 /// A captured folder, and what is remembered of it.
@@ -43,8 +43,9 @@ pub(crate) async fn submit_project(
     client: &Client,
     captured: &Captured,
     spec: JobSpec,
+    unsaid: Vec<Unsaid>,
 ) -> Result<Submitted, Failure> {
-    let request = SubmitRequest { key: new_key()?, spec };
+    let request = SubmitRequest { key: new_key()?, spec, unsaid };
     match client.submit(&request).await {
         Err(error) if error.code() == Some("snapshot_missing") => {}
         result => {

@@ -238,7 +238,8 @@ fn a_node_whose_clock_is_thirty_years_off_joins_and_works() {
         let joined = real.join(node, &real.ok(&["node", "invite", node]), &[], shifted);
         assert_eq!(joined.code, 0, "{joined:?}");
         let directory = real.path(node);
-        let agent = real.daemon(&format!("{node}.log"), &["agent", "run", "--directory", &directory, "--root-jobs"], shifted);
+        let agent =
+            real.daemon(&format!("{node}.log"), &["agent", "run", "--directory", &directory, "--root-jobs"], shifted);
         real.wait_for_node(node, "up");
         assert_eq!(real.ok(&["run", "-m", "16M", "--", "echo", "it works"]), "it works");
         // The times in its log show that the clock was really wrong.

@@ -225,7 +225,8 @@ fn output_and_terminals_pass_through_a_node() {
     let socket = site.start_agent();
     let cluster = &site.cluster;
     let games = |arguments: &[&str]| ok(&site.as_user("games", &socket, arguments));
-    let state = |id: &str| serde_json::from_str::<Value>(&games(&["job", id, "--json"])).expect("JSON")["state"].clone();
+    let state =
+        |id: &str| serde_json::from_str::<Value>(&games(&["job", id, "--json"])).expect("JSON")["state"].clone();
     let output = games(&["run", "-m", "16M", "--", "sh", "-c", "echo one; sleep 0.3; echo two"]);
     assert_eq!(output, "one\ntwo");
     // The root of a node is nobody whom another node would know.
@@ -263,9 +264,7 @@ fn output_and_terminals_pass_through_a_node() {
         seen.extend(&more[..count]);
     }
     keys.write_all(b"\x04").expect("it reads");
-    wait_until("the program has ended", 30, || {
-        (state(&id) == "completed").then_some(())
-    });
+    wait_until("the program has ended", 30, || (state(&id) == "completed").then_some(()));
     drop(keys);
     terminal.wait().expect("it ends");
 }

@@ -66,6 +66,14 @@ impl Call {
         Self::new(Method::POST, path.into(), None, Bytes::new())
     }
 
+    pub(crate) fn put(path: impl Into<String>) -> Self {
+        Self::new(Method::PUT, path.into(), None, Bytes::new())
+    }
+
+    pub(crate) fn delete(path: impl Into<String>) -> Self {
+        Self::new(Method::DELETE, path.into(), None, Bytes::new())
+    }
+
     fn new(method: Method, path: String, content_type: Option<&'static str>, body: Bytes) -> Self {
         Self { method, path, content_type, body, timeout: ANSWER_TIMEOUT, repeatable: true }
     }

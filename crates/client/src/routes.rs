@@ -8,6 +8,7 @@ use hostler_proto::api::{
     DigestList, DrainRequest, Fetched, Info, Invitation, Invite, JobAction, JobDetail, JobPage, JobSummary,
     JoinRequest, Joined, NodeDetail, NodeView, RenewRequest, ResultPage, SubmitRequest, Submitted, Why,
 };
+use hostler_proto::settings::{NewValue, SettingView};
 use serde_json::json;
 
 use crate::client::Call;
@@ -48,6 +49,8 @@ pub struct JobFilter {
     pub limit: Option<u32>,
     /// Older than this job: the `next` of the page before.
     pub before: Option<JobId>,
+    /// With what each of them runs.
+    pub commands: bool,
 }
 
 impl JobFilter {
@@ -61,6 +64,7 @@ impl JobFilter {
         parts.extend(self.user.as_ref().map(|user| format!("user={}", escape(user))));
         parts.extend(self.limit.map(|limit| format!("limit={limit}")));
         parts.extend(self.before.map(|before| format!("before={before}")));
+        parts.extend(self.commands.then(|| "commands=true".to_owned()));
         if parts.is_empty() { String::new() } else { format!("?{}", parts.join("&")) }
     }
 }
@@ -162,6 +166,27 @@ impl Client {
     /// [`ClientError::Refused`] with code `node_in_use` while it is connected or a task is placed there.
     pub async fn forget_node(&self, node: &NodeName) -> Result<(), ClientError> {
         self.call_bytes(Call::post(format!("/nodes/{node}/forget"))).await.map(drop)
+    }
+
+    /// Every setting.
+    ///
+    /// # Errors
+    /// See above.
+    pub async fn settings(&self) -> Result<Vec<SettingView>, ClientError> {
+        self.call(Call::get("/settings")).await
+    }
+
+    /// Changes a setting; makes it what it is by default when `value` is absent.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with code `no_such_setting`, or `bad_setting` when it cannot be that.
+    pub async fn change_setting(&self, name: &str, value: Option<&str>) -> Result<SettingView, ClientError> {
+        let path = format!("/settings/{}", escape(name));
+        let call = match value {
+            Some(value) => Call::put(path).json(&NewValue { value: value.to_owned() }),
+            None => Call::delete(path),
+        };
+        self.call(call).await
     }
 
     /// Submits a job: when this returns, it is on the head's disk. The same key gives the same job, however often it is sent.
@@ -311,7 +336,8 @@ mod tests {
             user: Some("a&b ü".to_owned()),
             limit: Some(10),
             before: Some(JobId(7)),
+            commands: true,
         };
-        assert_eq!(filter.query(), "?state=pending,out_of_memory&user=a%26b%20%C3%BC&limit=10&before=7");
+        assert_eq!(filter.query(), "?state=pending,out_of_memory&user=a%26b%20%C3%BC&limit=10&before=7&commands=true");
     }
 }

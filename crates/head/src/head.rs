@@ -44,6 +44,8 @@ pub(crate) struct Head {
     pub(crate) tasks: TaskTracker,
     /// Set while a shutdown is being decided: no new jobs then.
     pub(crate) closing: AtomicBool,
+    /// What results may take unless the settings say otherwise.
+    usual_results_cap_bytes: u64,
     next_connection: AtomicU64,
 }
 
@@ -58,6 +60,7 @@ impl Head {
         audit: Audit,
         bound: SocketAddr,
     ) -> Self {
+        let usual_results_cap_bytes = library.room().cap_bytes();
         Self {
             config,
             engine,
@@ -71,6 +74,7 @@ impl Head {
             stop: CancellationToken::new(),
             tasks: TaskTracker::new(),
             closing: AtomicBool::new(false),
+            usual_results_cap_bytes,
             next_connection: AtomicU64::new(1),
         }
     }
@@ -89,6 +93,12 @@ impl Head {
             Some(name) if self.bound.ip().is_unspecified() => format!("{name}:{}", self.bound.port()),
             _ => self.bound.to_string(),
         }
+    }
+
+    /// Has results take no more than the settings say, or else what they might when the head was started.
+    pub(crate) fn follow_results_cap(&self) {
+        let cap_bytes = self.engine.state().settings.results_cap_bytes.unwrap_or(self.usual_results_cap_bytes);
+        self.library.room().set_cap(cap_bytes);
     }
 
     /// Why nothing new can be accepted at the moment, if so: words for users.

@@ -94,7 +94,7 @@ fn operation_id(route: &Route) -> String {
 fn path_parameter(name: &str) -> Value {
     let (kind, meaning) = match name {
         "id" => ("string", "a job id, or the name of a stream"),
-        "name" => ("string", "the name of a node, a user or a group"),
+        "name" => ("string", "the name of a node, a user, a group or a setting"),
         "index" => ("integer", "a task's index, 0 for a job that is no array"),
         "output" => ("Output", "which output"),
         _ => ("string", "BLAKE3, 64 hexadecimal digits"),
@@ -159,6 +159,7 @@ fn schemas() -> Value {
     all.insert("QuotaKind".to_owned(), words(&["cpus", "memory", "jobs"]));
     all.insert("Role".to_owned(), words(&["user", "operator", "admin"]));
     all.insert("LiveJobs".to_owned(), words(&["refuse", "keep", "cancel"]));
+    all.insert("Unsaid".to_owned(), words(&["nodes", "tasks_per_node", "cpus", "memory_bytes", "time_limit_ms"]));
     all.insert("Output".to_owned(), words(&["stdout", "stderr", "setup"]));
     all.insert("Environment".to_owned(), json!({ "type": "object", "additionalProperties": { "type": "string" } }));
     all.insert(
@@ -273,12 +274,13 @@ mod tests {
         Role, Shortfall, TaskId, WallTime, WindowSize, Work,
     };
     use hostler_proto::api::{
-        Amount, BlobRequest, CertificateView, DigestList, DrainRequest, DrainView, ErrorBody, Fetched, HeadInfo, Info,
-        Invitation, Invite, JobDetail, JobPage, JobSummary, JoinRequest, Joined, LimitView, LiveCounts, NodeCounts,
-        NodeDetail, NodeRunView, NodeView, Notice, PartView, RenewRequest, ResultPage, ResultView, SubmitRequest,
-        Submitted, TaskCounts, TaskView, Why,
+        Amount, BlobRequest, CertificateView, DigestList, DrainRequest, DrainView, ErrorBody, Fetched, HeadInfo,
+        HeadMachine, Info, Invitation, Invite, JobDetail, JobPage, JobSummary, JoinRequest, Joined, LimitView,
+        LiveCounts, NodeCounts, NodeDetail, NodeRunView, NodeView, Notice, PartView, RenewRequest, ResultPage,
+        ResultView, SubmitRequest, Submitted, TaskCounts, TaskView, Unsaid, Why,
     };
     use hostler_proto::link::{IoSource, IoUsage, Usage};
+    use hostler_proto::settings::{NewValue, SettingSource, SettingView};
     use hostler_proto::users::*;
 
     use super::tables::JOB;
@@ -338,6 +340,7 @@ mod tests {
             attempt: Attempt(1),
             nodes: Vec::new(),
             exit_code: None,
+            command: Some(String::new()),
             node_count: 1,
             cpus: 1,
             memory_bytes: 1,
@@ -364,7 +367,7 @@ mod tests {
         JobSpec {
             name: "x".to_owned(),
             work: Work::Command { argv: Vec::new(), directory: "/".to_owned() },
-            request: Request { cpus: 1, memory_bytes: 1, gpus: 0 },
+            request: Request { cpus: 1, memory_bytes: 1, gpus: 1 },
             nodes: 2,
             tasks_per_node: 2,
             label: true,
@@ -386,7 +389,7 @@ mod tests {
         check("JobSummary", &summary());
         check("TaskCounts", &TaskCounts::default());
         check("JobPage", &JobPage { jobs: Vec::new(), total: 0, next: None });
-        check("SubmitRequest", &SubmitRequest { key: String::new(), spec: spec() });
+        check("SubmitRequest", &SubmitRequest { key: String::new(), spec: spec(), unsaid: vec![Unsaid::Nodes] });
         check("Submitted", &Submitted { id: JobId(1), duplicate: false });
         check("JobSpec", &spec());
         check("Request", &spec().request);
@@ -449,8 +452,10 @@ mod tests {
             results_bytes: None,
             results_cap_bytes: 0,
             warning: None,
+            machine: Some(HeadMachine { name: String::new(), cpus: 1, memory_bytes: 1 }),
         };
         check("HeadInfo", &head);
+        check("HeadMachine", &head.machine);
         check("NodeCounts", &NodeCounts::default());
         check("LiveCounts", &LiveCounts::default());
         check("Amount", &Amount::default());
@@ -497,6 +502,21 @@ mod tests {
         check("JoinRequest", &JoinRequest { secret: String::new(), node: None, machine: None, csr: String::new() });
         let joined = Joined { certificate: String::new(), authority: String::new(), node: node(), renew_in_ms: 1 };
         check("Joined", &joined);
+        check("NewValue", &NewValue { value: String::new() });
+        check(
+            "Setting",
+            &SettingView {
+                name: String::new(),
+                unit: String::new(),
+                meaning: String::new(),
+                allowed: String::new(),
+                default: String::new(),
+                value: String::new(),
+                source: SettingSource::Default,
+                by: None,
+                set_at: None,
+            },
+        );
         check("DigestList", &DigestList { digests: Vec::new() });
         check("BlobRequest", &BlobRequest::default());
         check("TaskId", &TaskId { job: JobId(1), index: 0 });

@@ -136,6 +136,7 @@ async fn start(config: Config) -> anyhow::Result<Arc<Head>> {
     }
     let engine = Engine::start(state, sequence + 1, writer);
     let head = Arc::new(Head::new(config, engine, history, Arc::new(library), trust, audit, bound));
+    head.follow_results_cap();
     doors.serve(&head, &api::routes(&head));
     tokio::spawn(collect(Arc::clone(&head)));
     announce(&head)?;

@@ -45,6 +45,7 @@ pub(crate) fn summary(state: &State, job: &Job, row: Option<&EndedTask>) -> JobS
         attempt: row.map_or_else(|| job.attempt(), |row| row.attempt),
         nodes,
         exit_code: job.exit_code(),
+        command: None,
         node_count: job.spec.nodes,
         cpus: job.spec.request.cpus,
         memory_bytes: job.spec.request.memory_bytes,
@@ -207,7 +208,7 @@ fn limits(state: &State, job: &Job) -> Vec<LimitView> {
 }
 
 /// What a job runs, as one would type it.
-fn command_line(work: &Work) -> String {
+pub(crate) fn command_line(work: &Work) -> String {
     let words: Vec<String> = match work {
         Work::Project { entrypoint, args, .. } => {
             std::iter::once(entrypoint).chain(args).map(|it| quoted(it)).collect()

@@ -27,6 +27,33 @@ pub struct SubmitRequest {
     pub key: String,
     /// What to run.
     pub spec: JobSpec,
+    /// What of `spec` nobody has said: the head puts what its operators have set in the place of what stands there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unsaid: Vec<Unsaid>,
+}
+
+/// A field of a [`JobSpec`] or its request that its user has not said, in [`SubmitRequest`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unsaid {
+    /// On how many nodes each task runs.
+    Nodes,
+    /// How many processes it has on each.
+    TasksPerNode,
+    /// CPUs on each node.
+    Cpus,
+    /// Memory on each node.
+    MemoryBytes,
+    /// The time limit.
+    TimeLimitMs,
+}
+
+impl SubmitRequest {
+    /// A submission of which all was said.
+    #[must_use]
+    pub const fn new(key: String, spec: JobSpec) -> Self {
+        Self { key, spec, unsaid: Vec::new() }
+    }
 }
 
 /// The answer to [`SubmitRequest`]: the job is on disk.
@@ -96,6 +123,20 @@ pub struct HeadInfo {
     /// What the head's user should know, if anything.
     #[serde(default)]
     pub warning: Option<String>,
+    /// The machine it runs on. It runs no jobs there.
+    #[serde(default)]
+    pub machine: Option<HeadMachine>,
+}
+
+/// The machine of the head.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeadMachine {
+    /// Its host name.
+    pub name: String,
+    /// CPUs that the head may use.
+    pub cpus: u32,
+    /// Memory that it may use, in bytes.
+    pub memory_bytes: u64,
 }
 
 /// Nodes by state.
@@ -270,6 +311,9 @@ pub struct JobSummary {
     pub nodes: Vec<NodeName>,
     /// What the shell would show: for an array the highest of its tasks.
     pub exit_code: Option<i32>,
+    /// What it runs, as a command line; in lists only when that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
     /// On how many nodes a task runs, all at once.
     #[serde(default = "one")]
     pub node_count: u32,

@@ -5,6 +5,7 @@
 //! - [`link`]: messages between an agent and its head, in batches over one WebSocket.
 //! - [`manifest`]: captured folders and results.
 //! - [`record`]: rows that the head keeps about tasks that ended.
+//! - [`settings`]: settings of the head, as the API shows them.
 //! - [`users`]: REST + JSON about users, logging in and who did what.
 //!
 //! Wire types carry no behaviour beyond encoding. Fields are added, never changed: see `docs/internals/compatibility.md`.
@@ -14,6 +15,7 @@ pub mod join;
 pub mod link;
 pub mod manifest;
 pub mod record;
+pub mod settings;
 pub mod users;
 
 /// Encodes `value` as self-describing MessagePack: an older reader skips fields that it does not know.

@@ -1,32 +1,41 @@
 //! `hostler completions`.
 
-use clap::{Args, CommandFactory};
+use clap::Args;
 use clap_complete::Shell;
 
-use crate::args::Arguments;
 use crate::context::Context;
 use crate::exit;
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
+use crate::multicall::{TOOLS, Tool};
 
 /// Print a completion script for a shell
 ///
-/// For bash: hostler completions bash > ~/.local/share/bash-completion/completions/hostler
+/// For bash: hostler completions bash > ~/.local/share/bash-completion/completions/hostler. The tools that `hostler shims` links have
+/// scripts of their own.
 #[derive(Debug, Args)]
 pub(crate) struct Completions {
     /// The shell
     shell: Shell,
+
+    /// The tool to complete
+    #[arg(long, value_name = "NAME", default_value = "hostler")]
+    tool: String,
 }
 
 impl Completions {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        context.output.data(&String::from_utf8_lossy(&script(self.shell)));
+        let tool = TOOLS.iter().find(|tool| tool.name == self.tool).ok_or_else(|| {
+            let names: Vec<&str> = TOOLS.iter().map(|tool| tool.name).collect();
+            Failure::usage(format!("there is no tool {}", self.tool)).hint(format!("there are {}", names.join(", ")))
+        })?;
+        context.output.data(&String::from_utf8_lossy(&script(self.shell, tool)));
         Ok(exit::OK)
     }
 }
 
-/// The script for `shell`.
-pub(crate) fn script(shell: Shell) -> Vec<u8> {
+/// The script for `tool` in `shell`.
+pub(crate) fn script(shell: Shell, tool: &Tool) -> Vec<u8> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Arguments::command(), "hostler", &mut script);
+    clap_complete::generate(shell, &mut (tool.definition)(), tool.name, &mut script);
     script
 }

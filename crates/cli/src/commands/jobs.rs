@@ -57,12 +57,12 @@ impl Jobs {
             (true, true) => Vec::new(),
             (false, true) => JobState::ALL.into_iter().filter(|state| !state.is_ended()).collect(),
         };
-        JobFilter { states, user: self.user.clone(), limit: None, before: None }
+        JobFilter { states, user: self.user.clone(), limit: None, before: None, commands: false }
     }
 }
 
 /// Pages until there are `limit` jobs or no more, as one page.
-async fn list(client: &Client, mut filter: JobFilter, limit: u32) -> Result<JobPage, ClientError> {
+pub(crate) async fn list(client: &Client, mut filter: JobFilter, limit: u32) -> Result<JobPage, ClientError> {
     let mut jobs: Vec<JobSummary> = Vec::new();
     let mut total = None;
     loop {

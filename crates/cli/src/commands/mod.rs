@@ -20,6 +20,7 @@ pub(crate) mod node;
 pub(crate) mod nodes;
 pub(crate) mod ranks;
 pub(crate) mod run;
+pub(crate) mod shims;
 pub(crate) mod sim;
 pub(crate) mod submit;
 pub(crate) mod target;

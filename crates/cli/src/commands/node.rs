@@ -8,6 +8,7 @@ use hostler_proto::api::Invite;
 use hostler_proto::join::Address;
 
 use super::discover::Discover;
+use super::nodes::Nodes;
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::{During, Failure, Outcome};
@@ -22,6 +23,7 @@ pub(crate) struct Node {
 
 #[derive(Debug, Subcommand)]
 enum NodeCommand {
+    List(Nodes),
     Discover(Discover),
     Invite(InviteNode),
     Show(Show),
@@ -104,6 +106,7 @@ struct Forget {
 impl Node {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         match self.command {
+            NodeCommand::List(command) => command.run(context),
             NodeCommand::Discover(command) => command.run(context),
             NodeCommand::Invite(command) => command.run(context),
             NodeCommand::Show(command) => command.run(context),

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::Args;
 use hostler_client::Client;
-use hostler_model::{Environment, JobId, JobSpec, JobState, TaskId, Work};
-use hostler_proto::api::{JobAction, JobDetail};
+use hostler_model::{ArraySpec, Environment, JobId, JobSpec, JobState, TaskId, Work};
+use hostler_proto::api::{JobAction, JobDetail, Unsaid};
 use hostler_proto::link::Output;
 use nix::sys::stat::{Mode, umask};
 use serde_json::json;
@@ -61,12 +61,14 @@ impl Run {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let spec = self.spec()?;
         let client = context.watching_client()?;
+        let unsaid = self.flags.unsaid();
         if self.detach {
-            announce(context, block_on(submit_command(&client, spec))?);
+            announce(context, block_on(submit_command(&client, spec, unsaid))?);
             return Ok(exit::OK);
         }
+        let attended = Attended { context, client: &client, array: self.flags.array.as_ref(), label: self.label };
         // Exit codes below 125 are the command's.
-        block_on(self.submit_and_watch(context, &client, spec)).map_err(|failure| failure.exiting(exit::RUN_FAILED))
+        block_on(attended.run(spec, unsaid)).map_err(|failure| failure.exiting(exit::RUN_FAILED))
     }
 
     fn spec(&self) -> Result<JobSpec, Failure> {
@@ -76,30 +78,40 @@ impl Run {
             ))
             .hint("`hostler run --help` lists the flags; they come before the command"));
         }
-        let directory = std::env::current_dir().during(|| "the current directory is gone".to_owned())?;
-        let directory = directory.into_os_string().into_string().map_err(|path| {
-            Failure::new(format!("the current directory {} has a name that is not UTF-8", path.to_string_lossy()))
-        })?;
         let program = self.command[0].rsplit('/').next().unwrap_or_default();
-        let work = Work::Command { argv: self.command.clone(), directory };
+        let work = Work::Command { argv: self.command.clone(), directory: own_directory()? };
         let mut spec = self.flags.spec(work, program, own_environment())?;
         spec.umask = Some(own_umask());
         spec.label = self.label && spec.world_size() > 1;
         Ok(spec)
     }
+}
 
-    async fn submit_and_watch(&self, context: &Context, client: &Client, spec: JobSpec) -> Outcome {
+/// A job that somebody waits for, as they would for a command of their own.
+pub(crate) struct Attended<'a> {
+    pub(crate) context: &'a Context,
+    pub(crate) client: &'a Client,
+    /// The job's array, if it is one.
+    pub(crate) array: Option<&'a ArraySpec>,
+    /// Print the output of an array's tasks at the end.
+    pub(crate) label: bool,
+}
+
+impl Attended<'_> {
+    /// Submits the job, shows its output and answers with its exit code. Interrupted, it cancels the job.
+    pub(crate) async fn run(&self, spec: JobSpec, unsaid: Vec<Unsaid>) -> Outcome {
+        let Self { context, client, .. } = *self;
         let has_terminal = spec.pty.is_some() && io::stdin().is_terminal() && !context.output.is_json();
         // First: a signal between submission and this would leave the job alone.
         let mut interrupts = Interrupts::take()?;
-        let id = submit_command(client, spec).await?;
-        if has_terminal && self.flags.array.is_none() {
+        let id = submit_command(client, spec, unsaid).await?;
+        if has_terminal && self.array.is_none() {
             return match attach_when_running(context, client, id).await? {
                 Left::ByUser => Ok(exit::OK),
                 Left::Closed => Ok(code_of(&ended(client, id).await?)),
             };
         }
-        let mut watching = std::pin::pin!(self.watch(context, client, id));
+        let mut watching = std::pin::pin!(self.watch(id));
         let signal = tokio::select! {
             code = &mut watching => return code,
             signal = interrupts.next() => signal,
@@ -113,9 +125,10 @@ impl Run {
     }
 
     /// Shows what the job writes and waits for its end.
-    async fn watch(&self, context: &Context, client: &Client, id: JobId) -> Outcome {
-        let is_shown = self.flags.array.is_none() && !context.output.is_json();
-        if self.flags.array.is_some() && !self.label && !context.output.is_json() {
+    async fn watch(&self, id: JobId) -> Outcome {
+        let Self { context, client, .. } = *self;
+        let is_shown = self.array.is_none() && !context.output.is_json();
+        if self.array.is_some() && !self.label && !context.output.is_json() {
             context
                 .output
                 .say(&format!("job {id}: `hostler logs {id}` shows what its tasks write, or --label at the end"));
@@ -123,31 +136,33 @@ impl Run {
         let task = TaskId { job: id, index: 0 };
         let outputs = [Output::Stdout, Output::Stderr];
         let early = client.job_when_ended(id, 1, BRIEF).await?;
+        let ranks = 0..early.summary.node_count;
         let job = if early.summary.state.is_ended() {
             if is_shown {
-                print(context, client, Source { task, ranks: 0..self.flags.nodes }, &outputs, false).await?;
+                print(context, client, Source { task, ranks }, &outputs, false).await?;
             }
             early
         } else {
             if is_shown {
-                print(context, client, Source { task, ranks: 0..self.flags.nodes }, &outputs, true).await?;
+                print(context, client, Source { task, ranks }, &outputs, true).await?;
             }
             ended(client, id).await?
         };
-        if self.label && self.flags.array.is_some() {
-            self.print_labelled(context, client, id).await?;
+        if self.label && self.array.is_some() {
+            self.print_labelled(&job).await?;
         }
         if context.output.is_json() {
-            self.print_json(context, client, &job).await?;
+            self.print_json(&job).await?;
         }
         explain(context, &job);
         Ok(code_of(&job))
     }
 
-    async fn print_labelled(&self, context: &Context, client: &Client, id: JobId) -> Result<(), Failure> {
-        for index in self.flags.array.iter().flat_map(|array| array.indices.iter()) {
-            let task = TaskId { job: id, index };
-            let source = Source { task, ranks: 0..self.flags.nodes };
+    async fn print_labelled(&self, job: &JobDetail) -> Result<(), Failure> {
+        let Self { context, client, .. } = *self;
+        for index in self.array.iter().flat_map(|array| array.indices.iter()) {
+            let task = TaskId { job: job.summary.id, index };
+            let source = Source { task, ranks: 0..job.summary.node_count };
             let stdout = read(client, &source, Output::Stdout, false).await?;
             context.output.job_stdout(&labelled(index, &stdout));
             let stderr = read(client, &source, Output::Stderr, false).await?;
@@ -156,11 +171,12 @@ impl Run {
         Ok(())
     }
 
-    async fn print_json(&self, context: &Context, client: &Client, job: &JobDetail) -> Result<(), Failure> {
+    async fn print_json(&self, job: &JobDetail) -> Result<(), Failure> {
+        let Self { context, client, .. } = *self;
         let summary = &job.summary;
         let mut value = json!({ "id": summary.id, "state": summary.state, "exit_code": code_of(job) });
-        if self.flags.array.is_none() {
-            let source = Source { task: TaskId { job: summary.id, index: 0 }, ranks: 0..self.flags.nodes };
+        if self.array.is_none() {
+            let source = Source { task: TaskId { job: summary.id, index: 0 }, ranks: 0..summary.node_count };
             for output in [Output::Stdout, Output::Stderr] {
                 let bytes = read(client, &source, output, false).await?;
                 value[output.as_str()] = String::from_utf8_lossy(&bytes).into();
@@ -218,15 +234,23 @@ fn code_of(job: &JobDetail) -> u8 {
     }
 }
 
+/// The directory in which the command was called.
+pub(crate) fn own_directory() -> Result<String, Failure> {
+    let directory = std::env::current_dir().during(|| "the current directory is gone".to_owned())?;
+    directory.into_os_string().into_string().map_err(|path| {
+        Failure::new(format!("the current directory {} has a name that is not UTF-8", path.to_string_lossy()))
+    })
+}
+
 /// The caller's variables; those that are not UTF-8 cannot travel.
-fn own_environment() -> Environment {
+pub(crate) fn own_environment() -> Environment {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .filter(|(name, _)| !NOT_PASSED_ON.contains(&name.as_str()))
         .collect()
 }
 
-fn own_umask() -> u32 {
+pub(crate) fn own_umask() -> u32 {
     // It can only be read by setting it; no other thread makes files yet.
     let own = umask(Mode::empty());
     umask(own);

@@ -65,7 +65,7 @@ impl Submit {
         let work = submission::project_work(captured.capture.digest, &self.entrypoint, &self.args);
         let spec = self.flags.spec(work, &submission::project_name(&self.project), Environment::new())?;
         block_on(async {
-            let id = submission::submit_project(context, &client, &captured, spec).await?.id;
+            let id = submission::submit_project(context, &client, &captured, spec, self.flags.unsaid()).await?.id;
             let waits = fetches || self.wait;
             if !(waits && context.output.is_json()) {
                 announce(context, id);

@@ -7,6 +7,7 @@ pub(crate) mod machine;
 pub(crate) mod node_views;
 pub(crate) mod people;
 mod progress;
+pub(crate) mod settings;
 pub(crate) mod table;
 pub(crate) mod views;
 

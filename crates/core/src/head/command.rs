@@ -10,6 +10,7 @@ use hostler_sched::NeverFits;
 
 use super::event::{ConnectionId, SubmissionKey};
 use super::member::Unwelcome;
+use super::settings::Setting;
 use super::users::{UsersCommand, UsersRefusal};
 
 /// Who asks.
@@ -110,6 +111,15 @@ pub enum Command {
         /// How long that is good for, in milliseconds on the cluster's clock.
         life_ms: u64,
     },
+    /// An operator changes a setting.
+    Set {
+        /// Who.
+        by: String,
+        /// Which.
+        setting: Setting,
+        /// The value as people write it; as by default when absent.
+        value: Option<String>,
+    },
     /// Something is to be done about users; the shell has seen to who may want it.
     Users(UsersCommand),
     /// An agent opens a connection.
@@ -186,6 +196,9 @@ pub enum Refusal {
     /// The specification contradicts itself.
     #[error("{0}")]
     BadSpec(String),
+    /// The setting cannot be that, or not while others are what they are.
+    #[error("{0}")]
+    BadSetting(String),
     /// There is no such node, or not any more.
     #[error("there is no node {0}")]
     NoSuchNode(NodeName),
@@ -225,6 +238,7 @@ impl Refusal {
             Self::NotYours { .. } => "not_yours",
             Self::WrongState { .. } => "wrong_state",
             Self::BadSpec(_) => "bad_spec",
+            Self::BadSetting(_) => "bad_setting",
             Self::NoSuchNode(_) => "no_such_node",
             Self::NodeInUse { .. } => "node_in_use",
             Self::NameTaken(_) => "name_taken",

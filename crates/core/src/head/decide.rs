@@ -16,6 +16,7 @@ use super::member;
 use super::node::{Node, Silence};
 use super::quotas::refuses_submission;
 use super::schedule::asked;
+use super::settings::Setting;
 use super::state::State;
 use super::users::decide_users;
 
@@ -55,6 +56,7 @@ pub fn decide(state: &State, command: &Command, now: Now) -> Result<Vec<Event>, 
             Ok(decide_users(&state.users, command, now)?.into_iter().map(Event::Users).collect())
         }
         Command::ForgetNode { node } => decide_forget_node(state, node),
+        Command::Set { by, setting, value } => decide_setting(state, by, *setting, value.as_deref()),
         Command::DrainNode { node, by, reason } => decide_drain(state, node, by, reason.as_deref()),
         Command::ResumeNode { node } => decide_resume(state, node),
         Command::RemoveNode { node, by } => decide_remove_node(state, node, by),
@@ -243,6 +245,13 @@ fn decide_remove_node(state: &State, name: &NodeName, by: &str) -> Result<Vec<Ev
         return Err(Refusal::NoSuchNode(name.clone()));
     }
     Ok(vec![Event::NodeRemoved { node: name.clone(), by: by.to_owned() }])
+}
+
+/// What is set to what it was set to before, or reset when it was not set, stays as it is.
+fn decide_setting(state: &State, by: &str, setting: Setting, text: Option<&str>) -> Result<Vec<Event>, Refusal> {
+    let value = state.settings.changed(setting, text).map_err(Refusal::BadSetting)?;
+    let before = state.set_by.get(&setting).and_then(|_| state.settings.get(setting));
+    Ok(if value == before { Vec::new() } else { vec![Event::SettingChanged { setting, value, by: by.to_owned() }] })
 }
 
 /// An agent has come, or come back: what it has, what became of its runs, and which of them are lost.

@@ -11,6 +11,7 @@ use hostler_proto::link::{Fate, HeadMessage, Usage};
 use hostler_proto::record::EndedTask;
 use serde::{Deserialize, Serialize};
 
+use super::settings::{Setting, SettingValue};
 use super::users::UsersEvent;
 
 /// Names one connection of an agent; never reused while a head runs.
@@ -221,6 +222,15 @@ pub enum Event {
         /// Which tasks' results.
         indices: IndexSet,
     },
+    /// An operator has changed a setting.
+    SettingChanged {
+        /// Which.
+        setting: Setting,
+        /// What it is now; as by default when absent.
+        value: Option<SettingValue>,
+        /// Who.
+        by: String,
+    },
     /// Jobs and their results were dropped: their retention has ended.
     Forgotten {
         /// The jobs.
@@ -296,6 +306,7 @@ impl Event {
             | Self::KeyUsed { .. }
             | Self::Fetched { .. }
             | Self::ResultsDropped { .. }
+            | Self::SettingChanged { .. }
             | Self::Forgotten { .. }
             | Self::Users(_) => true,
         }

@@ -27,7 +27,7 @@ pub use job::{Active, Job, Part, PartOver, Phase};
 pub use member::{KEY_LIFE_MS, Key, Member, Unwelcome};
 pub use node::{Drain, Link, Node, Silence};
 pub use schedule::{explain, schedule};
-pub use settings::Settings;
+pub use settings::{JobDefaults, Kind, SetBy, Setting, SettingValue, Settings};
 pub use state::State;
 pub use update::update;
 pub use users::{NewUser, TOKEN_TTL_MS, User, Users, UsersCommand, UsersEvent, UsersRefusal};

@@ -13,7 +13,7 @@ use super::job::{Active, Job, Part, Phase};
 use super::member::Member;
 use super::node::Node;
 use super::queue::Queue;
-use super::settings::Settings;
+use super::settings::{SetBy, Setting, SettingValue, Settings};
 use super::users::Users;
 
 /// Everything the head knows. Serialised it is a snapshot of the log; the fields that are skipped are derived from the others, or
@@ -34,6 +34,9 @@ pub struct State {
     /// What an operator has set.
     #[serde(default)]
     pub settings: Settings,
+    /// Who has set what is not as by default.
+    #[serde(default)]
+    pub set_by: BTreeMap<Setting, SetBy>,
     /// Who is known, and by which tokens.
     #[serde(default)]
     pub users: Users,
@@ -134,6 +137,14 @@ impl State {
             self.silences.extend(after.map(|at| (at, name.clone())));
         }
         value
+    }
+
+    /// Changes a setting, and brings what follows from it in line: when nodes will have been silent for too long, and what may start.
+    pub(super) fn change_settings(&mut self, setting: Setting, value: Option<SettingValue>) {
+        self.settings = self.settings.with(setting, value);
+        let limit = |node: &Node| Some((node.next_limit(&self.settings)?, node.name.clone()));
+        self.silences = self.nodes.values().filter_map(limit).collect();
+        self.needs_pass = true;
     }
 
     /// When time alone next matters, whatever else happens until then: [`super::Command::Tick`] has something to say from then on.

@@ -16,6 +16,7 @@ use super::event::{Changes, ConnectionId, Effect, Event, Now, Record, Stamped, S
 use super::job::{Job, PartOver, Phase};
 use super::member::Key;
 use super::node::{Drain, Link, Node, Silence};
+use super::settings::{SetBy, Setting, SettingValue};
 use super::state::State;
 use super::users::{tell_accounts, update_users};
 
@@ -65,6 +66,7 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
             });
         }),
         Event::Forgotten { jobs } => step.forget(jobs),
+        Event::SettingChanged { setting, value, by } => step.change_setting(*setting, *value, by),
         Event::Users(event) => update_users(step.state, event, now, step.changes),
         Event::Connected { node, connection, pid, version, holds } => {
             step.connect(node, Link { connection: *connection, pid: *pid, version: version.clone() }, holds);
@@ -344,6 +346,23 @@ impl Step<'_> {
         for &job in jobs {
             self.state.remove_job(job);
             self.changes.records.push(Record::Forgotten(job));
+        }
+    }
+
+    /// Agents learn how often to say that they live when they introduce themselves: when that is to be more often, they are made to.
+    fn change_setting(&mut self, setting: Setting, value: Option<SettingValue>, by: &str) {
+        let heartbeat_ms = self.state.settings.heartbeat_ms;
+        self.state.change_settings(setting, value);
+        match value {
+            Some(_) => self.state.set_by.insert(setting, SetBy { user: by.to_owned(), at: self.now.wall }),
+            None => self.state.set_by.remove(&setting),
+        };
+        if self.state.settings.heartbeat_ms < heartbeat_ms {
+            let connections: Vec<ConnectionId> = self.state.connections.keys().copied().collect();
+            for connection in connections {
+                self.close(connection, "the heartbeat has changed: come again to learn it");
+                self.disconnect(connection);
+            }
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod gangs;
 mod harness;
+mod settings;
 
 use harness::*;
 use hostler_core::head::{Caller, Command, ConnectionId, Record, Refusal, explain};

@@ -100,7 +100,7 @@ impl From<Refusal> for ApiError {
             }
             Refusal::OverQuota(_) => StatusCode::FORBIDDEN,
             Refusal::NameTaken(_) => StatusCode::CONFLICT,
-            Refusal::NeverFits(_) | Refusal::NoSuchDependency(_) | Refusal::BadSpec(_) => {
+            Refusal::NeverFits(_) | Refusal::NoSuchDependency(_) | Refusal::BadSpec(_) | Refusal::BadSetting(_) => {
                 StatusCode::UNPROCESSABLE_ENTITY
             }
         };
@@ -118,6 +118,9 @@ impl From<Refusal> for ApiError {
             Refusal::NoSuchNode(_) => Some("`hostler nodes` lists the nodes that are known".to_owned()),
             Refusal::NodeInUse { .. } => {
                 Some("its tasks end, or are given up a minute after it was last heard".to_owned())
+            }
+            Refusal::BadSetting(_) => {
+                Some("`hostler configure setting` lists the settings and what they are".to_owned())
             }
             Refusal::NameTaken(node) => Some(format!(
                 "choose another name with `--name`; a code that is to replace it is made by `hostler node invite {node}`"

@@ -6,13 +6,16 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
-use hostler_proto::api::{API_VERSION, HeadInfo, Info};
+use hostler_proto::api::{API_VERSION, HeadInfo, HeadMachine, Info};
+use tokio::sync::OnceCell;
 
 use super::who::User;
 use crate::head::Head;
+use crate::trust::hostname;
 
 /// `GET /info`.
 pub(crate) async fn info(_: User, State(head): State<Arc<Head>>) -> Json<Info> {
+    let machine = Some(machine().await.clone());
     let refusing = head.refusing();
     let state = head.engine.state();
     let (cpus, memory_bytes) = state.capacity();
@@ -30,12 +33,27 @@ pub(crate) async fn info(_: User, State(head): State<Arc<Head>>) -> Json<Info> {
             results_bytes: head.library.room().kept_bytes(),
             results_cap_bytes: head.library.room().cap_bytes(),
             warning: head.library.room().warning(),
+            machine,
         },
         nodes: state.node_counts(),
         tasks: state.live_counts(),
         cpus,
         memory_bytes,
     })
+}
+
+/// What the head's machine has, found out when somebody first asks.
+async fn machine() -> &'static HeadMachine {
+    static MACHINE: OnceCell<HeadMachine> = OnceCell::const_new();
+    MACHINE
+        .get_or_init(|| async {
+            // Files are read, and drivers may take their time.
+            let found = tokio::task::spawn_blocking(|| hostler_discovery::machine().resources()).await;
+            let found = found.unwrap_or_default();
+            let name = hostname().unwrap_or_else(|| "head".to_owned());
+            HeadMachine { name, cpus: found.cpus.len(), memory_bytes: found.memory_bytes }
+        })
+        .await
 }
 
 /// `GET /openapi.json`, for anyone: it says nothing about this cluster.

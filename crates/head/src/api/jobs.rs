@@ -46,7 +46,7 @@ const MAX_KEY_LEN: usize = 256;
 pub(crate) async fn submit(
     user: User,
     State(head): State<Arc<Head>>,
-    Body(SubmitRequest { key, mut spec }): Body<SubmitRequest>,
+    Body(SubmitRequest { key, mut spec, unsaid }): Body<SubmitRequest>,
 ) -> Result<(Extension<About>, Json<Submitted>), ApiError> {
     if key.is_empty() || key.len() > MAX_KEY_LEN {
         return Err(ApiError::bad_request("a submission key has 1 to 256 bytes"));
@@ -61,6 +61,7 @@ pub(crate) async fn submit(
         Work::Project { snapshot, .. } if is_new => is_complete(&head, *snapshot).await?,
         Work::Project { .. } | Work::Command { .. } => true,
     };
+    head.engine.state().settings.fill(&mut spec, &unsaid);
     shrink(&mut spec.work);
     let command = Command::Submit { caller: user.0, key, spec: Arc::new(spec), snapshot_is_complete };
     let done = head.engine.command(command).await?;
@@ -102,6 +103,8 @@ pub(crate) struct Filter {
     user: Option<String>,
     limit: Option<usize>,
     before: Option<JobId>,
+    #[serde(default)]
+    commands: bool,
 }
 
 /// `GET /jobs`: newest first.
@@ -123,7 +126,10 @@ pub(crate) async fn list(
     let mut jobs = Vec::with_capacity(page.len());
     for some in page.chunks(AT_ONCE) {
         let state = head.engine.state();
-        jobs.extend(some.iter().map(|job| views::summary(&state, job, rows.get(&job.id))));
+        jobs.extend(some.iter().map(|job| JobSummary {
+            command: filter.commands.then(|| views::command_line(&job.spec.work)),
+            ..views::summary(&state, job, rows.get(&job.id))
+        }));
     }
     Ok(Json(JobPage { jobs, total, next }))
 }

@@ -14,6 +14,7 @@ mod login;
 mod nodes;
 mod output;
 mod results;
+mod settings;
 mod shutdown;
 mod streams;
 mod users;
@@ -56,6 +57,8 @@ pub(crate) fn routes(head: &Arc<Head>) -> Router {
         .route("/nodes/{name}/resume", post(nodes::resume))
         .route("/nodes/{name}/remove", post(nodes::remove))
         .route("/nodes/{name}/forget", post(nodes::forget))
+        .route("/settings", get(settings::list))
+        .route("/settings/{name}", put(settings::set).delete(settings::reset))
         .route("/jobs", post(jobs::submit).get(jobs::list))
         .route("/jobs/{id}", get(jobs::show))
         .route("/jobs/{id}/why", get(jobs::why))

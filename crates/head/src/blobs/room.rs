@@ -24,7 +24,7 @@ const WORTH_PART: u64 = 32;
 /// What is known of the room that results take.
 #[derive(Debug)]
 pub(crate) struct Room {
-    cap_bytes: u64,
+    cap_bytes: AtomicU64,
     /// What they took when that was last measured.
     kept_bytes: AtomicU64,
     is_measured: AtomicBool,
@@ -43,7 +43,7 @@ struct Measured {
 impl Room {
     pub(super) fn new(cap_bytes: u64) -> Self {
         Self {
-            cap_bytes,
+            cap_bytes: AtomicU64::new(cap_bytes),
             kept_bytes: AtomicU64::new(0),
             is_measured: AtomicBool::new(false),
             come_bytes: AtomicU64::new(0),
@@ -54,8 +54,8 @@ impl Room {
     /// A result of so many bytes has come, and the engine knows.
     pub(crate) fn came(&self, bytes: u64) {
         let come = self.come_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        let is_worth_it = come >= self.cap_bytes / WORTH_PART;
-        if is_worth_it && self.kept_bytes.load(Ordering::Relaxed) + come > self.cap_bytes {
+        let is_worth_it = come >= self.cap_bytes() / WORTH_PART;
+        if is_worth_it && self.kept_bytes.load(Ordering::Relaxed) + come > self.cap_bytes() {
             self.wanted.notify_one();
         }
     }
@@ -73,7 +73,7 @@ impl Room {
     }
 
     fn is_over(&self) -> bool {
-        self.kept_bytes.load(Ordering::Relaxed) > self.cap_bytes
+        self.kept_bytes.load(Ordering::Relaxed) > self.cap_bytes()
     }
 
     fn begin(&self) {
@@ -87,7 +87,13 @@ impl Room {
 
     /// The most that results should take, in bytes.
     pub(crate) fn cap_bytes(&self) -> u64 {
-        self.cap_bytes
+        self.cap_bytes.load(Ordering::Relaxed)
+    }
+
+    /// From now on they should take at most so many bytes.
+    pub(crate) fn set_cap(&self, cap_bytes: u64) {
+        self.cap_bytes.store(cap_bytes, Ordering::Relaxed);
+        self.fetched();
     }
 
     /// What they took when that was last measured, in bytes.
@@ -102,7 +108,7 @@ impl Room {
                 "results that nobody has fetched take {}, and {} is set aside for results; none is dropped before its retention ends: \
                  fetch them",
                 format_bytes(self.kept_bytes.load(Ordering::Relaxed)),
-                format_bytes(self.cap_bytes)
+                format_bytes(self.cap_bytes())
             )
         })
     }
@@ -126,12 +132,12 @@ impl Library {
             uses.entry(*digest).or_insert((*bytes, 0)).1 += 1;
         }
         let mut kept: u64 = uses.values().map(|(bytes, _)| bytes).sum();
-        if kept > self.room.cap_bytes {
+        if kept > self.room.cap_bytes() {
             let by_task: HashMap<TaskId, &Measured> = results.iter().map(|result| (result.task, result)).collect();
             let fetched: Vec<(JobId, IndexSet)> =
                 engine.state().fetched_jobs().map(|job| (job.id, job.fetched_results())).collect();
             for (job, indices) in fetched {
-                if kept <= self.room.cap_bytes {
+                if kept <= self.room.cap_bytes() {
                     break;
                 }
                 if indices.is_empty() || !tell(Command::DropResults { job, indices: indices.clone() }) {

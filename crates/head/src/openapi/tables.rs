@@ -58,12 +58,16 @@ pub(crate) const ROUTES: &[Route] = &[
     route("post", "/nodes/{name}/resume", Operators, &[], Nothing, Json("NodeDetail"), "Lets a drained node take work again."),
     route("post", "/nodes/{name}/remove", Admins, &[], Nothing, Nothing, "Removes a node: its certificate is revoked, its connection closed and its tasks are given up, all at once."),
     route("post", "/nodes/{name}/forget", Operators, &[], Nothing, Nothing, "Takes a node off the list until its agent connects again. 409 `node_in_use` while it is connected or a task is placed there."),
+    route("get", "/settings", Users, &[], Nothing, Json("[Setting]"), "Every setting with its value."),
+    route("put", "/settings/{name}", Operators, &[], Json("NewValue"), Json("Setting"), "Changes a setting, at once and for good. 422 `bad_setting`."),
+    route("delete", "/settings/{name}", Operators, &[], Nothing, Json("Setting"), "Makes a setting what it is by default."),
     route("post", "/jobs", Users, &[], Json("SubmitRequest"), Json("Submitted"), "Submits a job. When this is answered the job is on disk; the same key gives the same job. 409 `snapshot_missing`, 422 `never_fits`, 507 `disk_full`."),
     route("get", "/jobs", Users, &[
         ("state", "string", "states, separated by commas; all when absent"),
         ("user", "string", "of this user; of all when absent"),
         ("limit", "integer", "at most this many, 100 when absent, never more than 1000"),
         ("before", "integer", "the `next` of the page before"),
+        ("commands", "boolean", "with what each job runs"),
     ], Nothing, Json("JobPage"), "Jobs, newest first."),
     route("get", "/jobs/{id}", Users, &[
         ("tasks", "integer", "how many ended tasks to show, 100 when absent"),
@@ -153,6 +157,12 @@ pub(super) const SHAPES: &[Shape] = &[
         ("results_bytes", "integer?", "what results took when that was last measured"),
         ("results_cap_bytes", "integer", "what they may take before fetched ones are dropped"),
         ("warning", "string?", "what the head's user should know"),
+        ("machine", "HeadMachine?", "the machine it runs on, where it runs no jobs"),
+    ]),
+    ("HeadMachine", "The machine of the head.", &[
+        ("name", "string", "its host name"),
+        ("cpus", "integer", "CPUs that the head may use"),
+        ("memory_bytes", "integer", "memory that it may use"),
     ]),
     ("NodeCounts", "Nodes by state.", &[
         ("up", "integer", "connected"),
@@ -297,6 +307,7 @@ pub(super) const SHAPES: &[Shape] = &[
     ("SubmitRequest", "A submission.", &[
         ("key", "string", "made by the client, unique for each intended submission"),
         ("spec", "JobSpec", "what to run"),
+        ("unsaid", "[Unsaid]*", "of what the user has not said: there, what operators have set replaces what `spec` says"),
     ]),
     ("Submitted", "An accepted submission.", &[
         ("id", "integer", "the job"),
@@ -380,6 +391,18 @@ pub(super) const SHAPES: &[Shape] = &[
         ("result", "string?", "the hash of its result manifest"),
         ("usage", "Usage?", "what it used"),
     ]),
+    ("Setting", "A setting of the head.", &[
+        ("name", "string", "its name"),
+        ("unit", "string", "`time`, `size`, `number` or `word`"),
+        ("meaning", "string", "what it means"),
+        ("allowed", "string", "what it may be"),
+        ("default", "string", "what it is when nobody has set it"),
+        ("value", "string", "what it is, as people write it"),
+        ("source", "string", "`default`, `file` (what the head was started with) or `set`"),
+        ("by", "string?", "who has set it"),
+        ("set_at", "integer?", "when, ms since the epoch"),
+    ]),
+    ("NewValue", "What a setting is to be.", &[("value", "string", "as people write it, such as `90s`, `14d` or `2G`")]),
     ("Usage", "What a run used.", &[
         ("wall_ms", "integer", "from start to end"),
         ("user_ms", "integer", "CPU time in user mode"),
@@ -439,6 +462,7 @@ pub(super) const JOB: &[Field] = &[
     ("attempt", "integer", "how many times it has been placed"),
     ("nodes", "[string]", "where it runs or ran"),
     ("exit_code", "integer?", "what the shell would show"),
+    ("command", "string*", "what it runs; in lists only when that is asked for"),
     ("node_count", "integer", "on how many nodes a task runs"),
     ("cpus", "integer", "CPUs a task, on each of its nodes"),
     ("memory_bytes", "integer", "memory a task"),

@@ -203,5 +203,5 @@ pub(crate) fn spec(name: &str) -> JobSpec {
 
 /// A submission of [`spec`].
 pub(crate) fn request(key: &str) -> SubmitRequest {
-    SubmitRequest { key: key.to_owned(), spec: spec("test") }
+    SubmitRequest::new(key.to_owned(), spec("test"))
 }

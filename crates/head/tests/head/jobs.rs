@@ -62,7 +62,7 @@ async fn lists_are_paged_newest_first_and_filtered() {
     let client = head.client();
     for i in 0..25 {
         let hold = i % 5 == 0;
-        let submission = SubmitRequest { key: format!("{i}"), spec: hostler_model::JobSpec { hold, ..spec("x") } };
+        let submission = SubmitRequest::new(format!("{i}"), hostler_model::JobSpec { hold, ..spec("x") });
         client.submit(&submission).await.expect("accepted");
     }
     let mut seen = Vec::new();
@@ -116,7 +116,7 @@ async fn nonsense_is_refused_in_words() {
         entrypoint: "main.py".to_owned(),
         args: Vec::new(),
     };
-    let missing = SubmitRequest { key: "c".to_owned(), spec: hostler_model::JobSpec { work: project, ..spec("x") } };
+    let missing = SubmitRequest::new("c".to_owned(), hostler_model::JobSpec { work: project, ..spec("x") });
     assert_eq!(code(client.submit(&missing).await), "snapshot_missing");
     assert_eq!(code(client.commit_snapshot(&hostler_model::Digest([7; 32])).await), "chunks_missing");
 }

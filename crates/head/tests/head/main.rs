@@ -9,5 +9,6 @@ mod hostile;
 mod jobs;
 mod nodes;
 mod output;
+mod settings;
 mod trust;
 mod users;

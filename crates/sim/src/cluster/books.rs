@@ -202,7 +202,11 @@ impl Books {
             Event::NodeDrained { node, .. } => self.note_drained(node),
             Event::NodeResumed { node } => self.note_resumed(node),
             Event::NodeRemoved { node, .. } => self.see_node_removed(node, records),
-            Event::NodeSeen { .. } | Event::NodeJoined { .. } | Event::KeyRenewed { .. } | Event::KeyUsed { .. } => {}
+            Event::NodeSeen { .. }
+            | Event::SettingChanged { .. }
+            | Event::NodeJoined { .. }
+            | Event::KeyRenewed { .. }
+            | Event::KeyUsed { .. } => {}
             Event::Connected { .. }
             | Event::Disconnected { .. }
             | Event::Heard { .. }

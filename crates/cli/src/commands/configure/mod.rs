@@ -1,18 +1,22 @@
-//! `hostler configure`: who uses the cluster, how much they may have, and who did what. For admins.
+//! `hostler configure`, also called as `cmconfigure`: who uses the cluster, how much they may have, who did what, and what operators change
+//! about a cluster that runs.
 
 mod audit;
 mod quota;
 mod roster;
+mod setting;
 mod user;
 
 use clap::{Args, Subcommand};
 
+use super::node::Node;
 use crate::context::Context;
 use crate::failure::Outcome;
 
-/// Set the cluster up: users, quotas, and a look at who did what
+/// Set the cluster up: users, quotas, nodes and settings, and a look at who did what
 ///
-/// For admins: root and the user that runs the head, on the head's machine, and users whom they have given that role.
+/// For admins: root and the user that runs the head, on the head's machine, and users whom they have given that role. Nodes and settings are
+/// for operators as well.
 #[derive(Debug, Args)]
 pub(crate) struct Configure {
     #[command(subcommand)]
@@ -24,6 +28,8 @@ enum ConfigureCommand {
     User(user::User),
     Group(quota::Group),
     Audit(audit::Audit),
+    Node(Node),
+    Setting(setting::Setting),
 }
 
 impl Configure {
@@ -32,6 +38,8 @@ impl Configure {
             ConfigureCommand::User(command) => command.run(context),
             ConfigureCommand::Group(command) => command.run(context),
             ConfigureCommand::Audit(command) => command.run(context),
+            ConfigureCommand::Node(node) => node.run(context),
+            ConfigureCommand::Setting(setting) => setting.run(context),
         }
     }
 }

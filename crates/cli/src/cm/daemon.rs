@@ -1,0 +1,116 @@
+//! `cmdaemon`: the daemon of a head or of a compute node.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{Args, Command, FromArgMatches};
+
+use super::bare;
+use crate::args::conclude;
+use crate::context::Context;
+use crate::daemons::places::{AgentPlaces, HeadPlaces};
+use crate::failure::Failure;
+use crate::output::{Format, Output};
+
+/// Run the daemon of this machine in the foreground: the head's, or that of a compute node
+///
+/// Without --head and --compute it is what this machine was set up as, by `hostler head init` or `hostler agent join`. What follows are
+/// the flags of `hostler head run` or `hostler agent run`, whose --help explains them.
+#[derive(Debug, Args)]
+pub(crate) struct Cmdaemon {
+    /// This machine is the head
+    #[arg(long, conflicts_with = "compute")]
+    head: bool,
+
+    /// This machine is a compute node
+    #[arg(long)]
+    compute: bool,
+
+    /// Flags of the daemon
+    #[arg(value_name = "FLAGS", trailing_var_arg = true, allow_hyphen_values = true)]
+    flags: Vec<OsString>,
+}
+
+/// Parses, and is the daemon from then on.
+pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
+    let matches = definition().get_matches_from(args);
+    let daemon = Cmdaemon::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    match daemon.role() {
+        Ok(role) => crate::args::main(command_line(role, daemon.flags)),
+        Err(failure) => conclude(&Context { output: Output::new(Format::Text), head: None }, Err(failure)),
+    }
+}
+
+/// The command line of the tool.
+pub(crate) fn definition() -> Command {
+    Cmdaemon::augment_args(bare("cmdaemon"))
+}
+
+/// Which daemon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Head,
+    Compute,
+}
+
+impl Cmdaemon {
+    fn role(&self) -> Result<Role, Failure> {
+        match (self.head, self.compute) {
+            (true, _) => Ok(Role::Head),
+            (false, true) => Ok(Role::Compute),
+            (false, false) => {
+                let (head, node) = (HeadPlaces::choose(None)?, AgentPlaces::choose(None)?);
+                role_of(head.settings.exists(), node.directory.exists())
+            }
+        }
+    }
+}
+
+/// What a machine is that was set up as a head, as a node, as both or as neither.
+fn role_of(is_head: bool, is_node: bool) -> Result<Role, Failure> {
+    match (is_head, is_node) {
+        (true, false) => Ok(Role::Head),
+        (false, true) => Ok(Role::Compute),
+        (true, true) => {
+            Err(Failure::usage("this machine is a head and a compute node").hint("say which: --head or --compute"))
+        }
+        (false, false) => Err(Failure::usage("this machine was not set up as a head, nor as a compute node")
+            .hint("`hostler head init` makes it a head; `hostler agent join` makes it a compute node")
+            .hint("--head or --compute, and the flags of that daemon, do without")),
+    }
+}
+
+/// The same in words that `hostler` understands.
+fn command_line(role: Role, flags: Vec<OsString>) -> Vec<OsString> {
+    let kind = match role {
+        Role::Head => "head",
+        Role::Compute => "agent",
+    };
+    ["hostler", kind, "run"].into_iter().map(OsString::from).chain(flags).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Cmdaemon, clap::Error> {
+        Cmdaemon::from_arg_matches(&definition().try_get_matches_from(line.split_whitespace())?)
+    }
+
+    #[test]
+    fn it_is_one_of_the_daemons() {
+        let daemon = parse("cmdaemon --head --directory /d --listen 127.0.0.1:0").expect("a head");
+        let line = command_line(daemon.role().expect("it was said"), daemon.flags);
+        assert_eq!(line, ["hostler", "head", "run", "--directory", "/d", "--listen", "127.0.0.1:0"]);
+        let daemon = parse("cmdaemon --compute").expect("an agent");
+        assert_eq!(command_line(daemon.role().expect("it was said"), daemon.flags), ["hostler", "agent", "run"]);
+        assert!(parse("cmdaemon --head --compute").is_err());
+    }
+
+    #[test]
+    fn without_a_word_it_is_what_the_machine_was_set_up_as() {
+        assert_eq!((role_of(true, false), role_of(false, true)), (Ok(Role::Head), Ok(Role::Compute)));
+        assert!(role_of(true, true).expect_err("both").render().contains("--head or --compute"));
+        assert!(role_of(false, false).expect_err("neither").render().contains("hostler head init"));
+    }
+}

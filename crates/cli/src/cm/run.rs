@@ -1,0 +1,248 @@
+//! `cmrun`.
+
+use std::str::FromStr;
+
+use clap::Args;
+use hostler_model::{JobSpec, ParseError, Request, Work, parse_bytes};
+use hostler_proto::api::Unsaid;
+
+use super::Tool;
+use crate::commands::run::{Attended, own_directory, own_environment, own_umask};
+use crate::commands::submit::announce;
+use crate::context::{Context, block_on};
+use crate::exit;
+use crate::failure::{Failure, Outcome};
+use crate::flags::unsaid;
+use crate::submission::submit_command;
+
+/// Memory on each node of a job that does not say how much, in bytes.
+const USUAL_MEMORY_BYTES: u64 = 100 << 20;
+
+/// The longest name of a job, in bytes.
+const MAX_NAME_BYTES: usize = 255;
+
+/// Characters that mean something to a shell, beside white space.
+const OF_THE_SHELL: &str = "|&;<>()$`\\\"'*?[]#~=%{}!";
+
+/// Queue a command on nodes of the cluster; prints the job's id
+///
+/// The command runs in this directory, which must exist on the nodes, with this environment. A command of several words is run as it is;
+/// one that is given as a single text goes to a shell if it has more than a word, so that it may be several commands: cmrun 'make && ./a.out'.
+/// Its output is kept for `hostler logs`. The defaults are those of the tool, unless operators of the cluster have set others.
+#[derive(Debug, Args)]
+pub(crate) struct Cmrun {
+    /// A name for the job; by default the first word of the command
+    #[arg(short, long, value_name = "NAME")]
+    alias: Option<String>,
+
+    /// Run it on N nodes at once; 1 by default
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    nodes: Option<u32>,
+
+    /// Start N processes on each node; 1 by default
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    processes: Option<u32>,
+
+    /// CPUs on each node; 1 by default
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    num_cpus_per_node: Option<u32>,
+
+    /// Memory on each node, in megabytes, or with a unit such as 2G; 100 by default
+    #[arg(long, value_name = "MB")]
+    mem_per_node: Option<Megabytes>,
+
+    /// Time limit in hours, such as 1 or 0.25; none with 0 or less, and by default
+    #[arg(short, long, value_name = "HOURS", allow_negative_numbers = true)]
+    time_limit: Option<Hours>,
+
+    /// Wait for the job, show its output, and exit with its exit code as `hostler run` does
+    #[arg(short, long)]
+    wait: bool,
+
+    /// The command and its arguments, or one text for a shell
+    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<String>,
+}
+
+/// An amount of memory in bytes, at least a megabyte.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Megabytes(u64);
+
+impl FromStr for Megabytes {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let error = || ParseError::new(text, "a number of megabytes such as 100, or a size such as 2G");
+        let bytes = match text.parse::<u64>() {
+            Ok(megabytes) => megabytes.checked_mul(1 << 20).ok_or_else(error)?,
+            Err(_) => parse_bytes(text).map_err(|_| error())?,
+        };
+        if bytes < 1 << 20 { Err(error()) } else { Ok(Self(bytes)) }
+    }
+}
+
+/// A time limit in milliseconds; `None` for none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Hours(Option<u64>);
+
+impl FromStr for Hours {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let hours: Option<f64> = text.parse().ok().filter(|hours: &f64| hours.is_finite() && *hours < 1e6);
+        let hours = hours.ok_or_else(|| ParseError::new(text, "a number of hours such as 2 or 0.25"))?;
+        Ok(Self((hours > 0.0).then(|| (hours * 3_600_000.0).ceil() as u64)))
+    }
+}
+
+impl Tool for Cmrun {
+    const NAME: &'static str = "cmrun";
+
+    fn run(self, context: &Context) -> Outcome {
+        let (spec, unsaid) = (self.spec()?, self.unsaid());
+        if !self.wait {
+            let client = context.client()?;
+            announce(context, block_on(submit_command(&client, spec, unsaid))?);
+            return Ok(exit::OK);
+        }
+        let client = context.watching_client()?;
+        let attended = Attended { context, client: &client, array: None, label: false };
+        // Exit codes below 125 are the command's.
+        block_on(attended.run(spec, unsaid)).map_err(|failure| failure.exiting(exit::RUN_FAILED))
+    }
+}
+
+impl Cmrun {
+    fn spec(&self) -> Result<JobSpec, Failure> {
+        let request = Request {
+            cpus: self.num_cpus_per_node.unwrap_or(1),
+            memory_bytes: self.mem_per_node.map_or(USUAL_MEMORY_BYTES, |memory| memory.0),
+            gpus: 0,
+        };
+        if let Some(flag) = self.command.first().filter(|word| word.starts_with('-')) {
+            return Err(Failure::usage(format!("cmrun has no flag `{flag}`, and no command begins with a hyphen"))
+                .hint("`cmrun --help` lists the flags; they come before the command"));
+        }
+        let work = Work::Command { argv: argv(&self.command), directory: own_directory()? };
+        Ok(JobSpec {
+            nodes: self.nodes.unwrap_or(1),
+            tasks_per_node: self.processes.unwrap_or(1),
+            time_limit_ms: self.time_limit.and_then(|limit| limit.0),
+            environment: own_environment(),
+            umask: Some(own_umask()),
+            ..JobSpec::new(self.name()?, work, request)
+        })
+    }
+
+    fn unsaid(&self) -> Vec<Unsaid> {
+        unsaid([
+            (self.nodes.is_some(), Unsaid::Nodes),
+            (self.processes.is_some(), Unsaid::TasksPerNode),
+            (self.num_cpus_per_node.is_some(), Unsaid::Cpus),
+            (self.mem_per_node.is_some(), Unsaid::MemoryBytes),
+            (self.time_limit.is_some(), Unsaid::TimeLimitMs),
+        ])
+    }
+
+    fn name(&self) -> Result<String, Failure> {
+        if let Some(alias) = &self.alias {
+            return Ok(alias.clone());
+        }
+        let first = self.command[0].split_whitespace().next();
+        let first =
+            first.ok_or_else(|| Failure::usage("the command is empty").hint("say what to run: cmrun hostname"))?;
+        let mut end = first.len().min(MAX_NAME_BYTES);
+        while !first.is_char_boundary(end) {
+            end -= 1;
+        }
+        Ok(first[..end].replace(char::is_control, "_"))
+    }
+}
+
+/// What is executed: the words as they are, or a shell for a single text that is more than a word.
+fn argv(command: &[String]) -> Vec<String> {
+    match command {
+        [text] if text.contains(|c: char| c.is_whitespace() || OF_THE_SHELL.contains(c)) => {
+            ["sh", "-c", text].map(str::to_owned).to_vec()
+        }
+        words => words.to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::FromArgMatches;
+
+    use super::super::definition;
+    use super::*;
+
+    fn parse(words: &[&str]) -> Result<Cmrun, clap::Error> {
+        let all = std::iter::once("cmrun").chain(words.iter().copied());
+        Cmrun::from_arg_matches(&definition::<Cmrun>().try_get_matches_from(all)?)
+    }
+
+    fn spec(words: &[&str]) -> JobSpec {
+        parse(words).expect("flags").spec().expect("a job")
+    }
+
+    fn words(spec: &JobSpec) -> Vec<&str> {
+        let Work::Command { argv, .. } = &spec.work else { panic!("a command") };
+        argv.iter().map(String::as_str).collect()
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_the_tool() {
+        let spec = spec(&["./compute.sh", "-n", "3"]);
+        assert_eq!((spec.nodes, spec.tasks_per_node, spec.request.cpus), (1, 1, 1));
+        assert_eq!((spec.request.memory_bytes, spec.time_limit_ms), (100 << 20, None));
+        assert_eq!((spec.name.as_str(), words(&spec)), ("./compute.sh", vec!["./compute.sh", "-n", "3"]));
+        assert_eq!(parse(&["x"]).expect("flags").unsaid().len(), 5);
+    }
+
+    #[test]
+    fn every_flag_short_and_long() {
+        let short = ["-a", "mini", "-n", "2", "-p", "3", "-t", "0.5"];
+        let long = ["--alias", "mini", "--nodes", "2", "--processes", "3", "--time-limit", "0.5"];
+        for flags in [short, long] {
+            let more = ["--num-cpus-per-node", "2", "--mem-per-node", "128", "x"];
+            let line: Vec<&str> = flags.into_iter().chain(more).collect();
+            let spec = spec(&line);
+            assert_eq!((spec.name.as_str(), spec.nodes, spec.tasks_per_node), ("mini", 2, 3));
+            assert_eq!((spec.request.cpus, spec.request.memory_bytes), (2, 128 << 20));
+            assert_eq!(spec.time_limit_ms, Some(1_800_000));
+            assert_eq!(parse(&line).expect("flags").unsaid(), []);
+        }
+        assert_eq!(spec(&["-t", "-1", "x"]).time_limit_ms, None);
+        assert_eq!(spec(&["-t", "0", "x"]).time_limit_ms, None);
+        assert_eq!(spec(&["--mem-per-node", "2G", "x"]).request.memory_bytes, 2 << 30);
+    }
+
+    #[test]
+    fn one_text_may_be_several_commands() {
+        let both = spec(&["make && ./a.out"]);
+        assert_eq!((both.name.as_str(), words(&both)), ("make", vec!["sh", "-c", "make && ./a.out"]));
+        assert_eq!(words(&spec(&["./a.out"])), ["./a.out"]);
+        assert_eq!(words(&spec(&["echo", "$HOME"])), ["echo", "$HOME"], "several words are nobody's but the command's");
+    }
+
+    #[test]
+    fn nonsense_is_refused_before_anything_happens() {
+        let bad = [
+            &["-n", "0", "x"][..],
+            &["-p", "0", "x"],
+            &["--mem-per-node", "0", "x"],
+            &["--mem-per-node", "much", "x"],
+            &["-t", "soon", "x"],
+            &["-t", "inf", "x"],
+            &["-t", "nan", "x"],
+            &[],
+        ];
+        bad.iter().for_each(|line| assert!(parse(line).is_err(), "{line:?}"));
+        for line in [&[" "][..], &["--gpus", "1"]] {
+            let failure = parse(line).expect("a command, as far as clap can tell").spec().expect_err("nonsense");
+            assert_eq!(failure.exit, exit::USAGE, "{line:?}");
+        }
+        let long = "ü".repeat(200);
+        assert_eq!(spec(&[&long]).name.len(), 254, "whole characters");
+    }
+}

@@ -1,0 +1,81 @@
+//! `hostler configure setting`.
+
+use clap::Args;
+
+use crate::context::{Context, block_on};
+use crate::exit;
+use crate::failure::{Failure, Outcome};
+use crate::output::{self, settings, views};
+
+/// List the settings of the cluster, show one, or change it
+///
+/// Changes count at once and stay, whatever is restarted; only operators make them. Values are as people write them: 90s, 14d, 2G.
+#[derive(Debug, Args)]
+pub(crate) struct Setting {
+    /// A setting such as retention; all are listed without one
+    #[arg(value_name = "NAME")]
+    name: Option<String>,
+
+    /// What it is to be
+    #[arg(value_name = "VALUE")]
+    value: Option<String>,
+
+    /// Make it what it is by default
+    #[arg(long, requires = "name", conflicts_with = "value")]
+    reset: bool,
+}
+
+impl Setting {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        match &self.name {
+            None => list(context),
+            Some(name) if self.value.is_none() && !self.reset => show(context, name),
+            Some(name) => change(context, name, self.value.as_deref()),
+        }
+    }
+}
+
+fn list(context: &Context) -> Outcome {
+    let client = context.client()?;
+    let all = block_on(async { Ok(client.settings().await?) })?;
+    let output = &context.output;
+    if output.is_json() {
+        output.json(&all);
+    } else if output.is_quiet() {
+        all.iter().for_each(|setting| output.data(&format!("{}={}", setting.name, setting.value)));
+    } else {
+        output.data(&settings::list(&all, output::width()));
+    }
+    Ok(exit::OK)
+}
+
+fn show(context: &Context, name: &str) -> Outcome {
+    let client = context.client()?;
+    let all = block_on(async { Ok(client.settings().await?) })?;
+    let setting = all.iter().find(|setting| setting.name == name).ok_or_else(|| {
+        let names: Vec<&str> = all.iter().map(|setting| setting.name.as_str()).collect();
+        Failure::new(format!("there is no setting {name}"))
+            .hint(format!("there are {}", names.join(", ")))
+            .exiting(exit::REFUSED)
+    })?;
+    let output = &context.output;
+    if output.is_json() {
+        output.json(setting);
+    } else if output.is_quiet() {
+        output.data(&setting.value);
+    } else {
+        output.data(&settings::one(setting, &views::Moment::now()));
+    }
+    Ok(exit::OK)
+}
+
+fn change(context: &Context, name: &str, value: Option<&str>) -> Outcome {
+    let client = context.client()?;
+    let setting = block_on(async { Ok(client.change_setting(name, value).await?) })?;
+    if context.output.is_json() {
+        context.output.json(&setting);
+    }
+    let by_default = if value.is_none() { ", as by default" } else { "" };
+    context.output.say(&format!("{} is {}{by_default}", setting.name, setting.value));
+    Ok(exit::OK)
+}

@@ -1,0 +1,94 @@
+//! Settings that are changed while the head runs: judged, kept, and followed at once.
+
+use hostler_core::head::{Command, Refusal, Setting, SettingValue};
+use hostler_model::{JobState, NodeState, Request};
+
+use crate::harness::{Head, ended, name, spec};
+
+impl Head {
+    fn set(&mut self, setting: Setting, value: &str) -> Result<(), Refusal> {
+        self.command(&Command::Set { by: "root".to_owned(), setting, value: Some(value.to_owned()) })
+    }
+
+    fn reset(&mut self, setting: Setting) -> Result<(), Refusal> {
+        self.command(&Command::Set { by: "root".to_owned(), setting, value: None })
+    }
+}
+
+#[test]
+fn what_was_set_survives_a_restart_and_can_be_reset() {
+    let mut head = Head::new();
+    head.set(Setting::Retention, "3d").expect("a time");
+    let set_by = head.state.set_by[&Setting::Retention].clone();
+    assert_eq!((set_by.user.as_str(), set_by.at), ("root", head.now.wall));
+    head.restart();
+    assert_eq!(head.state.settings.get(Setting::Retention), Some(SettingValue::TimeMs(3 * 24 * 3_600_000)));
+    assert_eq!(head.state.set_by[&Setting::Retention], set_by);
+    head.reset(Setting::Retention).expect("it was set");
+    assert_eq!(head.state.settings, Default::default());
+    assert!(head.state.set_by.is_empty());
+    head.restart();
+    assert_eq!(head.state.settings, Default::default());
+}
+
+#[test]
+fn what_makes_no_sense_changes_nothing() {
+    let mut head = Head::new();
+    for (setting, value) in [(Setting::SuspectAfter, "4s"), (Setting::Retention, "soon"), (Setting::DefaultNodes, "0")]
+    {
+        let refusal = head.set(setting, value).expect_err(value);
+        assert_eq!(refusal.code(), "bad_setting", "{refusal}");
+    }
+    head.set(Setting::LostAfter, "10m").expect("longer");
+    head.set(Setting::DownAfter, "5m").expect("longer");
+    let refusal = head.reset(Setting::LostAfter).expect_err("down-after needs it");
+    assert!(refusal.to_string().contains("down-after (5m) must be less than lost-after (1m)"), "{refusal}");
+}
+
+#[test]
+fn other_limits_of_silence_count_from_when_a_node_was_last_heard() {
+    let mut head = Head::new();
+    head.hello("n1", 1, "boot", Vec::new());
+    head.set(Setting::LostAfter, "1h").expect("longer");
+    head.set(Setting::DownAfter, "10m").expect("longer");
+    head.set(Setting::SuspectAfter, "5m").expect("longer");
+    head.pass_ms(4 * 60_000);
+    assert_eq!(head.node_state("n1"), NodeState::Up);
+    head.reset(Setting::SuspectAfter).expect("it was set");
+    head.stand_still_ms(1);
+    assert_eq!(head.node_state("n1"), NodeState::Suspect, "it has been silent for longer than that");
+    head.reset(Setting::DownAfter).expect("it was set");
+    head.pass_ms(9_000);
+    assert_eq!(head.node_state("n1"), NodeState::Down);
+}
+
+#[test]
+fn agents_come_again_to_learn_of_a_faster_heartbeat() {
+    let mut head = Head::new();
+    head.hello("n1", 1, "boot", Vec::new());
+    head.set(Setting::Heartbeat, "5s").expect("slower");
+    assert_eq!(head.node_state("n1"), NodeState::Up, "to beat too often harms nobody");
+    head.set(Setting::Heartbeat, "2s").expect("faster");
+    assert_eq!(head.node_state("n1"), NodeState::Suspect, "its connection was closed");
+    head.hello("n1", 2, "boot", Vec::new());
+    assert_eq!(head.node_state("n1"), NodeState::Up);
+}
+
+#[test]
+fn another_policy_counts_for_what_waits() {
+    let mut head = Head::new();
+    head.set(Setting::Policy, "fcfs").expect("a policy");
+    head.hello("n1", 1, "boot", Vec::new());
+    let one_cpu = |time| hostler_model::JobSpec { time_limit_ms: Some(time), ..spec() };
+    let long = head.submit(one_cpu(600_000)).expect("accepted");
+    let both = Request { cpus: 2, ..spec().request };
+    let first = head.submit(hostler_model::JobSpec { request: both, ..spec() }).expect("accepted");
+    let short = head.submit(one_cpu(1_000)).expect("accepted");
+    assert_eq!([long, first, short].map(|job| head.job(job).pending.len()), [0, 1, 1], "in their order");
+    head.set(Setting::Policy, "easy").expect("a policy");
+    assert_eq!([first, short].map(|job| head.job(job).pending.len()), [1, 0], "the last delays nobody");
+    let run = head.run_of(short);
+    head.report(1, run, ended(0)).expect("known");
+    assert_eq!(head.state_of(short), JobState::Completed);
+    assert!(head.state.node(&name("n1")).is_some());
+}

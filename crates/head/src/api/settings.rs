@@ -1,0 +1,86 @@
+//! Settings: what they are, and changing them.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use hostler_core::head::{Command, Setting, Settings};
+use hostler_model::format_bytes;
+use hostler_proto::settings::{NewValue, SettingSource, SettingView};
+
+use super::error::ApiError;
+use super::extract::{Json as Body, Path};
+use super::who::User;
+use crate::head::Head;
+
+/// `GET /settings`.
+pub(crate) async fn list(_: User, State(head): State<Arc<Head>>) -> Json<Vec<SettingView>> {
+    Json(Setting::ALL.into_iter().map(|setting| view(&head, setting)).collect())
+}
+
+/// `PUT /settings/{name}`.
+pub(crate) async fn set(
+    user: User,
+    State(head): State<Arc<Head>>,
+    Path(name): Path<String>,
+    Body(NewValue { value }): Body<NewValue>,
+) -> Result<Json<SettingView>, ApiError> {
+    change(&user, &head, &name, Some(value)).await
+}
+
+/// `DELETE /settings/{name}`.
+pub(crate) async fn reset(
+    user: User,
+    State(head): State<Arc<Head>>,
+    Path(name): Path<String>,
+) -> Result<Json<SettingView>, ApiError> {
+    change(&user, &head, &name, None).await
+}
+
+async fn change(user: &User, head: &Head, name: &str, value: Option<String>) -> Result<Json<SettingView>, ApiError> {
+    user.must_operate("change settings")?;
+    let setting: Setting = name.parse().map_err(|_| no_such(name))?;
+    let by = user.0.user.clone();
+    head.engine.command(Command::Set { by: by.clone(), setting, value: value.clone() }).await?;
+    tracing::info!(%setting, value = value.as_deref().unwrap_or("default"), by, "setting changed");
+    if setting == Setting::ResultsCap {
+        head.follow_results_cap();
+    }
+    Ok(Json(view(head, setting)))
+}
+
+fn no_such(name: &str) -> ApiError {
+    ApiError::new(StatusCode::NOT_FOUND, "no_such_setting", format!("there is no setting {name}"))
+        .hint(format!("there are {}", Setting::ALL.map(Setting::as_str).join(", ")))
+}
+
+fn view(head: &Head, setting: Setting) -> SettingView {
+    let state = head.engine.state();
+    let set_by = state.set_by.get(&setting);
+    let source = match set_by {
+        Some(_) => SettingSource::Set,
+        None if setting == Setting::ResultsCap && head.config.results_cap_bytes.is_some() => SettingSource::File,
+        None => SettingSource::Default,
+    };
+    SettingView {
+        name: setting.to_string(),
+        unit: setting.kind().unit().to_owned(),
+        meaning: setting.meaning().to_owned(),
+        allowed: setting.kind().to_string(),
+        default: setting.default_text(),
+        value: value(head, &state.settings, setting),
+        source,
+        by: set_by.map(|set_by| set_by.user.clone()),
+        set_at: set_by.map(|set_by| set_by.at),
+    }
+}
+
+/// What a setting comes to.
+fn value(head: &Head, settings: &Settings, setting: Setting) -> String {
+    match settings.get(setting) {
+        Some(value) => setting.write(value),
+        None if setting == Setting::ResultsCap => format_bytes(head.library.room().cap_bytes()),
+        None => setting.default_text(),
+    }
+}

@@ -1,0 +1,75 @@
+//! Settings through the API: listed, changed, refused, kept, and used for what a submission leaves open.
+
+use hostler_client::Client;
+use hostler_proto::api::Unsaid;
+use hostler_proto::settings::{SettingSource, SettingView};
+
+use crate::agent::FakeAgent;
+use crate::harness::{TestHead, request};
+use crate::jobs::code;
+
+async fn setting(client: &Client, name: &str) -> SettingView {
+    let all = client.settings().await.expect("it answers");
+    all.into_iter().find(|setting| setting.name == name).expect("there is one of that name")
+}
+
+#[tokio::test]
+async fn what_was_set_is_listed_with_who_did_it_and_survives_a_restart() {
+    let mut head = TestHead::start().await;
+    let before = setting(&head.client(), "retention").await;
+    assert_eq!((before.value.as_str(), before.source, before.by), ("14d", SettingSource::Default, None));
+    let changed = head.client().change_setting("retention", Some("36h")).await.expect("a time");
+    assert_eq!((changed.value.as_str(), changed.source), ("36h", SettingSource::Set));
+    assert!(changed.by.is_some() && changed.set_at.is_some(), "{changed:?}");
+    head.client().change_setting("results-cap", Some("3G")).await.expect("a size");
+    head.kill();
+    head.start_again().await;
+    let client = head.client();
+    assert_eq!(setting(&client, "retention").await, changed);
+    assert_eq!(client.info().await.expect("it answers").head.results_cap_bytes, 3 << 30);
+    let reset = client.change_setting("retention", None).await.expect("it was set");
+    assert_eq!((reset.value.as_str(), reset.source, reset.by), ("14d", SettingSource::Default, None));
+    client.change_setting("results-cap", None).await.expect("it was set");
+    assert!(client.info().await.expect("it answers").head.results_cap_bytes != 3 << 30);
+}
+
+#[tokio::test]
+async fn what_makes_no_sense_is_refused_with_what_would() {
+    let head = TestHead::start().await;
+    let client = head.client();
+    assert_eq!(code(client.change_setting("retension", Some("1d")).await), "no_such_setting");
+    assert_eq!(code(client.change_setting("retention", Some("soon")).await), "bad_setting");
+    assert_eq!(code(client.change_setting("suspect-after", Some("1h")).await), "bad_setting");
+}
+
+#[tokio::test]
+async fn what_a_submission_leaves_open_is_as_operators_have_set_it() {
+    let head = TestHead::start().await;
+    let mut agent = FakeAgent::start(&head, "n1").await;
+    let client = head.client();
+    client.change_setting("default-memory", Some("64M")).await.expect("a size");
+    client.change_setting("default-time-limit", Some("2h")).await.expect("a time");
+    let mut open = request("open");
+    open.unsaid = vec![Unsaid::Cpus, Unsaid::MemoryBytes, Unsaid::TimeLimitMs];
+    client.submit(&open).await.expect("accepted");
+    let spec = agent.next_launch().await.spec;
+    assert_eq!((spec.request.cpus, spec.request.memory_bytes), (1, 64 << 20));
+    assert_eq!(spec.time_limit_ms, Some(7_200_000));
+    client.submit(&request("said")).await.expect("accepted");
+    let spec = agent.next_launch().await.spec;
+    assert_eq!((spec.request.memory_bytes, spec.time_limit_ms), (1 << 20, None), "what was said stands");
+}
+
+#[tokio::test]
+async fn the_head_knows_its_machine_and_lists_commands_when_asked() {
+    let head = TestHead::start().await;
+    let client = head.client();
+    let machine = client.info().await.expect("it answers").head.machine.expect("it looked");
+    assert!(!machine.name.is_empty() && machine.cpus > 0 && machine.memory_bytes > 1 << 20, "{machine:?}");
+    client.submit(&request("a")).await.expect("accepted");
+    for commands in [false, true] {
+        let filter = hostler_client::JobFilter { commands, ..Default::default() };
+        let page = client.jobs(&filter).await.expect("it answers");
+        assert_eq!(page.jobs[0].command.as_deref(), commands.then_some("true"));
+    }
+}

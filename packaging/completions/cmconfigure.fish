@@ -1,0 +1,109 @@
+# Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
+function __fish_cmconfigure_global_optspecs
+    string join \n head= json q/quiet h/help V/version
+end
+
+function __fish_cmconfigure_needs_command
+    # Figure out if the current invocation already has a command.
+    set -l cmd (commandline -opc)
+    set -e cmd[1]
+    argparse -s (__fish_cmconfigure_global_optspecs) -- $cmd 2>/dev/null
+    or return
+    if set -q argv[1]
+        # Also print the command, so this can be used to figure out what it is.
+        echo $argv[1]
+        return 1
+    end
+    return 0
+end
+
+function __fish_cmconfigure_using_subcommand
+    set -l cmd (__fish_cmconfigure_needs_command)
+    test -z "$cmd"
+    and return 1
+    contains -- $cmd[1] $argv
+end
+
+complete -c cmconfigure -n "__fish_cmconfigure_needs_command" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c cmconfigure -n "__fish_cmconfigure_needs_command" -l json -d 'Print data as JSON'
+complete -c cmconfigure -n "__fish_cmconfigure_needs_command" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c cmconfigure -n "__fish_cmconfigure_needs_command" -s h -l help -d 'Print help'
+complete -c cmconfigure -n "__fish_cmconfigure_needs_command" -s V -l version -d 'Print version'
+complete -c cmconfigure -n "__fish_cmconfigure_needs_command" -f -a "node" -d 'Manage nodes: invite, drain, resume, remove; or see what this machine would offer as one'
+complete -c cmconfigure -n "__fish_cmconfigure_needs_command" -f -a "setting" -d 'List the settings of the cluster, show one, or change it'
+complete -c cmconfigure -n "__fish_cmconfigure_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -l json -d 'Print data as JSON'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -s h -l help -d 'Print help'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -f -a "list" -d 'List the nodes, what they have and what is free'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -f -a "discover" -d 'Show what this machine would offer: CPUs, memory, GPUs, and what it keeps back and why'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -f -a "invite" -d 'Print a join code, with which one machine can become a node within the hour'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -f -a "show" -d 'Show all about one node: its state with the reason, what it has, what runs there, its certificate'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -f -a "drain" -d 'Let nodes finish what they have and give them nothing new'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -f -a "resume" -d 'Let drained nodes take work again'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -f -a "remove" -d 'Remove nodes from the cluster at once and for good'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -f -a "forget" -d 'Take nodes that are gone for good off the list'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from list" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from list" -l json -d 'Print data as JSON'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from list" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from discover" -l from -d 'Show what the machine that was captured in this file would offer' -r -F
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from discover" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from discover" -l capture -d 'Print the files that were read instead, as a bug report needs them; names of users and services may be among them'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from discover" -l json -d 'Print data as JSON'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from discover" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from discover" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from invite" -l address -d 'Where that machine finds the head, if it is elsewhere than the head\'s settings say' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from invite" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from invite" -l json -d 'Print data as JSON'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from invite" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from invite" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from show" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from show" -l json -d 'Print data as JSON'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from show" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from show" -s h -l help -d 'Print help'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from drain" -l reason -d 'Why, for whoever wonders' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from drain" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from drain" -l json -d 'Print data as JSON'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from drain" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from drain" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from resume" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from resume" -l json -d 'Print data as JSON'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from resume" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from resume" -s h -l help -d 'Print help'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from remove" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from remove" -s y -l yes -d 'Do not ask'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from remove" -l json -d 'Print data as JSON'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from remove" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from remove" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from forget" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from forget" -l json -d 'Print data as JSON'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from forget" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from forget" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from help" -f -a "list" -d 'List the nodes, what they have and what is free'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from help" -f -a "discover" -d 'Show what this machine would offer: CPUs, memory, GPUs, and what it keeps back and why'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from help" -f -a "invite" -d 'Print a join code, with which one machine can become a node within the hour'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from help" -f -a "show" -d 'Show all about one node: its state with the reason, what it has, what runs there, its certificate'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from help" -f -a "drain" -d 'Let nodes finish what they have and give them nothing new'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from help" -f -a "resume" -d 'Let drained nodes take work again'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from help" -f -a "remove" -d 'Remove nodes from the cluster at once and for good'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from help" -f -a "forget" -d 'Take nodes that are gone for good off the list'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand setting" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand setting" -l reset -d 'Make it what it is by default'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand setting" -l json -d 'Print data as JSON'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand setting" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand setting" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and not __fish_seen_subcommand_from node setting help" -f -a "node" -d 'Manage nodes: invite, drain, resume, remove; or see what this machine would offer as one'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and not __fish_seen_subcommand_from node setting help" -f -a "setting" -d 'List the settings of the cluster, show one, or change it'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and not __fish_seen_subcommand_from node setting help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and __fish_seen_subcommand_from node" -f -a "list" -d 'List the nodes, what they have and what is free'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and __fish_seen_subcommand_from node" -f -a "discover" -d 'Show what this machine would offer: CPUs, memory, GPUs, and what it keeps back and why'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and __fish_seen_subcommand_from node" -f -a "invite" -d 'Print a join code, with which one machine can become a node within the hour'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and __fish_seen_subcommand_from node" -f -a "show" -d 'Show all about one node: its state with the reason, what it has, what runs there, its certificate'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and __fish_seen_subcommand_from node" -f -a "drain" -d 'Let nodes finish what they have and give them nothing new'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and __fish_seen_subcommand_from node" -f -a "resume" -d 'Let drained nodes take work again'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and __fish_seen_subcommand_from node" -f -a "remove" -d 'Remove nodes from the cluster at once and for good'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and __fish_seen_subcommand_from node" -f -a "forget" -d 'Take nodes that are gone for good off the list'
