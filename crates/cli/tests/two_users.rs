@@ -1,6 +1,7 @@
 //! Two users of one node: their jobs are theirs, and out of each other's reach. Needs root, and the accounts that every Debian has.
 
 use std::fs::{self, Permissions};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 
@@ -186,6 +187,8 @@ fn collect(directory: &std::path::Path, files: &mut Vec<PathBuf>) {
         let path = entry.path();
         match entry.file_type() {
             Ok(kind) if kind.is_dir() => collect(&path, files),
+            // The door of the agent, at which the kernel says who knocks.
+            Ok(kind) if kind.is_socket() => {}
             _ => files.push(path),
         }
     }

@@ -223,7 +223,9 @@ impl Drop for SharedCluster {
 
 fn head_arguments(home: &Path) -> Vec<String> {
     let (directory, socket) = (text(&home.join("head")), text(&home.join("head.sock")));
-    ["head", "run", "--directory", &directory, "--socket", &socket].map(str::to_owned).to_vec()
+    ["head", "run", "--directory", &directory, "--socket", &socket, "--listen", "127.0.0.1:0"]
+        .map(str::to_owned)
+        .to_vec()
 }
 
 /// Starts a daemon with its log beside its directory.
