@@ -13,19 +13,21 @@ impl Host {
 
     /// Loses this percentage of packets, both ways.
     pub fn lossy(&self, percent: u32) {
+        let lot = if percent < 100 { format!("numgen random mod 100 < {percent}") } else { String::new() };
         let rule = |way: &str, device: &str| {
-            format!(
-                "chain {way} {{ type filter hook {way} priority 0; {device} lo accept; numgen random mod 100 < {percent} drop; }}"
-            )
+            format!("chain {way} {{ type filter hook {way} priority 0; {device} lo accept; {lot} drop; }}\n")
         };
         let (input, output) = (rule("input", "iif"), rule("output", "oif"));
-        let rules = format!("table {TABLE}\ndelete table {TABLE}\ntable {TABLE} {{ {input}\n{output}\n}}\n");
-        self.shell(&format!("nft -f - <<'END'\n{rules}END"));
+        self.rules(&format!("table {TABLE}\ndelete table {TABLE}\ntable {TABLE} {{\n{input}{output}}}"));
     }
 
     /// Lets every packet through again. The link's speed stays as it is.
     pub fn heal(&self) {
-        self.shell(&format!("nft -f - <<'END'\ntable {TABLE}\ndelete table {TABLE}\nEND"));
+        self.rules(&format!("table {TABLE}\ndelete table {TABLE}"));
+    }
+
+    fn rules(&self, rules: &str) {
+        self.shell(&format!("nft -f - <<'END'\n{rules}\nEND"));
     }
 
     /// Pulls the plug: the host itself sees that its link is down.
