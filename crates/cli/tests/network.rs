@@ -20,6 +20,7 @@ const WORK: &str = "set -e\nsha256sum noise > noise.sum\nsleep $(cat hold)\nhead
 
 /// A head and its nodes, each on a host of its own.
 struct Machines {
+    head_daemon: Option<Daemon>,
     head: Host,
     nodes: Vec<Host>,
     // Last: its hosts go first.
@@ -41,13 +42,22 @@ impl Machines {
         let network = Network::new(HOSTLER);
         let head = network.host("head");
         head.ok(&["hostler", "head", "init", "--advertise", "head"]);
-        let _: Daemon = head.daemon("head", &["hostler", "head", "run"]);
-        wait_until("the head's socket", 30, || head.path("/run/hostler/head.sock").exists().then_some(()));
-        let mut machines = Self { head, nodes: Vec::new(), network };
+        let mut machines = Self { head_daemon: None, head, nodes: Vec::new(), network };
+        machines.run_head();
         for number in 1..=nodes {
             machines.add_node(&format!("n{number}"));
         }
         machines
+    }
+
+    /// Runs the head, or runs it again after it was killed.
+    fn run_head(&mut self) {
+        if let Some(daemon) = self.head_daemon.take() {
+            daemon.kill_9();
+        }
+        self.head_daemon = Some(self.head.daemon("head", &["hostler", "head", "run"]));
+        let answers = || (self.head.run(&["hostler", "info"]).code == 0).then_some(());
+        wait_until("the head to answer", 30, answers);
     }
 
     fn add_node(&mut self, name: &str) {
@@ -127,6 +137,7 @@ impl Machines {
         }
         let ran = self.lines_that_runs_wrote();
         for (work, end) in work.iter().zip(ends) {
+            tell(&format!("{end:?}, may run again: {}", work.may_run_again));
             let was_given_up = end.state == "node_fail" && may_fail && !work.may_run_again;
             assert!(end.state == "completed" || was_given_up, "{end:?}: {:#}", self.json(&["job", &work.id]));
             assert!(work.may_run_again || end.attempt == 1, "{end:?}");
@@ -176,7 +187,7 @@ fn is_long() -> bool {
 
 #[test]
 fn five_machines_by_the_documented_commands() {
-    let machines = Machines::new(4);
+    let mut machines = Machines::new(4);
     let mut names: Vec<String> =
         machines.ok(&["run", "-N", "4", "-m", "16M", "--", "uname", "-n"]).lines().map(ToOwned::to_owned).collect();
     names.sort();
@@ -188,6 +199,12 @@ fn five_machines_by_the_documented_commands() {
     for node in &machines.nodes {
         assert!(!node.read("/root/ran").is_empty(), "{} had work", node.name());
         assert!(!node.path("/root/p").exists() && !node.path("/root/home").exists(), "they share no files");
+    }
+
+    // The head's machine keeps what it has when the head is killed, and the nodes find it again.
+    machines.run_head();
+    for node in &machines.nodes {
+        machines.wait_for_node(node.name(), "up", 30);
     }
 
     // Ranks on four machines find each other and add up what they have.

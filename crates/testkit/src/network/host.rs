@@ -235,23 +235,12 @@ impl Drop for Host {
 }
 
 impl Daemon {
-    /// Its process id, seen from outside.
-    #[must_use]
-    pub fn pid(&self) -> u32 {
-        self.pid
-    }
-
-    /// Sends it a signal.
-    pub fn signal(&self, signal: Signal) {
-        kill(self.pid, signal);
-    }
-
     /// Kills it with SIGKILL and waits until it is gone.
     ///
     /// # Panics
     /// When it does not go.
     pub fn kill_9(mut self) {
-        self.signal(Signal::SIGKILL);
+        kill(self.pid, Signal::SIGKILL);
         let _ = self.entry.wait();
         wait_until("a killed daemon is gone", 10, || (!is_alive(self.pid)).then_some(()));
     }

@@ -48,10 +48,4 @@ impl Host {
         self.shell(&limit("eth0"));
         self.at_switch(&limit(self.port()));
     }
-
-    /// As fast as the machine can again.
-    pub fn fast(&self) {
-        self.shell("tc qdisc delete dev eth0 root");
-        self.at_switch(&format!("tc qdisc delete dev {} root", self.port()));
-    }
 }
