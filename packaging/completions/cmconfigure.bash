@@ -16,6 +16,12 @@ _cmconfigure() {
             ",$1")
                 cmd="cmconfigure"
                 ;;
+            cmconfigure,audit)
+                cmd="cmconfigure__subcmd__audit"
+                ;;
+            cmconfigure,group)
+                cmd="cmconfigure__subcmd__group"
+                ;;
             cmconfigure,help)
                 cmd="cmconfigure__subcmd__help"
                 ;;
@@ -25,6 +31,33 @@ _cmconfigure() {
             cmconfigure,setting)
                 cmd="cmconfigure__subcmd__setting"
                 ;;
+            cmconfigure,user)
+                cmd="cmconfigure__subcmd__user"
+                ;;
+            cmconfigure__subcmd__group,help)
+                cmd="cmconfigure__subcmd__group__subcmd__help"
+                ;;
+            cmconfigure__subcmd__group,list)
+                cmd="cmconfigure__subcmd__group__subcmd__list"
+                ;;
+            cmconfigure__subcmd__group,quota)
+                cmd="cmconfigure__subcmd__group__subcmd__quota"
+                ;;
+            cmconfigure__subcmd__group__subcmd__help,help)
+                cmd="cmconfigure__subcmd__group__subcmd__help__subcmd__help"
+                ;;
+            cmconfigure__subcmd__group__subcmd__help,list)
+                cmd="cmconfigure__subcmd__group__subcmd__help__subcmd__list"
+                ;;
+            cmconfigure__subcmd__group__subcmd__help,quota)
+                cmd="cmconfigure__subcmd__group__subcmd__help__subcmd__quota"
+                ;;
+            cmconfigure__subcmd__help,audit)
+                cmd="cmconfigure__subcmd__help__subcmd__audit"
+                ;;
+            cmconfigure__subcmd__help,group)
+                cmd="cmconfigure__subcmd__help__subcmd__group"
+                ;;
             cmconfigure__subcmd__help,help)
                 cmd="cmconfigure__subcmd__help__subcmd__help"
                 ;;
@@ -33,6 +66,15 @@ _cmconfigure() {
                 ;;
             cmconfigure__subcmd__help,setting)
                 cmd="cmconfigure__subcmd__help__subcmd__setting"
+                ;;
+            cmconfigure__subcmd__help,user)
+                cmd="cmconfigure__subcmd__help__subcmd__user"
+                ;;
+            cmconfigure__subcmd__help__subcmd__group,list)
+                cmd="cmconfigure__subcmd__help__subcmd__group__subcmd__list"
+                ;;
+            cmconfigure__subcmd__help__subcmd__group,quota)
+                cmd="cmconfigure__subcmd__help__subcmd__group__subcmd__quota"
                 ;;
             cmconfigure__subcmd__help__subcmd__node,discover)
                 cmd="cmconfigure__subcmd__help__subcmd__node__subcmd__discover"
@@ -57,6 +99,39 @@ _cmconfigure() {
                 ;;
             cmconfigure__subcmd__help__subcmd__node,show)
                 cmd="cmconfigure__subcmd__help__subcmd__node__subcmd__show"
+                ;;
+            cmconfigure__subcmd__help__subcmd__user,add)
+                cmd="cmconfigure__subcmd__help__subcmd__user__subcmd__add"
+                ;;
+            cmconfigure__subcmd__help__subcmd__user,import)
+                cmd="cmconfigure__subcmd__help__subcmd__user__subcmd__import"
+                ;;
+            cmconfigure__subcmd__help__subcmd__user,invite)
+                cmd="cmconfigure__subcmd__help__subcmd__user__subcmd__invite"
+                ;;
+            cmconfigure__subcmd__help__subcmd__user,key)
+                cmd="cmconfigure__subcmd__help__subcmd__user__subcmd__key"
+                ;;
+            cmconfigure__subcmd__help__subcmd__user,list)
+                cmd="cmconfigure__subcmd__help__subcmd__user__subcmd__list"
+                ;;
+            cmconfigure__subcmd__help__subcmd__user,quota)
+                cmd="cmconfigure__subcmd__help__subcmd__user__subcmd__quota"
+                ;;
+            cmconfigure__subcmd__help__subcmd__user,remove)
+                cmd="cmconfigure__subcmd__help__subcmd__user__subcmd__remove"
+                ;;
+            cmconfigure__subcmd__help__subcmd__user,role)
+                cmd="cmconfigure__subcmd__help__subcmd__user__subcmd__role"
+                ;;
+            cmconfigure__subcmd__help__subcmd__user,show)
+                cmd="cmconfigure__subcmd__help__subcmd__user__subcmd__show"
+                ;;
+            cmconfigure__subcmd__help__subcmd__user__subcmd__key,add)
+                cmd="cmconfigure__subcmd__help__subcmd__user__subcmd__key__subcmd__add"
+                ;;
+            cmconfigure__subcmd__help__subcmd__user__subcmd__key,remove)
+                cmd="cmconfigure__subcmd__help__subcmd__user__subcmd__key__subcmd__remove"
                 ;;
             cmconfigure__subcmd__node,discover)
                 cmd="cmconfigure__subcmd__node__subcmd__discover"
@@ -112,6 +187,90 @@ _cmconfigure() {
             cmconfigure__subcmd__node__subcmd__help,show)
                 cmd="cmconfigure__subcmd__node__subcmd__help__subcmd__show"
                 ;;
+            cmconfigure__subcmd__user,add)
+                cmd="cmconfigure__subcmd__user__subcmd__add"
+                ;;
+            cmconfigure__subcmd__user,help)
+                cmd="cmconfigure__subcmd__user__subcmd__help"
+                ;;
+            cmconfigure__subcmd__user,import)
+                cmd="cmconfigure__subcmd__user__subcmd__import"
+                ;;
+            cmconfigure__subcmd__user,invite)
+                cmd="cmconfigure__subcmd__user__subcmd__invite"
+                ;;
+            cmconfigure__subcmd__user,key)
+                cmd="cmconfigure__subcmd__user__subcmd__key"
+                ;;
+            cmconfigure__subcmd__user,list)
+                cmd="cmconfigure__subcmd__user__subcmd__list"
+                ;;
+            cmconfigure__subcmd__user,quota)
+                cmd="cmconfigure__subcmd__user__subcmd__quota"
+                ;;
+            cmconfigure__subcmd__user,remove)
+                cmd="cmconfigure__subcmd__user__subcmd__remove"
+                ;;
+            cmconfigure__subcmd__user,role)
+                cmd="cmconfigure__subcmd__user__subcmd__role"
+                ;;
+            cmconfigure__subcmd__user,show)
+                cmd="cmconfigure__subcmd__user__subcmd__show"
+                ;;
+            cmconfigure__subcmd__user__subcmd__help,add)
+                cmd="cmconfigure__subcmd__user__subcmd__help__subcmd__add"
+                ;;
+            cmconfigure__subcmd__user__subcmd__help,help)
+                cmd="cmconfigure__subcmd__user__subcmd__help__subcmd__help"
+                ;;
+            cmconfigure__subcmd__user__subcmd__help,import)
+                cmd="cmconfigure__subcmd__user__subcmd__help__subcmd__import"
+                ;;
+            cmconfigure__subcmd__user__subcmd__help,invite)
+                cmd="cmconfigure__subcmd__user__subcmd__help__subcmd__invite"
+                ;;
+            cmconfigure__subcmd__user__subcmd__help,key)
+                cmd="cmconfigure__subcmd__user__subcmd__help__subcmd__key"
+                ;;
+            cmconfigure__subcmd__user__subcmd__help,list)
+                cmd="cmconfigure__subcmd__user__subcmd__help__subcmd__list"
+                ;;
+            cmconfigure__subcmd__user__subcmd__help,quota)
+                cmd="cmconfigure__subcmd__user__subcmd__help__subcmd__quota"
+                ;;
+            cmconfigure__subcmd__user__subcmd__help,remove)
+                cmd="cmconfigure__subcmd__user__subcmd__help__subcmd__remove"
+                ;;
+            cmconfigure__subcmd__user__subcmd__help,role)
+                cmd="cmconfigure__subcmd__user__subcmd__help__subcmd__role"
+                ;;
+            cmconfigure__subcmd__user__subcmd__help,show)
+                cmd="cmconfigure__subcmd__user__subcmd__help__subcmd__show"
+                ;;
+            cmconfigure__subcmd__user__subcmd__help__subcmd__key,add)
+                cmd="cmconfigure__subcmd__user__subcmd__help__subcmd__key__subcmd__add"
+                ;;
+            cmconfigure__subcmd__user__subcmd__help__subcmd__key,remove)
+                cmd="cmconfigure__subcmd__user__subcmd__help__subcmd__key__subcmd__remove"
+                ;;
+            cmconfigure__subcmd__user__subcmd__key,add)
+                cmd="cmconfigure__subcmd__user__subcmd__key__subcmd__add"
+                ;;
+            cmconfigure__subcmd__user__subcmd__key,help)
+                cmd="cmconfigure__subcmd__user__subcmd__key__subcmd__help"
+                ;;
+            cmconfigure__subcmd__user__subcmd__key,remove)
+                cmd="cmconfigure__subcmd__user__subcmd__key__subcmd__remove"
+                ;;
+            cmconfigure__subcmd__user__subcmd__key__subcmd__help,add)
+                cmd="cmconfigure__subcmd__user__subcmd__key__subcmd__help__subcmd__add"
+                ;;
+            cmconfigure__subcmd__user__subcmd__key__subcmd__help,help)
+                cmd="cmconfigure__subcmd__user__subcmd__key__subcmd__help__subcmd__help"
+                ;;
+            cmconfigure__subcmd__user__subcmd__key__subcmd__help,remove)
+                cmd="cmconfigure__subcmd__user__subcmd__key__subcmd__help__subcmd__remove"
+                ;;
             *)
                 ;;
         esac
@@ -119,7 +278,7 @@ _cmconfigure() {
 
     case "${cmd}" in
         cmconfigure)
-            opts="-q -h -V --head --json --quiet --help --version node setting help"
+            opts="-q -h -V --head --json --quiet --help --version user group audit node setting help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -136,9 +295,217 @@ _cmconfigure() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        cmconfigure__subcmd__help)
-            opts="node setting help"
+        cmconfigure__subcmd__audit)
+            opts="-q -h --since --limit --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --since)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --limit)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__group)
+            opts="-q -h --head --json --quiet --help list quota help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__group__subcmd__help)
+            opts="list quota help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__group__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__group__subcmd__help__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__group__subcmd__help__subcmd__quota)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__group__subcmd__list)
+            opts="-q -h --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__group__subcmd__quota)
+            opts="-q -h --cpus --memory --jobs --queued --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --cpus)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --memory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --jobs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --queued)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__help)
+            opts="user group audit node setting help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__help__subcmd__audit)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__help__subcmd__group)
+            opts="list quota"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__help__subcmd__group__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__help__subcmd__group__subcmd__quota)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -293,6 +660,174 @@ _cmconfigure() {
         cmconfigure__subcmd__help__subcmd__setting)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__help__subcmd__user)
+            opts="add list show remove role key import invite quota"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__help__subcmd__user__subcmd__add)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__help__subcmd__user__subcmd__import)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__help__subcmd__user__subcmd__invite)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__help__subcmd__user__subcmd__key)
+            opts="add remove"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__help__subcmd__user__subcmd__key__subcmd__add)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__help__subcmd__user__subcmd__key__subcmd__remove)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__help__subcmd__user__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__help__subcmd__user__subcmd__quota)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__help__subcmd__user__subcmd__remove)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__help__subcmd__user__subcmd__role)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__help__subcmd__user__subcmd__show)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -621,6 +1156,492 @@ _cmconfigure() {
         cmconfigure__subcmd__setting)
             opts="-q -h --reset --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__user)
+            opts="-q -h --head --json --quiet --help add list show remove role key import invite quota help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__user__subcmd__add)
+            opts="-q -h --uid --role --group --key --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --uid)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --role)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --group)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__user__subcmd__help)
+            opts="add list show remove role key import invite quota help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__user__subcmd__help__subcmd__add)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__user__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__user__subcmd__help__subcmd__import)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__user__subcmd__help__subcmd__invite)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__user__subcmd__help__subcmd__key)
+            opts="add remove"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__user__subcmd__help__subcmd__key__subcmd__add)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__user__subcmd__help__subcmd__key__subcmd__remove)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__user__subcmd__help__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__user__subcmd__help__subcmd__quota)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__user__subcmd__help__subcmd__remove)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__user__subcmd__help__subcmd__role)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__user__subcmd__help__subcmd__show)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__user__subcmd__import)
+            opts="-q -h --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__user__subcmd__invite)
+            opts="-q -h --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__user__subcmd__key)
+            opts="-q -h --head --json --quiet --help add remove help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__user__subcmd__key__subcmd__add)
+            opts="-q -h --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__user__subcmd__key__subcmd__help)
+            opts="add remove help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__user__subcmd__key__subcmd__help__subcmd__add)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__user__subcmd__key__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__user__subcmd__key__subcmd__help__subcmd__remove)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__user__subcmd__key__subcmd__remove)
+            opts="-q -h --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__user__subcmd__list)
+            opts="-q -h --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__user__subcmd__quota)
+            opts="-q -h --cpus --memory --jobs --queued --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --cpus)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --memory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --jobs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --queued)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__user__subcmd__remove)
+            opts="-q -h --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__user__subcmd__role)
+            opts="-q -h --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__user__subcmd__show)
+            opts="-q -h --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi

@@ -24,15 +24,117 @@ function __fish_cmconfigure_using_subcommand
     contains -- $cmd[1] $argv
 end
 
-complete -c cmconfigure -n "__fish_cmconfigure_needs_command" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c cmconfigure -n "__fish_cmconfigure_needs_command" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c cmconfigure -n "__fish_cmconfigure_needs_command" -l json -d 'Print data as JSON'
 complete -c cmconfigure -n "__fish_cmconfigure_needs_command" -s q -l quiet -d 'Say nothing but data and errors'
-complete -c cmconfigure -n "__fish_cmconfigure_needs_command" -s h -l help -d 'Print help'
+complete -c cmconfigure -n "__fish_cmconfigure_needs_command" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c cmconfigure -n "__fish_cmconfigure_needs_command" -s V -l version -d 'Print version'
+complete -c cmconfigure -n "__fish_cmconfigure_needs_command" -f -a "user" -d 'Users: who is known beyond being known to a machine, and as what'
+complete -c cmconfigure -n "__fish_cmconfigure_needs_command" -f -a "group" -d 'Groups: what their users may have together'
+complete -c cmconfigure -n "__fish_cmconfigure_needs_command" -f -a "audit" -d 'Show who did what, and what was refused, oldest first'
 complete -c cmconfigure -n "__fish_cmconfigure_needs_command" -f -a "node" -d 'Manage nodes: invite, drain, resume, remove; or see what this machine would offer as one'
 complete -c cmconfigure -n "__fish_cmconfigure_needs_command" -f -a "setting" -d 'List the settings of the cluster, show one, or change it'
 complete -c cmconfigure -n "__fish_cmconfigure_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and not __fish_seen_subcommand_from add list show remove role key import invite quota help" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and not __fish_seen_subcommand_from add list show remove role key import invite quota help" -l json -d 'Print data as JSON'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and not __fish_seen_subcommand_from add list show remove role key import invite quota help" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and not __fish_seen_subcommand_from add list show remove role key import invite quota help" -s h -l help -d 'Print help'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and not __fish_seen_subcommand_from add list show remove role key import invite quota help" -f -a "add" -d 'Add a user; agents that may create their account on every node'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and not __fish_seen_subcommand_from add list show remove role key import invite quota help" -f -a "list" -d 'List the users'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and not __fish_seen_subcommand_from add list show remove role key import invite quota help" -f -a "show" -d 'Show one user'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and not __fish_seen_subcommand_from add list show remove role key import invite quota help" -f -a "remove" -d 'Remove users and void their logins; their jobs and accounts stay as they are'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and not __fish_seen_subcommand_from add list show remove role key import invite quota help" -f -a "role" -d 'Give a user another role, from their next request on'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and not __fish_seen_subcommand_from add list show remove role key import invite quota help" -f -a "key" -d 'Add and remove SSH keys'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and not __fish_seen_subcommand_from add list show remove role key import invite quota help" -f -a "import" -d 'Add or change many users from a roster, all of them or none'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and not __fish_seen_subcommand_from add list show remove role key import invite quota help" -f -a "invite" -d 'Make a login code, good for a day and one use'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and not __fish_seen_subcommand_from add list show remove role key import invite quota help" -f -a "quota" -d 'Say how much a user may have'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and not __fish_seen_subcommand_from add list show remove role key import invite quota help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from add" -l uid -d 'The uid on all machines; by default that of the account of this name here, or one that is free' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from add" -l role -d 'user, operator or admin' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from add" -l group -d 'A group whose quota counts; may be repeated' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from add" -l key -d 'A file with an SSH public key; may be repeated' -r -F
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from add" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from add" -l json -d 'Print data as JSON'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from add" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from add" -s h -l help -d 'Print help'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from list" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from list" -l json -d 'Print data as JSON'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from list" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from show" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from show" -l json -d 'Print data as JSON'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from show" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from show" -s h -l help -d 'Print help'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from remove" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from remove" -l json -d 'Print data as JSON'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from remove" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from remove" -s h -l help -d 'Print help'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from role" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from role" -l json -d 'Print data as JSON'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from role" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from role" -s h -l help -d 'Print help'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from key" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from key" -l json -d 'Print data as JSON'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from key" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from key" -s h -l help -d 'Print help'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from key" -f -a "add" -d 'Add public keys to a user'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from key" -f -a "remove" -d 'Take public keys from a user'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from key" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from import" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from import" -l json -d 'Print data as JSON'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from import" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from import" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from invite" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from invite" -l json -d 'Print data as JSON'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from invite" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from invite" -s h -l help -d 'Print help'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from quota" -l cpus -d 'CPUs of what runs, or `none`' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from quota" -l memory -d 'Memory of what runs, such as 64G, or `none`' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from quota" -l jobs -d 'Tasks that run, or `none`; a job that is no array is one' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from quota" -l queued -d 'Tasks that wait, or `none`' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from quota" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from quota" -l json -d 'Print data as JSON'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from quota" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from quota" -s h -l help -d 'Print help'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from help" -f -a "add" -d 'Add a user; agents that may create their account on every node'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from help" -f -a "list" -d 'List the users'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from help" -f -a "show" -d 'Show one user'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from help" -f -a "remove" -d 'Remove users and void their logins; their jobs and accounts stay as they are'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from help" -f -a "role" -d 'Give a user another role, from their next request on'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from help" -f -a "key" -d 'Add and remove SSH keys'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from help" -f -a "import" -d 'Add or change many users from a roster, all of them or none'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from help" -f -a "invite" -d 'Make a login code, good for a day and one use'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from help" -f -a "quota" -d 'Say how much a user may have'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand group; and not __fish_seen_subcommand_from list quota help" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand group; and not __fish_seen_subcommand_from list quota help" -l json -d 'Print data as JSON'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand group; and not __fish_seen_subcommand_from list quota help" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand group; and not __fish_seen_subcommand_from list quota help" -s h -l help -d 'Print help'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand group; and not __fish_seen_subcommand_from list quota help" -f -a "list" -d 'List the groups that have a quota'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand group; and not __fish_seen_subcommand_from list quota help" -f -a "quota" -d 'Say how much the users of a group may have together'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand group; and not __fish_seen_subcommand_from list quota help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand group; and __fish_seen_subcommand_from list" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand group; and __fish_seen_subcommand_from list" -l json -d 'Print data as JSON'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand group; and __fish_seen_subcommand_from list" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand group; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand group; and __fish_seen_subcommand_from quota" -l cpus -d 'CPUs of what runs, or `none`' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand group; and __fish_seen_subcommand_from quota" -l memory -d 'Memory of what runs, such as 64G, or `none`' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand group; and __fish_seen_subcommand_from quota" -l jobs -d 'Tasks that run, or `none`; a job that is no array is one' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand group; and __fish_seen_subcommand_from quota" -l queued -d 'Tasks that wait, or `none`' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand group; and __fish_seen_subcommand_from quota" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand group; and __fish_seen_subcommand_from quota" -l json -d 'Print data as JSON'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand group; and __fish_seen_subcommand_from quota" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand group; and __fish_seen_subcommand_from quota" -s h -l help -d 'Print help'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand group; and __fish_seen_subcommand_from help" -f -a "list" -d 'List the groups that have a quota'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand group; and __fish_seen_subcommand_from help" -f -a "quota" -d 'Say how much the users of a group may have together'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand group; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand audit" -l since -d 'Only the last while, such as 2h or 7-00:00:00, by the head\'s wall clock' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand audit" -l limit -d 'At most this many, the newest' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand audit" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand audit" -l json -d 'Print data as JSON'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand audit" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand audit" -s h -l help -d 'Print help'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -l json -d 'Print data as JSON'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -s h -l help -d 'Print help'
@@ -45,40 +147,40 @@ complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and not __
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -f -a "remove" -d 'Remove nodes from the cluster at once and for good'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -f -a "forget" -d 'Take nodes that are gone for good off the list'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from list" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from list" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from list" -l json -d 'Print data as JSON'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from list" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from discover" -l from -d 'Show what the machine that was captured in this file would offer' -r -F
-complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from discover" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from discover" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from discover" -l capture -d 'Print the files that were read instead, as a bug report needs them; names of users and services may be among them'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from discover" -l json -d 'Print data as JSON'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from discover" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from discover" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from invite" -l address -d 'Where that machine finds the head, if it is elsewhere than the head\'s settings say' -r
-complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from invite" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from invite" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from invite" -l json -d 'Print data as JSON'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from invite" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from invite" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from show" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from show" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from show" -l json -d 'Print data as JSON'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from show" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from show" -s h -l help -d 'Print help'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from drain" -l reason -d 'Why, for whoever wonders' -r
-complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from drain" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from drain" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from drain" -l json -d 'Print data as JSON'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from drain" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from drain" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from resume" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from resume" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from resume" -l json -d 'Print data as JSON'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from resume" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from resume" -s h -l help -d 'Print help'
-complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from remove" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from remove" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from remove" -s y -l yes -d 'Do not ask'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from remove" -l json -d 'Print data as JSON'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from remove" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from remove" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from forget" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from forget" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from forget" -l json -d 'Print data as JSON'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from forget" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from forget" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -91,14 +193,28 @@ complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from help" -f -a "remove" -d 'Remove nodes from the cluster at once and for good'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from help" -f -a "forget" -d 'Take nodes that are gone for good off the list'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand setting" -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand setting" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand setting" -l reset -d 'Make it what it is by default'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand setting" -l json -d 'Print data as JSON'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand setting" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand setting" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and not __fish_seen_subcommand_from node setting help" -f -a "node" -d 'Manage nodes: invite, drain, resume, remove; or see what this machine would offer as one'
-complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and not __fish_seen_subcommand_from node setting help" -f -a "setting" -d 'List the settings of the cluster, show one, or change it'
-complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and not __fish_seen_subcommand_from node setting help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and not __fish_seen_subcommand_from user group audit node setting help" -f -a "user" -d 'Users: who is known beyond being known to a machine, and as what'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and not __fish_seen_subcommand_from user group audit node setting help" -f -a "group" -d 'Groups: what their users may have together'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and not __fish_seen_subcommand_from user group audit node setting help" -f -a "audit" -d 'Show who did what, and what was refused, oldest first'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and not __fish_seen_subcommand_from user group audit node setting help" -f -a "node" -d 'Manage nodes: invite, drain, resume, remove; or see what this machine would offer as one'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and not __fish_seen_subcommand_from user group audit node setting help" -f -a "setting" -d 'List the settings of the cluster, show one, or change it'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and not __fish_seen_subcommand_from user group audit node setting help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and __fish_seen_subcommand_from user" -f -a "add" -d 'Add a user; agents that may create their account on every node'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and __fish_seen_subcommand_from user" -f -a "list" -d 'List the users'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and __fish_seen_subcommand_from user" -f -a "show" -d 'Show one user'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and __fish_seen_subcommand_from user" -f -a "remove" -d 'Remove users and void their logins; their jobs and accounts stay as they are'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and __fish_seen_subcommand_from user" -f -a "role" -d 'Give a user another role, from their next request on'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and __fish_seen_subcommand_from user" -f -a "key" -d 'Add and remove SSH keys'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and __fish_seen_subcommand_from user" -f -a "import" -d 'Add or change many users from a roster, all of them or none'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and __fish_seen_subcommand_from user" -f -a "invite" -d 'Make a login code, good for a day and one use'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and __fish_seen_subcommand_from user" -f -a "quota" -d 'Say how much a user may have'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and __fish_seen_subcommand_from group" -f -a "list" -d 'List the groups that have a quota'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and __fish_seen_subcommand_from group" -f -a "quota" -d 'Say how much the users of a group may have together'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and __fish_seen_subcommand_from node" -f -a "list" -d 'List the nodes, what they have and what is free'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and __fish_seen_subcommand_from node" -f -a "discover" -d 'Show what this machine would offer: CPUs, memory, GPUs, and what it keeps back and why'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and __fish_seen_subcommand_from node" -f -a "invite" -d 'Print a join code, with which one machine can become a node within the hour'

@@ -1,4 +1,4 @@
-complete -c cmrun -l head -d 'The cluster to use, as unix:/path/to/head.sock' -r
+complete -c cmrun -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c cmrun -s a -l alias -d 'A name for the job; by default the first word of the command' -r
 complete -c cmrun -s n -l nodes -d 'Run it on N nodes at once; 1 by default' -r
 complete -c cmrun -s p -l processes -d 'Start N processes on each node; 1 by default' -r

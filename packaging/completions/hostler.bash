@@ -88,6 +88,9 @@ _hostler() {
             hostler,run)
                 cmd="hostler__subcmd__run"
                 ;;
+            hostler,shims)
+                cmd="hostler__subcmd__shims"
+                ;;
             hostler,sim)
                 cmd="hostler__subcmd__sim"
                 ;;
@@ -130,6 +133,12 @@ _hostler() {
             hostler__subcmd__configure,help)
                 cmd="hostler__subcmd__configure__subcmd__help"
                 ;;
+            hostler__subcmd__configure,node)
+                cmd="hostler__subcmd__configure__subcmd__node"
+                ;;
+            hostler__subcmd__configure,setting)
+                cmd="hostler__subcmd__configure__subcmd__setting"
+                ;;
             hostler__subcmd__configure,user)
                 cmd="hostler__subcmd__configure__subcmd__user"
                 ;;
@@ -160,6 +169,12 @@ _hostler() {
             hostler__subcmd__configure__subcmd__help,help)
                 cmd="hostler__subcmd__configure__subcmd__help__subcmd__help"
                 ;;
+            hostler__subcmd__configure__subcmd__help,node)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__node"
+                ;;
+            hostler__subcmd__configure__subcmd__help,setting)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__setting"
+                ;;
             hostler__subcmd__configure__subcmd__help,user)
                 cmd="hostler__subcmd__configure__subcmd__help__subcmd__user"
                 ;;
@@ -168,6 +183,30 @@ _hostler() {
                 ;;
             hostler__subcmd__configure__subcmd__help__subcmd__group,quota)
                 cmd="hostler__subcmd__configure__subcmd__help__subcmd__group__subcmd__quota"
+                ;;
+            hostler__subcmd__configure__subcmd__help__subcmd__node,discover)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__discover"
+                ;;
+            hostler__subcmd__configure__subcmd__help__subcmd__node,drain)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__drain"
+                ;;
+            hostler__subcmd__configure__subcmd__help__subcmd__node,forget)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__forget"
+                ;;
+            hostler__subcmd__configure__subcmd__help__subcmd__node,invite)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__invite"
+                ;;
+            hostler__subcmd__configure__subcmd__help__subcmd__node,list)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__list"
+                ;;
+            hostler__subcmd__configure__subcmd__help__subcmd__node,remove)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__remove"
+                ;;
+            hostler__subcmd__configure__subcmd__help__subcmd__node,resume)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__resume"
+                ;;
+            hostler__subcmd__configure__subcmd__help__subcmd__node,show)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__show"
                 ;;
             hostler__subcmd__configure__subcmd__help__subcmd__user,add)
                 cmd="hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__add"
@@ -201,6 +240,60 @@ _hostler() {
                 ;;
             hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__key,remove)
                 cmd="hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__key__subcmd__remove"
+                ;;
+            hostler__subcmd__configure__subcmd__node,discover)
+                cmd="hostler__subcmd__configure__subcmd__node__subcmd__discover"
+                ;;
+            hostler__subcmd__configure__subcmd__node,drain)
+                cmd="hostler__subcmd__configure__subcmd__node__subcmd__drain"
+                ;;
+            hostler__subcmd__configure__subcmd__node,forget)
+                cmd="hostler__subcmd__configure__subcmd__node__subcmd__forget"
+                ;;
+            hostler__subcmd__configure__subcmd__node,help)
+                cmd="hostler__subcmd__configure__subcmd__node__subcmd__help"
+                ;;
+            hostler__subcmd__configure__subcmd__node,invite)
+                cmd="hostler__subcmd__configure__subcmd__node__subcmd__invite"
+                ;;
+            hostler__subcmd__configure__subcmd__node,list)
+                cmd="hostler__subcmd__configure__subcmd__node__subcmd__list"
+                ;;
+            hostler__subcmd__configure__subcmd__node,remove)
+                cmd="hostler__subcmd__configure__subcmd__node__subcmd__remove"
+                ;;
+            hostler__subcmd__configure__subcmd__node,resume)
+                cmd="hostler__subcmd__configure__subcmd__node__subcmd__resume"
+                ;;
+            hostler__subcmd__configure__subcmd__node,show)
+                cmd="hostler__subcmd__configure__subcmd__node__subcmd__show"
+                ;;
+            hostler__subcmd__configure__subcmd__node__subcmd__help,discover)
+                cmd="hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__discover"
+                ;;
+            hostler__subcmd__configure__subcmd__node__subcmd__help,drain)
+                cmd="hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__drain"
+                ;;
+            hostler__subcmd__configure__subcmd__node__subcmd__help,forget)
+                cmd="hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__forget"
+                ;;
+            hostler__subcmd__configure__subcmd__node__subcmd__help,help)
+                cmd="hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__help"
+                ;;
+            hostler__subcmd__configure__subcmd__node__subcmd__help,invite)
+                cmd="hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__invite"
+                ;;
+            hostler__subcmd__configure__subcmd__node__subcmd__help,list)
+                cmd="hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__list"
+                ;;
+            hostler__subcmd__configure__subcmd__node__subcmd__help,remove)
+                cmd="hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__remove"
+                ;;
+            hostler__subcmd__configure__subcmd__node__subcmd__help,resume)
+                cmd="hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__resume"
+                ;;
+            hostler__subcmd__configure__subcmd__node__subcmd__help,show)
+                cmd="hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__show"
                 ;;
             hostler__subcmd__configure__subcmd__user,add)
                 cmd="hostler__subcmd__configure__subcmd__user__subcmd__add"
@@ -376,6 +469,9 @@ _hostler() {
             hostler__subcmd__help,run)
                 cmd="hostler__subcmd__help__subcmd__run"
                 ;;
+            hostler__subcmd__help,shims)
+                cmd="hostler__subcmd__help__subcmd__shims"
+                ;;
             hostler__subcmd__help,sim)
                 cmd="hostler__subcmd__help__subcmd__sim"
                 ;;
@@ -403,6 +499,12 @@ _hostler() {
             hostler__subcmd__help__subcmd__configure,group)
                 cmd="hostler__subcmd__help__subcmd__configure__subcmd__group"
                 ;;
+            hostler__subcmd__help__subcmd__configure,node)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__node"
+                ;;
+            hostler__subcmd__help__subcmd__configure,setting)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__setting"
+                ;;
             hostler__subcmd__help__subcmd__configure,user)
                 cmd="hostler__subcmd__help__subcmd__configure__subcmd__user"
                 ;;
@@ -411,6 +513,30 @@ _hostler() {
                 ;;
             hostler__subcmd__help__subcmd__configure__subcmd__group,quota)
                 cmd="hostler__subcmd__help__subcmd__configure__subcmd__group__subcmd__quota"
+                ;;
+            hostler__subcmd__help__subcmd__configure__subcmd__node,discover)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__discover"
+                ;;
+            hostler__subcmd__help__subcmd__configure__subcmd__node,drain)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__drain"
+                ;;
+            hostler__subcmd__help__subcmd__configure__subcmd__node,forget)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__forget"
+                ;;
+            hostler__subcmd__help__subcmd__configure__subcmd__node,invite)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__invite"
+                ;;
+            hostler__subcmd__help__subcmd__configure__subcmd__node,list)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__list"
+                ;;
+            hostler__subcmd__help__subcmd__configure__subcmd__node,remove)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__remove"
+                ;;
+            hostler__subcmd__help__subcmd__configure__subcmd__node,resume)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__resume"
+                ;;
+            hostler__subcmd__help__subcmd__configure__subcmd__node,show)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__show"
                 ;;
             hostler__subcmd__help__subcmd__configure__subcmd__user,add)
                 cmd="hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__add"
@@ -463,6 +589,9 @@ _hostler() {
             hostler__subcmd__help__subcmd__node,invite)
                 cmd="hostler__subcmd__help__subcmd__node__subcmd__invite"
                 ;;
+            hostler__subcmd__help__subcmd__node,list)
+                cmd="hostler__subcmd__help__subcmd__node__subcmd__list"
+                ;;
             hostler__subcmd__help__subcmd__node,remove)
                 cmd="hostler__subcmd__help__subcmd__node__subcmd__remove"
                 ;;
@@ -486,6 +615,9 @@ _hostler() {
                 ;;
             hostler__subcmd__node,invite)
                 cmd="hostler__subcmd__node__subcmd__invite"
+                ;;
+            hostler__subcmd__node,list)
+                cmd="hostler__subcmd__node__subcmd__list"
                 ;;
             hostler__subcmd__node,remove)
                 cmd="hostler__subcmd__node__subcmd__remove"
@@ -511,6 +643,9 @@ _hostler() {
             hostler__subcmd__node__subcmd__help,invite)
                 cmd="hostler__subcmd__node__subcmd__help__subcmd__invite"
                 ;;
+            hostler__subcmd__node__subcmd__help,list)
+                cmd="hostler__subcmd__node__subcmd__help__subcmd__list"
+                ;;
             hostler__subcmd__node__subcmd__help,remove)
                 cmd="hostler__subcmd__node__subcmd__help__subcmd__remove"
                 ;;
@@ -527,7 +662,7 @@ _hostler() {
 
     case "${cmd}" in
         hostler)
-            opts="-q -h -V --head --json --quiet --help --version demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent ranks sim completions gen help"
+            opts="-q -h -V --head --json --quiet --help --version demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent ranks sim shims completions gen help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -731,12 +866,16 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__completions)
-            opts="-q -h --head --json --quiet --help bash elvish fish powershell zsh"
+            opts="-q -h --tool --head --json --quiet --help bash elvish fish powershell zsh"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --tool)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --head)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -749,7 +888,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__configure)
-            opts="-q -h --head --json --quiet --help user group audit help"
+            opts="-q -h --head --json --quiet --help user group audit node setting help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -919,7 +1058,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__configure__subcmd__help)
-            opts="user group audit help"
+            opts="user group audit node setting help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -989,6 +1128,146 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__configure__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__node)
+            opts="list discover invite show drain resume remove forget"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__discover)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__drain)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__forget)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__invite)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__remove)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__resume)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__show)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__setting)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1163,6 +1442,338 @@ _hostler() {
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__node)
+            opts="-q -h --head --json --quiet --help list discover invite show drain resume remove forget help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__node__subcmd__discover)
+            opts="-q -h --capture --from --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --from)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__node__subcmd__drain)
+            opts="-q -h --reason --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --reason)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__node__subcmd__forget)
+            opts="-q -h --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__node__subcmd__help)
+            opts="list discover invite show drain resume remove forget help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__discover)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__drain)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__forget)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__invite)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__remove)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__resume)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__show)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__node__subcmd__invite)
+            opts="-q -h --address --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --address)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__node__subcmd__list)
+            opts="-q -h --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__node__subcmd__remove)
+            opts="-y -q -h --yes --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__node__subcmd__resume)
+            opts="-q -h --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__node__subcmd__show)
+            opts="-q -h --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__setting)
+            opts="-q -h --reset --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -1883,7 +2494,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__help)
-            opts="demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent ranks sim completions gen help"
+            opts="demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent ranks sim shims completions gen help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1981,7 +2592,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__help__subcmd__configure)
-            opts="user group audit"
+            opts="user group audit node setting"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2039,6 +2650,146 @@ _hostler() {
         hostler__subcmd__help__subcmd__configure__subcmd__group__subcmd__quota)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__node)
+            opts="list discover invite show drain resume remove forget"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__discover)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__drain)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__forget)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__invite)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__remove)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__resume)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__show)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__setting)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -2429,7 +3180,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__help__subcmd__node)
-            opts="discover invite show drain resume remove forget"
+            opts="list discover invite show drain resume remove forget"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2485,6 +3236,20 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__help__subcmd__node__subcmd__invite)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__node__subcmd__list)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -2597,6 +3362,20 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__help__subcmd__run)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__shims)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -2851,7 +3630,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__node)
-            opts="-q -h --head --json --quiet --help discover invite show drain resume remove forget help"
+            opts="-q -h --head --json --quiet --help list discover invite show drain resume remove forget help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2931,7 +3710,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__node__subcmd__help)
-            opts="discover invite show drain resume remove forget help"
+            opts="list discover invite show drain resume remove forget help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3014,6 +3793,20 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        hostler__subcmd__node__subcmd__help__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         hostler__subcmd__node__subcmd__help__subcmd__remove)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
@@ -3067,6 +3860,24 @@ _hostler() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__node__subcmd__list)
+            opts="-q -h --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
                 --head)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -3295,6 +4106,24 @@ _hostler() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__shims)
+            opts="-q -h --relative --list --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
                 --head)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

@@ -1,4 +1,4 @@
-//! The project's chores: `cargo xtask test`, `cargo xtask gen`, `cargo xtask bench`.
+//! The project's chores: `cargo xtask test`, `cargo xtask gen`, `cargo xtask bench`, `cargo xtask swarm`.
 //!
 //! A chore lands here when it needs logic; what is one command stays one command (see CONTRIBUTING.md). Nothing here is
 //! part of the product, and the product knows nothing of it.
@@ -7,6 +7,7 @@
 
 mod bench;
 mod generate;
+mod swarm;
 mod test;
 mod workspace;
 
@@ -24,6 +25,8 @@ enum Chore {
     Gen(generate::Options),
     /// Measure, each figure beside its floor or peer
     Bench(bench::Options),
+    /// A thousand agents from one process and a real head: time to join, memory and CPU while idle, a restart of the head
+    Swarm(swarm::Options),
 }
 
 fn main() -> ExitCode {
@@ -31,6 +34,7 @@ fn main() -> ExitCode {
         Chore::Test(options) => test::run(&options),
         Chore::Gen(options) => generate::run(&options),
         Chore::Bench(options) => bench::run(&options),
+        Chore::Swarm(options) => swarm::run(&options),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -98,7 +98,8 @@ impl ClientError {
                 ConnectFailure::NotAllowed | ConnectFailure::NotTrusted => false,
             },
             Self::Interrupted { .. } => true,
-            Self::Refused { body, .. } => body.code == "stopping" || body.code == HEAD_AWAY,
+            // `stalled`: what we had sent stopped coming, as when a link is cut for a while.
+            Self::Refused { body, .. } => ["stopping", "stalled", HEAD_AWAY].contains(&body.code.as_str()),
             Self::NotAHead { .. } | Self::OtherVersion { .. } | Self::Local(_) => false,
         }
     }
@@ -144,5 +145,20 @@ impl LocalError {
     /// Says what was being done when `source` came up.
     pub(crate) fn new(what: impl Into<String>, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self { what: what.into(), source: source.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transfer_that_stalled_is_tried_again_and_other_refusals_are_not() {
+        let refused = |code: &str| {
+            let body = ErrorBody { code: code.to_owned(), message: String::new(), hints: Vec::new() };
+            ClientError::Refused { status: 400, body }
+        };
+        assert!(refused("stalled").is_transient() && refused("stopping").is_transient());
+        assert!(!refused("bad_pack").is_transient());
     }
 }

@@ -125,7 +125,7 @@ impl Cluster {
     /// When it cannot be started.
     #[must_use]
     pub fn run(&self, arguments: &[&str]) -> Outcome {
-        outcome(&self.command(arguments).output().expect("the executable can be started"))
+        Outcome::of(&self.command(arguments).output().expect("the executable can be started"))
     }
 
     /// Runs a command that must succeed; its standard output without the newline at the end.
@@ -258,11 +258,14 @@ fn pid(value: &Value) -> u32 {
     u32::try_from(value.as_u64().expect("a process id")).expect("a process id")
 }
 
-pub(crate) fn outcome(output: &Output) -> Outcome {
-    use std::os::unix::process::ExitStatusExt;
-    let code = output.status.code().unwrap_or_else(|| 128 + output.status.signal().unwrap_or_default());
-    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
-    Outcome { code, stdout: text(&output.stdout), stderr: text(&output.stderr) }
+impl Outcome {
+    /// What a command that has ended came to.
+    pub(crate) fn of(output: &Output) -> Self {
+        use std::os::unix::process::ExitStatusExt;
+        let code = output.status.code().unwrap_or_else(|| 128 + output.status.signal().unwrap_or_default());
+        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        Self { code, stdout: text(&output.stdout), stderr: text(&output.stderr) }
+    }
 }
 
 /// Adds the last lines of every log below `directory`.
@@ -272,9 +275,14 @@ pub(crate) fn collect_logs(directory: &Path, text: &mut String) {
         if path.is_dir() && !path.ends_with("runs") {
             collect_logs(&path, text);
         } else if path.extension().is_some_and(|extension| extension == "log") {
-            let bytes = fs::read(&path).unwrap_or_default();
-            let tail = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(4000)..]).into_owned();
-            text.push_str(&format!("\n--- {}\n{tail}", path.display()));
+            text.push_str(&end_of_log(&path));
         }
     }
+}
+
+/// The last lines of a log, under its name.
+pub(crate) fn end_of_log(path: &Path) -> String {
+    let bytes = fs::read(path).unwrap_or_default();
+    let tail = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(4000)..]).into_owned();
+    format!("\n--- {}\n{tail}", path.display())
 }

@@ -13,7 +13,7 @@ use nix::unistd::User;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::cluster::{Outcome, collect_logs, end_all_with, is_of_the_network, outcome};
+use crate::cluster::{Outcome, collect_logs, end_all_with, is_of_the_network};
 use crate::{kill, wait_until};
 
 /// A head and one agent, both run by root, in a directory that every user may pass through. Dropping it ends every process that was
@@ -149,7 +149,7 @@ impl SharedCluster {
     /// When it cannot be started.
     #[must_use]
     pub fn run(&self, user: &str, arguments: &[&str]) -> Outcome {
-        outcome(&self.command(user, arguments).output().expect("the executable can be started"))
+        Outcome::of(&self.command(user, arguments).output().expect("the executable can be started"))
     }
 
     /// Runs a command that must succeed; its standard output without the newline at the end.

@@ -1,0 +1,359 @@
+//! Machines that share nothing but a network: a head and four nodes, brought up as the guide says, whose links fail.
+//!
+//! With `HOSTLER_LONG` in the environment cuts last a minute and the machine is kept busy for five.
+
+use std::collections::BTreeMap;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use hostler_testkit::{Daemon, Host, Network, wait_until};
+use serde_json::Value;
+
+const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
+
+/// The states in which a job stays.
+const ENDED: [&str; 6] = ["completed", "failed", "timeout", "out_of_memory", "cancelled", "node_fail"];
+
+/// Checks what it was given, works for `hold` seconds, and makes something large. Each attempt that comes to its end says so on its host.
+const WORK: &str = "set -e\nsha256sum noise > noise.sum\nsleep $(cat hold)\nhead -c 8000000 /dev/urandom > out\n\
+                    sha256sum out > out.sum\necho $HOSTLER_JOB_ID.$HOSTLER_ATTEMPT >> /root/ran\n";
+
+/// A head and its nodes, each on a host of its own.
+struct Machines {
+    head_daemon: Option<Daemon>,
+    head: Host,
+    nodes: Vec<Host>,
+    // Last: its hosts go first.
+    network: Network,
+}
+
+/// What the head says of a job.
+#[derive(Debug)]
+struct Seen {
+    id: String,
+    state: String,
+    node: Option<String>,
+    attempt: u64,
+}
+
+impl Machines {
+    /// By the commands of `docs/guides/real-machines.md`, as they stand there.
+    fn new(nodes: usize) -> Self {
+        let network = Network::new(HOSTLER);
+        let head = network.host("head");
+        head.ok(&["hostler", "head", "init", "--advertise", "head"]);
+        let mut machines = Self { head_daemon: None, head, nodes: Vec::new(), network };
+        machines.run_head();
+        for number in 1..=nodes {
+            machines.add_node(&format!("n{number}"));
+        }
+        machines
+    }
+
+    /// Runs the head, or runs it again after it was killed.
+    fn run_head(&mut self) {
+        if let Some(daemon) = self.head_daemon.take() {
+            daemon.kill_9();
+        }
+        self.head_daemon = Some(self.head.daemon("head", &["hostler", "head", "run"]));
+        let answers = || (self.head.run(&["hostler", "info"]).code == 0).then_some(());
+        wait_until("the head to answer", 30, answers);
+    }
+
+    fn add_node(&mut self, name: &str) {
+        let host = self.network.host(name);
+        let code = self.ok(&["node", "invite", name]);
+        let joined = host.run_with_input(&["hostler", "agent", "join", "-"], &format!("{code}\n"));
+        assert_eq!(joined.code, 0, "{joined:?}");
+        let _: Daemon = host.daemon("agent", &["hostler", "agent", "run", "--root-jobs"]);
+        self.nodes.push(host);
+        self.wait_for_node(name, "up", 30);
+    }
+
+    /// A client's command on the head's host.
+    fn ok(&self, arguments: &[&str]) -> String {
+        self.head.ok(&[&["hostler"], arguments].concat())
+    }
+
+    fn json(&self, arguments: &[&str]) -> Value {
+        self.head.json(&[&["hostler"], arguments].concat())
+    }
+
+    fn node_states(&self) -> BTreeMap<String, String> {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let nodes = self.json(&["nodes"]);
+        nodes.as_array().expect("a list").iter().map(|node| (text(&node["name"]), text(&node["state"]))).collect()
+    }
+
+    fn wait_for_node(&self, name: &str, state: &str, seconds: u64) {
+        let is_so = || self.node_states().get(name).is_some_and(|now| now == state).then_some(());
+        wait_until(&format!("node {name} {state}"), seconds, is_so);
+    }
+
+    /// Two jobs for each node, of which one may run again: they work on 24 MB that do not compress, so that staging takes a while.
+    fn submit_for_all(&self, hold: &str) -> Vec<Work> {
+        self.head.write("/root/p/main.sh", WORK);
+        self.head.write("/root/p/hold", hold);
+        if self.head.read("/root/noise.sum").is_empty() {
+            self.head.ok(&[
+                "sh",
+                "-c",
+                "head -c 24000000 /dev/urandom > p/noise && cd p && sha256sum noise > ../noise.sum",
+            ]);
+        }
+        let one = |number: usize| {
+            let may_run_again = number.is_multiple_of(2);
+            let mut submit = vec!["submit", "/root/p", "main.sh", "-c", "1", "-m", "16M"];
+            submit.extend(may_run_again.then_some("--requeue"));
+            Work { id: self.ok(&submit), may_run_again }
+        };
+        (0..2 * self.nodes.len()).map(one).collect()
+    }
+
+    fn seen(&self, work: &Work) -> Seen {
+        let job = self.json(&["job", &work.id]);
+        let task = &job["tasks_shown"][0];
+        Seen {
+            id: work.id.clone(),
+            state: job["state"].as_str().expect("a job has a state").to_owned(),
+            node: task["node"].as_str().map(ToOwned::to_owned),
+            attempt: task["attempt"].as_u64().unwrap_or_default(),
+        }
+    }
+
+    /// Every job ends once, as it should, and its result is whole. `may_fail` says whether a node was away for so long that what cannot run
+    /// again may be given up.
+    fn all_end_well(&self, work: &[Work], may_fail: bool) {
+        let ends: Vec<Seen> = work
+            .iter()
+            .map(|work| {
+                wait_until(&format!("job {} to end", work.id), 240, || {
+                    Some(self.seen(work)).filter(|seen| ENDED.contains(&seen.state.as_str()))
+                })
+            })
+            .collect();
+        for node in &self.nodes {
+            self.wait_for_node(node.name(), "up", 60);
+        }
+        let ran = self.lines_that_runs_wrote();
+        for (work, end) in work.iter().zip(ends) {
+            tell(&format!("{end:?}, may run again: {}", work.may_run_again));
+            let was_given_up = end.state == "node_fail" && may_fail && !work.may_run_again;
+            assert!(end.state == "completed" || was_given_up, "{end:?}: {:#}", self.json(&["job", &work.id]));
+            assert!(work.may_run_again || end.attempt == 1, "{end:?}");
+            let accepted = format!("{}.{}", end.id, end.attempt);
+            assert!(was_given_up || ran.get(&accepted) == Some(&1), "{accepted} has run once: {ran:?}");
+            let now = self.seen(work);
+            assert_eq!((now.state, now.attempt), (end.state.clone(), end.attempt), "what has ended stays so");
+            if end.state == "completed" {
+                self.result_is_whole(&end.id);
+            }
+        }
+        assert!(ran.values().all(|count| *count == 1), "no attempt ran twice: {ran:?}");
+    }
+
+    fn result_is_whole(&self, job: &str) {
+        self.ok(&["fetch", job, "--to", "/root/home"]);
+        let folder = format!("/root/home/{job}");
+        self.head.ok(&["sh", "-c", &format!("cd {folder} && sha256sum --check --quiet out.sum")]);
+        assert_eq!(
+            self.head.read(&format!("{folder}/noise.sum")),
+            self.head.read("/root/noise.sum"),
+            "what was staged"
+        );
+    }
+
+    /// How often each `JOB.ATTEMPT` came to its end, on all nodes together.
+    fn lines_that_runs_wrote(&self) -> BTreeMap<String, u32> {
+        let mut counts = BTreeMap::new();
+        for line in
+            self.nodes.iter().flat_map(|node| node.read("/root/ran").lines().map(ToOwned::to_owned).collect::<Vec<_>>())
+        {
+            *counts.entry(line).or_default() += 1;
+        }
+        counts
+    }
+}
+
+/// A job that was submitted.
+struct Work {
+    id: String,
+    may_run_again: bool,
+}
+
+fn is_long() -> bool {
+    std::env::var_os("HOSTLER_LONG").is_some()
+}
+
+#[test]
+fn five_machines_by_the_documented_commands() {
+    let mut machines = Machines::new(4);
+    let mut names: Vec<String> =
+        machines.ok(&["run", "-N", "4", "-m", "16M", "--", "uname", "-n"]).lines().map(ToOwned::to_owned).collect();
+    names.sort();
+    assert_eq!(names, ["n1", "n2", "n3", "n4"]);
+
+    // Staged to nodes that share no disk, and home again.
+    let work = machines.submit_for_all("0");
+    machines.all_end_well(&work, false);
+    for node in &machines.nodes {
+        assert!(!node.read("/root/ran").is_empty(), "{} had work", node.name());
+        assert!(!node.path("/root/p").exists() && !node.path("/root/home").exists(), "they share no files");
+    }
+
+    // The head's machine keeps what it has when the head is killed, and the nodes find it again.
+    machines.run_head();
+    for node in &machines.nodes {
+        machines.wait_for_node(node.name(), "up", 30);
+    }
+
+    // Ranks on four machines find each other and add up what they have.
+    let script = include_str!("network/sum.py");
+    machines.head.write("/root/sum/main.py", script);
+    let id = machines.ok(&["submit", "/root/sum", "main.py", "-N", "4", "-m", "64M"]);
+    let wait = machines.head.run(&["hostler", "wait", &id]);
+    assert_eq!(wait.code, 0, "{}{}", wait.stderr, machines.ok(&["logs", &id]));
+    machines.ok(&["fetch", &id, "--to", "/root/home"]);
+    let addresses: Vec<&str> = machines.nodes.iter().map(Host::address).collect();
+    let said = machines.head.read(&format!("/root/home/{id}/sum"));
+    let (sum, from) = said.trim().split_once(' ').expect("two words");
+    assert_eq!(sum, "1111");
+    assert!(from.split(',').all(|address| addresses.contains(&address)), "{said}");
+}
+
+/// A link that fails when its node comes to a phase of a job, and is healed after a while.
+struct Cut<'a> {
+    host: &'a Host,
+    phase: &'static str,
+    began: Option<Instant>,
+    is_over: bool,
+}
+
+impl Cut<'_> {
+    fn look(&mut self, seen: &[Seen], length: Duration) {
+        let is_here = |seen: &&Seen| seen.node.as_deref() == Some(self.host.name()) && seen.state == self.phase;
+        match self.began {
+            None if seen.iter().any(|seen| is_here(&seen)) => {
+                self.host.cut();
+                self.began = Some(Instant::now());
+            }
+            Some(began) if !self.is_over && began.elapsed() >= length => {
+                self.host.heal();
+                self.is_over = true;
+            }
+            None | Some(_) => {}
+        }
+    }
+}
+
+/// Cuts one link in each phase of the jobs' life; each for `seconds`.
+fn cut_in_every_phase(seconds: u64) {
+    let machines = Machines::new(4);
+    machines.nodes.iter().for_each(|node| node.slow(48));
+    let work = machines.submit_for_all("5");
+    let phases = ["starting", "running", "completing"];
+    let cut = |(host, phase)| Cut { host, phase, began: None, is_over: false };
+    let mut cuts: Vec<Cut<'_>> = machines.nodes.iter().zip(phases).map(cut).collect();
+    wait_until("every link was cut and healed", seconds + 60, || {
+        let seen: Vec<Seen> = work.iter().map(|work| machines.seen(work)).collect();
+        cuts.iter_mut().for_each(|cut| cut.look(&seen, Duration::from_secs(seconds)));
+        cuts.iter().all(|cut| cut.is_over).then_some(())
+    });
+    machines.all_end_well(&work, seconds > 40);
+}
+
+#[test]
+fn links_cut_for_a_moment_in_every_phase() {
+    cut_in_every_phase(3);
+}
+
+#[test]
+fn links_cut_for_longer_than_a_node_may_be_silent_in_every_phase() {
+    cut_in_every_phase(if is_long() { 60 } else { 15 });
+}
+
+#[test]
+fn the_head_cut_off_from_all_and_nodes_that_stand_still_or_lose_most_packets() {
+    let machines = Machines::new(4);
+    let work = machines.submit_for_all("12");
+    wait_until("all jobs run", 60, || work.iter().all(|work| machines.seen(work).state == "running").then_some(()));
+    let [stands_still, is_lossy, is_unplugged, ..] = &machines.nodes[..] else { panic!("there are four") };
+    stands_still.freeze();
+    is_lossy.lossy(90);
+    is_unplugged.unplug();
+    machines.wait_for_node(stands_still.name(), "down", 15);
+    machines.wait_for_node(is_unplugged.name(), "down", 15);
+    std::thread::sleep(Duration::from_secs(8));
+    stands_still.thaw();
+    is_lossy.heal();
+    is_unplugged.plug();
+    machines.all_end_well(&work, false);
+
+    let work = machines.submit_for_all("6");
+    wait_until("all jobs run", 60, || work.iter().all(|work| machines.seen(work).state == "running").then_some(()));
+    machines.head.cut();
+    for node in &machines.nodes {
+        machines.wait_for_node(node.name(), "down", 15);
+    }
+    std::thread::sleep(Duration::from_secs(10));
+    machines.head.heal();
+    machines.all_end_well(&work, false);
+}
+
+#[test]
+fn a_node_that_falls_silent_is_noticed_within_ten_seconds() {
+    let machines = Machines::new(2);
+    for _ in 0..if is_long() { 5 } else { 1 } {
+        machines.wait_for_node("n1", "up", 30);
+        let begun = Instant::now();
+        machines.nodes[0].cut();
+        machines.wait_for_node("n1", "down", 15);
+        let took = begun.elapsed();
+        tell(&format!("down {:.2} s after the cut", took.as_secs_f64()));
+        assert!(took < Duration::from_secs(10), "{took:?}");
+        assert_eq!(machines.node_states()["n2"], "up");
+        machines.nodes[0].heal();
+    }
+}
+
+/// Ends with the test, however that ends.
+struct Busy(Vec<Child>);
+
+impl Busy {
+    /// Loops that do nothing, many times as many as there are processors.
+    fn begin() -> Self {
+        let loops = 4 * std::thread::available_parallelism().map_or(1, usize::from);
+        let busy = |_| Command::new("sh").args(["-c", "while :; do :; done"]).spawn().expect("there is a shell");
+        Self((0..loops).map(busy).collect())
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+#[test]
+fn a_machine_that_is_busy_is_not_taken_for_a_dead_one() {
+    let machines = Machines::new(4);
+    let _busy = Busy::begin();
+    let end = Instant::now() + Duration::from_secs(if is_long() { 300 } else { 20 });
+    let mut looks = 0;
+    while Instant::now() < end {
+        let states = machines.node_states();
+        assert!(states.values().all(|state| state == "up"), "after {looks} looks: {states:?}");
+        looks += 1;
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    tell(&format!("always up, in {looks} looks"));
+}
+
+/// For whoever runs a test by hand, with `--no-capture`.
+#[expect(clippy::print_stderr, reason = "figures for a person")]
+fn tell(text: &str) {
+    eprintln!("{text}");
+}

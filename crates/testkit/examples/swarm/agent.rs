@@ -1,0 +1,205 @@
+//! An agent without a machine: it joins, links and answers as a real one, and completes whatever it is given at once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use futures_util::stream::{SplitSink, SplitStream};
+use futures_util::{SinkExt, StreamExt};
+use hostler_client::{Client, ClientError, Endpoint, Stream, tls};
+use hostler_core::link::{Inbox, Outbox};
+use hostler_model::{BootId, Ending, NodeName, Resources, TaskState};
+use hostler_proto::api::JoinRequest;
+use hostler_proto::join::{HEAD_NAME, JoinCode};
+use hostler_proto::link::{
+    AgentHello, AgentMessage, Fate, Frame, HeadHello, HeadMessage, PROTOCOL, RunEnd, RunReport, RunStatus, Usage,
+};
+use rcgen::{CertificateParams, KeyPair};
+use rustls::pki_types::ServerName;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+
+/// As in a real agent: the first and the longest pause between two attempts to connect.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+/// As in a real agent: how long the head may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What all agents of a swarm count together.
+#[derive(Default)]
+pub(crate) struct Counts {
+    /// Linked now.
+    pub(crate) linked: AtomicUsize,
+    /// Between their first byte and the head's welcome now.
+    shaking_hands: AtomicUsize,
+    /// The most of those at once since this was last set to zero.
+    pub(crate) most_at_once: AtomicUsize,
+    /// Attempts to join or link that failed.
+    pub(crate) failures: AtomicUsize,
+}
+
+impl Counts {
+    /// Counts a handshake until the answer is dropped.
+    fn shake_hands(&self) -> Handshake<'_> {
+        let now = self.shaking_hands.fetch_add(1, Ordering::Relaxed) + 1;
+        self.most_at_once.fetch_max(now, Ordering::Relaxed);
+        Handshake(self)
+    }
+}
+
+struct Handshake<'a>(&'a Counts);
+
+impl Drop for Handshake<'_> {
+    fn drop(&mut self) {
+        self.0.shaking_hands.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Joins with a code and stays linked for as long as it is polled.
+pub(crate) async fn live(node: NodeName, code: JoinCode, counts: Arc<Counts>) -> anyhow::Result<()> {
+    let endpoint = join(&code, &counts).await?;
+    let mut pause = PAUSES.0;
+    loop {
+        let mut return_within = None;
+        if link(&node, &endpoint, &counts, &mut return_within).await.is_err() && return_within.is_none() {
+            counts.failures.fetch_add(1, Ordering::Relaxed);
+        }
+        let wait = match return_within {
+            Some(time) => {
+                pause = PAUSES.0;
+                time.max(PAUSES.0).mul_f64(fraction())
+            }
+            None => pause.mul_f64((1.0 + fraction()) / 2.0),
+        };
+        sleep(wait).await;
+        pause = (pause * 2).min(PAUSES.1);
+    }
+}
+
+/// Asks to be let in until the head has time.
+async fn join(code: &JoinCode, counts: &Counts) -> anyhow::Result<Endpoint> {
+    let key = KeyPair::generate()?;
+    let csr = CertificateParams::default().serialize_request(&key)?.pem()?;
+    let request = JoinRequest { secret: code.secret.clone(), node: None, machine: None, csr };
+    let server_name = ServerName::try_from(HEAD_NAME)?;
+    let stranger = Endpoint::Tls {
+        address: code.address.clone(),
+        server_name: server_name.clone(),
+        config: tls::pinned(code.authority),
+    };
+    let mut pause = PAUSES.0;
+    let joined = loop {
+        let answer = {
+            let _counted = counts.shake_hands();
+            Client::new(stranger.clone()).join(&request).await
+        };
+        match answer {
+            Ok(joined) => break joined,
+            Err(ClientError::Connect { .. } | ClientError::Interrupted { .. }) => {
+                counts.failures.fetch_add(1, Ordering::Relaxed);
+                sleep(pause.mul_f64((1.0 + fraction()) / 2.0)).await;
+                pause = (pause * 2).min(PAUSES.1);
+            }
+            Err(error) => return Err(error).context("not let in"),
+        }
+    };
+    let config = tls::mutual(&joined.authority, &joined.certificate, &key.serialize_pem())?;
+    Ok(Endpoint::Tls { address: code.address.clone(), server_name, config })
+}
+
+type Socket = WebSocketStream<Stream>;
+
+/// One connection, until it breaks. `return_within` is set as soon as the head has welcomed the agent.
+async fn link(
+    node: &NodeName,
+    endpoint: &Endpoint,
+    counts: &Counts,
+    return_within: &mut Option<Duration>,
+) -> anyhow::Result<()> {
+    let handshake = counts.shake_hands();
+    let stream = endpoint.connect().await?;
+    let uri = format!("ws://hostler{}/agent/link", hostler_proto::api::BASE);
+    let (mut socket, _) = timeout(PATIENCE, tokio_tungstenite::client_async(uri, stream)).await??;
+    let hello = Message::binary(hostler_proto::encode(&hello(node)?));
+    socket.send(hello).await?;
+    let answer = timeout(PATIENCE, next(&mut socket)).await??;
+    let HeadHello::Welcome { heartbeat_ms, return_within_ms, .. } = hostler_proto::decode(&answer)? else {
+        bail!("refused");
+    };
+    drop(handshake);
+    *return_within = Some(Duration::from_millis(return_within_ms));
+    counts.linked.fetch_add(1, Ordering::Relaxed);
+    let outcome = carry(socket, Duration::from_millis(heartbeat_ms)).await;
+    counts.linked.fetch_sub(1, Ordering::Relaxed);
+    outcome
+}
+
+fn hello(node: &NodeName) -> anyhow::Result<AgentHello> {
+    Ok(AgentHello {
+        protocol_min: *PROTOCOL.start(),
+        protocol_max: *PROTOCOL.end(),
+        version: "swarm".to_owned(),
+        node: node.clone(),
+        boot: BootId("swarm".to_owned()),
+        pid: std::process::id(),
+        resources: Resources { cpus: "0-3".parse()?, memory_bytes: 8 << 30 },
+        advisory: Default::default(),
+        address: None,
+        runs: Vec::new(),
+    })
+}
+
+/// Says that it lives and completes what it is given.
+async fn carry(socket: Socket, heartbeat: Duration) -> anyhow::Result<()> {
+    let (mut sink, mut source): (SplitSink<Socket, Message>, SplitStream<Socket>) = socket.split();
+    let (mut outbox, mut inbox) = (Outbox::default(), Inbox::default());
+    let mut beat = Instant::now() + heartbeat;
+    loop {
+        let messages = tokio::select! {
+            bytes = next(&mut source) => answers(inbox.accept(hostler_proto::decode::<Frame<HeadMessage>>(&bytes?)?)?),
+            () = sleep_until(beat) => vec![AgentMessage::Heartbeat],
+        };
+        if !messages.is_empty() {
+            sink.send(Message::binary(hostler_proto::encode(&outbox.frame(messages)))).await?;
+            beat = Instant::now() + heartbeat;
+        }
+    }
+}
+
+fn answers(messages: Vec<HeadMessage>) -> Vec<AgentMessage> {
+    let launches = messages.into_iter().filter_map(|message| match message {
+        HeadMessage::Launch(launch) => Some(launch.runs),
+        _ => None,
+    });
+    let end = RunEnd {
+        fate: Fate::Ended(Ending { state: TaskState::Completed, exit_code: Some(0) }),
+        message: None,
+        result: None,
+        usage: Usage::default(),
+    };
+    let report = |run| AgentMessage::Report(RunReport { run, status: RunStatus::Ended(end.clone()) });
+    launches.flatten().map(|placement| report(placement.run)).collect()
+}
+
+/// The next binary message.
+async fn next<S>(source: &mut S) -> anyhow::Result<Vec<u8>>
+where
+    S: StreamExt<Item = Result<Message, tokio_tungstenite::tungstenite::Error>> + Unpin,
+{
+    while let Some(message) = source.next().await {
+        match message? {
+            Message::Binary(bytes) => return Ok(bytes.to_vec()),
+            Message::Close(_) => break,
+            Message::Text(_) | Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => {}
+        }
+    }
+    bail!("the head has closed the link")
+}
+
+/// Somewhere between 0 and 1.
+fn fraction() -> f64 {
+    use std::hash::{BuildHasher, RandomState};
+    (RandomState::new().hash_one(0) >> 11) as f64 / (1_u64 << 53) as f64
+}

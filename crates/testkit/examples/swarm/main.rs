@@ -1,0 +1,140 @@
+//! A thousand agents from one process, which speak the real protocol with a real head: how long until all have joined, what the head needs
+//! while they are idle, and what happens when it is killed and comes back.
+//!
+//! `cargo xtask swarm` builds and runs it. The head and the agents share this machine, so figures that take computing are upper bounds.
+
+#![expect(clippy::print_stdout, reason = "it is run by people, for its figures")]
+
+mod agent;
+mod head;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use hostler_client::{Client, Endpoint};
+use hostler_model::{NodeName, NodeState};
+use tokio::time::sleep;
+
+use self::agent::Counts;
+use self::head::Head;
+
+/// How long the head is watched while nothing happens.
+const IDLE: Duration = Duration::from_secs(30);
+
+/// Between two looks at the nodes.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+
+/// Whatever is waited for.
+const DEADLINE: Duration = Duration::from_secs(120);
+
+fn main() -> anyhow::Result<()> {
+    let mut arguments = std::env::args_os().skip(1);
+    let executable: PathBuf = arguments.next().context("usage: swarm EXECUTABLE [AGENTS] [RUNS]")?.into();
+    let mut number = |default: usize| -> anyhow::Result<usize> {
+        let Some(text) = arguments.next() else { return Ok(default) };
+        text.to_str().and_then(|text| text.parse().ok()).context("not a number")
+    };
+    let (agents, runs) = (number(1_000)?, number(3)?);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    for run in 1..=runs {
+        println!("run {run} of {runs}, {agents} agents");
+        runtime.block_on(measure(&executable, agents))?;
+    }
+    Ok(())
+}
+
+/// One run, with a head of its own.
+async fn measure(executable: &std::path::Path, agents: usize) -> anyhow::Result<()> {
+    let mut head = Head::start(executable).await?;
+    let client = Client::new(Endpoint::Unix(head.socket()));
+    let bare = head.memory_kib()?;
+
+    let begun = Instant::now();
+    let mut codes = Vec::new();
+    for number in 0..agents {
+        let node: NodeName = format!("n{number}").parse()?;
+        let code = client.invite(&node).await?.code.parse()?;
+        codes.push((node, code));
+    }
+    println!("  invited in {:.2} s", begun.elapsed().as_secs_f64());
+
+    let counts = Arc::new(Counts::default());
+    let begun = Instant::now();
+    let mut swarm = tokio::task::JoinSet::new();
+    for (node, code) in codes {
+        swarm.spawn(agent::live(node, code, Arc::clone(&counts)));
+    }
+    wait_for_all(&client, &mut swarm, agents).await?;
+    println!(
+        "  joined, linked and up in {:.2} s; at most {} handshakes at once, {} attempts refused; the head used {:.2} s of CPU",
+        begun.elapsed().as_secs_f64(),
+        counts.most_at_once.swap(0, Ordering::Relaxed),
+        counts.failures.swap(0, Ordering::Relaxed),
+        head.cpu_seconds()?,
+    );
+
+    let cpu = head.cpu_seconds()?;
+    watch(&client, agents).await?;
+    let percent = (head.cpu_seconds()? - cpu) / IDLE.as_secs_f64() * 100.0;
+    let memory = head.memory_kib()?;
+    println!(
+        "  idle for {} s, always up: {percent:.2} % of a CPU, looks included; {} MiB resident, {:.1} KiB for each agent",
+        IDLE.as_secs(),
+        memory / 1024,
+        memory.saturating_sub(bare) as f64 / agents as f64,
+    );
+
+    let begun = Instant::now();
+    head.run_array(agents).await?;
+    println!("  {agents} tasks submitted, placed and completed in {:.2} s", begun.elapsed().as_secs_f64());
+
+    head.kill().await?;
+    let begun = Instant::now();
+    head.run().await?;
+    println!("  killed; ready again after {:.2} s", begun.elapsed().as_secs_f64());
+    wait_for_all(&client, &mut swarm, agents).await?;
+    println!(
+        "  all back {:.2} s after it was started again; at most {} handshakes at once, {} attempts failed",
+        begun.elapsed().as_secs_f64(),
+        counts.most_at_once.load(Ordering::Relaxed),
+        counts.failures.load(Ordering::Relaxed),
+    );
+    ensure!(counts.linked.load(Ordering::Relaxed) == agents, "some have two links or none");
+    Ok(())
+}
+
+/// Waits until every agent's node is up. After a restart nodes that were never given up must not be taken for dead meanwhile.
+async fn wait_for_all(
+    client: &Client,
+    swarm: &mut tokio::task::JoinSet<anyhow::Result<()>>,
+    agents: usize,
+) -> anyhow::Result<()> {
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        if let Some(ended) = swarm.try_join_next() {
+            ended?.context("an agent gave up")?;
+        }
+        let nodes = client.nodes().await?;
+        let down = nodes.iter().filter(|node| node.state == NodeState::Down).count();
+        ensure!(down == 0, "{down} nodes were taken for dead");
+        if nodes.iter().filter(|node| node.state == NodeState::Up).count() == agents {
+            return Ok(());
+        }
+        ensure!(Instant::now() < deadline, "not all nodes are up");
+        sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// Sees to it that every node is up all the time.
+async fn watch(client: &Client, agents: usize) -> anyhow::Result<()> {
+    let end = Instant::now() + IDLE;
+    while Instant::now() < end {
+        let up = client.nodes().await?.iter().filter(|node| node.state == NodeState::Up).count();
+        ensure!(up == agents, "only {up} nodes are up");
+        sleep(Duration::from_secs(1)).await;
+    }
+    Ok(())
+}

@@ -1,0 +1,97 @@
+//! A control group for each host: nodes whose directories have the same name must not meet in the kernel's tree.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// How the groups of hosts are called, before the pid of their test.
+const PREFIX: &str = "hostler-net-";
+
+/// Controllers of version 1 in which hosts have a group.
+const CONTROLLERS: [&str; 3] = ["cpuset", "memory", "pids"];
+
+/// The groups of one host, one in each hierarchy; removed when dropped.
+pub(super) struct Groups(Vec<PathBuf>);
+
+impl Groups {
+    /// Makes them below the calling process's own. Where that may not be done the host has none there.
+    pub(super) fn make() -> Self {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let name = format!("{PREFIX}{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let groups = own_groups().into_iter().map(|own| own.join(&name));
+        Self(groups.filter(|group| fs::create_dir(group).is_ok() && inherit(group).is_ok()).collect())
+    }
+
+    /// Shell commands by which a process enters all of them.
+    pub(super) fn enter(&self) -> String {
+        self.0.iter().map(|group| format!("echo 0 > {}/cgroup.procs\n", group.display())).collect()
+    }
+}
+
+impl Drop for Groups {
+    fn drop(&mut self) {
+        // The kernel empties a group a moment after its last process is gone.
+        for _ in 0..100 {
+            self.0.iter().for_each(|group| remove(group));
+            if !self.0.iter().any(|group| group.exists()) {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    }
+}
+
+/// Removes the groups of tests that were killed.
+pub(super) fn sweep_stale() {
+    for own in own_groups() {
+        for entry in fs::read_dir(own).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let pid = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next()?.parse().ok());
+            if pid.is_some_and(|pid| !crate::is_alive(pid)) {
+                remove(&entry.path());
+            }
+        }
+    }
+}
+
+/// This process's group in the unified hierarchy and in those of [`CONTROLLERS`].
+fn own_groups() -> Vec<PathBuf> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let found = groups.lines().filter_map(|line| {
+        let [_, names, path] = line.splitn(3, ':').collect::<Vec<_>>()[..] else { return None };
+        let is_wanted = names.is_empty() || names.split(',').any(|name| CONTROLLERS.contains(&name));
+        is_wanted.then_some(())?;
+        Some(mount_of(&mounts, names)?.join(path.trim_start_matches('/')))
+    });
+    found.collect()
+}
+
+/// Where the hierarchy with these controllers is mounted; the unified one has none.
+fn mount_of(mounts: &str, names: &str) -> Option<PathBuf> {
+    mounts.lines().find_map(|line| {
+        let (place, kind) = line.split_once(" - ")?;
+        let kind: Vec<&str> = kind.split(' ').collect();
+        let is_it = match names {
+            "" => kind[0] == "cgroup2",
+            names => kind[0] == "cgroup" && names.split(',').all(|name| kind[2].split(',').any(|it| it == name)),
+        };
+        is_it.then(|| PathBuf::from(place.split(' ').nth(4).unwrap_or_default()))
+    })
+}
+
+/// A group of `cpuset` takes nobody in before it has CPUs and memory.
+fn inherit(group: &Path) -> std::io::Result<()> {
+    let parent = group.parent().expect("a group has one");
+    for file in ["cpuset.cpus", "cpuset.mems"].map(Path::new).into_iter().filter(|file| group.join(file).exists()) {
+        fs::write(group.join(file), fs::read(parent.join(file))?)?;
+    }
+    Ok(())
+}
+
+/// Removes a group and those below it, as far as they are empty.
+fn remove(group: &Path) {
+    let below = fs::read_dir(group).into_iter().flatten().flatten();
+    below.filter(|entry| entry.path().is_dir()).for_each(|entry| remove(&entry.path()));
+    let _ = fs::remove_dir(group);
+}

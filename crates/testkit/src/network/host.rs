@@ -1,0 +1,283 @@
+//! One host: its files, its commands, its daemons.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use super::groups::Groups;
+use super::switch::{start, succeed};
+use crate::cluster::end_of_log;
+use crate::{Outcome, is_alive, kill, wait_until};
+
+/// Directories that a host does not share with the machine, and what they are called below its root. The last one may hide that root.
+const PRIVATE: [(&str, &str); 5] =
+    [("/etc", "etc"), ("/var/lib", "var-lib"), ("/root", "root"), ("/run", "run"), ("/tmp", "tmp")];
+
+/// A host on the switch. Dropping it is like cutting its power, after which nothing of it is left but its files.
+pub struct Host {
+    plan: Plan,
+    holder: Child,
+    _groups: Groups,
+}
+
+/// What a host is to be.
+pub(super) struct Plan {
+    pub(super) name: String,
+    pub(super) address: String,
+    /// Where its files are, seen from outside.
+    pub(super) root: PathBuf,
+    pub(super) roster: PathBuf,
+    pub(super) executable: PathBuf,
+    /// A process in the switch's network.
+    pub(super) switch: u32,
+    /// The host's port on the switch.
+    pub(super) port: String,
+}
+
+/// A process that a host was told to keep running. It stays when this is dropped, as long as its host does.
+pub struct Daemon {
+    entry: Child,
+    pid: u32,
+}
+
+impl Host {
+    /// Starts the host and plugs it in.
+    pub(super) fn start(plan: Plan) -> Self {
+        let groups = Groups::make();
+        lay_out(&plan, &groups);
+        let mut command = Command::new("unshare");
+        command.args(["--net", "--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc", "sh"]);
+        let holder = start(command.arg(plan.root.join("run/boot")));
+        let host = Self { plan, holder, _groups: groups };
+        host.plug_in();
+        host
+    }
+
+    /// Its name, under which the others find it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.plan.name
+    }
+
+    /// Its address in the network.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        &self.plan.address
+    }
+
+    /// Where a file of the host is for the test; `path` must be below one of the directories that are the host's own.
+    ///
+    /// # Panics
+    /// For any other path.
+    #[must_use]
+    pub fn path(&self, path: &str) -> PathBuf {
+        let found = PRIVATE.iter().find_map(|(at, name)| {
+            let rest = Path::new(path).strip_prefix(at).ok()?;
+            Some(self.plan.root.join(name).join(rest))
+        });
+        found.unwrap_or_else(|| panic!("{path} is not the host's own"))
+    }
+
+    /// Writes a file of the host, with the directories above it.
+    ///
+    /// # Panics
+    /// When it cannot be written.
+    pub fn write(&self, path: &str, content: impl AsRef<[u8]>) {
+        let path = self.path(path);
+        fs::create_dir_all(path.parent().expect("it is below a directory")).expect("directories can be made");
+        fs::write(path, content).expect("a file can be written");
+    }
+
+    /// A file of the host; empty when there is none.
+    #[must_use]
+    pub fn read(&self, path: &str) -> String {
+        fs::read(self.path(path)).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+    }
+
+    /// A command on the host, as root in `/root`, to be run by the caller.
+    #[must_use]
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = self.enter();
+        command.args(["sh", "/run/enter"]).args(arguments);
+        command
+            .env_clear()
+            .env("PATH", format!("/run/bin:{}", std::env::var("PATH").unwrap_or_default()))
+            .env("HOME", "/root")
+            .env("LANG", "C.UTF-8")
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Runs a command on the host to its end.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn run(&self, arguments: &[&str]) -> Outcome {
+        Outcome::of(&self.command(arguments).output().expect("nsenter can be started"))
+    }
+
+    /// Runs a command on the host with this on its standard input.
+    ///
+    /// # Panics
+    /// When it cannot be started or does not read.
+    #[must_use]
+    pub fn run_with_input(&self, arguments: &[&str], input: &str) -> Outcome {
+        let mut command = self.command(arguments);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("nsenter can be started");
+        child.stdin.take().expect("it is piped").write_all(input.as_bytes()).expect("it reads");
+        Outcome::of(&child.wait_with_output().expect("it ends"))
+    }
+
+    /// Runs a command that must succeed; its standard output without the newline at the end.
+    ///
+    /// # Panics
+    /// When it fails, with what it said.
+    pub fn ok(&self, arguments: &[&str]) -> String {
+        let outcome = self.run(arguments);
+        assert_eq!(outcome.code, 0, "{arguments:?} failed on {}: {}", self.name(), outcome.stderr);
+        outcome.stdout.trim_end_matches('\n').to_owned()
+    }
+
+    /// Runs a command with `--json`; what it printed.
+    ///
+    /// # Panics
+    /// When it fails or prints no JSON.
+    #[must_use]
+    pub fn json(&self, arguments: &[&str]) -> Value {
+        let text = self.ok(&[arguments, &["--json"]].concat());
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{arguments:?} printed no JSON: {error}: {text}"))
+    }
+
+    /// Starts a process that stays; what it says is appended to `/root/LOG.log`.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn daemon(&self, log: &str, arguments: &[&str]) -> Daemon {
+        let path = self.path(&format!("/root/{log}.log"));
+        let log = File::options().append(true).create(true).open(path).expect("a log can be written");
+        let mut command = self.command(arguments);
+        let entry = command.stdout(Stdio::null()).stderr(log).spawn().expect("nsenter can be started");
+        let pid = wait_until("a daemon to be on its host", 30, || child_of(entry.id()));
+        Daemon { entry, pid }
+    }
+
+    /// Stops every process of the host at once, as a machine that is suspended: nothing is answered, nothing is closed.
+    pub fn freeze(&self) {
+        self.signal_all("STOP");
+    }
+
+    /// Lets all of them go on.
+    pub fn thaw(&self) {
+        self.signal_all("CONT");
+    }
+
+    /// Runs a shell command in the host's namespaces that must succeed.
+    pub(super) fn shell(&self, script: &str) {
+        succeed(self.enter().args(["sh", "-c", script]));
+    }
+
+    /// Runs a shell command in the switch's network that must succeed.
+    pub(super) fn at_switch(&self, script: &str) {
+        let switch = self.plan.switch.to_string();
+        succeed(Command::new("nsenter").args(["--target", &switch, "--net", "sh", "-c", script]));
+    }
+
+    /// Its port on the switch.
+    pub(super) fn port(&self) -> &str {
+        &self.plan.port
+    }
+
+    /// Everybody but the first process and the one that sends.
+    fn signal_all(&self, signal: &str) {
+        self.shell(&format!("kill -{signal} -1"));
+    }
+
+    fn plug_in(&self) {
+        let (port, pid, address) = (self.port(), self.holder.id(), self.address());
+        self.at_switch(&format!(
+            "ip link add {port} type veth peer name eth0 netns {pid} && ip link set {port} master switch up"
+        ));
+        self.shell(&format!("ip address add {address}/24 dev eth0 && ip link set eth0 up"));
+    }
+
+    /// Enters the host's namespaces, not its control groups.
+    fn enter(&self) -> Command {
+        let pid = self.holder.id();
+        let mut command = Command::new("nsenter");
+        command.args(["--net", "--mount", "--uts", "--target", &pid.to_string()]);
+        command.args([&format!("--pid=/proc/{pid}/ns/pid_for_children"), "--"]);
+        command
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            for entry in fs::read_dir(self.path("/root")).into_iter().flatten().flatten() {
+                if entry.path().extension().is_some_and(|extension| extension == "log") {
+                    #[expect(clippy::print_stderr, reason = "a failing test shows what the daemons said")]
+                    {
+                        eprintln!("{}", end_of_log(&entry.path()));
+                    }
+                }
+            }
+        }
+        let _ = self.holder.kill();
+        let _ = self.holder.wait();
+    }
+}
+
+impl Daemon {
+    /// Kills it with SIGKILL and waits until it is gone.
+    ///
+    /// # Panics
+    /// When it does not go.
+    pub fn kill_9(mut self) {
+        kill(self.pid, Signal::SIGKILL);
+        let _ = self.entry.wait();
+        wait_until("a killed daemon is gone", 10, || (!is_alive(self.pid)).then_some(()));
+    }
+}
+
+/// Prepares the host's directories and the scripts by which it is started and entered.
+fn lay_out(plan: &Plan, groups: &Groups) {
+    let root = plan.root.display();
+    for (_, name) in PRIVATE {
+        fs::create_dir_all(plan.root.join(name)).expect("directories can be made");
+    }
+    fs::create_dir(plan.root.join("run/bin")).expect("directories can be made");
+    File::create(plan.root.join("run/bin/hostler")).expect("it is ours");
+    succeed(Command::new("cp").args(["--archive", "/etc/.", &format!("{root}/etc")]));
+    // Mounting follows links; the file must be one.
+    let _ = fs::remove_file(plan.root.join("etc/hosts"));
+    File::create(plan.root.join("etc/hosts")).expect("it is ours");
+    let enter = groups.enter();
+    let binds: String = PRIVATE.iter().map(|(at, name)| format!("mount --rbind {root}/{name} {at}\n")).collect();
+    // The first process collects the orphans of the others, as on any machine, and ends with the pipe.
+    let boot = format!(
+        "set -e\n{enter}hostname {}\nip link set lo up\nmount --bind {} {root}/etc/hosts\n\
+         mount --bind {} {root}/run/bin/hostler\n{binds}echo ready\nexec 3<&0 >&2\ncat <&3 &\nwait $!\n",
+        plan.name,
+        plan.roster.display(),
+        plan.executable.display(),
+    );
+    fs::write(plan.root.join("run/boot"), boot).expect("it is ours");
+    fs::write(plan.root.join("run/enter"), format!("{enter}cd /root\nexec \"$@\"\n")).expect("it is ours");
+}
+
+/// The only child of a process, once it has one.
+fn child_of(pid: u32) -> Option<u32> {
+    let entries = fs::read_dir("/proc").ok()?;
+    entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).find(|candidate: &u32| {
+        let stat = fs::read_to_string(format!("/proc/{candidate}/stat")).unwrap_or_default();
+        let parent = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1)?.parse().ok());
+        parent == Some(pid)
+    })
+}
