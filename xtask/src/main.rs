@@ -1,4 +1,4 @@
-//! The project's chores: `cargo xtask test`, `cargo xtask gen`, `cargo xtask bench`.
+//! The project's chores: `cargo xtask test`, `cargo xtask gen`, `cargo xtask bench`, `cargo xtask fuzz`.
 //!
 //! A chore lands here when it needs logic; what is one command stays one command (see CONTRIBUTING.md). Nothing here is
 //! part of the product, and the product knows nothing of it.
@@ -6,6 +6,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "chores are run by people and talk to them")]
 
 mod bench;
+mod fuzz;
 mod generate;
 mod test;
 mod workspace;
@@ -24,6 +25,8 @@ enum Chore {
     Gen(generate::Options),
     /// Measure, each figure beside its floor or peer
     Bench(bench::Options),
+    /// Look for bytes that bring a reader of other people's bytes down
+    Fuzz(fuzz::Options),
 }
 
 fn main() -> ExitCode {
@@ -31,6 +34,7 @@ fn main() -> ExitCode {
         Chore::Test(options) => test::run(&options),
         Chore::Gen(options) => generate::run(&options),
         Chore::Bench(options) => bench::run(&options),
+        Chore::Fuzz(options) => fuzz::run(&options),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -16,6 +16,8 @@
 mod api;
 mod blobs;
 mod engine;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod head;
 mod invitations;
 mod link;

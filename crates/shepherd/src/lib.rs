@@ -38,6 +38,8 @@
 mod adopt;
 pub mod cgroup;
 mod connection;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod handle;
 pub mod journal;
 mod keeper;
