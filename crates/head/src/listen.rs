@@ -7,14 +7,16 @@
 //! Anything may knock at a port. Another protocol gets a short answer where there is one, and a line in the log; handshakes and
 //! request heads must be done in ten seconds, and strangers are few at a time.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::convert::Infallible;
 use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -28,7 +30,6 @@ use hyper_util::service::TowerToHyperService;
 use nix::unistd::{Uid, User};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
@@ -40,6 +41,10 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Connections without a certificate, and those that have not shown one yet: enough for a shelf of servers that joins at once.
 const STRANGERS: usize = 256;
+
+/// How many of them may come from one address, so that one machine cannot keep all others out. Many machines may share an address, but
+/// their handshakes take milliseconds.
+const STRANGERS_OF_ONE: usize = STRANGERS / 2;
 
 /// How long a stranger may stay: joining is one request.
 const STRANGER_TIME: Duration = Duration::from_secs(60);
@@ -189,7 +194,7 @@ async fn local_peer(stream: &UnixStream) -> io::Result<Peer> {
 
 async fn serve_port(listener: TcpListener, head: Arc<Head>, routes: Router) {
     let acceptor = TlsAcceptor::from(head.trust.server());
-    let strangers = Arc::new(Semaphore::new(STRANGERS));
+    let strangers = Arc::new(Strangers::default());
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -197,7 +202,7 @@ async fn serve_port(listener: TcpListener, head: Arc<Head>, routes: Router) {
         };
         match accepted {
             Ok((stream, from)) => {
-                let Ok(permit) = Arc::clone(&strangers).try_acquire_owned() else {
+                let Some(permit) = strangers.admit(from.ip()) else {
                     tracing::warn!(%from, "too many connections without a certificate; closing this one");
                     continue;
                 };
@@ -213,6 +218,40 @@ async fn serve_port(listener: TcpListener, head: Arc<Head>, routes: Router) {
     }
 }
 
+/// Connections without a certificate that there are, by address.
+#[derive(Default)]
+struct Strangers(Mutex<HashMap<IpAddr, usize>>);
+
+/// A stranger's place. Dropping it gives the place up.
+struct Permit {
+    strangers: Arc<Strangers>,
+    from: IpAddr,
+}
+
+impl Strangers {
+    /// A place for one more from this address, if there is one.
+    fn admit(self: &Arc<Self>, from: IpAddr) -> Option<Permit> {
+        let mut here = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if here.values().sum::<usize>() >= STRANGERS || here.get(&from).is_some_and(|own| *own >= STRANGERS_OF_ONE) {
+            return None;
+        }
+        *here.entry(from).or_default() += 1;
+        Some(Permit { strangers: Arc::clone(self), from })
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let mut here = self.strangers.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Entry::Occupied(mut own) = here.entry(self.from) {
+            *own.get_mut() -= 1;
+            if *own.get() == 0 {
+                own.remove();
+            }
+        }
+    }
+}
+
 async fn pause_after(door: &str, error: &io::Error) {
     tracing::warn!(door, %error, "cannot accept a connection");
     tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -224,7 +263,7 @@ async fn serve_stranger(
     routes: &Router,
     acceptor: &TlsAcceptor,
     (stream, from): (TcpStream, From),
-    permit: OwnedSemaphorePermit,
+    permit: Permit,
 ) -> anyhow::Result<()> {
     // Small answers must not wait for acknowledgements.
     stream.set_nodelay(true)?;
