@@ -55,11 +55,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         return Ok(());
     }
     let known: Vec<&str> = known.lines().filter_map(|line| line.split('\t').next()).collect();
-    let chosen: Vec<&str> = if options.targets.is_empty() {
-        known.clone()
-    } else {
-        options.targets.iter().map(String::as_str).collect()
-    };
+    let chosen: Vec<&str> =
+        if options.targets.is_empty() { known.clone() } else { options.targets.iter().map(String::as_str).collect() };
     for target in &chosen {
         ensure!(known.contains(target), "there is no target `{target}`; there are {}", known.join(", "));
     }

@@ -79,9 +79,11 @@ fn fault_of<'a>(
             Some("its target is empty or too long")
         }
         EntryKind::Symlink { target } if target.contains(&0) => Some("its target holds a zero byte"),
-        EntryKind::Symlink { target } if !stays_inside(&entry.path, target, link_at, effort) => {
-            Some(if *effort == 0 { "the folder's links are too many and too long" } else { "it links out of the folder" })
-        }
+        EntryKind::Symlink { target } if !stays_inside(&entry.path, target, link_at, effort) => Some(if *effort == 0 {
+            "the folder's links are too many and too long"
+        } else {
+            "it links out of the folder"
+        }),
         EntryKind::Symlink { .. } => None,
     }
 }

@@ -148,8 +148,7 @@ impl Head {
         };
         let runs: Vec<RunReport> =
             (0..about / 64).map(|_| RunReport { run: self.run(script), status: status(script) }).collect();
-        let complete: BTreeSet<RunId> =
-            runs.iter().filter(|_| about & 32 == 0).map(|report| report.run).collect();
+        let complete: BTreeSet<RunId> = runs.iter().filter(|_| about & 32 == 0).map(|report| report.run).collect();
         let hello = hostler_proto::link::AgentHello { node, resources, runs, ..values::hello() };
         self.command(&Command::Hello { connection, key, hello, complete });
     }

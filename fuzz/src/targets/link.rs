@@ -14,12 +14,7 @@ use serde::de::DeserializeOwned;
 use super::values;
 use crate::Target;
 
-pub(crate) const TARGET: Target = Target {
-    name: "link",
-    about: "frames between an agent and its head",
-    run,
-    seeds,
-};
+pub(crate) const TARGET: Target = Target { name: "link", about: "frames between an agent and its head", run, seeds };
 
 /// The first byte says which frame is expected.
 fn run(bytes: &[u8]) {
@@ -90,8 +85,7 @@ fn seeds() -> Vec<Vec<u8>> {
         stream(StreamKind::Terminal { rows: 2, columns: 3 }),
         HeadMessage::Shutdown,
     ];
-    let to_head =
-        vec![AgentMessage::Heartbeat, AgentMessage::Report(RunReport { run, status: values::ended() })];
+    let to_head = vec![AgentMessage::Heartbeat, AgentMessage::Report(RunReport { run, status: values::ended() })];
     let welcome = HeadHello::Welcome {
         protocol: 1,
         epoch: run.epoch,

@@ -194,7 +194,10 @@ async fn uploads_of_a_byte_a_second_lose_their_place() {
     let began = Instant::now();
     let client = head.client();
     let honest = client.send_pack(bytes::Bytes::new());
-    tokio::time::timeout(Duration::from_secs(50), honest).await.expect("there is a place again").expect("an empty pack");
+    tokio::time::timeout(Duration::from_secs(50), honest)
+        .await
+        .expect("there is a place again")
+        .expect("an empty pack");
     assert!(began.elapsed() < Duration::from_secs(50));
     drippers.shutdown().await;
 }
