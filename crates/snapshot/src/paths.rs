@@ -45,7 +45,8 @@ pub(crate) fn fault(path: &[u8]) -> Option<&'static str> {
 /// As many links as Linux follows before it gives up.
 const MAX_HOPS: usize = 40;
 
-/// What following all links of one folder may cost, in bytes of paths looked up: less than a second. A hundred thousand honest links take half;
+/// What following all links of one folder may cost, in bytes of paths looked up: less than a second. A hundred thousand honest links take
+/// half;
 /// forty long links that lead through one another, and a million short ones to the first, would take days.
 pub(crate) const EFFORT: u64 = 128 << 20;
 
@@ -108,7 +109,7 @@ mod tests {
     fn inside(link: &str, links: &[(&'static str, &'static str)]) -> bool {
         let link_at = |path: &[u8]| links.iter().find(|it| it.0.as_bytes() == path).map(|it| it.1.as_bytes());
         let (link, target) = links.iter().find(|it| it.0 == link).expect("the link is listed");
-        stays_inside(link.as_bytes(), target.as_bytes(), &link_at, &mut EFFORT.clone())
+        stays_inside(link.as_bytes(), target.as_bytes(), &link_at, &mut { EFFORT })
     }
 
     #[test]
