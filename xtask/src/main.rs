@@ -1,4 +1,4 @@
-//! The project's chores: `cargo xtask test`, `cargo xtask gen`, `cargo xtask bench`, `cargo xtask swarm`.
+//! The project's chores: `cargo xtask test`, `cargo xtask gen`, `cargo xtask bench`, `cargo xtask swarm`, `cargo xtask fuzz`.
 //!
 //! A chore lands here when it needs logic; what is one command stays one command (see CONTRIBUTING.md). Nothing here is
 //! part of the product, and the product knows nothing of it.
@@ -6,6 +6,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "chores are run by people and talk to them")]
 
 mod bench;
+mod fuzz;
 mod generate;
 mod swarm;
 mod test;
@@ -27,6 +28,8 @@ enum Chore {
     Bench(bench::Options),
     /// A thousand agents from one process and a real head: time to join, memory and CPU while idle, a restart of the head
     Swarm(swarm::Options),
+    /// Look for bytes that bring a reader of other people's bytes down
+    Fuzz(fuzz::Options),
 }
 
 fn main() -> ExitCode {
@@ -35,6 +38,7 @@ fn main() -> ExitCode {
         Chore::Gen(options) => generate::run(&options),
         Chore::Bench(options) => bench::run(&options),
         Chore::Swarm(options) => swarm::run(&options),
+        Chore::Fuzz(options) => fuzz::run(&options),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -18,6 +18,8 @@ mod api;
 mod audit;
 mod blobs;
 mod engine;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod head;
 mod invitations;
 mod link;

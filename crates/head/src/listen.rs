@@ -7,10 +7,12 @@
 //! Anything may knock at a port. Another protocol gets a short answer where there is one, and a line in the log; handshakes and
 //! request heads must be done in ten seconds, and strangers are few at a time.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::convert::Infallible;
 use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
@@ -28,7 +30,6 @@ use hyper_util::service::TowerToHyperService;
 use nix::unistd::{Uid, User};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
@@ -40,6 +41,10 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Connections without a certificate, and those that have not shown one yet: enough for a shelf of servers that joins at once.
 const STRANGERS: usize = 256;
+
+/// How many of them may come from one address, so that one machine cannot keep all others out. Many machines may share an address, but
+/// their handshakes take milliseconds.
+const STRANGERS_OF_ONE: usize = STRANGERS / 2;
 
 /// How long a stranger may stay: joining is one request.
 const STRANGER_TIME: Duration = Duration::from_secs(60);
@@ -80,7 +85,7 @@ pub(crate) struct Visitor {
     /// Where they are.
     pub(crate) from: SocketAddr,
     /// Their place among the strangers, as long as they are one.
-    place: Arc<Mutex<Option<OwnedSemaphorePermit>>>,
+    place: Arc<Mutex<Option<Permit>>>,
 }
 
 impl Visitor {
@@ -93,7 +98,7 @@ impl Visitor {
         self.place().is_some()
     }
 
-    fn place(&self) -> std::sync::MutexGuard<'_, Option<OwnedSemaphorePermit>> {
+    fn place(&self) -> std::sync::MutexGuard<'_, Option<Permit>> {
         self.place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -210,7 +215,7 @@ async fn local_peer(stream: &UnixStream) -> io::Result<Peer> {
 
 async fn serve_port(listener: TcpListener, head: Arc<Head>, routes: Router) {
     let acceptor = TlsAcceptor::from(head.trust.server());
-    let strangers = Arc::new(Semaphore::new(STRANGERS));
+    let strangers = Arc::new(Strangers::default());
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -218,7 +223,7 @@ async fn serve_port(listener: TcpListener, head: Arc<Head>, routes: Router) {
         };
         match accepted {
             Ok((stream, from)) => {
-                let Ok(permit) = Arc::clone(&strangers).try_acquire_owned() else {
+                let Some(permit) = strangers.admit(from.ip()) else {
                     tracing::warn!(%from, "too many connections without a certificate; closing this one");
                     continue;
                 };
@@ -231,6 +236,40 @@ async fn serve_port(listener: TcpListener, head: Arc<Head>, routes: Router) {
                 });
             }
             Err(error) => pause_after("port", &error).await,
+        }
+    }
+}
+
+/// Connections without a certificate that there are, by address.
+#[derive(Default)]
+struct Strangers(Mutex<HashMap<IpAddr, usize>>);
+
+/// A stranger's place. Dropping it gives the place up.
+struct Permit {
+    strangers: Arc<Strangers>,
+    from: IpAddr,
+}
+
+impl Strangers {
+    /// A place for one more from this address, if there is one.
+    fn admit(self: &Arc<Self>, from: IpAddr) -> Option<Permit> {
+        let mut here = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if here.values().sum::<usize>() >= STRANGERS || here.get(&from).is_some_and(|own| *own >= STRANGERS_OF_ONE) {
+            return None;
+        }
+        *here.entry(from).or_default() += 1;
+        Some(Permit { strangers: Arc::clone(self), from })
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let mut here = self.strangers.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Entry::Occupied(mut own) = here.entry(self.from) {
+            *own.get_mut() -= 1;
+            if *own.get() == 0 {
+                own.remove();
+            }
         }
     }
 }

@@ -156,6 +156,8 @@ impl FromStr for IndexSet {
         let error = || ParseError::new(text, ARRAY);
         let number = |text: &str| text.trim().parse::<u32>().ok().filter(|n| *n <= MAX_INDEX).ok_or_else(error);
         let mut ranges = Vec::new();
+        // A few bytes can name half a million indices, and be repeated.
+        let mut room = MAX_INDEX as usize + 1;
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
             let (range, step) = match part.split_once(':') {
                 Some((range, step)) => (range, number(step)?),
@@ -166,6 +168,8 @@ impl FromStr for IndexSet {
             if first > last || step == 0 {
                 return Err(error());
             }
+            let count = if step == 1 { 1 } else { ((last - first) / step) as usize + 1 };
+            room = room.checked_sub(count).ok_or_else(error)?;
             if step == 1 {
                 ranges.push((first, last));
             } else {
@@ -244,6 +248,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_short_text_cannot_ask_for_endless_room() {
+        assert_eq!("0-1000000:2".parse::<IndexSet>().map(|set| set.len()), Ok(500_001));
+        assert_eq!("0-1000000".parse::<IndexSet>().map(|set| set.len()), Ok(1_000_001));
+        let error = "0-1000000:2,".repeat(80_000).parse::<IndexSet>().expect_err("forty billion indices");
+        assert!(error.to_string().len() < 500, "it does not repeat a megabyte");
+    }
 
     #[test]
     fn arrays_as_people_write_them() {

@@ -136,19 +136,25 @@ impl fmt::Debug for CpuSet {
     }
 }
 
+/// More than any kernel counts.
+const MAX_CPUS: u32 = 1 << 16;
+
 impl FromStr for CpuSet {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let error = || ParseError::new(text, "a list of CPUs such as 0-3,8");
         let mut set = Self::default();
+        // A few bytes can name all there are, and be repeated.
+        let mut room = MAX_CPUS;
         for part in text.trim().split(',').filter(|part| !part.is_empty()) {
             let (first, last) = part.split_once('-').unwrap_or((part, part));
             let first: u32 = first.parse().map_err(|_| error())?;
             let last: u32 = last.parse().map_err(|_| error())?;
-            if first > last || last >= 1 << 16 {
+            if first > last || last >= MAX_CPUS {
                 return Err(error());
             }
+            room = room.checked_sub(last - first + 1).ok_or_else(error)?;
             (first..=last).for_each(|id| {
                 set.insert(id);
             });
@@ -180,6 +186,13 @@ mod tests {
         }
         assert!("3-1".parse::<CpuSet>().is_err());
         assert!("a".parse::<CpuSet>().is_err());
+    }
+
+    #[test]
+    fn a_short_text_cannot_ask_for_endless_work() {
+        assert!("0-65535".parse::<CpuSet>().is_ok());
+        assert!("0-65535,0-65535".parse::<CpuSet>().is_err());
+        assert!("0-65535,".repeat(400_000).parse::<CpuSet>().is_err());
     }
 
     #[test]

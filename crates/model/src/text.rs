@@ -6,7 +6,7 @@ use std::fmt;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{input}` is not {expected}")]
 pub struct ParseError {
-    /// The text as it was given.
+    /// The text as it was given, or its beginning when it is long.
     pub input: String,
     /// What would have been accepted, as a noun phrase with examples.
     pub expected: &'static str,
@@ -16,7 +16,10 @@ impl ParseError {
     /// An error that shows `input` and says what was `expected` instead.
     #[must_use]
     pub fn new(input: &str, expected: &'static str) -> Self {
-        Self { input: input.to_owned(), expected }
+        const SHOWN_BYTES: usize = 200;
+        let end = input.floor_char_boundary(SHOWN_BYTES);
+        let ellipsis = if end < input.len() { "…" } else { "" };
+        Self { input: format!("{}{ellipsis}", &input[..end]), expected }
     }
 }
 

@@ -26,12 +26,18 @@ pub fn encode<T: serde::Serialize>(value: &T) -> Vec<u8> {
     rmp_serde::to_vec_named(value).expect("wire types can always be encoded")
 }
 
+/// How deep values may lie in one another: several times what ours need. Each level takes some of the stack, also in fields that are
+/// unknown and skipped, and a stack that overflows takes the whole daemon with it.
+const MAX_DEPTH: usize = 100;
+
 /// Decodes what [`encode`] wrote.
 ///
 /// # Errors
-/// When the bytes are damaged or of another type.
+/// When the bytes are damaged or of another type, or nested deeper than any message.
 pub fn decode<'a, T: serde::Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, DecodeError> {
-    rmp_serde::from_slice(bytes).map_err(DecodeError)
+    let mut decoder = rmp_serde::Deserializer::from_read_ref(bytes);
+    decoder.set_max_depth(MAX_DEPTH);
+    T::deserialize(&mut decoder).map_err(DecodeError)
 }
 
 /// Bytes that are not the message they should be.
@@ -44,6 +50,21 @@ mod tests {
     use hostler_model::{Digest, Work};
 
     use super::*;
+
+    #[test]
+    fn nesting_is_bounded_where_nobody_looks() {
+        #[derive(Debug, PartialEq, serde::Deserialize)]
+        struct Known {
+            known: u8,
+        }
+        let with_unknown = |depth: usize| {
+            let unknown = [vec![0x91; depth], vec![0xc0]].concat();
+            [vec![0x82, 0xa5], b"known".to_vec(), vec![7, 0xa7], b"unknown".to_vec(), unknown].concat()
+        };
+        assert_eq!(decode::<Known>(&with_unknown(20)).expect("a newer peer's field"), Known { known: 7 });
+        // The stack of a test's thread is as large as that of a daemon's: this would not return, were it not refused.
+        assert!(decode::<Known>(&with_unknown(1 << 20)).is_err());
+    }
 
     #[test]
     fn a_hash_inside_a_tagged_enum_survives_both_formats() {

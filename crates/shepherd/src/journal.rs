@@ -175,12 +175,18 @@ impl Story {
         self.identity.as_ref().is_some_and(|identity| identity.split('#').next() == Some(run))
     }
 
+    /// How much of the journal was understood, in bytes.
+    #[cfg(feature = "fuzzing")]
+    pub(crate) fn length(&self) -> usize {
+        self.length
+    }
+
     /// Whether a shepherd has written how the run ended.
     pub fn has_ended(&self) -> bool {
         self.ended.is_some()
     }
 
-    fn parse(bytes: &[u8]) -> Story {
+    pub(crate) fn parse(bytes: &[u8]) -> Story {
         let mut story = Story::default();
         let mut start = 0;
         for piece in bytes.split_inclusive(|&byte| byte == b'\n') {

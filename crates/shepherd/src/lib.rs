@@ -39,6 +39,8 @@ mod adopt;
 pub mod cgroup;
 mod connection;
 mod credentials;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod handle;
 pub mod journal;
 mod keeper;

@@ -44,6 +44,7 @@ pub fn check(manifest: &Manifest) -> Result<(), ManifestError> {
         _ => None,
     };
     let mut last: &[u8] = &[];
+    let mut effort = paths::EFFORT;
     for entry in &manifest.entries {
         let parent = paths::parent(&entry.path);
         let why = if let Some(fault) = paths::fault(&entry.path) {
@@ -53,7 +54,7 @@ pub fn check(manifest: &Manifest) -> Result<(), ManifestError> {
         } else if !parent.is_empty() && !matches!(kinds.get(parent), Some(EntryKind::Directory)) {
             Some("what it lies in is not listed as a directory")
         } else {
-            fault_of(entry, &link_at)
+            fault_of(entry, &link_at, &mut effort)
         };
         if let Some(why) = why {
             return Err(ManifestError::Entry { path: entry.path.clone(), why });
@@ -63,7 +64,11 @@ pub fn check(manifest: &Manifest) -> Result<(), ManifestError> {
     Ok(())
 }
 
-fn fault_of<'a>(entry: &'a Entry, link_at: &impl Fn(&[u8]) -> Option<&'a [u8]>) -> Option<&'static str> {
+fn fault_of<'a>(
+    entry: &'a Entry,
+    link_at: &impl Fn(&[u8]) -> Option<&'a [u8]>,
+    effort: &mut u64,
+) -> Option<&'static str> {
     if entry.mode > 0o7777 {
         return Some("its mode has more than permission bits");
     }
@@ -74,9 +79,11 @@ fn fault_of<'a>(entry: &'a Entry, link_at: &impl Fn(&[u8]) -> Option<&'a [u8]>) 
             Some("its target is empty or too long")
         }
         EntryKind::Symlink { target } if target.contains(&0) => Some("its target holds a zero byte"),
-        EntryKind::Symlink { target } if !stays_inside(&entry.path, target, link_at) => {
-            Some("it links out of the folder")
-        }
+        EntryKind::Symlink { target } if !stays_inside(&entry.path, target, link_at, effort) => Some(if *effort == 0 {
+            "the folder's links are too many and too long"
+        } else {
+            "it links out of the folder"
+        }),
         EntryKind::Symlink { .. } => None,
     }
 }
@@ -88,4 +95,29 @@ fn fault_of_content(content: &Content) -> Option<&'static str> {
     // No overflow: a manifest in memory has fewer than 2^44 chunks, of 2^20 bytes at most.
     let sum: u64 = content.chunks.iter().map(|chunk| u64::from(chunk.len)).sum();
     (sum != content.size).then_some("its size is not that of its chunks")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    #[test]
+    fn links_cannot_be_made_to_take_days() {
+        let link = |path: String, target: String| Entry {
+            path: path.into_bytes(),
+            mode: 0o777,
+            modified_ns: 0,
+            kind: EntryKind::Symlink { target: target.into_bytes() },
+        };
+        // Each goes a long way down and up again before it comes to the next.
+        let way = |next: u32| format!("{}{}a{next:02}", "x/".repeat(680), "../".repeat(680));
+        let mut entries: Vec<Entry> = (0..39).map(|n| link(format!("a{n:02}"), way(n + 1))).collect();
+        entries.extend((0..100_000).map(|n| link(format!("b{n:06}"), "a00".into())));
+        let began = Instant::now();
+        let error = check(&Manifest { version: VERSION, entries }).expect_err("too much");
+        assert!(error.to_string().contains("too many and too long"), "{error}");
+        assert!(began.elapsed() < Duration::from_secs(60), "it gave up after {:?}", began.elapsed());
+    }
 }

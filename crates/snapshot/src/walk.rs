@@ -220,10 +220,10 @@ fn set_aside_links_outside(walked: &mut Walked) {
         .filter(|found| found.stat.kind == Kind::Symlink)
         .map(|found| (found.path.as_slice(), found.target.as_slice()))
         .collect();
+    let link_at = |path: &[u8]| links.get(path).copied();
+    let mut effort = paths::EFFORT;
     let leads_outside: Vec<bool> = (walked.found.iter())
-        .map(|it| {
-            it.stat.kind == Kind::Symlink && !stays_inside(&it.path, &it.target, &|path| links.get(path).copied())
-        })
+        .map(|it| it.stat.kind == Kind::Symlink && !stays_inside(&it.path, &it.target, &link_at, &mut effort))
         .collect();
     let mut verdicts = leads_outside.into_iter();
     let outside = walked.found.extract_if(.., |_| verdicts.next().expect("one verdict for each"));

@@ -304,15 +304,15 @@ impl State {
         counts
     }
 
-    /// CPUs and memory of the nodes that are up.
+    /// CPUs and memory of the nodes that are up. Agents may say anything, so sums that are too large stay at the largest number.
     #[must_use]
     pub fn capacity(&self) -> (Amount, Amount) {
         let (mut cpus, mut memory) = (Amount::default(), Amount::default());
         for node in self.nodes.values().filter(|node| node.state() == NodeState::Up) {
             cpus.total += u64::from(node.resources.cpus.len());
             cpus.free += u64::from(node.free_cpus().len());
-            memory.total += node.resources.memory_bytes;
-            memory.free += node.free_memory_bytes();
+            memory.total = memory.total.saturating_add(node.resources.memory_bytes);
+            memory.free = memory.free.saturating_add(node.free_memory_bytes());
         }
         (cpus, memory)
     }

@@ -99,6 +99,19 @@ impl Head {
 
     /// An agent that has joined connects with two CPUs and 4 GiB, holding these runs.
     pub(crate) fn hello(&mut self, node: &str, connection: u64, boot: &str, runs: Vec<RunReport>) {
+        let resources = Resources { cpus: CpuSet::first(2), memory_bytes: 4 << 30 };
+        self.hello_with(node, connection, boot, runs, resources);
+    }
+
+    /// The same with what it says to have.
+    pub(crate) fn hello_with(
+        &mut self,
+        node: &str,
+        connection: u64,
+        boot: &str,
+        runs: Vec<RunReport>,
+        resources: Resources,
+    ) {
         let key = Digest([1; 32]);
         let join = Command::Join { node: name(node), key, life_ms: KEY_LIFE_MS, may_replace: true };
         self.command(&join).expect("it is invited by its name");
@@ -109,7 +122,7 @@ impl Head {
             node: name(node),
             boot: BootId(boot.into()),
             pid: 1,
-            resources: Resources { cpus: CpuSet::first(2), memory_bytes: 4 << 30 },
+            resources,
             advisory: Default::default(),
             address: None,
             runs,

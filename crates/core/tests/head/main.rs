@@ -6,7 +6,9 @@ mod settings;
 
 use harness::*;
 use hostler_core::head::{Caller, Command, ConnectionId, Record, Refusal, explain};
-use hostler_model::{Dependency, Digest, Ending, JobId, JobSpec, JobState, NodeState, Reason, Request, RunId};
+use hostler_model::{
+    CpuSet, Dependency, Digest, Ending, JobId, JobSpec, JobState, NodeState, Reason, Request, Resources, RunId,
+};
 use hostler_proto::api::JobAction;
 use hostler_proto::link::{AgentMessage, EndCause, Fate, HeadMessage, RunEnd, RunReport, RunResult, RunStatus, Usage};
 
@@ -450,4 +452,14 @@ fn a_run_that_its_agent_lost_had_arrived() {
     // Not a word came before the machine was restarted.
     head.hello("n1", 2, "another boot", vec![RunReport { run, status: fate(Fate::Lost) }]);
     assert_eq!(head.state_of(job), JobState::NodeFail);
+}
+
+#[test]
+fn nodes_that_claim_all_the_memory_there_can_be_are_added_up() {
+    let mut head = Head::new();
+    for (connection, node) in ["n1", "n2"].into_iter().enumerate() {
+        let resources = Resources { cpus: CpuSet::first(1), memory_bytes: u64::MAX };
+        head.hello_with(node, connection as u64, "boot", Vec::new(), resources);
+    }
+    assert_eq!(head.state.capacity().1.total, u64::MAX);
 }

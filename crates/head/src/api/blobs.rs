@@ -17,7 +17,7 @@ use hostler_proto::api::{BlobRequest, DigestList};
 use hostler_snapshot::pack;
 use serde::Deserialize;
 use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use super::access::Identity;
 use super::error::ApiError;
@@ -33,8 +33,10 @@ static UPLOADS: Semaphore = Semaphore::const_new(16);
 /// Chunks gathered before they are written, in bytes: enough to keep a disk busy.
 const GATHER_BYTES: usize = 2 << 20;
 
-/// How long the next piece of an upload may take: others may be waiting for its place.
-const PIECE_TIME: Duration = Duration::from_secs(30);
+/// An upload brings at least this many bytes in each such time: others may be waiting for its place. A kilobyte a second is slower than
+/// any line that people still use.
+const PACE_BYTES: usize = 30 << 10;
+const PACE_TIME: Duration = Duration::from_secs(30);
 
 const BINARY: &str = "application/octet-stream";
 
@@ -54,6 +56,7 @@ pub(crate) async fn upload(who: Anyone, State(head): State<Arc<Head>>, body: Bod
     let mut body = body.into_data_stream();
     let mut decoder = pack::Decoder::default();
     let (mut frames, mut size) = (Vec::new(), 0);
+    let (mut due, mut came) = (Instant::now() + PACE_TIME, 0);
     let outcome = loop {
         while let Some(frame) = decoder.next_frame().map_err(|error| not_a_pack(&error))? {
             size += frame.wire.len();
@@ -61,10 +64,18 @@ pub(crate) async fn upload(who: Anyone, State(head): State<Arc<Head>>, body: Bod
             if size >= GATHER_BYTES {
                 keep(&head, who, std::mem::take(&mut frames)).await?;
                 size = 0;
+                // The disk's time is not the sender's.
+                due = Instant::now() + PACE_TIME;
             }
         }
-        match timeout(PIECE_TIME, body.next()).await {
-            Ok(Some(Ok(bytes))) => decoder.feed(&bytes),
+        match timeout_at(due, body.next()).await {
+            Ok(Some(Ok(bytes))) => {
+                came += bytes.len();
+                if came >= PACE_BYTES {
+                    (due, came) = (Instant::now() + PACE_TIME, 0);
+                }
+                decoder.feed(&bytes);
+            }
             Ok(Some(Err(error))) => break Err(ApiError::bad_request(format!("the body broke off: {error}"))),
             Ok(None) => break decoder.finish().map_err(|error| not_a_pack(&error)),
             Err(_) => break Err(stalled()),
@@ -85,7 +96,7 @@ async fn keep(head: &Arc<Head>, who: Anyone, frames: Vec<pack::Frame>) -> Result
 }
 
 fn stalled() -> ApiError {
-    let message = format!("nothing came for {} seconds", PIECE_TIME.as_secs());
+    let message = format!("less than {} KiB came in {} seconds", PACE_BYTES >> 10, PACE_TIME.as_secs());
     ApiError::new(StatusCode::REQUEST_TIMEOUT, "stalled", message).hint("what had arrived is kept; send the rest again")
 }
 

@@ -1,13 +1,33 @@
 //! What handlers take out of requests, with refusals in our own words.
 
-use axum::extract::{FromRequest, FromRequestParts};
+use std::time::Duration;
+
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::http::StatusCode;
+use serde::de::DeserializeOwned;
+use tokio::time::timeout;
 
 use super::error::ApiError;
 
-/// A JSON body.
-#[derive(FromRequest)]
-#[from_request(via(axum::Json), rejection(ApiError))]
+/// How long a JSON body may take: the longest list of hashes over a line of three megabits.
+const BODY_TIME: Duration = Duration::from_secs(45);
+
+/// A JSON body, which must have come within [`BODY_TIME`]: whoever sends a byte a second holds what has come of it in memory.
 pub(crate) struct Json<T>(pub(crate) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        match timeout(BODY_TIME, axum::Json::from_request(request, state)).await {
+            Ok(body) => Ok(Self(body?.0)),
+            Err(_) => {
+                let message = format!("the body was not complete after {} seconds", BODY_TIME.as_secs());
+                Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "stalled", message))
+            }
+        }
+    }
+}
 
 /// The query.
 #[derive(FromRequestParts)]

@@ -142,6 +142,14 @@ impl TestHead {
         std::fs::read_to_string(self.path(PROBLEM)).expect("it said why")
     }
 
+    /// How much of its memory is in use, in bytes.
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        let pid = self.process.as_ref().expect("it runs").id();
+        let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).expect("it runs");
+        let pages: u64 = text.split(' ').nth(1).and_then(|text| text.parse().ok()).expect("the kernel's form");
+        pages * 4096
+    }
+
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }

@@ -4,6 +4,7 @@ mod agent;
 mod blobs;
 mod disk;
 mod events;
+mod floods;
 mod harness;
 mod hostile;
 mod jobs;

@@ -1,0 +1,305 @@
+//! Too much, too slow, too long, never read: whatever is done to the sockets, an honest client is served meanwhile and the head's
+//! memory stays bounded.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hostler_client::tls;
+use hostler_proto::join::JoinCode;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream, UnixStream};
+use tokio_rustls::TlsConnector;
+
+use crate::agent::{FakeAgent, Identity};
+use crate::harness::{PATIENCE, TestHead, request, soon};
+
+/// What a flood may cost the head while it lasts.
+const ROOM_BYTES: u64 = 96 << 20;
+
+/// An honest client is answered within this time.
+const PROMPT: Duration = Duration::from_secs(1);
+
+/// Watches a head while it is treated badly.
+struct Watch<'a> {
+    head: &'a TestHead,
+    before: u64,
+}
+
+impl<'a> Watch<'a> {
+    async fn over(head: &'a TestHead) -> Self {
+        head.client().submit(&request("before")).await.expect("the head is well");
+        Self { head, before: head.resident_bytes() }
+    }
+
+    /// Asserts that honest clients are served in time and that memory is bounded. A busy machine may need a second try.
+    async fn all_is_well(&self, what: &str) {
+        let began = Instant::now();
+        loop {
+            let asked = Instant::now();
+            soon(what, self.head.client().info()).await.unwrap_or_else(|error| panic!("{what}: {error}"));
+            if asked.elapsed() < PROMPT {
+                break;
+            }
+            assert!(began.elapsed() < PATIENCE, "{what}: honest clients wait too long");
+        }
+        let grown = self.head.resident_bytes().saturating_sub(self.before);
+        assert!(grown < ROOM_BYTES, "{what}: the head has grown by {} MiB", grown >> 20);
+    }
+}
+
+async fn socket(head: &TestHead) -> UnixStream {
+    UnixStream::connect(head.socket()).await.expect("the head listens")
+}
+
+/// Writes until everything is written, the other side closes, or it stops reading.
+async fn pour(stream: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) {
+    let _ = tokio::time::timeout(Duration::from_secs(5), stream.write_all(bytes)).await;
+}
+
+/// What is answered until the other side closes or falls silent.
+async fn hear(stream: &mut (impl AsyncRead + Unpin)) -> Vec<u8> {
+    let mut heard = Vec::new();
+    let mut piece = [0; 4096];
+    while let Ok(Ok(length @ 1..)) = tokio::time::timeout(Duration::from_secs(3), stream.read(&mut piece)).await {
+        heard.extend_from_slice(&piece[..length]);
+    }
+    heard
+}
+
+#[tokio::test]
+async fn heads_and_bodies_that_are_too_long_are_refused() {
+    let head = TestHead::start().await;
+    let watch = Watch::over(&head).await;
+    let long_header = format!("GET /api/v1/info HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n", "x".repeat(8 << 20));
+    let many_headers = format!("GET /api/v1/info HTTP/1.1\r\nHost: x\r\n{}\r\n", "X: y\r\n".repeat(100_000));
+    let huge_body = "POST /api/v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n\
+                     Content-Length: 99999999999\r\n\r\n{";
+    let chunk = format!("10000\r\n{}\r\n", " ".repeat(0x10000));
+    let endless_body = format!(
+        "POST /api/v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n{}",
+        chunk.repeat(200)
+    );
+    let cases = [(long_header, "431"), (many_headers, "431"), (huge_body.to_owned(), "413"), (endless_body, "413")];
+    for (text, status) in cases {
+        let mut stream = socket(&head).await;
+        let (mut read, mut write) = stream.split();
+        let (heard, ()) = tokio::join!(hear(&mut read), pour(&mut write, text.as_bytes()));
+        let heard = String::from_utf8_lossy(&heard).into_owned();
+        assert!(heard.is_empty() || heard.starts_with(&format!("HTTP/1.1 {status}")), "{}: {heard}", &text[..40]);
+        watch.all_is_well(&text[..40]).await;
+    }
+    // Requests that end in the middle of a word.
+    for cut in [1, 20, 45, 90, huge_body.len()] {
+        let mut stream = socket(&head).await;
+        pour(&mut stream, &huge_body.as_bytes()[..cut.min(huge_body.len())]).await;
+    }
+    watch.all_is_well("truncated requests").await;
+}
+
+#[tokio::test]
+async fn a_short_body_cannot_ask_for_endless_memory() {
+    let head = TestHead::start().await;
+    let watch = Watch::over(&head).await;
+    let mut body = serde_json::to_value(request("bomb")).expect("plain data");
+    body["spec"]["array"] = "0-1000000:2,".repeat(80_000).into();
+    let body = body.to_string();
+    let text = format!(
+        "POST /api/v1/jobs HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let mut stream = socket(&head).await;
+    pour(&mut stream, text.as_bytes()).await;
+    let heard = String::from_utf8_lossy(&hear(&mut stream).await).into_owned();
+    assert!(heard.starts_with("HTTP/1.1 4"), "{heard}");
+    assert!(heard.len() < 4096, "the answer does not repeat it");
+    watch.all_is_well("an array of forty billion").await;
+}
+
+#[tokio::test]
+async fn thousands_of_half_open_connections_do_not_matter() {
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).expect("every process has a limit");
+    setrlimit(Resource::RLIMIT_NOFILE, most.min(8192), most).expect("up to the hard limit");
+    let head = TestHead::start().await;
+    let identity = Identity::join(&head, "n1").await;
+    let agent = FakeAgent::link(&head, &identity, Vec::new()).await;
+    let watch = Watch::over(&head).await;
+    let mut crowd = Vec::new();
+    for number in 0..2000 {
+        let mut stream = socket(&head).await;
+        pour(&mut stream, &b"POST /api/v1/jobs HTTP/1.1\r\nHost: x\r\n"[..number % 37]).await;
+        crowd.push(stream);
+    }
+    let mut strangers = Vec::new();
+    for _ in 0..1000 {
+        // All of them from one other machine.
+        let outside = TcpSocket::new_v4().expect("a socket");
+        outside.bind(([127, 0, 0, 2], 0).into()).expect("all of 127.0.0.0/8 is this machine");
+        let mut stream = outside.connect(head.address()).await.expect("the head listens");
+        pour(&mut stream, &[0x16, 3, 1, 2, 0, 1]).await;
+        strangers.push(stream);
+    }
+    watch.all_is_well("half-open connections").await;
+    agent.client.missing_blobs(Vec::new()).await.expect("members are served as well");
+}
+
+#[tokio::test]
+async fn clients_that_never_read_hold_little() {
+    let head = TestHead::start().await;
+    let watch = Watch::over(&head).await;
+    let mut deaf = Vec::new();
+    for _ in 0..50 {
+        let mut stream = socket(&head).await;
+        let many = "GET /api/v1/openapi.json HTTP/1.1\r\nHost: x\r\n\r\n".repeat(500);
+        let _ = tokio::time::timeout(Duration::from_millis(50), stream.write_all(many.as_bytes())).await;
+        deaf.push(stream);
+    }
+    watch.all_is_well("answers that nobody reads").await;
+    for _ in 0..50 {
+        let mut stream = socket(&head).await;
+        pour(&mut stream, b"GET /api/v1/events HTTP/1.1\r\nHost: x\r\n\r\n").await;
+        deaf.push(stream);
+    }
+    for number in 0..500 {
+        head.client().submit(&request(&format!("noise {number}"))).await.expect("the head goes on");
+    }
+    watch.all_is_well("events that nobody reads").await;
+}
+
+#[tokio::test]
+async fn uploads_of_a_byte_a_second_lose_their_place() {
+    let head = TestHead::start().await;
+    let watch = Watch::over(&head).await;
+    let mut drippers = tokio::task::JoinSet::new();
+    for _ in 0..16 {
+        let mut stream = socket(&head).await;
+        drippers.spawn(async move {
+            let head = b"POST /api/v1/blobs HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n";
+            if stream.write_all(head).await.is_err() {
+                return;
+            }
+            let (mut read, mut write) = stream.split();
+            let drip = async {
+                while write.write_all(b"x").await.is_ok() {
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
+            };
+            tokio::select! { _ = hear_first(&mut read) => {}, () = drip => {} }
+        });
+    }
+    watch.all_is_well("dripping uploads").await;
+    // Each of them loses its place for its pace, so an honest upload waits, but not for ever.
+    let began = Instant::now();
+    let client = head.client();
+    let honest = client.send_pack(bytes::Bytes::new());
+    tokio::time::timeout(Duration::from_secs(50), honest)
+        .await
+        .expect("there is a place again")
+        .expect("an empty pack");
+    assert!(began.elapsed() < Duration::from_secs(50));
+    drippers.shutdown().await;
+}
+
+async fn hear_first(stream: &mut (impl AsyncRead + Unpin)) -> bool {
+    let mut byte = [0];
+    matches!(stream.read(&mut byte).await, Ok(1))
+}
+
+/// A frame of HTTP/2.
+fn frame(kind: u8, flags: u8, stream: u32, body: &[u8]) -> Vec<u8> {
+    let length = (body.len() as u32).to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), body].concat()
+}
+
+/// `GET https://x/`, in compressed headers that every peer knows.
+const GET: [u8; 6] = [0x82, 0x87, 0x84, 0x41, 0x01, b'x'];
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RESET: u8 = 3;
+const SETTINGS: u8 = 4;
+const PING: u8 = 6;
+const WINDOW: u8 = 8;
+const CONTINUATION: u8 = 9;
+
+#[tokio::test]
+async fn floods_of_http2_frames_are_borne() {
+    let head = TestHead::start().await;
+    let code = head.client().invite(&"n1".parse().expect("a valid name")).await.expect("invited").code;
+    let code: JoinCode = code.parse().expect("a join code");
+    let mut config: ClientConfig = ClientConfig::clone(&tls::pinned(code.authority));
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let connector = TlsConnector::from(Arc::new(config));
+    let watch = Watch::over(&head).await;
+
+    let streams = |each: &dyn Fn(u32) -> Vec<u8>| (0..20_000).flat_map(|n| each(2 * n + 1)).collect::<Vec<u8>>();
+    let no_window = frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
+    let floods: [(&str, Vec<u8>); 7] = [
+        ("rapid reset", streams(&|id| [frame(HEADERS, 5, id, &GET), frame(RESET, 0, id, &[0, 0, 0, 8])].concat())),
+        ("streams without end", streams(&|id| frame(HEADERS, 4, id, &GET))),
+        ("no window", [no_window, streams(&|id| frame(HEADERS, 5, id, &GET))].concat()),
+        (
+            "headers that never end",
+            [frame(HEADERS, 0, 1, &GET), streams(&|_| frame(CONTINUATION, 0, 1, &[0x40, 1, b'y', 1, b'z']))].concat(),
+        ),
+        ("pings", streams(&|_| frame(PING, 0, 0, &[0; 8]))),
+        ("settings", streams(&|_| frame(SETTINGS, 0, 0, &[]))),
+        (
+            "empty frames and windows that overflow",
+            [
+                frame(HEADERS, 4, 1, &GET),
+                streams(&|_| frame(DATA, 0, 1, &[])),
+                frame(WINDOW, 0, 0, &[0x7f, 0xff, 0xff, 0xff]),
+                frame(WINDOW, 0, 0, &[0x7f, 0xff, 0xff, 0xff]),
+                vec![0xff; 100],
+            ]
+            .concat(),
+        ),
+    ];
+    for (what, flood) in floods {
+        let stream = TcpStream::connect(head.address()).await.expect("the head listens");
+        let name = ServerName::try_from("127.0.0.1").expect("an address");
+        let mut stream = connector.connect(name, stream).await.expect("the head speaks TLS");
+        let preface = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".as_slice(), &frame(SETTINGS, 0, 0, &[])].concat();
+        pour(&mut stream, &preface).await;
+        pour(&mut stream, &flood).await;
+        watch.all_is_well(what).await;
+    }
+}
+
+#[tokio::test]
+async fn a_websocket_that_lies_about_lengths_is_closed() {
+    let head = TestHead::start().await;
+    let identity = Identity::join(&head, "n1").await;
+    let watch = Watch::over(&head).await;
+    let masked = |opcode: u8, length: u64, body: &[u8]| {
+        [&[0x80 | opcode, 0xff], length.to_be_bytes().as_slice(), &[0; 4], body].concat()
+    };
+    let nested = [vec![0x91; 1 << 20], vec![0xc0]].concat();
+    let hidden = [vec![0x81, 0xa1, b'x'], vec![0x91; 1 << 20], vec![0xc0]].concat();
+    let lies = [
+        ("a frame of four exabytes", masked(2, 1 << 62, b"x")),
+        ("a frame of a negative length", masked(2, u64::MAX, b"x")),
+        ("a frame just too long", masked(2, (4 << 20) + 1, &[0; 1 << 16])),
+        ("a control frame with a length", masked(9, 1 << 20, &[0; 1 << 16])),
+        ("an unknown kind", masked(3, 1, b"x")),
+        ("a million lists in one another", masked(2, nested.len() as u64, &nested)),
+        ("the same where nobody looks", masked(2, hidden.len() as u64, &hidden)),
+        ("fragments that never end", masked(0, 1, b"x")),
+    ];
+    for (what, lie) in lies {
+        let mut stream = identity.endpoint(&head).connect().await.expect("the head listens");
+        let upgrade = b"GET /api/v1/agent/link HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+                        Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+        pour(&mut stream, upgrade).await;
+        let mut answer = [0; 12];
+        soon("the upgrade", stream.read_exact(&mut answer)).await.expect("an answer");
+        assert_eq!(&answer, b"HTTP/1.1 101");
+        pour(&mut stream, &lie).await;
+        let mut rest = Vec::new();
+        let _ = soon(what, stream.read_to_end(&mut rest)).await;
+        watch.all_is_well(what).await;
+    }
+}

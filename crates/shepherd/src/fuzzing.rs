@@ -1,0 +1,54 @@
+//! What the fuzz targets need of this crate's inside. Not in the product.
+
+use crate::journal::Story;
+use crate::launch::Launch;
+use crate::wire::{self, Event, Request, take_frame};
+
+/// Reads bytes as a shepherd and as its client would, frame by frame; says how many frames were understood.
+pub fn frames(bytes: &[u8]) -> usize {
+    let mut inbox = bytes.to_vec();
+    let mut understood = 0;
+    while let Ok(Some((kind, body))) = take_frame(&mut inbox) {
+        assert!(body.len() < wire::FRAME_LIMIT, "no frame is longer than the limit");
+        understood += usize::from(Event::decode(kind, &body).is_ok());
+        match Request::decode(kind, body) {
+            Ok(Request::Launch(frame)) => {
+                if let Ok(view) = frame.view() {
+                    assert!(!view.argv.is_empty(), "a launch has a program");
+                    understood += 1;
+                }
+            }
+            Ok(_) => understood += 1,
+            Err(_) => {}
+        }
+    }
+    understood
+}
+
+/// Honest frames of both directions, one each.
+pub fn honest_frames(launch: &Launch) -> Vec<Vec<u8>> {
+    let terminate = wire::Terminate { cause: crate::Cause::Cancelled, grace: std::time::Duration::from_secs(10) };
+    let size = crate::WindowSize { rows: 24, columns: 80 };
+    vec![
+        wire::launch_frame(launch).expect("an honest launch fits"),
+        wire::status_frame(),
+        wire::terminate_frame(&terminate),
+        wire::attach_frame(size),
+        wire::resize_frame(size),
+        wire::terminal_input_frame(b"ls\n"),
+        wire::started_frame(&crate::Started { shepherd: 7, child: Some(8) }),
+        wire::refused_frame("no"),
+        wire::attached_frame(),
+    ]
+}
+
+/// Reads bytes as a journal. Whatever is whole in it must read the same when it is read alone.
+pub fn journal(bytes: &[u8]) {
+    let story = Story::parse(bytes);
+    let length = story.length();
+    assert!(length <= bytes.len(), "no more was understood than is there");
+    let again = Story::parse(&bytes[..length]);
+    assert!(!again.is_torn, "what was understood is whole");
+    assert_eq!(story.has_ended(), again.has_ended());
+    assert_eq!((story.is_void, &story.taken), (again.is_void, &again.taken));
+}

@@ -1,0 +1,15 @@
+//! The targets, one file each.
+
+pub(crate) mod api;
+pub(crate) mod certificate;
+pub(crate) mod cluster;
+pub(crate) mod journal;
+pub(crate) mod layout;
+pub(crate) mod link;
+pub(crate) mod manifest;
+pub(crate) mod pack;
+pub(crate) mod project;
+pub(crate) mod shepherd;
+pub(crate) mod traces;
+pub(crate) mod values;
+pub(crate) mod words;

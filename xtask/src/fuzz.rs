@@ -1,0 +1,106 @@
+//! `cargo xtask fuzz`: libFuzzer on the readers of other people's bytes, one target after the other.
+//!
+//! The compiler's own coverage passes are switched on by flags that every stable toolchain has, so neither a nightly one nor
+//! `cargo fuzz` is needed; a C++ compiler is, for libFuzzer itself. What has been learnt stays in `fuzz/corpus` below the target
+//! directory for the next time, and whatever a finding was found with in `fuzz/findings`.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+
+use crate::workspace::{cargo, root, run as run_command, target_directory};
+
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Which targets; all of them when none is named
+    targets: Vec<String>,
+    /// How long each of them runs
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    minutes: u64,
+    /// Only list the targets
+    #[arg(long)]
+    list: bool,
+}
+
+/// What lets the fuzzer see where an input leads: a counter for each edge, and both sides of each comparison.
+const COVERAGE: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+    -Cllvm-args=-sanitizer-coverage-trace-compares";
+
+/// With a target named, flags for the program do not reach build scripts, which could not be linked with counters.
+const TRIPLE: &str = "x86_64-unknown-linux-gnu";
+
+/// The memory that one input may cost, in MiB. The largest blob that is allowed is 64 MiB, a few times over.
+const MEMORY_MIB: u32 = 1024;
+
+/// The time that one input may take, in seconds.
+const TIME_SECS: u32 = 10;
+
+/// The longest input that is tried, in bytes.
+const LENGTH_BYTES: u32 = 4096;
+
+/// Builds the fuzzer and runs it.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let place = target_directory()?.join("fuzz");
+    let build = place.join("build");
+    let seeds = place.join("seeds");
+    build_with(&build, "seeds", &[])?;
+    let known = Command::new(build.join("release/seeds")).arg(&seeds).output().context("cannot make the seeds")?;
+    ensure!(known.status.success(), "the seeds could not be made:\n{}", String::from_utf8_lossy(&known.stderr));
+    let known = String::from_utf8(known.stdout)?;
+    if options.list {
+        print!("{known}");
+        return Ok(());
+    }
+    let known: Vec<&str> = known.lines().filter_map(|line| line.split('\t').next()).collect();
+    let chosen: Vec<&str> =
+        if options.targets.is_empty() { known.clone() } else { options.targets.iter().map(String::as_str).collect() };
+    for target in &chosen {
+        ensure!(known.contains(target), "there is no target `{target}`; there are {}", known.join(", "));
+    }
+    build_with(&build, "fuzz", &["--features", "libfuzzer", "--target", TRIPLE])?;
+    let program = build.join(TRIPLE).join("release/fuzz");
+    for target in chosen {
+        fuzz(&program, target, &place, options.minutes * 60)?;
+    }
+    Ok(())
+}
+
+/// Builds one of the two programs; the fuzzer with coverage counters.
+fn build_with(build: &Path, program: &str, more: &[&str]) -> Result<()> {
+    let mut command = cargo();
+    command.args(["build", "--release", "--manifest-path"]).arg(root().join("fuzz/Cargo.toml"));
+    command.args(["--bin", program]).args(more).env("CARGO_TARGET_DIR", build);
+    if !more.is_empty() {
+        command.env("RUSTFLAGS", COVERAGE);
+    }
+    run_command(&mut command)
+}
+
+/// Runs one target until its time is over or something was found.
+fn fuzz(program: &Path, target: &str, place: &Path, seconds: u64) -> Result<()> {
+    println!("\n{target}: {} min", seconds / 60);
+    let corpus = place.join("corpus").join(target);
+    let findings = place.join("findings").join(target);
+    for directory in [&corpus, &findings] {
+        std::fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
+    }
+    let status = Command::new(program)
+        .env("HOSTLER_FUZZ_TARGET", target)
+        .arg(format!("-max_total_time={seconds}"))
+        .arg(format!("-rss_limit_mb={MEMORY_MIB}"))
+        .arg(format!("-timeout={TIME_SECS}"))
+        .arg(format!("-max_len={LENGTH_BYTES}"))
+        .arg(format!("-artifact_prefix={}/", findings.display()))
+        .args(["-print_final_stats=1", "-use_value_profile=1"])
+        .arg(&corpus)
+        .arg(place.join("seeds").join(target))
+        .status()
+        .context("cannot start the fuzzer")?;
+    if !status.success() {
+        bail!("{target} has found something; the input is in {}", findings.display());
+    }
+    Ok(())
+}
