@@ -16,7 +16,7 @@ const ENDED: [&str; 6] = ["completed", "failed", "timeout", "out_of_memory", "ca
 
 /// Checks what it was given, works for `hold` seconds, and makes something large. Each attempt that comes to its end says so on its host.
 const WORK: &str = "set -e\nsha256sum noise > noise.sum\nsleep $(cat hold)\nhead -c 8000000 /dev/urandom > out\n\
-                    sha256sum out > out.sum\necho $HOSTLER_JOB_ID.$HOSTLER_ATTEMPT >> /root/ran\n";
+                    sha256sum out > out.sum\necho $HOSTLER_JOB_ID.$HOSTLER_ATTEMPT >> /home/op/ran\n";
 
 /// A head and its nodes, each on a host of its own.
 struct Machines {
@@ -92,9 +92,9 @@ impl Machines {
 
     /// Two jobs for each node, of which one may run again: they work on 24 MB that do not compress, so that staging takes a while.
     fn submit_for_all(&self, hold: &str) -> Vec<Work> {
-        self.head.write("/root/p/main.sh", WORK);
-        self.head.write("/root/p/hold", hold);
-        if self.head.read("/root/noise.sum").is_empty() {
+        self.head.write("/home/op/p/main.sh", WORK);
+        self.head.write("/home/op/p/hold", hold);
+        if self.head.read("/home/op/noise.sum").is_empty() {
             self.head.ok(&[
                 "sh",
                 "-c",
@@ -103,7 +103,7 @@ impl Machines {
         }
         let one = |number: usize| {
             let may_run_again = number.is_multiple_of(2);
-            let mut submit = vec!["submit", "/root/p", "main.sh", "-c", "1", "-m", "16M"];
+            let mut submit = vec!["submit", "/home/op/p", "main.sh", "-c", "1", "-m", "16M"];
             submit.extend(may_run_again.then_some("--requeue"));
             Work { id: self.ok(&submit), may_run_again }
         };
@@ -153,12 +153,12 @@ impl Machines {
     }
 
     fn result_is_whole(&self, job: &str) {
-        self.ok(&["fetch", job, "--to", "/root/home"]);
-        let folder = format!("/root/home/{job}");
+        self.ok(&["fetch", job, "--to", "/home/op/home"]);
+        let folder = format!("/home/op/home/{job}");
         self.head.ok(&["sh", "-c", &format!("cd {folder} && sha256sum --check --quiet out.sum")]);
         assert_eq!(
             self.head.read(&format!("{folder}/noise.sum")),
-            self.head.read("/root/noise.sum"),
+            self.head.read("/home/op/noise.sum"),
             "what was staged"
         );
     }
@@ -166,8 +166,10 @@ impl Machines {
     /// How often each `JOB.ATTEMPT` came to its end, on all nodes together.
     fn lines_that_runs_wrote(&self) -> BTreeMap<String, u32> {
         let mut counts = BTreeMap::new();
-        for line in
-            self.nodes.iter().flat_map(|node| node.read("/root/ran").lines().map(ToOwned::to_owned).collect::<Vec<_>>())
+        for line in self
+            .nodes
+            .iter()
+            .flat_map(|node| node.read("/home/op/ran").lines().map(ToOwned::to_owned).collect::<Vec<_>>())
         {
             *counts.entry(line).or_default() += 1;
         }
@@ -197,8 +199,8 @@ fn five_machines_by_the_documented_commands() {
     let work = machines.submit_for_all("0");
     machines.all_end_well(&work, false);
     for node in &machines.nodes {
-        assert!(!node.read("/root/ran").is_empty(), "{} had work", node.name());
-        assert!(!node.path("/root/p").exists() && !node.path("/root/home").exists(), "they share no files");
+        assert!(!node.read("/home/op/ran").is_empty(), "{} had work", node.name());
+        assert!(!node.path("/home/op/p").exists() && !node.path("/home/op/home").exists(), "they share no files");
     }
 
     // The head's machine keeps what it has when the head is killed, and the nodes find it again.
@@ -209,13 +211,13 @@ fn five_machines_by_the_documented_commands() {
 
     // Ranks on four machines find each other and add up what they have.
     let script = include_str!("network/sum.py");
-    machines.head.write("/root/sum/main.py", script);
-    let id = machines.ok(&["submit", "/root/sum", "main.py", "-N", "4", "-m", "64M"]);
+    machines.head.write("/home/op/sum/main.py", script);
+    let id = machines.ok(&["submit", "/home/op/sum", "main.py", "-N", "4", "-m", "64M"]);
     let wait = machines.head.run(&["hostler", "wait", &id]);
     assert_eq!(wait.code, 0, "{}{}", wait.stderr, machines.ok(&["logs", &id]));
-    machines.ok(&["fetch", &id, "--to", "/root/home"]);
+    machines.ok(&["fetch", &id, "--to", "/home/op/home"]);
     let addresses: Vec<&str> = machines.nodes.iter().map(Host::address).collect();
-    let said = machines.head.read(&format!("/root/home/{id}/sum"));
+    let said = machines.head.read(&format!("/home/op/home/{id}/sum"));
     let (sum, from) = said.trim().split_once(' ').expect("two words");
     assert_eq!(sum, "1111");
     assert!(from.split(',').all(|address| addresses.contains(&address)), "{said}");

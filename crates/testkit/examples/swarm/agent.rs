@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
 use hostler_client::{Client, ClientError, Endpoint, Stream, tls};
-use hostler_core::link::{Inbox, Outbox};
 use hostler_model::{BootId, Ending, NodeName, Resources, TaskState};
 use hostler_proto::api::JoinRequest;
 use hostler_proto::join::{HEAD_NAME, JoinCode};
@@ -154,15 +153,21 @@ fn hello(node: &NodeName) -> anyhow::Result<AgentHello> {
 /// Says that it lives and completes what it is given.
 async fn carry(socket: Socket, heartbeat: Duration) -> anyhow::Result<()> {
     let (mut sink, mut source): (SplitSink<Socket, Message>, SplitStream<Socket>) = socket.split();
-    let (mut outbox, mut inbox) = (Outbox::default(), Inbox::default());
+    let (mut sent, mut received) = (0, 0);
     let mut beat = Instant::now() + heartbeat;
     loop {
         let messages = tokio::select! {
-            bytes = next(&mut source) => answers(inbox.accept(hostler_proto::decode::<Frame<HeadMessage>>(&bytes?)?)?),
+            bytes = next(&mut source) => {
+                let frame: Frame<HeadMessage> = hostler_proto::decode(&bytes?)?;
+                received += 1;
+                ensure!(frame.sequence == received, "a frame is missing");
+                answers(frame.messages)
+            }
             () = sleep_until(beat) => vec![AgentMessage::Heartbeat],
         };
         if !messages.is_empty() {
-            sink.send(Message::binary(hostler_proto::encode(&outbox.frame(messages)))).await?;
+            sent += 1;
+            sink.send(Message::binary(hostler_proto::encode(&Frame { sequence: sent, messages }))).await?;
             beat = Instant::now() + heartbeat;
         }
     }

@@ -14,8 +14,8 @@ use crate::cluster::end_of_log;
 use crate::{Outcome, is_alive, kill, wait_until};
 
 /// Directories that a host does not share with the machine, and what they are called below its root. The last one may hide that root.
-const PRIVATE: [(&str, &str); 5] =
-    [("/etc", "etc"), ("/var/lib", "var-lib"), ("/root", "root"), ("/run", "run"), ("/tmp", "tmp")];
+const PRIVATE: [(&str, &str); 6] =
+    [("/etc", "etc"), ("/var/lib", "var-lib"), ("/root", "root"), ("/home", "home"), ("/run", "run"), ("/tmp", "tmp")];
 
 /// A host on the switch. Dropping it is like cutting its power, after which nothing of it is left but its files.
 pub struct Host {
@@ -98,7 +98,7 @@ impl Host {
         fs::read(self.path(path)).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
     }
 
-    /// A command on the host, as root in `/root`, to be run by the caller.
+    /// A command on the host, as root in `/home/op`, to be run by the caller.
     #[must_use]
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = self.enter();
@@ -106,7 +106,7 @@ impl Host {
         command
             .env_clear()
             .env("PATH", format!("/run/bin:{}", std::env::var("PATH").unwrap_or_default()))
-            .env("HOME", "/root")
+            .env("HOME", "/home/op")
             .env("LANG", "C.UTF-8")
             .stdin(Stdio::null());
         command
@@ -154,13 +154,13 @@ impl Host {
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{arguments:?} printed no JSON: {error}: {text}"))
     }
 
-    /// Starts a process that stays; what it says is appended to `/root/LOG.log`.
+    /// Starts a process that stays; what it says is appended to `/home/op/LOG.log`.
     ///
     /// # Panics
     /// When it cannot be started.
     #[must_use]
     pub fn daemon(&self, log: &str, arguments: &[&str]) -> Daemon {
-        let path = self.path(&format!("/root/{log}.log"));
+        let path = self.path(&format!("/home/op/{log}.log"));
         let log = File::options().append(true).create(true).open(path).expect("a log can be written");
         let mut command = self.command(arguments);
         let entry = command.stdout(Stdio::null()).stderr(log).spawn().expect("nsenter can be started");
@@ -220,7 +220,7 @@ impl Host {
 impl Drop for Host {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            for entry in fs::read_dir(self.path("/root")).into_iter().flatten().flatten() {
+            for entry in fs::read_dir(self.path("/home/op")).into_iter().flatten().flatten() {
                 if entry.path().extension().is_some_and(|extension| extension == "log") {
                     #[expect(clippy::print_stderr, reason = "a failing test shows what the daemons said")]
                     {
@@ -252,7 +252,8 @@ fn lay_out(plan: &Plan, groups: &Groups) {
     for (_, name) in PRIVATE {
         fs::create_dir_all(plan.root.join(name)).expect("directories can be made");
     }
-    fs::create_dir(plan.root.join("run/bin")).expect("directories can be made");
+    fs::create_dir_all(plan.root.join("run/bin")).expect("directories can be made");
+    fs::create_dir(plan.root.join("home/op")).expect("directories can be made");
     File::create(plan.root.join("run/bin/hostler")).expect("it is ours");
     succeed(Command::new("cp").args(["--archive", "/etc/.", &format!("{root}/etc")]));
     // Mounting follows links; the file must be one.
@@ -269,7 +270,7 @@ fn lay_out(plan: &Plan, groups: &Groups) {
         plan.executable.display(),
     );
     fs::write(plan.root.join("run/boot"), boot).expect("it is ours");
-    fs::write(plan.root.join("run/enter"), format!("{enter}cd /root\nexec \"$@\"\n")).expect("it is ours");
+    fs::write(plan.root.join("run/enter"), format!("{enter}cd /home/op\nexec \"$@\"\n")).expect("it is ours");
 }
 
 /// The only child of a process, once it has one.

@@ -1,6 +1,6 @@
 //! Hosts that share nothing but a network: machines for tests, made of the kernel's namespaces.
 //!
-//! A [`Host`] has its own network, hostname, process ids, `/etc`, `/var/lib`, `/run`, `/root`, `/tmp` and control groups, so the commands
+//! A [`Host`] has its own network, hostname, process ids, `/etc`, `/var/lib`, `/run`, `/root`, `/home`, `/tmp` and control groups, so the commands
 //! that the guides tell people to type work on it as they stand, as root and in the documented places. Hosts hang on one switch, a bridge,
 //! by links that can be cut, made lossy or slowed down.
 //!
