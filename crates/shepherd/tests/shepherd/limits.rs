@@ -92,7 +92,8 @@ fn a_reused_leaf_takes_higher_and_lower_limits_and_one_that_was_killed_is_made_a
 #[test]
 fn a_fork_bomb_is_contained_and_ended() {
     let dir = directory();
-    let mut launch = script(dir.path(), "f() { f | f & }; f; sleep 60");
+    // Each leaves a sleeper behind: shells that can fork no more give up, and the bomb would be over before anybody looks.
+    let mut launch = script(dir.path(), "f() { sleep 60 & f | f & }; f; exec sleep 60");
     launch.options.process_limit = Some(40);
     launch.options.leaf = Some(leaf());
     let mut shepherd = start_run(&launch);

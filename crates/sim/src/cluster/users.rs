@@ -8,6 +8,7 @@ use hostler_model::{Condition, CpuSet, Dependency, IndexSet, JobId, JobSpec, Req
 use hostler_proto::api::JobAction;
 
 use super::head::{Answer, HeadStep, Input, ReplyTo};
+use super::node::Node;
 use super::quotas;
 use super::rng::Rng;
 use super::world::{Happening, MS, SECOND, World};
@@ -101,9 +102,15 @@ impl World {
     }
 
     fn limit(&mut self, mut dice: Rng) {
+        // The largest job that anybody makes: on the largest node, or on all nodes at once.
+        let largest = |of: fn(&Node) -> u64| {
+            let all = || self.nodes.iter().map(of);
+            let (most, least) = (all().max().unwrap_or(1), all().min().unwrap_or(1));
+            most.max(least * self.nodes.len() as u64)
+        };
         let largest = Resources {
-            cpus: CpuSet::first(self.nodes.iter().map(|node| node.resources.cpus.len()).max().unwrap_or(1)),
-            memory_bytes: self.nodes.iter().map(|node| node.resources.memory_bytes).max().unwrap_or(1),
+            cpus: CpuSet::first(largest(|node| node.resources.cpus.len().into()) as u32),
+            memory_bytes: largest(|node| node.resources.memory_bytes),
         };
         for command in quotas::commands(&ada().user, &largest, &mut dice) {
             self.request(command);
@@ -148,7 +155,7 @@ impl World {
 
     /// On some nodes at once, what each of them has.
     fn make_gang(&mut self) -> (Request, u32) {
-        let least = |of: fn(&super::node::Node) -> u64| self.nodes.iter().map(of).min().expect("there are nodes");
+        let least = |of: fn(&Node) -> u64| self.nodes.iter().map(of).min().expect("there are nodes");
         let cpus = least(|node| u64::from(node.resources.cpus.len()));
         let memory = least(|node| node.resources.memory_bytes >> 28);
         let request = Request {
