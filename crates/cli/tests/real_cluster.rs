@@ -138,6 +138,8 @@ fn from_nothing_to_a_cluster_and_back() {
     let agent = real.add_node("n1");
     let node = real.json(&["node", "show", "n1"]);
     assert!(node["cpus"].as_u64() > Some(0) && node["memory_bytes"].as_u64() > Some(64 << 20), "discovered: {node}");
+    let discovered = real.home.json(&["node", "discover"]);
+    assert_eq!(node["memory_bytes"], discovered["memory"]["usable_bytes"], "what was said is what is offered");
     assert!(node["certificate"]["life_ms"].as_u64() > Some(0), "{node}");
     assert_eq!(real.ok(&["run", "-m", "16M", "--", "echo", "hello"]), "hello");
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use hostler_proto::join::HEAD_NAME;
 use hyper::header::HeaderValue;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -80,8 +81,8 @@ impl Endpoint {
             Self::Unix(path) => UnixStream::connect(path).await.map(Stream::Unix),
             Self::Tls { address, server_name, config } => tls(address, server_name.clone(), config).await,
             Self::Elsewhere { address, config, .. } => {
-                // Goes unverified: the authority is trusted by its fingerprint, wherever its head is.
-                let server_name = ServerName::try_from("hostler").expect("a valid name");
+                // Wherever the head is, its certificate carries this name, and no node's does.
+                let server_name = ServerName::try_from(HEAD_NAME).expect("it is a valid name");
                 tls(address, server_name, config).await
             }
         }

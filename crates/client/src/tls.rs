@@ -1,10 +1,10 @@
-//! For agents: whom to trust. Before joining, the one authority whose fingerprint is in the join code; afterwards that
-//! authority, with a certificate of one's own.
+//! Whom to trust. An agent that joins and a user elsewhere know the fingerprint of the one authority; an agent that has joined knows
+//! the authority itself, and has a certificate of its own.
 //!
 //! The clock of this machine has no say: it may be decades wrong, before joining and after. A certificate is verified at a time at which it
 //! says to be valid; how long it is good for is judged by the head, on the cluster's clock.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use hostler_model::Digest;
@@ -45,13 +45,21 @@ pub fn fingerprint(authority_der: &[u8]) -> Digest {
 /// Never: the built-in provider supports the default protocol versions.
 #[must_use]
 pub fn pinned(authority: Digest) -> Arc<ClientConfig> {
-    let provider = provider();
-    let verifier = Pinned { authority, algorithms: provider.signature_verification_algorithms };
-    let config = ClientConfig::builder_with_provider(provider)
+    verified_by(Arc::new(Pinned::new(Some(authority))))
+}
+
+/// Trusts whatever authority the server sends along, and tells which it was: for looking, before anything is said.
+pub(crate) fn looking() -> (Arc<ClientConfig>, Arc<Pinned>) {
+    let verifier = Arc::new(Pinned::new(None));
+    (verified_by(Arc::clone(&verifier)), verifier)
+}
+
+fn verified_by(verifier: Arc<Pinned>) -> Arc<ClientConfig> {
+    let config = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .expect("the ring provider supports them")
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(verifier))
+        .with_custom_certificate_verifier(verifier)
         .with_no_client_auth();
     Arc::new(config)
 }
@@ -138,7 +146,7 @@ fn verifier(authority: CertificateDer<'static>) -> Result<Arc<WebPkiServerVerifi
 }
 
 /// The first moment at which a certificate says to be valid.
-pub(crate) fn valid_time(certificate: &CertificateDer<'_>) -> Option<UnixTime> {
+fn valid_time(certificate: &CertificateDer<'_>) -> Option<UnixTime> {
     let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
     let seconds = u64::try_from(parsed.validity().not_before.timestamp()).ok()?;
     Some(UnixTime::since_unix_epoch(Duration::from_secs(seconds)))
@@ -184,11 +192,25 @@ impl ServerCertVerifier for Timeless {
     }
 }
 
-/// Verifies against an authority of which only the fingerprint is known.
+/// Verifies against an authority of which at most the fingerprint is known, and which the server sends along.
 #[derive(Debug)]
-struct Pinned {
-    authority: Digest,
+pub(crate) struct Pinned {
+    /// The one that is trusted; any when absent.
+    trusted: Option<Digest>,
+    /// The first one that was seen.
+    seen: OnceLock<Digest>,
     algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl Pinned {
+    fn new(trusted: Option<Digest>) -> Self {
+        Self { trusted, seen: OnceLock::new(), algorithms: provider().signature_verification_algorithms }
+    }
+
+    /// The authority of the server that was connected to.
+    pub(crate) fn seen(&self) -> Option<Digest> {
+        self.seen.get().copied()
+    }
 }
 
 impl ServerCertVerifier for Pinned {
@@ -200,18 +222,20 @@ impl ServerCertVerifier for Pinned {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let authority = intermediates
-            .iter()
-            .find(|certificate| fingerprint(certificate) == self.authority)
-            .ok_or(Error::InvalidCertificate(CertificateError::UnknownIssuer))?;
+        let is_trusted =
+            |certificate: &&CertificateDer<'_>| self.trusted.is_none_or(|trusted| fingerprint(certificate) == trusted);
+        let authority =
+            intermediates.iter().find(is_trusted).ok_or(Error::InvalidCertificate(CertificateError::UnknownIssuer))?;
         let then = valid_time(end_entity).unwrap_or(now);
-        verifier(authority.clone().into_owned())?.verify_server_cert(
+        let verified = verifier(authority.clone().into_owned())?.verify_server_cert(
             end_entity,
             intermediates,
             server_name,
             ocsp_response,
             then,
-        )
+        )?;
+        self.seen.get_or_init(|| fingerprint(authority));
+        Ok(verified)
     }
 
     fn verify_tls12_signature(

@@ -15,4 +15,4 @@ pub(crate) mod stop;
 pub(crate) use lock::Lock;
 pub(crate) use places::Places;
 pub(crate) use record::Record;
-pub(crate) use sizes::{Machine, Sizes, whole_machine};
+pub(crate) use sizes::{Machine, Sizes};

@@ -38,24 +38,6 @@ impl Machine {
     }
 }
 
-/// What the system itself needs of a node's memory: a twentieth, and at least this much where there is plenty.
-const SYSTEM_MEMORY: u64 = 512 << 20;
-
-/// All that a machine can give to jobs when it is a node and nothing else: the CPUs we may use, and the memory that it or our cgroup has
-/// less a little for the system.
-pub(crate) fn whole_machine() -> Result<(CpuSet, u64), Failure> {
-    let cpus = Machine::detect()?.cpus.into_iter().collect();
-    let text = std::fs::read_to_string("/proc/meminfo").during(|| "cannot read /proc/meminfo".to_owned())?;
-    let total = meminfo(&text, "MemTotal:")
-        .ok_or_else(|| Failure::new("/proc/meminfo does not say how much memory there is"))?;
-    Ok((cpus, to_give(cgroup_limit().map_or(total, |limit| limit.min(total)))))
-}
-
-fn to_give(total: u64) -> u64 {
-    let kept = (total / 20).max(SYSTEM_MEMORY.min(total / 4));
-    ((total - kept) / MEMORY_STEP * MEMORY_STEP).max(MEMORY_STEP)
-}
-
 /// Four fifths of what is free now; at least half of all, since what is busy now need not be busy when jobs run.
 fn usable(available: u64, total: u64) -> u64 {
     (available / 5 * 4).max(total / 2)
@@ -170,9 +152,6 @@ mod tests {
     fn this_machine_has_something() {
         let machine = Machine::detect().expect("Linux");
         assert!(!machine.cpus.is_empty() && machine.memory_bytes > 1 << 20);
-        let (cpus, memory_bytes) = whole_machine().expect("Linux");
-        assert!(cpus.len() == machine.cpus.len() as u32 && memory_bytes >= MEMORY_STEP);
-        assert_eq!([to_give(64 << 30), to_give(1 << 30), to_give(1 << 20)], [62208 << 20, 768 << 20, 64 << 20]);
         assert_eq!((usable(10, 12), usable(1, 12)), (8, 6));
         assert_eq!(meminfo("MemTotal: 5 kB\nMemAvailable:   3 kB\n", "MemAvailable:"), Some(3072));
         assert_eq!(limit_file("0::/user/x").as_deref(), Some("/sys/fs/cgroup/user/x/memory.max"));

@@ -1,5 +1,6 @@
 //! `hostler agent`: the daemon of a node.
 
+use std::cell::LazyCell;
 use std::io::{self, BufRead, IsTerminal};
 use std::path::{Path, PathBuf};
 
@@ -10,7 +11,6 @@ use hostler_proto::join::JoinCode;
 use serde_json::json;
 
 use super::head::log_to_stderr;
-use crate::cluster::whole_machine;
 use crate::config;
 use crate::context::{Context, block_on};
 use crate::daemons::places::AgentPlaces;
@@ -197,16 +197,14 @@ impl AgentRun {
         let places = AgentPlaces::choose(self.directory.as_deref())?;
         let (socket, accounts) = (self.users_socket(&places.directory), self.accounts());
         let caps = AgentSettings::read(&places.settings)?;
-        let cpus = match self.cpus {
-            Some(cpus) => cpus,
-            None => capped(whole_machine()?.0, caps.cpus.as_ref()),
-        };
+        let there_is = LazyCell::new(hostler_discovery::machine);
+        let cpus = self.cpus.unwrap_or_else(|| capped(there_is.usable.clone(), caps.cpus.as_ref()));
         if cpus.is_empty() {
             return Err(Failure::usage("a node without a CPU can run nothing").hint("name some: --cpus 0-3"));
         }
         let memory_bytes = match self.memory {
             Some(memory) => memory.0,
-            None => whole_machine()?.1.min(caps.memory.map_or(u64::MAX, |cap| cap.0)),
+            None => there_is.memory.usable_bytes.min(caps.memory.map_or(u64::MAX, |cap| cap.0)),
         };
         Ok(hostler_agent::Config {
             socket,
