@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ArraySpec, Digest, JobId, ParseError};
+use crate::{ArraySpec, Constraint, Digest, JobId, ParseError, PartitionName};
 
 /// Environment variables by name.
 pub type Environment = BTreeMap<String, String>;
@@ -30,6 +30,12 @@ pub struct JobSpec {
     /// Every line of output begins with the rank of the process that wrote it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub label: bool,
+    /// The partition whose nodes it may use; when absent the default one, or all nodes where there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition: Option<PartitionName>,
+    /// What its nodes must have or be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub constraint: Option<Constraint>,
     /// How long a task may run, in milliseconds; unlimited when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_limit_ms: Option<u64>,
@@ -73,6 +79,8 @@ impl JobSpec {
             nodes: 1,
             tasks_per_node: 1,
             label: false,
+            partition: None,
+            constraint: None,
             time_limit_ms: None,
             array: None,
             after: Vec::new(),
