@@ -192,6 +192,7 @@ impl Engine {
             pid: std::process::id(),
             resources: self.node.resources.clone(),
             advisory: self.node.advisory(),
+            features: std::collections::BTreeSet::new(),
             address,
             runs: self.handle.state().reports(),
         }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::Args;
 use hostler_model::{
-    ArraySpec, Dependency, Environment, JobSpec, ParseError, Request, WindowSize, Work, format_bytes, parse_bytes,
-    parse_duration,
+    ArraySpec, Constraint, Dependency, Environment, JobSpec, ParseError, PartitionName, Request, WindowSize, Work,
+    format_bytes, parse_bytes, parse_duration,
 };
 use hostler_proto::api::Unsaid;
 
@@ -37,6 +37,14 @@ pub(crate) struct JobFlags {
     /// Time limit for each task, such as 90s, 30m, 1h30m or 1-12:00:00; none unless operators have set default-time-limit
     #[arg(short, long, value_name = "TIME")]
     pub(crate) time: Option<TimeLimit>,
+
+    /// Run on nodes of this partition; `hostler info` lists them
+    #[arg(short, long, value_name = "NAME")]
+    pub(crate) partition: Option<PartitionName>,
+
+    /// Run on nodes with these features, or of these names: ssd, 'intel&!old', 'n1|n2'
+    #[arg(long, value_name = "FEATURES")]
+    pub(crate) constraint: Option<Constraint>,
 
     /// Run once for each index: 0-99, 1-9:2, 1,5,7; with %N at most N at a time
     #[arg(short, long, value_name = "INDICES")]
@@ -167,6 +175,8 @@ impl JobFlags {
             nodes: self.nodes.unwrap_or(1),
             tasks_per_node,
             label: false,
+            partition: self.partition.clone(),
+            constraint: self.constraint.clone(),
             time_limit_ms: self.time.map(TimeLimit::as_ms),
             array: self.array.clone(),
             after: self.after.iter().flat_map(|list| list.0.iter().copied()).collect(),

@@ -105,6 +105,7 @@ impl Head {
             pid: 1,
             resources: Resources { cpus: CpuSet::first(2), memory_bytes: 4 << 30 },
             advisory: Default::default(),
+            features: std::collections::BTreeSet::new(),
             address: None,
             runs: Vec::new(),
         };

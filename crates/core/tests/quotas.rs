@@ -33,6 +33,7 @@ impl Head {
             boot: BootId("boot".to_owned()),
             resources: Resources { cpus: CpuSet::first(16), memory_bytes: 16 * GIB },
             advisory: Advisory::default(),
+            features: std::collections::BTreeSet::new(),
             address: None,
         });
         let connection = ConnectionId(1);

@@ -60,6 +60,7 @@ impl Head {
             boot: BootId("boot".to_owned()),
             resources: Resources { cpus: CpuSet::default(), memory_bytes: 0 },
             advisory: Advisory::default(),
+            features: std::collections::BTreeSet::new(),
             address: None,
         });
         let connection = ConnectionId(connection);

@@ -339,6 +339,7 @@ mod tests {
             pid: 1,
             resources: Resources::default(),
             advisory: Default::default(),
+            features: std::collections::BTreeSet::new(),
             address: None,
             runs: Vec::new(),
         }

@@ -7,10 +7,11 @@
 //!
 //! Only control goes over the link. Chunks, output streams and terminals travel on connections of their own.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use hostler_model::{Advisory, BootId, Ending, Epoch, JobId, JobSpec, NodeName, Resources, RunId, UserName};
+use hostler_model::{Advisory, BootId, Ending, Epoch, Feature, JobId, JobSpec, NodeName, Resources, RunId, UserName};
 use serde::{Deserialize, Serialize};
 
 /// The oldest and newest version of the link protocol that this build speaks.
@@ -38,6 +39,9 @@ pub struct AgentHello {
     pub resources: Resources,
     /// Which limits it cannot hold jobs to.
     pub advisory: Advisory,
+    /// What it has that others may not have.
+    #[serde(default)]
+    pub features: BTreeSet<Feature>,
     /// Where other nodes reach its jobs: the address from which it dials the head.
     #[serde(default)]
     pub address: Option<IpAddr>,

@@ -42,6 +42,7 @@ pub(crate) fn hello() -> AgentHello {
         pid: 7,
         resources: Resources { cpus: CpuSet::first(4), memory_bytes: 8 << 30 },
         advisory: Default::default(),
+        features: std::collections::BTreeSet::new(),
         address: Some([127, 0, 0, 1].into()),
         runs: [RunStatus::Accepted, RunStatus::Ready { port: 9 }, RunStatus::Running, RunStatus::Completing, ended()]
             .into_iter()

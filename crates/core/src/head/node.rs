@@ -1,9 +1,11 @@
 //! What the head knows of a node.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use hostler_model::{Advisory, BootId, CpuSet, NodeName, NodeState, Request, Resources, RunId, Timestamp, WallTime};
+use hostler_model::{
+    Advisory, BootId, CpuSet, Feature, NodeName, NodeState, Request, Resources, RunId, Timestamp, WallTime,
+};
 use hostler_sched::NodeIx;
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +26,9 @@ pub struct Node {
     /// Which limits it cannot hold jobs to.
     #[serde(default)]
     pub advisory: Advisory,
+    /// What its agent says that it has.
+    #[serde(default)]
+    pub features: BTreeSet<Feature>,
     /// Where other nodes reach its jobs, as far as its agent has said.
     #[serde(default)]
     pub address: Option<IpAddr>,

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use hostler_model::{
-    Advisory, BootId, Condition, Dependency, Ending, IndexSet, JobId, JobSpec, JobState, NodeName, Resources, RunId,
-    Timestamp,
+    Advisory, BootId, Condition, Dependency, Ending, Feature, IndexSet, JobId, JobSpec, JobState, NodeName, Resources,
+    RunId, Timestamp,
 };
 use hostler_proto::api::Notice;
 use hostler_proto::link::{EndCause, Fate, HeadMessage, Usage};
@@ -16,6 +16,7 @@ use super::event::{Changes, ConnectionId, Effect, Event, Now, Record, Stamped, S
 use super::job::{Job, PartOver, Phase};
 use super::member::Key;
 use super::node::{Drain, Link, Node, Silence};
+use super::partitions::update_partitions;
 use super::settings::{SetBy, Setting, SettingValue};
 use super::state::State;
 use super::users::{tell_accounts, update_users};
@@ -44,8 +45,8 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
             let over = PartOver { fate: *fate, message: message.clone(), result: *result, usage: *usage };
             step.end_part(*run, *rank, over);
         }
-        Event::NodeSeen { node, boot, resources, advisory, address } => {
-            step.see_node(node, boot, resources, advisory, *address);
+        Event::NodeSeen { node, boot, resources, advisory, features, address } => {
+            step.see_node(node, boot, resources, advisory, features, *address);
         }
         Event::NodeGivenUp { node } => step.give_up_node(node),
         Event::NodeForgotten { node } => step.state.remove_node(node),
@@ -68,6 +69,7 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
         Event::Forgotten { jobs } => step.forget(jobs),
         Event::SettingChanged { setting, value, by } => step.change_setting(*setting, *value, by),
         Event::Users(event) => update_users(step.state, event, now, step.changes),
+        Event::Partitions(event) => update_partitions(step.state, event),
         Event::Connected { node, connection, pid, version, holds } => {
             step.connect(node, Link { connection: *connection, pid: *pid, version: version.clone() }, holds);
         }
@@ -218,13 +220,16 @@ impl Step<'_> {
         boot: &BootId,
         resources: &Resources,
         advisory: &Advisory,
+        features: &BTreeSet<Feature>,
         address: Option<IpAddr>,
     ) {
+        self.state.partitions.forget_sets();
         if self.state.nodes.contains_key(name) {
             self.state.change_node(name, |node| {
                 node.boot = boot.clone();
                 node.resources = resources.clone();
                 node.advisory = advisory.clone();
+                node.features = features.clone();
                 node.address = address;
                 node.given_up = false;
             });
@@ -237,6 +242,7 @@ impl Step<'_> {
             boot: boot.clone(),
             resources: resources.clone(),
             advisory: advisory.clone(),
+            features: features.clone(),
             address,
             runs: BTreeMap::new(),
             drain: None,

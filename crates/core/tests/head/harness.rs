@@ -124,6 +124,7 @@ impl Head {
             pid: 1,
             resources,
             advisory: Default::default(),
+            features: std::collections::BTreeSet::new(),
             address: None,
             runs,
         };

@@ -2,6 +2,7 @@
 
 mod gangs;
 mod harness;
+mod partitions;
 mod settings;
 
 use harness::*;

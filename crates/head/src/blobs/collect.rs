@@ -266,6 +266,7 @@ mod tests {
             pid: 1,
             resources,
             advisory: Default::default(),
+            features: std::collections::BTreeSet::new(),
             address: None,
             runs: Vec::new(),
         };

@@ -75,6 +75,7 @@ impl Identity {
             pid: 4242,
             resources: Resources { cpus: CpuSet::first(4), memory_bytes: 1 << 30 },
             advisory: Default::default(),
+            features: std::collections::BTreeSet::new(),
             address: None,
             runs,
         }

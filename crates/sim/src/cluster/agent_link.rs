@@ -81,6 +81,7 @@ impl World {
             pid: agent.life as u32,
             resources,
             advisory: Default::default(),
+            features: std::collections::BTreeSet::new(),
             address: None,
             runs: agent.state.reports(),
         };

@@ -145,6 +145,7 @@ fn hello(node: &NodeName) -> anyhow::Result<AgentHello> {
         pid: std::process::id(),
         resources: Resources { cpus: "0-3".parse()?, memory_bytes: 8 << 30 },
         advisory: Default::default(),
+        features: std::collections::BTreeSet::new(),
         address: None,
         runs: Vec::new(),
     })
