@@ -1,6 +1,6 @@
 //! The loop: what happens on the node and what the head says goes in, work comes out.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use anyhow::{Context, bail};
 use hostler_client::Client;
 use hostler_core::agent::{Effect, Event, Exit, RunLaunch, Stage, State, Why, update};
-use hostler_model::{Advisory, BootId, NodeName, Resources, RunId, Work};
+use hostler_model::{Advisory, BootId, Feature, NodeName, Resources, RunId, Work};
 use hostler_proto::link::{AgentHello, AgentMessage, HeadMessage, PROTOCOL, StreamKind, StreamRequest, Usage};
 use hostler_shepherd::cgroup::Controller;
 use hostler_shepherd::{Launcher, cgroup};
@@ -30,6 +30,7 @@ pub(crate) struct Node {
     pub(crate) name: NodeName,
     pub(crate) boot: BootId,
     pub(crate) resources: Resources,
+    pub(crate) features: BTreeSet<Feature>,
     pub(crate) head: Client,
     pub(crate) launcher: Launcher,
     /// This very program, for runs that have several processes on the node.
@@ -192,7 +193,7 @@ impl Engine {
             pid: std::process::id(),
             resources: self.node.resources.clone(),
             advisory: self.node.advisory(),
-            features: std::collections::BTreeSet::new(),
+            features: self.node.features.clone(),
             address,
             runs: self.handle.state().reports(),
         }

@@ -1,5 +1,6 @@
 //! From a configuration to a running agent.
 
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::fs::{self, File};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -8,7 +9,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail};
 use hostler_client::{Client, Endpoint};
-use hostler_model::{BootId, CpuSet, NodeName, Resources};
+use hostler_model::{BootId, CpuSet, Feature, NodeName, Resources};
 use hostler_shepherd::{Launcher, cgroup};
 use hostler_snapshot::ChunkStore;
 use nix::fcntl::{Flock, FlockArg};
@@ -38,6 +39,8 @@ pub struct Config {
     pub cpus: CpuSet,
     /// The memory it gives, in bytes.
     pub memory_bytes: u64,
+    /// What it has that other nodes may not have, for jobs that ask for it.
+    pub features: BTreeSet<Feature>,
     /// Whether jobs of root run too. Without root's rights this means nothing.
     pub root_jobs: bool,
     /// A file with a join code, for a node that has not joined yet.
@@ -88,6 +91,7 @@ async fn serve(config: Config, accounts: Accounts, launcher: Launcher) -> anyhow
         name,
         boot: BootId(boot_id()?),
         resources: Resources { cpus: config.cpus, memory_bytes: config.memory_bytes },
+        features: config.features,
         launcher,
         program: program()?,
         cgroups,

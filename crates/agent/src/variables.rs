@@ -128,6 +128,10 @@ fn identity(launch: &RunLaunch, node: &NodeName) -> Vec<(&'static str, String)> 
         ("SLURMD_NODENAME", node.to_string()),
         ("SLURM_RESTART_COUNT", (launch.run.attempt.0 - 1).to_string()),
     ];
+    if let Some(partition) = &spec.partition {
+        all.push(("HOSTLER_PARTITION", partition.to_string()));
+        all.push(("SLURM_JOB_PARTITION", partition.to_string()));
+    }
     all.extend(places(launch, node));
     if let Some(array) = &spec.array {
         let index = task.index.to_string();

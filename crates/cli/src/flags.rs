@@ -120,7 +120,8 @@ impl FromStr for TimeLimit {
 }
 
 impl TimeLimit {
-    fn as_ms(self) -> u64 {
+    /// In milliseconds.
+    pub(crate) fn as_ms(self) -> u64 {
         u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX)
     }
 }

@@ -213,6 +213,15 @@ fn schemas() -> Value {
                         ("limit", "integer", "the limit"),
                     ],
                 ),
+                ("partition_paused", &[("partition", "string", "its partition")]),
+                ("partition_gone", &[("partition", "string", "its partition")]),
+                (
+                    "no_nodes",
+                    &[
+                        ("partition", "string?", "whose nodes it may use; all when null"),
+                        ("constraint", "string?", "what they must have"),
+                    ],
+                ),
                 ("resources", &[("closest", "[Shortfall]", "the nodes that came closest, best first")]),
                 (
                     "too_few_nodes",
@@ -280,6 +289,7 @@ mod tests {
         ResultView, SubmitRequest, Submitted, TaskCounts, TaskView, Unsaid, Why,
     };
     use hostler_proto::link::{IoSource, IoUsage, Usage};
+    use hostler_proto::partitions::{NewPartition, PartitionChange, PartitionView, TraitsChange};
     use hostler_proto::settings::{NewValue, SettingSource, SettingView};
     use hostler_proto::users::*;
 
@@ -341,6 +351,7 @@ mod tests {
             nodes: Vec::new(),
             exit_code: None,
             command: Some(String::new()),
+            partition: Some(partition()),
             node_count: 1,
             cpus: 1,
             memory_bytes: 1,
@@ -350,6 +361,10 @@ mod tests {
             started_at: None,
             ended_at: None,
         }
+    }
+
+    fn partition() -> hostler_model::PartitionName {
+        "gpu".parse().expect("a name")
     }
 
     fn part() -> PartView {
@@ -371,6 +386,8 @@ mod tests {
             nodes: 2,
             tasks_per_node: 2,
             label: true,
+            partition: Some(partition()),
+            constraint: Some("a".parse().expect("a constraint")),
             time_limit_ms: Some(1),
             array: Some("0-1".parse().expect("an array")),
             after: vec!["afterok:1".parse().expect("a dependency")],
@@ -426,6 +443,7 @@ mod tests {
                 summary: summary(),
                 priority: 0,
                 requeue: false,
+                constraint: Some("a".parse().expect("a constraint")),
                 after: Vec::new(),
                 command: String::new(),
                 snapshot: None,
@@ -474,6 +492,9 @@ mod tests {
             version: String::new(),
             reason: None,
             advisory: Advisory::default(),
+            partitions: Vec::new(),
+            features: BTreeSet::new(),
+            weight: 0,
         };
         check("Node", &view);
         let drain = DrainView { by: String::new(), reason: None, at: WallTime(1) };
@@ -533,6 +554,43 @@ mod tests {
                 fetched: false,
             },
         );
+    }
+
+    #[test]
+    fn partitions_are_described_as_they_are_sent() {
+        let nodes = "*".parse::<hostler_model::NodePatterns>().expect("a pattern");
+        let about = PartitionChange {
+            nodes: Some(nodes.clone()),
+            is_default: Some(true),
+            state: Some(hostler_model::PartitionState::Open),
+            priority: Some(0),
+            default_time_ms: Some(1),
+            max_time_ms: Some(1),
+            max_nodes: Some(1),
+            users: Some(BTreeSet::new()),
+            groups: Some(BTreeSet::new()),
+        };
+        check("PartitionChange", &about);
+        check("NewPartition", &NewPartition { name: partition(), about });
+        check("Traits", &TraitsChange { weight: Some(1), features: Some(BTreeSet::new()) });
+        let view = PartitionView {
+            name: partition(),
+            nodes,
+            is_default: false,
+            state: hostler_model::PartitionState::Open,
+            priority: 0,
+            default_time_ms: None,
+            max_time_ms: None,
+            max_nodes: None,
+            users: BTreeSet::new(),
+            groups: BTreeSet::new(),
+            node_count: 0,
+            nodes_up: 0,
+            cpus: 0,
+            cpus_free: 0,
+            waiting: 0,
+        };
+        check("Partition", &view);
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! The state and the history, as the API shows them.
 
 mod nodes;
+mod partitions;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use hostler_core::head::{Active, Job, Node, Now, Part, Phase, State, explain};
@@ -15,6 +17,7 @@ use hostler_proto::link::Fate;
 use hostler_proto::record::{EndedPart, EndedTask};
 
 pub(crate) use nodes::{node, node_detail};
+pub(crate) use partitions::partition;
 
 /// How many other jobs or tasks an explanation names before it says "and more".
 const NAMED: usize = 3;
@@ -46,6 +49,7 @@ pub(crate) fn summary(state: &State, job: &Job, row: Option<&EndedTask>) -> JobS
         nodes,
         exit_code: job.exit_code(),
         command: None,
+        partition: job.spec.partition.clone(),
         node_count: job.spec.nodes,
         cpus: job.spec.request.cpus,
         memory_bytes: job.spec.request.memory_bytes,
@@ -94,6 +98,7 @@ pub(crate) fn detail(
         summary: summary(state, job, only_row.filter(|_| job.is_ended())),
         priority: job.spec.priority,
         requeue: job.spec.requeue,
+        constraint: job.spec.constraint.clone(),
         after: job.spec.after.clone(),
         command: command_line(&job.spec.work),
         snapshot: match &job.spec.work {
@@ -290,7 +295,8 @@ fn more_lines(state: &State, job: &Job, reason: &Reason, now: Now) -> Vec<String
             std::iter::once(asks).chain(closest).chain(nodes::drained_lines(state, job)).collect()
         }
         Reason::Priority { ahead } => {
-            let first: Vec<String> = state.queue().take(NAMED).map(|job| job_name(job)).collect();
+            let is_before = |other: &&Arc<Job>| other.spec.partition == job.spec.partition;
+            let first: Vec<String> = state.queue().filter(is_before).take(NAMED).map(|job| job_name(job)).collect();
             vec![format!("First in the queue: {}.", and_more(&first, usize::try_from(*ahead).unwrap_or(usize::MAX)))]
         }
         Reason::Reservation { job: first } => {
@@ -306,6 +312,14 @@ fn more_lines(state: &State, job: &Job, reason: &Reason, now: Now) -> Vec<String
         Reason::NodesDrained { nodes, down } => {
             let all = nodes.iter().chain(down).filter_map(|name| state.node(name));
             all.map(|node| nodes::drained_line(node).unwrap_or_else(|| down_line(node, now))).collect()
+        }
+        Reason::PartitionPaused { partition } | Reason::PartitionGone { partition } => {
+            vec![format!(
+                "An operator changes that with `hostler configure partition`; `-p` names another than {partition}."
+            )]
+        }
+        Reason::NoNodes { .. } => {
+            vec!["`hostler nodes` shows what nodes have and which partitions they are in.".to_owned()]
         }
         Reason::Quota { .. } => {
             vec![

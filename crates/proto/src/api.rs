@@ -3,9 +3,11 @@
 //! Times are milliseconds since the Unix epoch, sizes are bytes; both say so in their names. A client ignores fields it does not
 //! know. Errors are [`ErrorBody`] with a fitting HTTP status.
 
+use std::collections::BTreeSet;
+
 use hostler_model::{
-    Advisory, ArraySpec, Attempt, Dependency, Digest, JobId, JobSpec, JobState, NodeName, NodeState, Reason, TaskId,
-    WallTime,
+    Advisory, ArraySpec, Attempt, Constraint, Dependency, Digest, Feature, JobId, JobSpec, JobState, NodeName,
+    NodeState, PartitionName, Reason, TaskId, WallTime,
 };
 use serde::{Deserialize, Serialize};
 
@@ -207,6 +209,15 @@ pub struct NodeView {
     /// Why it is drained and by whom, in a few words, if it is.
     #[serde(default)]
     pub reason: Option<String>,
+    /// The partitions that it is in.
+    #[serde(default)]
+    pub partitions: Vec<PartitionName>,
+    /// What it has that others may not have, as its agent and operators say.
+    #[serde(default)]
+    pub features: BTreeSet<Feature>,
+    /// Nodes with a lower weight are used first.
+    #[serde(default)]
+    pub weight: u32,
 }
 
 /// `GET /nodes/{name}`: all about one node.
@@ -314,6 +325,9 @@ pub struct JobSummary {
     /// What it runs, as a command line; in lists only when that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
+    /// Its partition; none when it may use all nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition: Option<PartitionName>,
     /// On how many nodes a task runs, all at once.
     #[serde(default = "one")]
     pub node_count: u32,
@@ -362,6 +376,9 @@ pub struct JobDetail {
     pub priority: i32,
     /// Run again when its node is lost.
     pub requeue: bool,
+    /// What its nodes must have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub constraint: Option<Constraint>,
     /// What it waits or waited for.
     pub after: Vec<Dependency>,
     /// What it runs, as a command line.

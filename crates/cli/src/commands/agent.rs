@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use hostler_agent::{Introduction, NewAccounts};
-use hostler_model::{CpuSet, NodeName};
+use hostler_model::{CpuSet, Feature, NodeName};
 use hostler_proto::join::JoinCode;
 use serde_json::json;
 
@@ -57,7 +57,8 @@ struct AgentJoin {
 /// Run an agent in the foreground; it logs to stderr as HOSTLER_LOG says (info by default)
 ///
 /// It needs no flags once `hostler agent join` has been called: the node gives all CPUs and memory that it may use, less a little for the
-/// system. `cpus`, `memory` and `environments` in /etc/hostler/agent.toml, or agent.toml in the node's directory, cap what it gives.
+/// system. `cpus`, `memory` and `environments` in /etc/hostler/agent.toml, or agent.toml in the node's directory, cap what it gives;
+/// `features` there says what it has.
 #[derive(Debug, Args)]
 struct AgentRun {
     /// Where it keeps jobs, environments and chunks
@@ -79,6 +80,11 @@ struct AgentRun {
     /// The memory it gives; by default all less a little
     #[arg(long, value_name = "SIZE")]
     memory: Option<Memory>,
+
+    /// Something that the machine has and others may not have, for `--constraint`, such as ssd; may be repeated. Its architecture, such as
+    /// x86_64, is one in any case
+    #[arg(long, value_name = "WORD")]
+    feature: Vec<Feature>,
 
     /// Run jobs of root too; without this an agent of root runs those of all other users, each as its user
     #[arg(long)]
@@ -214,11 +220,17 @@ impl AgentRun {
             name: self.name,
             cpus,
             memory_bytes,
+            features: std::iter::once(architecture()).chain(caps.features).chain(self.feature).collect(),
             root_jobs: self.root_jobs,
             join_file: self.join_file,
             head_file: self.head_file,
         })
     }
+}
+
+/// What this machine's instructions are, as a feature.
+fn architecture() -> Feature {
+    std::env::consts::ARCH.parse().expect("the names of architectures are words")
 }
 
 /// Those CPUs that there are and that may be given.

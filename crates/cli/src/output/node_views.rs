@@ -5,7 +5,7 @@ use std::time::Duration;
 use hostler_model::{format_bytes, format_duration};
 use hostler_proto::api::{CertificateView, NodeDetail};
 
-use super::views::{Lines, Moment};
+use super::views::{Lines, Moment, words};
 
 /// All about one node.
 pub(crate) fn node(detail: &NodeDetail, moment: &Moment) -> String {
@@ -20,6 +20,9 @@ pub(crate) fn node(detail: &NodeDetail, moment: &Moment) -> String {
     lines.add("cpus", format!("{} of {} free ({})", node.cpus_free, node.cpus, detail.cpu_ids));
     let (free, all) = (format_bytes(node.memory_free_bytes), format_bytes(node.memory_bytes));
     lines.add("memory", format!("{free} of {all} free"));
+    lines.add_some("partitions", (!node.partitions.is_empty()).then(|| words(&node.partitions)));
+    lines.add_some("features", (!node.features.is_empty()).then(|| words(&node.features)));
+    lines.add_some("weight", (node.weight != 0).then(|| node.weight.to_string()));
     let advisory = &node.advisory;
     lines.add_some("advisory", advisory.cpus.as_ref().map(|why| format!("CPUs: {why}")));
     lines.add_some("advisory", advisory.memory.as_ref().map(|why| format!("memory: {why}")));

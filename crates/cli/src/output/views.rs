@@ -126,6 +126,8 @@ pub(crate) fn job(job: &JobDetail, moment: &Moment, width: Option<usize>) -> Str
         nodes => format!("{nodes} nodes, on each "),
     };
     lines.add("needs", format!("{each}{}, {} of memory", cpus(summary.cpus), format_bytes(summary.memory_bytes)));
+    lines.add_some("partition", summary.partition.as_ref().map(ToString::to_string));
+    lines.add_some("nodes have", job.constraint.as_ref().map(ToString::to_string));
     let limits: Vec<String> = job.limits.iter().map(limit).collect();
     lines.add_some("limits", (!limits.is_empty()).then(|| limits.join("; ")));
     let after: Vec<String> = job.after.iter().map(ToString::to_string).collect();
@@ -297,7 +299,10 @@ fn tasks(tasks: &[TaskView], moment: &Moment, width: Option<usize>) -> String {
 
 /// The list of nodes.
 pub(crate) fn node_list(nodes: &[NodeView], width: Option<usize>) -> String {
-    let mut table = Table::new(&[
+    // Most clusters have neither partitions nor nodes that differ.
+    let has_partitions = nodes.iter().any(|node| !node.partitions.is_empty());
+    let has_features = nodes.windows(2).any(|pair| pair[0].features != pair[1].features);
+    let mut columns = vec![
         ("NAME", Align::Left),
         ("STATE", Align::Left),
         ("POWER", Align::Left),
@@ -308,9 +313,12 @@ pub(crate) fn node_list(nodes: &[NodeView], width: Option<usize>) -> String {
         ("TASKS", Align::Right),
         ("PID", Align::Right),
         ("VERSION", Align::Left),
-    ]);
+    ];
+    columns.extend(has_partitions.then_some(("PARTITIONS", Align::Left)));
+    columns.extend(has_features.then_some(("FEATURES", Align::Left)));
+    let mut table = Table::new(&columns);
     for node in nodes {
-        table.row([
+        let cells = [
             node.name.to_string(),
             node.state.as_str().to_owned(),
             node.power.clone(),
@@ -321,9 +329,18 @@ pub(crate) fn node_list(nodes: &[NodeView], width: Option<usize>) -> String {
             node.tasks.to_string(),
             if node.agent_pid == 0 { "-".to_owned() } else { node.agent_pid.to_string() },
             node.version.clone(),
-        ]);
+        ];
+        let partitions = has_partitions.then(|| words(&node.partitions));
+        let features = has_features.then(|| words(&node.features));
+        table.row(cells.into_iter().chain(partitions).chain(features));
     }
     table.render(width)
+}
+
+/// `a,b`, or `-`.
+pub(crate) fn words<'a, T: std::fmt::Display + 'a>(all: impl IntoIterator<Item = &'a T>) -> String {
+    let all: Vec<String> = all.into_iter().map(ToString::to_string).collect();
+    if all.is_empty() { "-".to_owned() } else { all.join(",") }
 }
 
 /// The cluster at a glance.
@@ -426,6 +443,7 @@ mod tests {
             nodes: vec![name("n1")],
             exit_code: None,
             command: None,
+            partition: None,
             node_count: 1,
             cpus: 2,
             memory_bytes: 600 << 20,
@@ -462,6 +480,7 @@ mod tests {
             summary,
             priority: 0,
             requeue: false,
+            constraint: None,
             after: Vec::new(),
             command: "main.py --epochs 3".to_owned(),
             snapshot: None,
@@ -567,12 +586,27 @@ TASK  STATE   NODE  ATTEMPT  EXIT  TIME  MEMORY  MESSAGE
             agent_pid: 4711,
             version: "0.1.0".to_owned(),
             advisory: Advisory::default(),
+            partitions: Vec::new(),
+            features: ["x86_64".parse().expect("a feature")].into(),
+            weight: 0,
         };
         let expected = "\
 NAME  STATE  POWER  CPUS  FREE  MEMORY  FREE  TASKS   PID  VERSION
 n1    up     on        4     1      4G    1G      3  4711  0.1.0
 ";
-        assert_eq!(node_list(&[node], None), expected);
+        assert_eq!(node_list(std::slice::from_ref(&node), None), expected);
+        let other = NodeView {
+            name: name("n2"),
+            partitions: ["gpu", "all"].map(|name| name.parse().expect("a name")).to_vec(),
+            features: Default::default(),
+            ..node.clone()
+        };
+        let expected = "\
+NAME  STATE  POWER  CPUS  FREE  MEMORY  FREE  TASKS   PID  VERSION  PARTITIONS  FEATURES
+n1    up     on        4     1      4G    1G      3  4711  0.1.0    -           x86_64
+n2    up     on        4     1      4G    1G      3  4711  0.1.0    gpu,all     -
+";
+        assert_eq!(node_list(&[node, other], None), expected);
 
         let cluster = Info {
             head: HeadInfo {

@@ -346,9 +346,9 @@ pub(super) fn decide_partitions(state: &State, command: &PartitionsCommand) -> R
                 users: BTreeSet::new(),
                 groups: BTreeSet::new(),
             };
-            put(partitions, new, change)
+            put(partitions, &new, change)
         }
-        PartitionsCommand::Change(name, change) => put(partitions, partitions.known(name)?.clone(), change),
+        PartitionsCommand::Change(name, change) => put(partitions, partitions.known(name)?, change),
         PartitionsCommand::Remove(name) => {
             partitions.known(name)?;
             let waits = |job: &&Arc<Job>| job.spec.partition.as_ref() == Some(name) && !job.pending.is_empty();
@@ -374,7 +374,7 @@ pub(super) fn decide_partitions(state: &State, command: &PartitionsCommand) -> R
 }
 
 /// A partition with a change made to it. A limit of zero is none.
-fn put(partitions: &Partitions, before: Partition, change: &PartitionChange) -> Result<Vec<PartitionsEvent>, Refusal> {
+fn put(partitions: &Partitions, before: &Partition, change: &PartitionChange) -> Result<Vec<PartitionsEvent>, Refusal> {
     let mut after = before.clone();
     let limit = |limit: u64| Some(limit).filter(|limit| *limit > 0);
     if let Some(nodes) = &change.nodes {

@@ -132,7 +132,10 @@ fn limits_of_a_partition_are_refused_with_figures_or_filled_in() {
     add(&mut head, "short", about);
     let refusal = |head: &mut Head, spec: JobSpec| head.submit(spec).expect_err("it is refused").to_string();
     let long = JobSpec { time_limit_ms: Some(3 * hour), ..within("short") };
-    assert_eq!(refusal(&mut head, long), "partition short lets jobs run for at most 2h00m, and this one asks for 3h00m");
+    assert_eq!(
+        refusal(&mut head, long),
+        "partition short lets jobs run for at most 2h00m, and this one asks for 3h00m"
+    );
     let endless = "partition short lets jobs run for at most 2h00m, and this one has no limit";
     assert_eq!(refusal(&mut head, within("short")), endless);
     let wide = JobSpec { nodes: 2, time_limit_ms: Some(hour), ..within("short") };

@@ -1,12 +1,12 @@
 //! Nodes, as the API shows them and as explanations speak of them.
 
-use hostler_core::head::{Drain, Job, Member, Node, Now, State};
+use hostler_core::head::{Drain, Job, Node, Now, State};
 use hostler_proto::api::{CertificateView, DrainView, NodeDetail, NodeRunView, NodeView};
 
 use super::NAMED;
 
 /// One node, in a list.
-pub(crate) fn node(node: &Node) -> NodeView {
+pub(crate) fn node(state: &State, node: &Node) -> NodeView {
     let link = node.link.as_ref();
     NodeView {
         name: node.name.clone(),
@@ -21,13 +21,17 @@ pub(crate) fn node(node: &Node) -> NodeView {
         version: link.map_or_else(String::new, |link| link.version.clone()),
         reason: node.drain.as_ref().map(drained_by),
         advisory: node.advisory.clone(),
+        partitions: state.partitions_of(&node.name).map(|partition| partition.name.clone()).collect(),
+        features: state.features_of(node),
+        weight: state.partitions.traits(&node.name).map_or(0, |traits| traits.weight),
     }
 }
 
 /// All about one node.
-pub(crate) fn node_detail(node: &Node, member: Option<&Member>, now: Now) -> NodeDetail {
+pub(crate) fn node_detail(state: &State, node: &Node, now: Now) -> NodeDetail {
+    let member = state.member(&node.name);
     NodeDetail {
-        node: self::node(node),
+        node: self::node(state, node),
         drain: node.drain.as_ref().map(|drain| DrainView {
             by: drain.by.clone(),
             reason: drain.reason.clone(),

@@ -16,6 +16,7 @@ use hostler_proto::link::Fate;
 use hostler_proto::record::EndedTask;
 
 use super::disk::{Disk, Logged, empty_state};
+use super::partitions::Places;
 use super::quotas::Allowance;
 
 mod checks;
@@ -36,6 +37,7 @@ pub(super) struct Books {
     /// Nodes that an operator wants nothing new on.
     pub(super) drained: BTreeSet<NodeName>,
     allowance: Allowance,
+    pub(super) places: Places,
     retention_ms: u64,
     /// Of the head that runs, or ran last.
     epoch: Epoch,
@@ -129,6 +131,7 @@ impl Books {
             processes: BTreeMap::new(),
             drained: BTreeSet::new(),
             allowance: Allowance::default(),
+            places: Places::default(),
             retention_ms: settings.retention_ms,
             epoch: Epoch(0),
             fold: empty_state(settings),
@@ -199,6 +202,7 @@ impl Books {
             Event::ResultsDropped { job, indices } => indices.iter().for_each(|index| self.see_dropped(*job, index)),
             Event::EpochStarted { epoch } => self.epoch = *epoch,
             Event::Users(event) => self.allowance.see(event),
+            Event::Partitions(event) => self.places.see(event),
             Event::NodeDrained { node, .. } => self.note_drained(node),
             Event::NodeResumed { node } => self.note_resumed(node),
             Event::NodeRemoved { node, .. } => self.see_node_removed(node, records),
@@ -281,6 +285,8 @@ impl Books {
     fn see_placement(&mut self, starts: &[Start]) {
         let run = &starts[0].run;
         starts.iter().for_each(|start| self.check_not_drained(*run, &start.node));
+        let spec = Arc::clone(&self.jobs[&run.task.job].spec);
+        starts.iter().for_each(|start| self.check_may_use(*run, &spec, &start.node));
         let job = &self.jobs[&run.task.job];
         let task = job.tasks[&run.task.index].clone();
         let request = job.spec.request;

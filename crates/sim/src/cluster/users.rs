@@ -48,6 +48,8 @@ pub(super) enum UserStep {
     Act { job: JobId },
     /// An operator drains, resumes or removes a node.
     Operate,
+    /// An operator changes a partition, or says what a node has.
+    Arrange,
     /// An admin sets a quota.
     Limit { dice: Rng },
     /// Held jobs are released, and those cancelled that would go on forever.
@@ -96,6 +98,7 @@ impl World {
             UserStep::Answered { request, answer } => self.answered(request, answer),
             UserStep::Act { job } => self.act(job),
             UserStep::Operate => self.operate(),
+            UserStep::Arrange => self.arrange(),
             UserStep::Limit { dice } => self.limit(dice),
             UserStep::TidyUp => self.tidy_up(),
         }
@@ -119,7 +122,9 @@ impl World {
 
     fn submit(&mut self) {
         let key = SubmissionKey(u128::from(self.rng.below(u64::MAX)));
-        let spec = Arc::new(self.make_spec());
+        let mut spec = self.make_spec();
+        self.choose_nodes(&mut spec);
+        let spec = Arc::new(spec);
         self.users.submissions.insert(key, Submission { spec: Arc::clone(&spec), job: None });
         self.request(Command::Submit { caller: ada(), key, spec, snapshot_is_complete: true });
     }
@@ -214,6 +219,7 @@ impl World {
             wanted.extend(endless.map(|active| act(job.id, Some(active.run.task.index), JobAction::Cancel)));
         }
         wanted.extend(self.resume_all());
+        wanted.extend(self.let_all_run());
         wanted.into_iter().for_each(|command| self.request(command));
         self.user_later(5 * SECOND, UserStep::TidyUp);
     }
@@ -263,8 +269,9 @@ impl World {
         match (&command, answer) {
             // Asked again after the timeout.
             (_, Answer::NotStored) => return,
-            // The node it needs has not been seen yet.
-            (Command::Submit { .. }, Answer::Refused(Refusal::NeverFits(_))) => return,
+            // The node it needs has not been seen yet, or is not in its partition now.
+            (Command::Submit { .. }, Answer::Refused(Refusal::NeverFits(_) | Refusal::NoNodes(_))) => return,
+            (Command::Submit { .. }, Answer::Refused(Refusal::NoSuchPartition { .. })) => return,
             (Command::Submit { key, .. }, Answer::Done(Some(job))) => self.acknowledged(*key, job),
             (Command::Submit { .. }, answer) => {
                 self.books.wrong(format!("a submission was answered with {answer:?}"));
