@@ -136,6 +136,9 @@ _hostler() {
             hostler__subcmd__configure,node)
                 cmd="hostler__subcmd__configure__subcmd__node"
                 ;;
+            hostler__subcmd__configure,partition)
+                cmd="hostler__subcmd__configure__subcmd__partition"
+                ;;
             hostler__subcmd__configure,setting)
                 cmd="hostler__subcmd__configure__subcmd__setting"
                 ;;
@@ -172,6 +175,9 @@ _hostler() {
             hostler__subcmd__configure__subcmd__help,node)
                 cmd="hostler__subcmd__configure__subcmd__help__subcmd__node"
                 ;;
+            hostler__subcmd__configure__subcmd__help,partition)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__partition"
+                ;;
             hostler__subcmd__configure__subcmd__help,setting)
                 cmd="hostler__subcmd__configure__subcmd__help__subcmd__setting"
                 ;;
@@ -205,8 +211,26 @@ _hostler() {
             hostler__subcmd__configure__subcmd__help__subcmd__node,resume)
                 cmd="hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__resume"
                 ;;
+            hostler__subcmd__configure__subcmd__help__subcmd__node,set)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__set"
+                ;;
             hostler__subcmd__configure__subcmd__help__subcmd__node,show)
                 cmd="hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__show"
+                ;;
+            hostler__subcmd__configure__subcmd__help__subcmd__partition,add)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__partition__subcmd__add"
+                ;;
+            hostler__subcmd__configure__subcmd__help__subcmd__partition,list)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__partition__subcmd__list"
+                ;;
+            hostler__subcmd__configure__subcmd__help__subcmd__partition,remove)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__partition__subcmd__remove"
+                ;;
+            hostler__subcmd__configure__subcmd__help__subcmd__partition,set)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__partition__subcmd__set"
+                ;;
+            hostler__subcmd__configure__subcmd__help__subcmd__partition,show)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__partition__subcmd__show"
                 ;;
             hostler__subcmd__configure__subcmd__help__subcmd__user,add)
                 cmd="hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__add"
@@ -265,6 +289,9 @@ _hostler() {
             hostler__subcmd__configure__subcmd__node,resume)
                 cmd="hostler__subcmd__configure__subcmd__node__subcmd__resume"
                 ;;
+            hostler__subcmd__configure__subcmd__node,set)
+                cmd="hostler__subcmd__configure__subcmd__node__subcmd__set"
+                ;;
             hostler__subcmd__configure__subcmd__node,show)
                 cmd="hostler__subcmd__configure__subcmd__node__subcmd__show"
                 ;;
@@ -292,8 +319,47 @@ _hostler() {
             hostler__subcmd__configure__subcmd__node__subcmd__help,resume)
                 cmd="hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__resume"
                 ;;
+            hostler__subcmd__configure__subcmd__node__subcmd__help,set)
+                cmd="hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__set"
+                ;;
             hostler__subcmd__configure__subcmd__node__subcmd__help,show)
                 cmd="hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__show"
+                ;;
+            hostler__subcmd__configure__subcmd__partition,add)
+                cmd="hostler__subcmd__configure__subcmd__partition__subcmd__add"
+                ;;
+            hostler__subcmd__configure__subcmd__partition,help)
+                cmd="hostler__subcmd__configure__subcmd__partition__subcmd__help"
+                ;;
+            hostler__subcmd__configure__subcmd__partition,list)
+                cmd="hostler__subcmd__configure__subcmd__partition__subcmd__list"
+                ;;
+            hostler__subcmd__configure__subcmd__partition,remove)
+                cmd="hostler__subcmd__configure__subcmd__partition__subcmd__remove"
+                ;;
+            hostler__subcmd__configure__subcmd__partition,set)
+                cmd="hostler__subcmd__configure__subcmd__partition__subcmd__set"
+                ;;
+            hostler__subcmd__configure__subcmd__partition,show)
+                cmd="hostler__subcmd__configure__subcmd__partition__subcmd__show"
+                ;;
+            hostler__subcmd__configure__subcmd__partition__subcmd__help,add)
+                cmd="hostler__subcmd__configure__subcmd__partition__subcmd__help__subcmd__add"
+                ;;
+            hostler__subcmd__configure__subcmd__partition__subcmd__help,help)
+                cmd="hostler__subcmd__configure__subcmd__partition__subcmd__help__subcmd__help"
+                ;;
+            hostler__subcmd__configure__subcmd__partition__subcmd__help,list)
+                cmd="hostler__subcmd__configure__subcmd__partition__subcmd__help__subcmd__list"
+                ;;
+            hostler__subcmd__configure__subcmd__partition__subcmd__help,remove)
+                cmd="hostler__subcmd__configure__subcmd__partition__subcmd__help__subcmd__remove"
+                ;;
+            hostler__subcmd__configure__subcmd__partition__subcmd__help,set)
+                cmd="hostler__subcmd__configure__subcmd__partition__subcmd__help__subcmd__set"
+                ;;
+            hostler__subcmd__configure__subcmd__partition__subcmd__help,show)
+                cmd="hostler__subcmd__configure__subcmd__partition__subcmd__help__subcmd__show"
                 ;;
             hostler__subcmd__configure__subcmd__user,add)
                 cmd="hostler__subcmd__configure__subcmd__user__subcmd__add"
@@ -502,6 +568,9 @@ _hostler() {
             hostler__subcmd__help__subcmd__configure,node)
                 cmd="hostler__subcmd__help__subcmd__configure__subcmd__node"
                 ;;
+            hostler__subcmd__help__subcmd__configure,partition)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__partition"
+                ;;
             hostler__subcmd__help__subcmd__configure,setting)
                 cmd="hostler__subcmd__help__subcmd__configure__subcmd__setting"
                 ;;
@@ -535,8 +604,26 @@ _hostler() {
             hostler__subcmd__help__subcmd__configure__subcmd__node,resume)
                 cmd="hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__resume"
                 ;;
+            hostler__subcmd__help__subcmd__configure__subcmd__node,set)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__set"
+                ;;
             hostler__subcmd__help__subcmd__configure__subcmd__node,show)
                 cmd="hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__show"
+                ;;
+            hostler__subcmd__help__subcmd__configure__subcmd__partition,add)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__partition__subcmd__add"
+                ;;
+            hostler__subcmd__help__subcmd__configure__subcmd__partition,list)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__partition__subcmd__list"
+                ;;
+            hostler__subcmd__help__subcmd__configure__subcmd__partition,remove)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__partition__subcmd__remove"
+                ;;
+            hostler__subcmd__help__subcmd__configure__subcmd__partition,set)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__partition__subcmd__set"
+                ;;
+            hostler__subcmd__help__subcmd__configure__subcmd__partition,show)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__partition__subcmd__show"
                 ;;
             hostler__subcmd__help__subcmd__configure__subcmd__user,add)
                 cmd="hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__add"
@@ -598,6 +685,9 @@ _hostler() {
             hostler__subcmd__help__subcmd__node,resume)
                 cmd="hostler__subcmd__help__subcmd__node__subcmd__resume"
                 ;;
+            hostler__subcmd__help__subcmd__node,set)
+                cmd="hostler__subcmd__help__subcmd__node__subcmd__set"
+                ;;
             hostler__subcmd__help__subcmd__node,show)
                 cmd="hostler__subcmd__help__subcmd__node__subcmd__show"
                 ;;
@@ -625,6 +715,9 @@ _hostler() {
             hostler__subcmd__node,resume)
                 cmd="hostler__subcmd__node__subcmd__resume"
                 ;;
+            hostler__subcmd__node,set)
+                cmd="hostler__subcmd__node__subcmd__set"
+                ;;
             hostler__subcmd__node,show)
                 cmd="hostler__subcmd__node__subcmd__show"
                 ;;
@@ -651,6 +744,9 @@ _hostler() {
                 ;;
             hostler__subcmd__node__subcmd__help,resume)
                 cmd="hostler__subcmd__node__subcmd__help__subcmd__resume"
+                ;;
+            hostler__subcmd__node__subcmd__help,set)
+                cmd="hostler__subcmd__node__subcmd__help__subcmd__set"
                 ;;
             hostler__subcmd__node__subcmd__help,show)
                 cmd="hostler__subcmd__node__subcmd__help__subcmd__show"
@@ -780,7 +876,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__agent__subcmd__run)
-            opts="-q -h --directory --environments --name --cpus --memory --root-jobs --socket --accounts --homes --join-file --head-file --head --json --quiet --help"
+            opts="-q -h --directory --environments --name --cpus --memory --feature --root-jobs --socket --accounts --homes --join-file --head-file --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -803,6 +899,10 @@ _hostler() {
                     return 0
                     ;;
                 --memory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --feature)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -888,7 +988,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__configure)
-            opts="-q -h --head --json --quiet --help user group audit node setting help"
+            opts="-q -h --head --json --quiet --help user group audit node partition setting help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1058,7 +1158,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__configure__subcmd__help)
-            opts="user group audit node setting help"
+            opts="user group audit node partition setting help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1142,7 +1242,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__configure__subcmd__help__subcmd__node)
-            opts="list discover invite show drain resume remove forget"
+            opts="list discover invite show set drain resume remove forget"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1253,7 +1353,105 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__set)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__show)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__partition)
+            opts="list show add set remove"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__partition__subcmd__add)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__partition__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__partition__subcmd__remove)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__partition__subcmd__set)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__partition__subcmd__show)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1450,7 +1648,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__configure__subcmd__node)
-            opts="-q -h --head --json --quiet --help list discover invite show drain resume remove forget help"
+            opts="-q -h --head --json --quiet --help list discover invite show set drain resume remove forget help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1530,7 +1728,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__configure__subcmd__node__subcmd__help)
-            opts="list discover invite show drain resume remove forget help"
+            opts="list discover invite show set drain resume remove forget help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1655,6 +1853,20 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__set)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__show)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
@@ -1745,7 +1957,311 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        hostler__subcmd__configure__subcmd__node__subcmd__set)
+            opts="-q -h --features --weight --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --features)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --weight)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         hostler__subcmd__configure__subcmd__node__subcmd__show)
+            opts="-q -h --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__partition)
+            opts="-q -h --head --json --quiet --help list show add set remove help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__partition__subcmd__add)
+            opts="-q -h --nodes --default --default-time --max-time --max-nodes --priority --users --groups --state --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --nodes)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --default)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --default-time)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --max-time)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --max-nodes)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --priority)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --users)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --groups)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --state)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__partition__subcmd__help)
+            opts="list show add set remove help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__partition__subcmd__help__subcmd__add)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__partition__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__partition__subcmd__help__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__partition__subcmd__help__subcmd__remove)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__partition__subcmd__help__subcmd__set)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__partition__subcmd__help__subcmd__show)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__partition__subcmd__list)
+            opts="-q -h --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__partition__subcmd__remove)
+            opts="-q -h --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__partition__subcmd__set)
+            opts="-q -h --nodes --default --default-time --max-time --max-nodes --priority --users --groups --state --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --nodes)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --default)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --default-time)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --max-time)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --max-nodes)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --priority)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --users)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --groups)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --state)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__partition__subcmd__show)
             opts="-q -h --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -2592,7 +3108,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__help__subcmd__configure)
-            opts="user group audit node setting"
+            opts="user group audit node partition setting"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2662,7 +3178,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__help__subcmd__configure__subcmd__node)
-            opts="list discover invite show drain resume remove forget"
+            opts="list discover invite show set drain resume remove forget"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2773,7 +3289,105 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__set)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__show)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__partition)
+            opts="list show add set remove"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__partition__subcmd__add)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__partition__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__partition__subcmd__remove)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__partition__subcmd__set)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__partition__subcmd__show)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -3180,7 +3794,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__help__subcmd__node)
-            opts="list discover invite show drain resume remove forget"
+            opts="list discover invite show set drain resume remove forget"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3278,6 +3892,20 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__help__subcmd__node__subcmd__resume)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__node__subcmd__set)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -3630,7 +4258,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__node)
-            opts="-q -h --head --json --quiet --help list discover invite show drain resume remove forget help"
+            opts="-q -h --head --json --quiet --help list discover invite show set drain resume remove forget help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3710,7 +4338,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__node__subcmd__help)
-            opts="list discover invite show drain resume remove forget help"
+            opts="list discover invite show set drain resume remove forget help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3835,6 +4463,20 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        hostler__subcmd__node__subcmd__help__subcmd__set)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         hostler__subcmd__node__subcmd__help__subcmd__show)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
@@ -3914,6 +4556,32 @@ _hostler() {
                 return 0
             fi
             case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__node__subcmd__set)
+            opts="-q -h --features --weight --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --features)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --weight)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --head)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -4028,7 +4696,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__run)
-            opts="-c -N -n -m -t -a -d -q -h --cpus --nodes --tasks-per-node --memory --time --array --after --name --requeue --priority --hold --env --grace --pty --detach --label --head --json --quiet --help"
+            opts="-c -N -n -m -t -p -a -d -q -h --cpus --nodes --tasks-per-node --memory --time --partition --constraint --array --after --name --requeue --priority --hold --env --grace --pty --detach --label --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -4071,6 +4739,18 @@ _hostler() {
                     return 0
                     ;;
                 -t)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --partition)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -p)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --constraint)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -4170,7 +4850,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__submit)
-            opts="-c -N -n -m -t -a -d -q -h --cpus --nodes --tasks-per-node --memory --time --array --after --name --requeue --priority --hold --env --grace --pty --wait --follow --fetch --to --head --json --quiet --help"
+            opts="-c -N -n -m -t -p -a -d -q -h --cpus --nodes --tasks-per-node --memory --time --partition --constraint --array --after --name --requeue --priority --hold --env --grace --pty --wait --follow --fetch --to --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -4213,6 +4893,18 @@ _hostler() {
                     return 0
                     ;;
                 -t)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --partition)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -p)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --constraint)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

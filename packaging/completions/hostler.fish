@@ -50,7 +50,7 @@ complete -c hostler -n "__fish_hostler_needs_command" -f -a "nodes" -d 'List the
 complete -c hostler -n "__fish_hostler_needs_command" -f -a "node" -d 'Manage nodes: invite, drain, resume, remove; or see what this machine would offer as one'
 complete -c hostler -n "__fish_hostler_needs_command" -f -a "login" -d 'Log in to a cluster from a machine that is none of its nodes'
 complete -c hostler -n "__fish_hostler_needs_command" -f -a "logout" -d 'Give back the token of a login'
-complete -c hostler -n "__fish_hostler_needs_command" -f -a "configure" -d 'Set the cluster up: users, quotas, nodes and settings, and a look at who did what'
+complete -c hostler -n "__fish_hostler_needs_command" -f -a "configure" -d 'Set the cluster up: users, quotas, nodes, partitions and settings, and a look at who did what'
 complete -c hostler -n "__fish_hostler_needs_command" -f -a "head" -d 'The head of a cluster: takes jobs, decides what runs where, keeps results'
 complete -c hostler -n "__fish_hostler_needs_command" -f -a "agent" -d 'The agent of a node: runs jobs and brings their results to the head'
 complete -c hostler -n "__fish_hostler_needs_command" -f -a "ranks" -d 'Start the processes of a run on this node, each with its rank'
@@ -83,6 +83,8 @@ complete -c hostler -n "__fish_hostler_using_subcommand submit" -s N -l nodes -d
 complete -c hostler -n "__fish_hostler_using_subcommand submit" -s n -l tasks-per-node -d 'Start N processes on each node, which find their rank in RANK, LOCAL_RANK and WORLD_SIZE; 1 unless operators have set default-processes' -r
 complete -c hostler -n "__fish_hostler_using_subcommand submit" -s m -l memory -d 'Memory for each task, on each of its nodes, such as 600M or 2G; 512M unless operators have set default-memory' -r
 complete -c hostler -n "__fish_hostler_using_subcommand submit" -s t -l time -d 'Time limit for each task, such as 90s, 30m, 1h30m or 1-12:00:00; none unless operators have set default-time-limit' -r
+complete -c hostler -n "__fish_hostler_using_subcommand submit" -s p -l partition -d 'Run on nodes of this partition; `hostler info` lists them' -r
+complete -c hostler -n "__fish_hostler_using_subcommand submit" -l constraint -d 'Run on nodes with these features, or of these names: ssd, \'intel&!old\', \'n1|n2\'' -r
 complete -c hostler -n "__fish_hostler_using_subcommand submit" -s a -l array -d 'Run once for each index: 0-99, 1-9:2, 1,5,7; with %N at most N at a time' -r
 complete -c hostler -n "__fish_hostler_using_subcommand submit" -s d -l after -d 'Start only after other jobs: 12 (completed), or after:, afterok:, afternotok:, afterany: and ids' -r
 complete -c hostler -n "__fish_hostler_using_subcommand submit" -l name -d 'A name for people; by default that of the folder or program' -r
@@ -105,6 +107,8 @@ complete -c hostler -n "__fish_hostler_using_subcommand run" -s N -l nodes -d 'R
 complete -c hostler -n "__fish_hostler_using_subcommand run" -s n -l tasks-per-node -d 'Start N processes on each node, which find their rank in RANK, LOCAL_RANK and WORLD_SIZE; 1 unless operators have set default-processes' -r
 complete -c hostler -n "__fish_hostler_using_subcommand run" -s m -l memory -d 'Memory for each task, on each of its nodes, such as 600M or 2G; 512M unless operators have set default-memory' -r
 complete -c hostler -n "__fish_hostler_using_subcommand run" -s t -l time -d 'Time limit for each task, such as 90s, 30m, 1h30m or 1-12:00:00; none unless operators have set default-time-limit' -r
+complete -c hostler -n "__fish_hostler_using_subcommand run" -s p -l partition -d 'Run on nodes of this partition; `hostler info` lists them' -r
+complete -c hostler -n "__fish_hostler_using_subcommand run" -l constraint -d 'Run on nodes with these features, or of these names: ssd, \'intel&!old\', \'n1|n2\'' -r
 complete -c hostler -n "__fish_hostler_using_subcommand run" -s a -l array -d 'Run once for each index: 0-99, 1-9:2, 1,5,7; with %N at most N at a time' -r
 complete -c hostler -n "__fish_hostler_using_subcommand run" -s d -l after -d 'Start only after other jobs: 12 (completed), or after:, afterok:, afternotok:, afterany: and ids' -r
 complete -c hostler -n "__fish_hostler_using_subcommand run" -l name -d 'A name for people; by default that of the folder or program' -r
@@ -187,19 +191,20 @@ complete -c hostler -n "__fish_hostler_using_subcommand nodes" -l head -d 'The c
 complete -c hostler -n "__fish_hostler_using_subcommand nodes" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand nodes" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_using_subcommand nodes" -s h -l help -d 'Print help'
-complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
-complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -l json -d 'Print data as JSON'
-complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -s q -l quiet -d 'Say nothing but data and errors'
-complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -s h -l help -d 'Print help'
-complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -f -a "list" -d 'List the nodes, what they have and what is free'
-complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -f -a "discover" -d 'Show what this machine would offer: CPUs, memory, GPUs, and what it keeps back and why'
-complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -f -a "invite" -d 'Print a join code, with which one machine can become a node within the hour'
-complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -f -a "show" -d 'Show all about one node: its state with the reason, what it has, what runs there, its certificate'
-complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -f -a "drain" -d 'Let nodes finish what they have and give them nothing new'
-complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -f -a "resume" -d 'Let drained nodes take work again'
-complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -f -a "remove" -d 'Remove nodes from the cluster at once and for good'
-complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -f -a "forget" -d 'Take nodes that are gone for good off the list'
-complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show set drain resume remove forget help" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
+complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show set drain resume remove forget help" -l json -d 'Print data as JSON'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show set drain resume remove forget help" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show set drain resume remove forget help" -s h -l help -d 'Print help'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show set drain resume remove forget help" -f -a "list" -d 'List the nodes, what they have and what is free'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show set drain resume remove forget help" -f -a "discover" -d 'Show what this machine would offer: CPUs, memory, GPUs, and what it keeps back and why'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show set drain resume remove forget help" -f -a "invite" -d 'Print a join code, with which one machine can become a node within the hour'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show set drain resume remove forget help" -f -a "show" -d 'Show all about one node: its state with the reason, what it has, what runs there, its certificate'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show set drain resume remove forget help" -f -a "set" -d 'Say what nodes have, for `--constraint`, and which are used first'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show set drain resume remove forget help" -f -a "drain" -d 'Let nodes finish what they have and give them nothing new'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show set drain resume remove forget help" -f -a "resume" -d 'Let drained nodes take work again'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show set drain resume remove forget help" -f -a "remove" -d 'Remove nodes from the cluster at once and for good'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show set drain resume remove forget help" -f -a "forget" -d 'Take nodes that are gone for good off the list'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show set drain resume remove forget help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from list" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from list" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from list" -s q -l quiet -d 'Say nothing but data and errors'
@@ -219,6 +224,12 @@ complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_su
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from show" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from show" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from show" -s h -l help -d 'Print help'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from set" -l features -d 'What they have beyond what their agents say, such as ssd,rack-2; `none` takes all of that away' -r
+complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from set" -l weight -d 'Nodes with a lower weight are used first; 0 unless it was set' -r
+complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from set" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
+complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from set" -l json -d 'Print data as JSON'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from set" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from set" -s h -l help -d 'Print help'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from drain" -l reason -d 'Why, for whoever wonders' -r
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from drain" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from drain" -l json -d 'Print data as JSON'
@@ -241,6 +252,7 @@ complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_su
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from help" -f -a "discover" -d 'Show what this machine would offer: CPUs, memory, GPUs, and what it keeps back and why'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from help" -f -a "invite" -d 'Print a join code, with which one machine can become a node within the hour'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from help" -f -a "show" -d 'Show all about one node: its state with the reason, what it has, what runs there, its certificate'
+complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from help" -f -a "set" -d 'Say what nodes have, for `--constraint`, and which are used first'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from help" -f -a "drain" -d 'Let nodes finish what they have and give them nothing new'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from help" -f -a "resume" -d 'Let drained nodes take work again'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from help" -f -a "remove" -d 'Remove nodes from the cluster at once and for good'
@@ -257,16 +269,17 @@ complete -c hostler -n "__fish_hostler_using_subcommand logout" -l head -d 'The 
 complete -c hostler -n "__fish_hostler_using_subcommand logout" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand logout" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_using_subcommand logout" -s h -l help -d 'Print help'
-complete -c hostler -n "__fish_hostler_using_subcommand configure; and not __fish_seen_subcommand_from user group audit node setting help" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
-complete -c hostler -n "__fish_hostler_using_subcommand configure; and not __fish_seen_subcommand_from user group audit node setting help" -l json -d 'Print data as JSON'
-complete -c hostler -n "__fish_hostler_using_subcommand configure; and not __fish_seen_subcommand_from user group audit node setting help" -s q -l quiet -d 'Say nothing but data and errors'
-complete -c hostler -n "__fish_hostler_using_subcommand configure; and not __fish_seen_subcommand_from user group audit node setting help" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c hostler -n "__fish_hostler_using_subcommand configure; and not __fish_seen_subcommand_from user group audit node setting help" -f -a "user" -d 'Users: who is known beyond being known to a machine, and as what'
-complete -c hostler -n "__fish_hostler_using_subcommand configure; and not __fish_seen_subcommand_from user group audit node setting help" -f -a "group" -d 'Groups: what their users may have together'
-complete -c hostler -n "__fish_hostler_using_subcommand configure; and not __fish_seen_subcommand_from user group audit node setting help" -f -a "audit" -d 'Show who did what, and what was refused, oldest first'
-complete -c hostler -n "__fish_hostler_using_subcommand configure; and not __fish_seen_subcommand_from user group audit node setting help" -f -a "node" -d 'Manage nodes: invite, drain, resume, remove; or see what this machine would offer as one'
-complete -c hostler -n "__fish_hostler_using_subcommand configure; and not __fish_seen_subcommand_from user group audit node setting help" -f -a "setting" -d 'List the settings of the cluster, show one, or change it'
-complete -c hostler -n "__fish_hostler_using_subcommand configure; and not __fish_seen_subcommand_from user group audit node setting help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and not __fish_seen_subcommand_from user group audit node partition setting help" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and not __fish_seen_subcommand_from user group audit node partition setting help" -l json -d 'Print data as JSON'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and not __fish_seen_subcommand_from user group audit node partition setting help" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and not __fish_seen_subcommand_from user group audit node partition setting help" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and not __fish_seen_subcommand_from user group audit node partition setting help" -f -a "user" -d 'Users: who is known beyond being known to a machine, and as what'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and not __fish_seen_subcommand_from user group audit node partition setting help" -f -a "group" -d 'Groups: what their users may have together'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and not __fish_seen_subcommand_from user group audit node partition setting help" -f -a "audit" -d 'Show who did what, and what was refused, oldest first'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and not __fish_seen_subcommand_from user group audit node partition setting help" -f -a "node" -d 'Manage nodes: invite, drain, resume, remove; or see what this machine would offer as one'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and not __fish_seen_subcommand_from user group audit node partition setting help" -f -a "partition" -d 'Partitions: parts of the cluster to which jobs are submitted, with limits and a priority of their own'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and not __fish_seen_subcommand_from user group audit node partition setting help" -f -a "setting" -d 'List the settings of the cluster, show one, or change it'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and not __fish_seen_subcommand_from user group audit node partition setting help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from user" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from user" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from user" -s q -l quiet -d 'Say nothing but data and errors'
@@ -302,11 +315,22 @@ complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_se
 complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from node" -f -a "discover" -d 'Show what this machine would offer: CPUs, memory, GPUs, and what it keeps back and why'
 complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from node" -f -a "invite" -d 'Print a join code, with which one machine can become a node within the hour'
 complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from node" -f -a "show" -d 'Show all about one node: its state with the reason, what it has, what runs there, its certificate'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from node" -f -a "set" -d 'Say what nodes have, for `--constraint`, and which are used first'
 complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from node" -f -a "drain" -d 'Let nodes finish what they have and give them nothing new'
 complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from node" -f -a "resume" -d 'Let drained nodes take work again'
 complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from node" -f -a "remove" -d 'Remove nodes from the cluster at once and for good'
 complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from node" -f -a "forget" -d 'Take nodes that are gone for good off the list'
 complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from node" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from partition" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from partition" -l json -d 'Print data as JSON'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from partition" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from partition" -s h -l help -d 'Print help'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from partition" -f -a "list" -d 'List the partitions'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from partition" -f -a "show" -d 'Show all about one partition'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from partition" -f -a "add" -d 'Add a partition'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from partition" -f -a "set" -d 'Change a partition; what is not named stays as it is, and jobs that wait follow'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from partition" -f -a "remove" -d 'Remove a partition in which no job waits'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from partition" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from setting" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from setting" -l reset -d 'Make it what it is by default'
 complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from setting" -l json -d 'Print data as JSON'
@@ -316,6 +340,7 @@ complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_se
 complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from help" -f -a "group" -d 'Groups: what their users may have together'
 complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from help" -f -a "audit" -d 'Show who did what, and what was refused, oldest first'
 complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from help" -f -a "node" -d 'Manage nodes: invite, drain, resume, remove; or see what this machine would offer as one'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from help" -f -a "partition" -d 'Partitions: parts of the cluster to which jobs are submitted, with limits and a priority of their own'
 complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from help" -f -a "setting" -d 'List the settings of the cluster, show one, or change it'
 complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c hostler -n "__fish_hostler_using_subcommand head; and not __fish_seen_subcommand_from init run help" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
@@ -364,6 +389,7 @@ complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_s
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l name -d 'The node\'s name, if it must be this one; by default it is what the node has joined as' -r
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l cpus -d 'The CPUs it gives, such as 0-3,8; by default all that it may use' -r
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l memory -d 'The memory it gives; by default all less a little' -r
+complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l feature -d 'Something that the machine has and others may not have, for `--constraint`, such as ssd; may be repeated. Its architecture, such as x86_64, is one in any case' -r
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l socket -d 'The socket for users of this machine; /run/hostler/agent.sock for everybody when root runs the agent in its usual place, agent.sock in its directory otherwise, and none when the head is on this machine' -r -F
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l join-file -d 'A file with a join code, for a node that has not joined yet' -r -F
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l head-file -d 'A file in which a head on this machine says its address' -r -F
@@ -429,7 +455,7 @@ complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_see
 complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent ranks sim shims completions gen help" -f -a "node" -d 'Manage nodes: invite, drain, resume, remove; or see what this machine would offer as one'
 complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent ranks sim shims completions gen help" -f -a "login" -d 'Log in to a cluster from a machine that is none of its nodes'
 complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent ranks sim shims completions gen help" -f -a "logout" -d 'Give back the token of a login'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent ranks sim shims completions gen help" -f -a "configure" -d 'Set the cluster up: users, quotas, nodes and settings, and a look at who did what'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent ranks sim shims completions gen help" -f -a "configure" -d 'Set the cluster up: users, quotas, nodes, partitions and settings, and a look at who did what'
 complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent ranks sim shims completions gen help" -f -a "head" -d 'The head of a cluster: takes jobs, decides what runs where, keeps results'
 complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent ranks sim shims completions gen help" -f -a "agent" -d 'The agent of a node: runs jobs and brings their results to the head'
 complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent ranks sim shims completions gen help" -f -a "ranks" -d 'Start the processes of a run on this node, each with its rank'
@@ -442,6 +468,7 @@ complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_su
 complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_subcommand_from node" -f -a "discover" -d 'Show what this machine would offer: CPUs, memory, GPUs, and what it keeps back and why'
 complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_subcommand_from node" -f -a "invite" -d 'Print a join code, with which one machine can become a node within the hour'
 complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_subcommand_from node" -f -a "show" -d 'Show all about one node: its state with the reason, what it has, what runs there, its certificate'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_subcommand_from node" -f -a "set" -d 'Say what nodes have, for `--constraint`, and which are used first'
 complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_subcommand_from node" -f -a "drain" -d 'Let nodes finish what they have and give them nothing new'
 complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_subcommand_from node" -f -a "resume" -d 'Let drained nodes take work again'
 complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_subcommand_from node" -f -a "remove" -d 'Remove nodes from the cluster at once and for good'
@@ -450,6 +477,7 @@ complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_su
 complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_subcommand_from configure" -f -a "group" -d 'Groups: what their users may have together'
 complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_subcommand_from configure" -f -a "audit" -d 'Show who did what, and what was refused, oldest first'
 complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_subcommand_from configure" -f -a "node" -d 'Manage nodes: invite, drain, resume, remove; or see what this machine would offer as one'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_subcommand_from configure" -f -a "partition" -d 'Partitions: parts of the cluster to which jobs are submitted, with limits and a priority of their own'
 complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_subcommand_from configure" -f -a "setting" -d 'List the settings of the cluster, show one, or change it'
 complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_subcommand_from head" -f -a "init" -d 'Set up the head of a cluster on this machine: its state directory, the cluster\'s authority and a settings file'
 complete -c hostler -n "__fish_hostler_using_subcommand help; and __fish_seen_subcommand_from head" -f -a "run" -d 'Run a head in the foreground; it logs to stderr as HOSTLER_LOG says (info by default)'

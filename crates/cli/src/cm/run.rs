@@ -60,7 +60,7 @@ pub(crate) struct Cmrun {
     wait: bool,
 
     /// The command and its arguments, or one text for a shell
-    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
     command: Vec<String>,
 }
 
@@ -223,6 +223,7 @@ mod tests {
         assert_eq!((both.name.as_str(), words(&both)), ("make", vec!["sh", "-c", "make && ./a.out"]));
         assert_eq!(words(&spec(&["./a.out"])), ["./a.out"]);
         assert_eq!(words(&spec(&["echo", "$HOME"])), ["echo", "$HOME"], "several words are nobody's but the command's");
+        assert_eq!(words(&spec(&["-n2", "echo", "-n", "x"])), ["echo", "-n", "x"], "flags of the command are its own");
     }
 
     #[test]
@@ -235,10 +236,11 @@ mod tests {
             &["-t", "soon", "x"],
             &["-t", "inf", "x"],
             &["-t", "nan", "x"],
+            &["--gpus", "1", "x"],
             &[],
         ];
         bad.iter().for_each(|line| assert!(parse(line).is_err(), "{line:?}"));
-        for line in [&[" "][..], &["--gpus", "1"]] {
+        for line in [&[" "][..], &["--", "--version"]] {
             let failure = parse(line).expect("a command, as far as clap can tell").spec().expect_err("nonsense");
             assert_eq!(failure.exit, exit::USAGE, "{line:?}");
         }

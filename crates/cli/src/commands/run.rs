@@ -53,7 +53,7 @@ pub(crate) struct Run {
     label: bool,
 
     /// The command and its arguments
-    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
     pub(crate) command: Vec<String>,
 }
 
@@ -260,6 +260,29 @@ pub(crate) fn own_umask() -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[derive(clap::Parser)]
+    struct Probe {
+        #[command(flatten)]
+        run: Run,
+    }
+
+    #[test]
+    fn flags_come_before_the_command_in_any_spelling_and_after_it_are_its_own() {
+        let parse = |line: &str| {
+            let words = std::iter::once("probe").chain(line.split_whitespace());
+            <Probe as clap::Parser>::try_parse_from(words).map(|probe| probe.run)
+        };
+        for line in
+            ["-c2 -m1G -N2 echo -n x", "-c 2 -m 1G -N=2 -- echo -n x", "--cpus=2 --memory=1G --nodes 2 echo -n x"]
+        {
+            let run = parse(line).expect(line);
+            assert_eq!((run.flags.cpus, run.flags.nodes), (Some(2), Some(2)), "{line}");
+            assert_eq!(run.command, ["echo", "-n", "x"], "{line}");
+        }
+        let help = parse("--memroy 1G true").expect_err("there is no such flag").to_string();
+        assert!(help.contains("--memory"), "{help}");
+    }
 
     #[test]
     fn every_line_is_labelled() {
