@@ -428,6 +428,7 @@ pub(super) fn update_partitions(state: &mut State, event: &PartitionsEvent) {
             if partitions.default.as_ref() == Some(name) {
                 partitions.default = None;
             }
+            state.set_tier(name, 0);
         }
         PartitionsEvent::Traits { node, traits } => {
             if *traits == NodeTraits::default() {
