@@ -338,6 +338,7 @@ mod tests {
             boot: BootId("boot".to_owned()),
             pid: 1,
             resources: Resources::default(),
+            hardware: Default::default(),
             advisory: Default::default(),
             address: None,
             runs: Vec::new(),

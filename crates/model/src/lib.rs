@@ -6,6 +6,7 @@
 mod array;
 mod cpus;
 mod digest;
+mod hardware;
 mod ids;
 mod job;
 mod node;
@@ -19,6 +20,7 @@ mod users;
 pub use array::{ArraySpec, IndexSet};
 pub use cpus::CpuSet;
 pub use digest::Digest;
+pub use hardware::{Gpu, GpuId, Hardware, Vendor};
 pub use ids::{Attempt, BootId, Epoch, JobId, NodeName, RunId, TaskId};
 pub use job::{Condition, Dependency, Ending, Environment, JobSpec, JobState, Request, TaskState, WindowSize, Work};
 pub use node::{Advisory, NodeState, Resources};

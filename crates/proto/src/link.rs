@@ -10,7 +10,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use hostler_model::{Advisory, BootId, Ending, Epoch, JobId, JobSpec, NodeName, Resources, RunId, UserName};
+use hostler_model::{Advisory, BootId, Ending, Epoch, Hardware, JobId, JobSpec, NodeName, Resources, RunId, UserName};
 use serde::{Deserialize, Serialize};
 
 /// The oldest and newest version of the link protocol that this build speaks.
@@ -36,6 +36,9 @@ pub struct AgentHello {
     pub pid: u32,
     /// What the node has to give.
     pub resources: Resources,
+    /// What is known of it beyond that.
+    #[serde(default)]
+    pub hardware: Hardware,
     /// Which limits it cannot hold jobs to.
     pub advisory: Advisory,
     /// Where other nodes reach its jobs: the address from which it dials the head.
@@ -166,7 +169,7 @@ pub struct Launch {
 pub struct Placement {
     /// The run.
     pub run: RunId,
-    /// Exact CPU ids and memory.
+    /// Exact CPU ids, memory and ids of GPUs.
     pub resources: Resources,
     /// The other nodes, for a run on several. It begins with [`HeadMessage::Begin`].
     #[serde(default)]

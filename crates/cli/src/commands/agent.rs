@@ -1,15 +1,16 @@
 //! `hostler agent`: the daemon of a node.
 
-use std::cell::LazyCell;
 use std::io::{self, BufRead, IsTerminal};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use hostler_agent::{Introduction, NewAccounts};
+use hostler_agent::{Device, DeviceFile, Introduction, MachineGpu, NewAccounts};
+use hostler_discovery::{Caps, Machine};
 use hostler_model::{CpuSet, NodeName};
 use hostler_proto::join::JoinCode;
 use serde_json::json;
 
+use super::discover::captured_machine;
 use super::head::log_to_stderr;
 use crate::config;
 use crate::context::{Context, block_on};
@@ -17,7 +18,7 @@ use crate::daemons::places::AgentPlaces;
 use crate::daemons::settings::AgentSettings;
 use crate::exit;
 use crate::failure::{During, Failure, Outcome};
-use crate::flags::Memory;
+use crate::flags::{GpuCap, Memory};
 
 /// The longest line that is read as a join code, in bytes.
 const MAX_CODE_BYTES: u64 = 4096;
@@ -56,8 +57,8 @@ struct AgentJoin {
 
 /// Run an agent in the foreground; it logs to stderr as HOSTLER_LOG says (info by default)
 ///
-/// It needs no flags once `hostler agent join` has been called: the node gives all CPUs and memory that it may use, less a little for the
-/// system. `cpus`, `memory` and `environments` in /etc/hostler/agent.toml, or agent.toml in the node's directory, cap what it gives.
+/// It needs no flags once `hostler agent join` has been called: the node gives all CPUs, memory and GPUs that it may use, less a little
+/// memory for the system. `cpus`, `memory`, `gpus` and `environments` in /etc/hostler/agent.toml, or agent.toml in the node's directory, cap what it gives.
 #[derive(Debug, Args)]
 struct AgentRun {
     /// Where it keeps jobs, environments and chunks
@@ -79,6 +80,14 @@ struct AgentRun {
     /// The memory it gives; by default all less a little
     #[arg(long, value_name = "SIZE")]
     memory: Option<Memory>,
+
+    /// The GPUs it gives: `all`, `none`, or a list of indices and unique ids; by default all. `hostler node discover` shows them
+    #[arg(long, value_name = "GPUS")]
+    gpus: Option<GpuCap>,
+
+    /// For tests: take the machine for the one that `hostler node discover --capture` has captured in this file
+    #[arg(long, value_name = "FILE", hide = true)]
+    machine_from: Option<PathBuf>,
 
     /// Run jobs of root too; without this an agent of root runs those of all other users, each as its user
     #[arg(long)]
@@ -170,8 +179,8 @@ fn machine_name() -> Option<NodeName> {
 
 impl AgentRun {
     fn run(self) -> Outcome {
-        let config = self.config()?;
         log_to_stderr()?;
+        let config = self.config()?;
         hostler_agent::run(config)?;
         Ok(exit::OK)
     }
@@ -197,7 +206,11 @@ impl AgentRun {
         let places = AgentPlaces::choose(self.directory.as_deref())?;
         let (socket, accounts) = (self.users_socket(&places.directory), self.accounts());
         let caps = AgentSettings::read(&places.settings)?;
-        let there_is = LazyCell::new(hostler_discovery::machine);
+        let there_is = match &self.machine_from {
+            Some(file) => captured_machine(file)?,
+            None => hostler_discovery::machine(),
+        };
+        let gpus = gpus(&there_is, self.gpus.or(caps.gpus));
         let cpus = self.cpus.unwrap_or_else(|| capped(there_is.usable.clone(), caps.cpus.as_ref()));
         if cpus.is_empty() {
             return Err(Failure::usage("a node without a CPU can run nothing").hint("name some: --cpus 0-3"));
@@ -214,11 +227,37 @@ impl AgentRun {
             name: self.name,
             cpus,
             memory_bytes,
+            topology: there_is.topology(),
+            gpus,
             root_jobs: self.root_jobs,
             join_file: self.join_file,
             head_file: self.head_file,
         })
     }
+}
+
+/// The machine's GPUs, and which of them may be given.
+fn gpus(machine: &Machine, cap: Option<GpuCap>) -> Vec<MachineGpu> {
+    let given = match cap {
+        None | Some(GpuCap::All) => machine.clone(),
+        Some(GpuCap::Only(picks)) => {
+            let before = machine.notes.len();
+            let capped = machine.clone().capped(&Caps { gpus: Some(picks), ..Caps::default() });
+            capped.notes[before..].iter().for_each(|note| tracing::warn!("{note}"));
+            capped
+        }
+    };
+    let file = |file: &hostler_discovery::DeviceFile| DeviceFile {
+        path: file.path.clone(),
+        device: Device { major: file.major, minor: file.minor },
+    };
+    let gpu = |gpu: &hostler_discovery::Gpu| MachineGpu {
+        gpu: gpu.summary(),
+        index: gpu.index,
+        devices: gpu.devices.iter().map(file).collect(),
+        is_given: given.gpus.iter().any(|given| given.index == gpu.index),
+    };
+    machine.gpus.iter().map(gpu).collect()
 }
 
 /// Those CPUs that there are and that may be given.

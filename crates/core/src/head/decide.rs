@@ -262,6 +262,7 @@ fn decide_hello(state: &State, connection: ConnectionId, hello: &AgentHello, com
     let is_news = known.is_none_or(|node| {
         node.boot != hello.boot
             || node.resources != hello.resources
+            || node.hardware != hello.hardware
             || node.advisory != hello.advisory
             || node.address != hello.address
             || node.given_up
@@ -271,6 +272,7 @@ fn decide_hello(state: &State, connection: ConnectionId, hello: &AgentHello, com
             node: hello.node.clone(),
             boot: hello.boot.clone(),
             resources: hello.resources.clone(),
+            hardware: hello.hardware.clone(),
             advisory: hello.advisory.clone(),
             address: hello.address,
         });

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use hostler_model::{Advisory, BootId, CpuSet, NodeName, NodeState, Request, Resources, RunId, Timestamp, WallTime};
+use hostler_model::{
+    Advisory, BootId, CpuSet, Hardware, NodeName, NodeState, Request, Resources, RunId, Timestamp, WallTime,
+};
 use hostler_sched::NodeIx;
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +23,9 @@ pub struct Node {
     pub boot: BootId,
     /// What it has to give.
     pub resources: Resources,
+    /// What is known of it beyond that.
+    #[serde(default)]
+    pub hardware: Hardware,
     /// Which limits it cannot hold jobs to.
     #[serde(default)]
     pub advisory: Advisory,
@@ -121,13 +126,29 @@ impl Node {
         self.resources.memory_bytes.saturating_sub(held)
     }
 
+    /// What no run holds.
+    #[must_use]
+    pub fn free_resources(&self) -> Resources {
+        let mut free = self.resources.clone();
+        // A node may come back smaller than the runs that it still holds.
+        self.runs.values().for_each(|held| free.remove(held));
+        free
+    }
+
+    /// GPUs that no run holds.
+    #[must_use]
+    pub fn free_gpus(&self) -> u32 {
+        let held = self.runs.values().flat_map(|held| &held.gpus).filter(|gpu| self.resources.gpus.contains(gpu));
+        self.resources.counts().gpus - held.count() as u32
+    }
+
     /// What it has in all, as counts.
     pub(super) fn total(&self) -> Request {
-        Request { cpus: self.resources.cpus.len(), memory_bytes: self.resources.memory_bytes, gpus: 0 }
+        self.resources.counts()
     }
 
     /// What no run holds, as counts.
     pub(super) fn free(&self) -> Request {
-        Request { cpus: self.free_cpus().len(), memory_bytes: self.free_memory_bytes(), gpus: 0 }
+        Request { cpus: self.free_cpus().len(), memory_bytes: self.free_memory_bytes(), gpus: self.free_gpus() }
     }
 }

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use hostler_model::{
-    Advisory, BootId, Condition, Dependency, Ending, IndexSet, JobId, JobSpec, JobState, NodeName, Resources, RunId,
-    Timestamp,
+    Advisory, BootId, Condition, Dependency, Ending, Hardware, IndexSet, JobId, JobSpec, JobState, NodeName, Resources,
+    RunId, Timestamp,
 };
 use hostler_proto::api::Notice;
 use hostler_proto::link::{EndCause, Fate, HeadMessage, Usage};
@@ -44,8 +44,8 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
             let over = PartOver { fate: *fate, message: message.clone(), result: *result, usage: *usage };
             step.end_part(*run, *rank, over);
         }
-        Event::NodeSeen { node, boot, resources, advisory, address } => {
-            step.see_node(node, boot, resources, advisory, *address);
+        Event::NodeSeen { node, boot, resources, hardware, advisory, address } => {
+            step.see_node(node, boot, resources, hardware, advisory, *address);
         }
         Event::NodeGivenUp { node } => step.give_up_node(node),
         Event::NodeForgotten { node } => step.state.remove_node(node),
@@ -217,6 +217,7 @@ impl Step<'_> {
         name: &NodeName,
         boot: &BootId,
         resources: &Resources,
+        hardware: &Hardware,
         advisory: &Advisory,
         address: Option<IpAddr>,
     ) {
@@ -224,6 +225,7 @@ impl Step<'_> {
             self.state.change_node(name, |node| {
                 node.boot = boot.clone();
                 node.resources = resources.clone();
+                node.hardware = hardware.clone();
                 node.advisory = advisory.clone();
                 node.address = address;
                 node.given_up = false;
@@ -236,6 +238,7 @@ impl Step<'_> {
             ix,
             boot: boot.clone(),
             resources: resources.clone(),
+            hardware: hardware.clone(),
             advisory: advisory.clone(),
             address,
             runs: BTreeMap::new(),

@@ -256,7 +256,7 @@ mod tests {
 
     /// Submits this many jobs of one task; the runs that they become on a node that is there for them.
     async fn runs(engine: &Engine, count: usize) -> Vec<RunId> {
-        let resources = Resources { cpus: CpuSet::first(8), memory_bytes: 1 << 30 };
+        let resources = Resources::new(CpuSet::first(8), 1 << 30);
         let hello = AgentHello {
             protocol_min: 1,
             protocol_max: 1,
@@ -265,6 +265,7 @@ mod tests {
             boot: BootId("boot".to_owned()),
             pid: 1,
             resources,
+            hardware: Default::default(),
             advisory: Default::default(),
             address: None,
             runs: Vec::new(),
