@@ -67,6 +67,8 @@ complete -c hostler -n "__fish_hostler_using_subcommand demo" -s h -l help -d 'P
 complete -c hostler -n "__fish_hostler_using_subcommand up" -l nodes -d 'How many nodes; four by default' -r
 complete -c hostler -n "__fish_hostler_using_subcommand up" -l cpus -d 'CPUs for each node; by default the machine\'s are divided, and shared if there are more nodes. More than the machine has is for trying things: CPU ids beyond those that there are stand for none, and a task that gets only such ids is not bound to any' -r
 complete -c hostler -n "__fish_hostler_using_subcommand up" -l memory -d 'Memory for each node; by default four fifths of what is free, at least half of all, are divided' -r
+complete -c hostler -n "__fish_hostler_using_subcommand up" -l gpus -d 'The GPUs of all nodes together: `all`, `none`, or a list of indices and unique ids; by default all. Each is given to one node' -r
+complete -c hostler -n "__fish_hostler_using_subcommand up" -l machine-from -d 'For tests: take GPUs and topology from the machine that `hostler node discover --capture` has captured in this file' -r -F
 complete -c hostler -n "__fish_hostler_using_subcommand up" -l results-cap -d 'What results may take on the head\'s disk before fetched ones are dropped; half of the disk by default. Remembered; holds from the next start of the head on' -r
 complete -c hostler -n "__fish_hostler_using_subcommand up" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c hostler -n "__fish_hostler_using_subcommand up" -l json -d 'Print data as JSON'
@@ -82,6 +84,7 @@ complete -c hostler -n "__fish_hostler_using_subcommand submit" -s c -l cpus -d 
 complete -c hostler -n "__fish_hostler_using_subcommand submit" -s N -l nodes -d 'Run each task on N nodes at once; 1 unless operators have set default-nodes' -r
 complete -c hostler -n "__fish_hostler_using_subcommand submit" -s n -l tasks-per-node -d 'Start N processes on each node, which find their rank in RANK, LOCAL_RANK and WORLD_SIZE; 1 unless operators have set default-processes' -r
 complete -c hostler -n "__fish_hostler_using_subcommand submit" -s m -l memory -d 'Memory for each task, on each of its nodes, such as 600M or 2G; 512M unless operators have set default-memory' -r
+complete -c hostler -n "__fish_hostler_using_subcommand submit" -s g -l gpus -d 'GPUs for each task, on each of its nodes; none by default, and then it sees none' -r
 complete -c hostler -n "__fish_hostler_using_subcommand submit" -s t -l time -d 'Time limit for each task, such as 90s, 30m, 1h30m or 1-12:00:00; none unless operators have set default-time-limit' -r
 complete -c hostler -n "__fish_hostler_using_subcommand submit" -s a -l array -d 'Run once for each index: 0-99, 1-9:2, 1,5,7; with %N at most N at a time' -r
 complete -c hostler -n "__fish_hostler_using_subcommand submit" -s d -l after -d 'Start only after other jobs: 12 (completed), or after:, afterok:, afternotok:, afterany: and ids' -r
@@ -104,6 +107,7 @@ complete -c hostler -n "__fish_hostler_using_subcommand run" -s c -l cpus -d 'CP
 complete -c hostler -n "__fish_hostler_using_subcommand run" -s N -l nodes -d 'Run each task on N nodes at once; 1 unless operators have set default-nodes' -r
 complete -c hostler -n "__fish_hostler_using_subcommand run" -s n -l tasks-per-node -d 'Start N processes on each node, which find their rank in RANK, LOCAL_RANK and WORLD_SIZE; 1 unless operators have set default-processes' -r
 complete -c hostler -n "__fish_hostler_using_subcommand run" -s m -l memory -d 'Memory for each task, on each of its nodes, such as 600M or 2G; 512M unless operators have set default-memory' -r
+complete -c hostler -n "__fish_hostler_using_subcommand run" -s g -l gpus -d 'GPUs for each task, on each of its nodes; none by default, and then it sees none' -r
 complete -c hostler -n "__fish_hostler_using_subcommand run" -s t -l time -d 'Time limit for each task, such as 90s, 30m, 1h30m or 1-12:00:00; none unless operators have set default-time-limit' -r
 complete -c hostler -n "__fish_hostler_using_subcommand run" -s a -l array -d 'Run once for each index: 0-99, 1-9:2, 1,5,7; with %N at most N at a time' -r
 complete -c hostler -n "__fish_hostler_using_subcommand run" -s d -l after -d 'Start only after other jobs: 12 (completed), or after:, afterok:, afternotok:, afterany: and ids' -r
@@ -364,6 +368,8 @@ complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_s
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l name -d 'The node\'s name, if it must be this one; by default it is what the node has joined as' -r
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l cpus -d 'The CPUs it gives, such as 0-3,8; by default all that it may use' -r
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l memory -d 'The memory it gives; by default all less a little' -r
+complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l gpus -d 'The GPUs it gives: `all`, `none`, or a list of indices and unique ids; by default all. `hostler node discover` shows them' -r
+complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l machine-from -d 'For tests: take the machine for the one that `hostler node discover --capture` has captured in this file' -r -F
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l socket -d 'The socket for users of this machine; /run/hostler/agent.sock for everybody when root runs the agent in its usual place, agent.sock in its directory otherwise, and none when the head is on this machine' -r -F
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l join-file -d 'A file with a join code, for a node that has not joined yet' -r -F
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l head-file -d 'A file in which a head on this machine says its address' -r -F

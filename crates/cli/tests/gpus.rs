@@ -101,7 +101,9 @@ fn a_job_has_its_gpus_and_no_others() {
     assert_eq!(opens(&cluster, &["-g", "1"]), "card0 shared zero");
     assert_eq!(opens(&cluster, &["-g", "4"]), "card0 card1 card2 card3 shared zero");
     assert_eq!(opens(&cluster, &[]), DENIED, "who asked for none has none");
-    assert_eq!(opens(&cluster, &["-g", "1", "-n", "2"]), "card0 shared zero card0 shared zero", "processes share them");
+    let mut of_both: Vec<String> = opens(&cluster, &["-g", "1", "-n", "2"]).split(' ').map(str::to_owned).collect();
+    of_both.sort_unstable();
+    assert_eq!(of_both, ["card0", "card0", "shared", "shared", "zero", "zero"], "processes share them");
 
     let shown = ["run", "-m", "16M", "-g", "2", "--env", "CUDA_VISIBLE_DEVICES=7", "--", "sh", "-c"];
     let text = "echo $CUDA_VISIBLE_DEVICES $HOSTLER_GPUS $SLURM_JOB_GPUS $SLURM_GPUS_ON_NODE";
@@ -199,6 +201,9 @@ fn virtual_nodes_share_the_gpus_and_a_program_in_the_kernel_keeps_them_apart() {
     assert_eq!(gpus, [Some(2), Some(1)], "one is capped away, the others are each on one node");
     assert_eq!(opens(&cluster, &["-g", "2"]), "card0 card3 shared zero");
     assert_eq!(opens(&cluster, &[]), DENIED);
+    let groups = cluster.ok(&["run", "-m", "16M", "--", "cat", "/proc/self/cgroup"]);
+    let is_of_controller = |line: &str| line.contains(":devices:") && line.contains("hostler");
+    assert!(groups.contains("0::/") && !groups.lines().any(is_of_controller), "it was no controller: {groups}");
     let alone = cluster.ok(&["run", "--detach", "-g", "1", "-m", "16M", "--", "sleep", "60"]);
     cluster.wait_for_state(&alone, "running");
     let job = cluster.json(&["job", &alone]);

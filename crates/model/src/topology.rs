@@ -186,7 +186,7 @@ const MAX_CPUS: u32 = 1 << 16;
 impl From<Topology> for Vec<CoreGroup> {
     fn from(topology: Topology) -> Self {
         let of_domain = |domain: &Domain| {
-            let groups = domain.cores.chunk_by(|a, b| a.is_followed_by(b));
+            let groups = domain.cores.chunk_by(Core::is_followed_by);
             let group = |cores: &[Core]| CoreGroup {
                 numa: domain.numa,
                 package: cores[0].package,

@@ -143,7 +143,7 @@ fn cpu_ids(machine: &[u32], node: u32, count: u32) -> CpuSet {
 mod tests {
     use super::*;
 
-    fn dealt(sizes: Sizes, cpus: &[u32], memory_bytes: u64) -> Vec<(String, String, u64)> {
+    fn dealt(sizes: &Sizes, cpus: &[u32], memory_bytes: u64) -> Vec<(String, String, u64)> {
         let machine = Machine { cpus: cpus.to_vec(), memory_bytes, gpus: Vec::new() };
         let nodes = sizes.deal(&machine).into_iter();
         nodes.map(|node| (node.name.to_string(), node.cpus.to_string(), node.memory_bytes >> 20)).collect()
@@ -155,21 +155,21 @@ mod tests {
 
     #[test]
     fn four_nodes_share_the_machine() {
-        let eight = dealt(Sizes::default(), &[0, 1, 2, 3, 4, 5, 6, 7], 8 << 30);
+        let eight = dealt(&Sizes::default(), &[0, 1, 2, 3, 4, 5, 6, 7], 8 << 30);
         assert_eq!(
             eight,
             [row("n1", "0-1", 2048), row("n2", "2-3", 2048), row("n3", "4-5", 2048), row("n4", "6-7", 2048)]
         );
-        let two = dealt(Sizes::default(), &[4, 6], 800 << 20);
+        let two = dealt(&Sizes::default(), &[4, 6], 800 << 20);
         assert_eq!(two, [row("n1", "4", 192), row("n2", "6", 192), row("n3", "4", 192), row("n4", "6", 192)]);
     }
 
     #[test]
     fn sizes_as_asked_for() {
         let sizes = Sizes { nodes: Some(2), cpus: Some(3), memory_bytes: Some(1 << 30), ..Sizes::default() };
-        assert_eq!(dealt(sizes, &[0, 1, 2, 3], 1 << 20), [row("n1", "0-2", 1024), row("n2", "0-1,3", 1024)]);
+        assert_eq!(dealt(&sizes, &[0, 1, 2, 3], 1 << 20), [row("n1", "0-2", 1024), row("n2", "0-1,3", 1024)]);
         let large = Sizes { nodes: Some(1), cpus: Some(5), ..Sizes::default() };
-        assert_eq!(dealt(large, &[0, 2], 1 << 20), [row("n1", "0,2-5", 64)]);
+        assert_eq!(dealt(&large, &[0, 2], 1 << 20), [row("n1", "0,2-5", 64)]);
     }
 
     #[test]

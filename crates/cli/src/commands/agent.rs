@@ -1,7 +1,10 @@
 //! `hostler agent`: the daemon of a node.
 
 use std::io::{self, BufRead, IsTerminal};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 use hostler_agent::{Device, DeviceFile, Introduction, MachineGpu, NewAccounts};
@@ -10,7 +13,6 @@ use hostler_model::{CpuSet, NodeName};
 use hostler_proto::join::JoinCode;
 use serde_json::json;
 
-use super::discover::captured_machine;
 use super::head::log_to_stderr;
 use crate::config;
 use crate::context::{Context, block_on};
@@ -206,10 +208,7 @@ impl AgentRun {
         let places = AgentPlaces::choose(self.directory.as_deref())?;
         let (socket, accounts) = (self.users_socket(&places.directory), self.accounts());
         let caps = AgentSettings::read(&places.settings)?;
-        let there_is = match &self.machine_from {
-            Some(file) => captured_machine(file)?,
-            None => hostler_discovery::machine(),
-        };
+        let there_is = machine(self.machine_from.as_deref())?;
         let gpus = gpus(&there_is, self.gpus.or(caps.gpus));
         let cpus = self.cpus.unwrap_or_else(|| capped(there_is.usable.clone(), caps.cpus.as_ref()));
         if cpus.is_empty() {
@@ -235,6 +234,30 @@ impl AgentRun {
         })
     }
 }
+
+/// What there is, as a process of its own finds it: drivers are asked on threads, an agent must fork while it has none, and a driver
+/// that hangs is left behind with that process.
+fn machine(captured: Option<&Path>) -> Result<Machine, Failure> {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("hostler").args(["node", "discover", "--json"]).stdin(Stdio::null()).stdout(Stdio::piped());
+    if let Some(file) = captured {
+        command.arg("--from").arg(file);
+    }
+    let what = || "cannot find out what this machine has to give".to_owned();
+    let mut child = command.spawn().during(what)?;
+    let answer = child.stdout.take().expect("it is a pipe");
+    // Not to the end of the pipe, which is open for as long as a driver hangs.
+    let found = serde_json::Deserializer::from_reader(io::BufReader::new(answer)).into_iter().next();
+    let found = found.transpose().map_err(io::Error::from).during(what)?;
+    let given_up = Instant::now() + EXIT_TIME;
+    while child.try_wait().during(what)?.is_none() && Instant::now() < given_up {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    found.ok_or_else(|| Failure::new(what()).hint("`hostler node discover` says why"))
+}
+
+/// How long the process that has looked at the machine may take to go: longer only in the hands of a driver.
+const EXIT_TIME: Duration = Duration::from_secs(1);
 
 /// The machine's GPUs, and which of them may be given.
 fn gpus(machine: &Machine, cap: Option<GpuCap>) -> Vec<MachineGpu> {
