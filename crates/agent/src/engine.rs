@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use anyhow::{Context, bail};
 use hostler_client::Client;
 use hostler_core::agent::{Effect, Event, Exit, RunLaunch, Stage, State, Why, update};
-use hostler_model::{Advisory, BootId, Feature, NodeName, Resources, RunId, Work};
+use hostler_model::{Advisory, BootId, Feature, Hardware, NodeName, Resources, RunId, Work};
 use hostler_proto::link::{AgentHello, AgentMessage, HeadMessage, PROTOCOL, StreamKind, StreamRequest, Usage};
 use hostler_shepherd::cgroup::Controller;
 use hostler_shepherd::{Launcher, cgroup};
@@ -18,6 +18,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::account::Accounts;
 use crate::directory::Runs;
 use crate::environment::Environments;
+use crate::gpus::Gpus;
 use crate::roster::{self, NewAccounts};
 use crate::supervise::{Asked, IdleShepherds, Kept, Order};
 use crate::{collect, output, stage, supervise, terminal, variables};
@@ -31,6 +32,8 @@ pub(crate) struct Node {
     pub(crate) boot: BootId,
     pub(crate) resources: Resources,
     pub(crate) features: BTreeSet<Feature>,
+    pub(crate) hardware: Hardware,
+    pub(crate) gpus: Gpus,
     pub(crate) head: Client,
     pub(crate) launcher: Launcher,
     /// This very program, for runs that have several processes on the node.
@@ -51,11 +54,25 @@ pub(crate) struct Node {
 impl Node {
     /// Which limits the kernel does not hold jobs to here, and why.
     fn advisory(&self) -> Advisory {
-        let why = |controller| match &self.cgroups {
+        Advisory {
+            cpus: self.missing(Controller::Cpuset),
+            memory: self.missing(Controller::Memory),
+            gpus: self.open_gpus(),
+            users: self.accounts.shortcoming(),
+        }
+    }
+
+    /// Why jobs can use GPUs that are not theirs; `None` when the kernel keeps them from that.
+    pub(crate) fn open_gpus(&self) -> Option<String> {
+        self.gpus.shortcoming(self.missing(Controller::Devices))
+    }
+
+    /// Why the kernel holds nobody to limits of this kind.
+    fn missing(&self, controller: Controller) -> Option<String> {
+        match &self.cgroups {
             Ok(tree) => tree.missing(controller).map(str::to_owned),
             Err(reason) => Some(reason.clone()),
-        };
-        Advisory { cpus: why(Controller::Cpuset), memory: why(Controller::Memory), users: self.accounts.shortcoming() }
+        }
     }
 }
 
@@ -192,6 +209,7 @@ impl Engine {
             boot: self.node.boot.clone(),
             pid: std::process::id(),
             resources: self.node.resources.clone(),
+            hardware: self.node.hardware.clone(),
             advisory: self.node.advisory(),
             features: self.node.features.clone(),
             address,

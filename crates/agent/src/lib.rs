@@ -24,6 +24,7 @@ mod directory;
 mod door;
 mod engine;
 pub mod environment;
+mod gpus;
 mod identity;
 mod link;
 mod output;
@@ -38,6 +39,8 @@ mod terminal;
 mod transfer;
 mod variables;
 
+pub use gpus::{DeviceFile, MachineGpu};
+pub use hostler_shepherd::cgroup::Device;
 pub use hostler_shepherd::ranks::Ranks;
 pub use identity::{Introduction, has_joined, join, leave};
 pub use roster::NewAccounts;

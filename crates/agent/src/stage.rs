@@ -36,6 +36,9 @@ pub(crate) async fn prepare(
     directory: &RunDirectory,
     cancel: &Arc<AtomicBool>,
 ) -> anyhow::Result<Launch> {
+    if let Some(gpu) = node.gpus.lacks(&launch.resources.gpus) {
+        bail!("node {} does not have GPU {gpu} any more; `hostler requeue` has it placed anew", node.name);
+    }
     let account = node.accounts.of(&launch.user).await.with_context(|| format!("node {} cannot run it", node.name))?;
     let whose = Whose { node: Arc::clone(node), launch: Arc::clone(launch), directory: directory.clone(), account };
     match &launch.spec.work {
@@ -160,8 +163,10 @@ impl Whose {
     }
 
     /// The shepherd's orders.
-    fn orders(&self, argv: Vec<String>, environment: Environment, cwd: PathBuf) -> Launch {
+    fn orders(&self, argv: Vec<String>, mut environment: Environment, cwd: PathBuf) -> Launch {
         let Self { node, launch, directory, account } = self;
+        let gpus = &launch.resources.gpus;
+        environment.extend(node.gpus.variables(gpus, node.open_gpus().is_none()));
         let spec = &launch.spec;
         let options = Options {
             has_journal: true,
@@ -173,6 +178,7 @@ impl Whose {
             cpus: Some(launch.resources.cpus.iter().collect()),
             memory_limit_bytes: Some(launch.resources.memory_bytes),
             process_limit: Some(PROCESS_LIMIT),
+            denied_devices: node.gpus.denied(gpus),
             leaf: node
                 .cgroups
                 .as_ref()

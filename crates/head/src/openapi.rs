@@ -157,6 +157,7 @@ fn schemas() -> Value {
     all.insert("JobState".to_owned(), words(&states));
     all.insert("NodeState".to_owned(), words(&["up", "suspect", "down", "draining", "drained", "removed"]));
     all.insert("QuotaKind".to_owned(), words(&["cpus", "memory", "jobs"]));
+    all.insert("Vendor".to_owned(), words(&["nvidia", "amd", "intel"]));
     all.insert("Role".to_owned(), words(&["user", "operator", "admin"]));
     all.insert("LiveJobs".to_owned(), words(&["refuse", "keep", "cancel"]));
     all.insert("Unsaid".to_owned(), words(&["nodes", "tasks_per_node", "cpus", "memory_bytes", "time_limit_ms"]));
@@ -279,14 +280,14 @@ mod tests {
     use std::collections::BTreeSet;
 
     use hostler_model::{
-        Advisory, Attempt, Digest, IndexSet, JobId, JobSpec, JobState, NodeState, Quota, QuotaKind, Reason, Request,
-        Role, Shortfall, TaskId, WallTime, WindowSize, Work,
+        Advisory, Attempt, Digest, GpuId, IndexSet, JobId, JobSpec, JobState, NodeState, Quota, QuotaKind, Reason,
+        Request, Role, Shortfall, TaskId, WallTime, WindowSize, Work,
     };
     use hostler_proto::api::{
-        Amount, BlobRequest, CertificateView, DigestList, DrainRequest, DrainView, ErrorBody, Fetched, HeadInfo,
-        HeadMachine, Info, Invitation, Invite, JobDetail, JobPage, JobSummary, JoinRequest, Joined, LimitView,
-        LiveCounts, NodeCounts, NodeDetail, NodeRunView, NodeView, Notice, PartView, RenewRequest, ResultPage,
-        ResultView, SubmitRequest, Submitted, TaskCounts, TaskView, Unsaid, Why,
+        Amount, BlobRequest, CertificateView, DigestList, DrainRequest, DrainView, ErrorBody, Fetched, GpuView,
+        HeadInfo, HeadMachine, Info, Invitation, Invite, JobDetail, JobPage, JobSummary, JoinRequest, Joined,
+        LimitView, LiveCounts, NodeCounts, NodeDetail, NodeRunView, NodeView, Notice, PartView, RenewRequest,
+        ResultPage, ResultView, SubmitRequest, Submitted, TaskCounts, TaskView, Unsaid, Why,
     };
     use hostler_proto::link::{IoSource, IoUsage, Usage};
     use hostler_proto::partitions::{NewPartition, PartitionChange, PartitionView, TraitsChange};
@@ -355,6 +356,7 @@ mod tests {
             node_count: 1,
             cpus: 1,
             memory_bytes: 1,
+            gpus: 1,
             array: None,
             tasks: TaskCounts::default(),
             submitted_at: WallTime(0),
@@ -371,6 +373,7 @@ mod tests {
         PartView {
             node: "n1".parse().expect("a name"),
             state: JobState::Pending,
+            gpu_ids: vec![GpuId::from_name("x")],
             exit_code: None,
             message: None,
             result: None,
@@ -426,6 +429,7 @@ mod tests {
                 state: JobState::Pending,
                 attempt: Attempt(1),
                 node: None,
+                gpu_ids: vec![GpuId::from_name("x")],
                 exit_code: None,
                 message: None,
                 started_at: None,
@@ -478,7 +482,7 @@ mod tests {
         check("LiveCounts", &LiveCounts::default());
         check("Amount", &Amount::default());
         let (nodes, tasks, cpus) = (NodeCounts::default(), LiveCounts::default(), Amount::default());
-        check("Info", &Info { head, nodes, tasks, cpus, memory_bytes: cpus });
+        check("Info", &Info { head, nodes, tasks, cpus, memory_bytes: cpus, gpus: cpus });
         let view = NodeView {
             name: node(),
             state: NodeState::Up,
@@ -487,6 +491,8 @@ mod tests {
             cpus_free: 1,
             memory_bytes: 1,
             memory_free_bytes: 1,
+            gpus: 1,
+            gpus_free: 1,
             tasks: 0,
             agent_pid: 1,
             version: String::new(),
@@ -498,7 +504,16 @@ mod tests {
         };
         check("Node", &view);
         let drain = DrainView { by: String::new(), reason: None, at: WallTime(1) };
-        let run = NodeRunView { job: JobId(1), index: 0, cpu_ids: String::new(), memory_bytes: 1 };
+        let run = NodeRunView { job: JobId(1), index: 0, cpu_ids: String::new(), memory_bytes: 1, gpu_ids: Vec::new() };
+        let gpu = GpuView {
+            id: GpuId::from_name("x"),
+            vendor: None,
+            name: String::new(),
+            memory_bytes: None,
+            numa: None,
+            held_by: None,
+        };
+        check("Gpu", &gpu);
         let certificate = CertificateView { age_ms: 1, life_ms: 2, is_being_renewed: false };
         check("DrainView", &drain);
         check("NodeRun", &run);
@@ -510,6 +525,7 @@ mod tests {
                 drain: Some(drain),
                 silent_ms: 0,
                 cpu_ids: String::new(),
+                gpu_list: vec![gpu],
                 runs: vec![run],
                 certificate: Some(certificate),
             },

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use hostler_core::head::{Active, Job, Node, Now, Part, Phase, State, explain};
 use hostler_model::{
-    Advisory, Attempt, Dependency, Ending, JobId, JobState, NodeName, NodeState, Reason, Shortfall, Timestamp,
+    Advisory, Attempt, Dependency, Ending, GpuId, JobId, JobState, NodeName, NodeState, Reason, Shortfall, Timestamp,
     WallTime, Work, format_bytes, format_duration,
 };
 use hostler_proto::api::{JobDetail, JobSummary, LimitView, PartView, TaskCounts, TaskView, Why};
@@ -53,6 +53,7 @@ pub(crate) fn summary(state: &State, job: &Job, row: Option<&EndedTask>) -> JobS
         node_count: job.spec.nodes,
         cpus: job.spec.request.cpus,
         memory_bytes: job.spec.request.memory_bytes,
+        gpus: job.spec.request.gpus,
         array: job.spec.array.clone(),
         tasks: TaskCounts {
             total: job.len(),
@@ -82,6 +83,7 @@ pub(crate) fn detail(
         state: state_in(active.phase()),
         attempt: active.run.attempt,
         node: active.nodes().next().cloned(),
+        gpu_ids: if let [part] = active.parts.as_slice() { gpu_ids(part) } else { Vec::new() },
         exit_code: None,
         message: None,
         started_at: active.started_at,
@@ -117,6 +119,7 @@ fn ended_task(job: &Job, index: u32, ending: Ending, row: Option<&EndedTask>, is
         state: ending.state,
         attempt: row.map_or_else(|| last_attempt(job, index), |row| row.attempt),
         node: row.and_then(|row| row.node.clone()),
+        gpu_ids: Vec::new(),
         exit_code: ending.exit_code,
         message: row.and_then(|row| row.message.clone()),
         started_at: row.and_then(|row| row.started_at),
@@ -145,6 +148,7 @@ fn live_parts(active: &Active, is_owner: bool) -> Vec<PartView> {
                 None => state_in(part.phase),
                 Some(_) => ending.map_or(JobState::NodeFail, |ending| ending.state),
             },
+            gpu_ids: if over.is_none() { gpu_ids(part) } else { Vec::new() },
             exit_code: ending.and_then(|ending| ending.exit_code),
             message: over.and_then(|over| over.message.clone()),
             result: over.and_then(|over| over.result).filter(|_| is_owner),
@@ -154,11 +158,17 @@ fn live_parts(active: &Active, is_owner: bool) -> Vec<PartView> {
     active.parts.iter().map(view).collect()
 }
 
+/// The GPUs that a part holds.
+fn gpu_ids(part: &Part) -> Vec<GpuId> {
+    part.resources.gpus.iter().cloned().collect()
+}
+
 /// What an ended task had on one of several nodes.
 fn ended_part(part: &EndedPart, of_task: Ending, is_owner: bool) -> PartView {
     PartView {
         node: part.node.clone(),
         state: part.ending.unwrap_or(of_task).state,
+        gpu_ids: Vec::new(),
         exit_code: part.ending.and_then(|ending| ending.exit_code),
         message: part.message.clone(),
         result: part.result.filter(|_| is_owner),
@@ -207,6 +217,10 @@ fn limits(state: &State, job: &Job) -> Vec<LimitView> {
         limit("cpus", u64::from(request.cpus), &|advisory| advisory.cpus.as_ref()),
         limit("memory", request.memory_bytes, &|advisory| advisory.memory.as_ref()),
     ];
+    // Where there are GPUs, a job that asked for none must not use any.
+    if request.gpus > 0 || nodes.iter().any(|node| !node.resources.gpus.is_empty()) {
+        limits.push(limit("gpus", u64::from(request.gpus), &|advisory| advisory.gpus.as_ref()));
+    }
     // By the shepherd.
     limits.extend(job.spec.time_limit_ms.map(|value| limit("time", value, &|_| None)));
     limits
@@ -286,9 +300,10 @@ fn more_lines(state: &State, job: &Job, reason: &Reason, now: Now) -> Vec<String
         Reason::ArrayLimit { .. } => vec![format!("{} of its tasks are placed now.", job.active.len())],
         Reason::Resources { closest } | Reason::TooFewNodes { closest, .. } => {
             let asks = format!(
-                "A task asks for {}{} and {} of memory.",
+                "A task asks for {}{}{} and {} of memory.",
                 if job.spec.nodes > 1 { format!("{} nodes, on each ", job.spec.nodes) } else { String::new() },
                 cpus(job.spec.request.cpus),
+                gpus_too(job.spec.request.gpus),
                 format_bytes(job.spec.request.memory_bytes)
             );
             let closest = closest.iter().map(|lack| shortfall_line(state, lack));
@@ -343,10 +358,14 @@ fn dependency_line(state: &State, dependency: &Dependency) -> String {
 fn shortfall_line(state: &State, lack: &Shortfall) -> String {
     let Some(node) = state.node(&lack.node) else { return format!("Closest: {lack}.") };
     let mut text = format!(
-        "Node {} has {} of {} free and {} of {} of memory; it lacks {}.",
+        "Node {} has {} of {} free{} and {} of {} of memory; it lacks {}.",
         node.name,
         node.free_cpus().len(),
         cpus(node.resources.cpus.len()),
+        match node.resources.counts().gpus {
+            0 => String::new(),
+            all => format!(", {} of {}", node.free_gpus(), gpus(all)),
+        },
         format_bytes(node.free_memory_bytes()),
         format_bytes(node.resources.memory_bytes),
         lack.what(),
@@ -375,6 +394,15 @@ fn down_line(node: &Node, now: Now) -> String {
 
 fn cpus(count: u32) -> String {
     if count == 1 { "1 CPU".to_owned() } else { format!("{count} CPUs") }
+}
+
+fn gpus(count: u32) -> String {
+    if count == 1 { "1 GPU".to_owned() } else { format!("{count} GPUs") }
+}
+
+/// `, 2 GPUs`, in a list; nothing for none.
+fn gpus_too(count: u32) -> String {
+    if count == 0 { String::new() } else { format!(", {}", gpus(count)) }
 }
 
 /// `job 3 (train, of alice)`.

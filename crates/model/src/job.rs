@@ -157,6 +157,14 @@ pub struct Request {
     pub gpus: u32,
 }
 
+impl Request {
+    /// Whether there is enough of everything for `wanted`.
+    #[must_use]
+    pub const fn covers(&self, wanted: &Self) -> bool {
+        wanted.cpus <= self.cpus && wanted.memory_bytes <= self.memory_bytes && wanted.gpus <= self.gpus
+    }
+}
+
 /// A terminal's size in character cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WindowSize {

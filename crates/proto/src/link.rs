@@ -11,7 +11,9 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use hostler_model::{Advisory, BootId, Ending, Epoch, Feature, JobId, JobSpec, NodeName, Resources, RunId, UserName};
+use hostler_model::{
+    Advisory, BootId, Ending, Epoch, Feature, Hardware, JobId, JobSpec, NodeName, Resources, RunId, UserName,
+};
 use serde::{Deserialize, Serialize};
 
 /// The oldest and newest version of the link protocol that this build speaks.
@@ -37,6 +39,9 @@ pub struct AgentHello {
     pub pid: u32,
     /// What the node has to give.
     pub resources: Resources,
+    /// What is known of it beyond that.
+    #[serde(default)]
+    pub hardware: Hardware,
     /// Which limits it cannot hold jobs to.
     pub advisory: Advisory,
     /// What it has that others may not have.
@@ -170,7 +175,7 @@ pub struct Launch {
 pub struct Placement {
     /// The run.
     pub run: RunId,
-    /// Exact CPU ids and memory.
+    /// Exact CPU ids, memory and ids of GPUs.
     pub resources: Resources,
     /// The other nodes, for a run on several. It begins with [`HeadMessage::Begin`].
     #[serde(default)]

@@ -51,6 +51,10 @@ pub(crate) struct Cmrun {
     #[arg(long, value_name = "MB")]
     mem_per_node: Option<Megabytes>,
 
+    /// GPUs on each node; none by default, and then it sees none
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    gpus: u32,
+
     /// Time limit in hours, such as 1 or 0.25; none with 0 or less, and by default
     #[arg(short, long, value_name = "HOURS", allow_negative_numbers = true)]
     time_limit: Option<Hours>,
@@ -117,7 +121,7 @@ impl Cmrun {
         let request = Request {
             cpus: self.num_cpus_per_node.unwrap_or(1),
             memory_bytes: self.mem_per_node.map_or(USUAL_MEMORY_BYTES, |memory| memory.0),
-            gpus: 0,
+            gpus: self.gpus,
         };
         if let Some(flag) = self.command.first().filter(|word| word.starts_with('-')) {
             return Err(Failure::usage(format!("cmrun has no flag `{flag}`, and no command begins with a hyphen"))
@@ -214,6 +218,7 @@ mod tests {
         }
         assert_eq!(spec(&["-t", "-1", "x"]).time_limit_ms, None);
         assert_eq!(spec(&["-t", "0", "x"]).time_limit_ms, None);
+        assert_eq!((spec(&["x"]).request.gpus, spec(&["--gpus", "2", "x"]).request.gpus), (0, 2));
         assert_eq!(spec(&["--mem-per-node", "2G", "x"]).request.memory_bytes, 2 << 30);
     }
 

@@ -7,14 +7,14 @@ use hostler_model::{CpuSet, Feature};
 use hostler_proto::join::{Address, DEFAULT_PORT};
 
 use crate::failure::Failure;
-use crate::flags::{Memory, TimeLimit};
+use crate::flags::{GpuCap, Memory, TimeLimit};
 use crate::toml_file::Settings;
 
 /// Every key of `head.toml`.
 const HEAD_KEYS: &[&str] = &["directory", "socket", "listen", "advertise", "results_cap", "certificate_life"];
 
 /// Every key of `agent.toml`.
-const AGENT_KEYS: &[&str] = &["cpus", "memory", "environments", "features"];
+const AGENT_KEYS: &[&str] = &["cpus", "memory", "gpus", "environments", "features"];
 
 /// Where a head listens unless told otherwise: on every address, since nodes are elsewhere.
 pub(crate) const DEFAULT_LISTEN: SocketAddr =
@@ -38,6 +38,8 @@ pub(crate) struct AgentSettings {
     pub(crate) cpus: Option<CpuSet>,
     /// Memory that the node may give.
     pub(crate) memory: Option<Memory>,
+    /// GPUs that the node may give.
+    pub(crate) gpus: Option<GpuCap>,
     /// Where environments are kept.
     pub(crate) environments: Option<PathBuf>,
     /// What the machine has that others may not have.
@@ -116,6 +118,7 @@ impl AgentSettings {
         Ok(Self {
             cpus: file.parsed("cpus", "\"0-3,8\"")?,
             memory: file.parsed("memory", "\"8G\"")?,
+            gpus: file.parsed("gpus", "\"0,2\"")?,
             environments: absolute_path(file, "environments", "\"/var/cache/hostler/environments\"")?,
             features: file.list("features", "[\"ssd\", \"rack-2\"]")?,
         })
@@ -178,9 +181,11 @@ mod tests {
         assert!(hint("advertise = [\"http://head\"]").contains("HOST:PORT"));
         assert!(hint("socket = \"head.sock\"").contains("not an absolute path"));
         let agent =
-            Settings::parse("cpus = \"0-1\"\nmemory = \"1G\"\nfeatures = [\"ssd\"]", AGENT_KEYS).expect("known keys");
+            Settings::parse("cpus = \"0-1\"\nmemory = \"1G\"\ngpus = \"none\"\nfeatures = [\"ssd\"]", AGENT_KEYS)
+                .expect("known keys");
         let agent = AgentSettings::from_file(&agent).expect("right values");
         assert_eq!((agent.cpus, agent.memory), (Some(CpuSet::first(2)), Some(Memory(1 << 30))));
         assert_eq!(agent.features, ["ssd".parse().expect("a feature")]);
+        assert_eq!(agent.gpus, Some(GpuCap::Only(Vec::new())));
     }
 }

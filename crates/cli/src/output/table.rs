@@ -37,6 +37,17 @@ impl Table {
         self.rows.push(cells);
     }
 
+    /// The same without these columns.
+    pub(crate) fn without(mut self, columns: &[usize]) -> Self {
+        let is_left = |column: &usize| !columns.contains(column);
+        let keep = |row: Vec<String>| {
+            row.into_iter().enumerate().filter(|(column, _)| is_left(column)).map(|it| it.1).collect()
+        };
+        self.rows = self.rows.into_iter().map(keep).collect();
+        self.aligns = (0..self.aligns.len()).filter(is_left).map(|column| self.aligns[column]).collect();
+        self
+    }
+
     /// The text, every row at most `width` characters if that is given: the last column is cut.
     pub(crate) fn render(&self, width: Option<usize>) -> String {
         let widths: Vec<usize> = (0..self.aligns.len())

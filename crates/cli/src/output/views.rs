@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use hostler_model::{Attempt, JobState, NodeName, WallTime, format_bytes, format_duration};
+use hostler_model::{Attempt, GpuId, JobState, NodeName, WallTime, format_bytes, format_duration};
 use hostler_proto::api::{Info, JobDetail, JobSummary, LimitView, NodeView, PartView, TaskView, Why};
 use hostler_proto::link::Usage;
 use jiff::tz::TimeZone;
@@ -53,6 +53,7 @@ pub(crate) fn jobs(jobs: &[JobSummary], moment: &Moment, width: Option<usize>) -
         ("STATE", Align::Left),
         ("CPUS", Align::Right),
         ("MEMORY", Align::Right),
+        ("GPUS", Align::Right),
         ("TIME", Align::Right),
         ("NODE", Align::Left),
         ("REASON", Align::Left),
@@ -65,11 +66,14 @@ pub(crate) fn jobs(jobs: &[JobSummary], moment: &Moment, width: Option<usize>) -
             state(job),
             on_nodes(job),
             format_bytes(job.memory_bytes),
+            job.gpus.to_string(),
             job.started_at.map_or_else(|| "-".to_owned(), |start| moment.span(start, job.ended_at)),
             nodes(&job.nodes),
             outcome(job),
         ]);
     }
+    let has_gpus = jobs.iter().any(|job| job.gpus > 0);
+    let table = if has_gpus { table } else { table.without(&[6]) };
     table.render(width)
 }
 
@@ -125,7 +129,11 @@ pub(crate) fn job(job: &JobDetail, moment: &Moment, width: Option<usize>) -> Str
         1 => String::new(),
         nodes => format!("{nodes} nodes, on each "),
     };
-    lines.add("needs", format!("{each}{}, {} of memory", cpus(summary.cpus), format_bytes(summary.memory_bytes)));
+    let gpus = match summary.gpus {
+        0 => String::new(),
+        count => format!(", {}", self::gpus(count)),
+    };
+    lines.add("needs", format!("{each}{}{gpus}, {} of memory", cpus(summary.cpus), format_bytes(summary.memory_bytes)));
     lines.add_some("partition", summary.partition.as_ref().map(ToString::to_string));
     lines.add_some("nodes have", job.constraint.as_ref().map(ToString::to_string));
     let limits: Vec<String> = job.limits.iter().map(limit).collect();
@@ -144,8 +152,12 @@ pub(crate) fn job(job: &JobDetail, moment: &Moment, width: Option<usize>) -> Str
     if summary.array.is_none()
         && let [task] = job.tasks_shown.as_slice()
     {
+        lines.add_some("gpus", held_gpus(&task.gpu_ids));
         lines.add_some("used", task.usage.as_ref().map(usage));
         lines.add_some("message", task.message.as_ref());
+    }
+    for part in job.tasks_shown.iter().filter(|_| summary.array.is_none()).flat_map(|task| &task.parts) {
+        lines.add_some("gpus", held_gpus(&part.gpu_ids).map(|ids| format!("{}: {ids}", part.node)));
     }
     lines.add_some("results", unfetched(job));
     let mut text = lines.text;
@@ -233,6 +245,16 @@ fn cpus(count: u32) -> String {
     if count == 1 { "1 CPU".to_owned() } else { format!("{count} CPUs") }
 }
 
+pub(super) fn gpus(count: u32) -> String {
+    if count == 1 { "1 GPU".to_owned() } else { format!("{count} GPUs") }
+}
+
+/// The ids of the GPUs that are held, if any are.
+pub(super) fn held_gpus(ids: &[GpuId]) -> Option<String> {
+    let ids: Vec<&str> = ids.iter().map(GpuId::as_str).collect();
+    (!ids.is_empty()).then(|| ids.join(", "))
+}
+
 fn limit(limit: &LimitView) -> String {
     let value = match limit.name.as_str() {
         "memory" => format_bytes(limit.value),
@@ -310,6 +332,8 @@ pub(crate) fn node_list(nodes: &[NodeView], width: Option<usize>) -> String {
         ("FREE", Align::Right),
         ("MEMORY", Align::Right),
         ("FREE", Align::Right),
+        ("GPUS", Align::Right),
+        ("FREE", Align::Right),
         ("TASKS", Align::Right),
         ("PID", Align::Right),
         ("VERSION", Align::Left),
@@ -326,6 +350,8 @@ pub(crate) fn node_list(nodes: &[NodeView], width: Option<usize>) -> String {
             node.cpus_free.to_string(),
             format_bytes(node.memory_bytes),
             format_bytes(node.memory_free_bytes),
+            node.gpus.to_string(),
+            node.gpus_free.to_string(),
             node.tasks.to_string(),
             if node.agent_pid == 0 { "-".to_owned() } else { node.agent_pid.to_string() },
             node.version.clone(),
@@ -334,6 +360,8 @@ pub(crate) fn node_list(nodes: &[NodeView], width: Option<usize>) -> String {
         let features = has_features.then(|| words(&node.features));
         table.row(cells.into_iter().chain(partitions).chain(features));
     }
+    let has_gpus = nodes.iter().any(|node| node.gpus > 0);
+    let table = if has_gpus { table } else { table.without(&[7, 8]) };
     table.render(width)
 }
 
@@ -363,6 +391,8 @@ pub(crate) fn info(info: &Info) -> String {
     lines.add("cpus", format!("{} of {} free", info.cpus.free, info.cpus.total));
     let memory = &info.memory_bytes;
     lines.add("memory", format!("{} of {} free", format_bytes(memory.free), format_bytes(memory.total)));
+    let gpus = &info.gpus;
+    lines.add_some("gpus", (gpus.total > 0).then(|| format!("{} of {} free", gpus.free, gpus.total)));
     let tasks = &info.tasks;
     lines.add(
         "tasks",
@@ -447,6 +477,7 @@ mod tests {
             node_count: 1,
             cpus: 2,
             memory_bytes: 600 << 20,
+            gpus: 0,
             array: None,
             tasks: TaskCounts { total: 1, live: 1, ..TaskCounts::default() },
             submitted_at: WallTime(1_800_000_000_000),
@@ -504,6 +535,7 @@ mod tests {
             state: JobState::Failed,
             attempt: Attempt(2),
             node: Some(name("n1")),
+            gpu_ids: Vec::new(),
             exit_code: Some(1),
             message: Some("exit code 1".to_owned()),
             started_at: Some(WallTime(1_800_000_001_000)),
@@ -582,6 +614,8 @@ TASK  STATE   NODE  ATTEMPT  EXIT  TIME  MEMORY  MESSAGE
             cpus_free: 1,
             memory_bytes: 4 << 30,
             memory_free_bytes: 1 << 30,
+            gpus: 0,
+            gpus_free: 0,
             tasks: 3,
             agent_pid: 4711,
             version: "0.1.0".to_owned(),
@@ -606,7 +640,12 @@ NAME  STATE  POWER  CPUS  FREE  MEMORY  FREE  TASKS   PID  VERSION  PARTITIONS  
 n1    up     on        4     1      4G    1G      3  4711  0.1.0    -           x86_64
 n2    up     on        4     1      4G    1G      3  4711  0.1.0    gpu,all     -
 ";
-        assert_eq!(node_list(&[node, other], None), expected);
+        assert_eq!(node_list(&[node.clone(), other], None), expected);
+        let expected = "\
+NAME  STATE  POWER  CPUS  FREE  MEMORY  FREE  GPUS  FREE  TASKS   PID  VERSION
+n1    up     on        4     1      4G    1G     4     3      3  4711  0.1.0
+";
+        assert_eq!(node_list(&[NodeView { gpus: 4, gpus_free: 3, ..node }], None), expected);
 
         let cluster = Info {
             head: HeadInfo {
@@ -628,6 +667,7 @@ n2    up     on        4     1      4G    1G      3  4711  0.1.0    gpu,all     
             tasks: LiveCounts { pending: 1, starting: 0, running: 2, completing: 0 },
             cpus: Amount { total: 8, free: 6 },
             memory_bytes: Amount { total: 16 << 30, free: 12 << 30 },
+            gpus: Amount::default(),
         };
         let expected = "\
 head       version 0.1.0, pid 42, epoch 3, embedded cluster

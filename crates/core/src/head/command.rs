@@ -132,7 +132,7 @@ pub enum Command {
         /// The fingerprint of the public key with which it came.
         key: Digest,
         /// What it says.
-        hello: AgentHello,
+        hello: Box<AgentHello>,
         /// The ended runs of the hello whose results are complete on the head.
         complete: BTreeSet<RunId>,
     },

@@ -271,6 +271,7 @@ fn decide_hello(state: &State, connection: ConnectionId, hello: &AgentHello, com
     let is_news = known.is_none_or(|node| {
         node.boot != hello.boot
             || node.resources != hello.resources
+            || node.hardware != hello.hardware
             || node.advisory != hello.advisory
             || node.features != hello.features
             || node.address != hello.address
@@ -281,6 +282,7 @@ fn decide_hello(state: &State, connection: ConnectionId, hello: &AgentHello, com
             node: hello.node.clone(),
             boot: hello.boot.clone(),
             resources: hello.resources.clone(),
+            hardware: hello.hardware.clone(),
             advisory: hello.advisory.clone(),
             features: hello.features.clone(),
             address: hello.address,

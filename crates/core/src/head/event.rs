@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use hostler_model::{
-    Advisory, BootId, Digest, Epoch, Feature, IndexSet, JobId, JobSpec, NodeName, Resources, RunId, TaskId, Timestamp,
-    WallTime,
+    Advisory, BootId, Digest, Epoch, Feature, Hardware, IndexSet, JobId, JobSpec, NodeName, Resources, RunId, TaskId,
+    Timestamp, WallTime,
 };
 use hostler_proto::api::Notice;
 use hostler_proto::link::{Fate, HeadMessage, Usage};
@@ -150,6 +150,9 @@ pub enum Event {
         boot: BootId,
         /// What it has to give.
         resources: Resources,
+        /// What is known of it beyond that.
+        #[serde(default)]
+        hardware: Hardware,
         /// Which limits it cannot hold jobs to.
         #[serde(default)]
         advisory: Advisory,
@@ -329,7 +332,7 @@ pub struct Start {
     pub run: RunId,
     /// Where.
     pub node: NodeName,
-    /// Exact CPU ids and memory.
+    /// Exact CPU ids, memory and ids of GPUs.
     pub resources: Resources,
 }
 

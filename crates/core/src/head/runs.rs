@@ -61,8 +61,7 @@ impl Step<'_> {
     fn hold(&mut self, start: &Start) {
         let node = self.state.nodes.get_mut(&start.node).expect("a placement names a known node");
         assert!(
-            node.free_cpus().is_superset(&start.resources.cpus)
-                && node.free_memory_bytes() >= start.resources.memory_bytes,
+            node.free_resources().includes(&start.resources),
             "the placement of {} exceeds what node {} has free",
             start.run,
             start.node

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hostler_model::{CpuSet, JobId, JobSpec, NodeName, Reason, Resources, RunId, Timestamp};
+use hostler_model::{JobId, JobSpec, NodeName, Reason, Request, Resources, RunId, Timestamp};
 use hostler_sched::{Running, Waiting, plan};
 
 use super::event::{Event, Now, Start};
@@ -31,8 +31,7 @@ pub fn schedule(state: &mut State, now: Now) -> Option<Event> {
             let index = assignment.next_index(job);
             let run = RunId { task: job.task(index), attempt: job.next_attempt(index), epoch: state.epoch };
             for node in start.nodes.iter().map(|ix| &state.nodes[&state.names[ix]]) {
-                let cpus = assignment.take_cpus(&node.name, || node.free_cpus(), job.spec.request.cpus);
-                let resources = Resources { cpus, memory_bytes: job.spec.request.memory_bytes };
+                let resources = assignment.take(node, &job.spec.request);
                 starts.push(Start { run, node: node.name.clone(), resources });
             }
         }
@@ -123,13 +122,13 @@ fn longest_ms(state: &State, job: &Job) -> Option<u64> {
     job.spec.time_limit_ms.map(|limit| limit.saturating_add(grace_ms))
 }
 
-/// Hands out task indices and CPU ids within one pass.
+/// Hands out task indices, CPU ids and GPUs within one pass.
 #[derive(Default)]
 struct Assignment {
     /// The last index handed out of each job.
     given: BTreeMap<JobId, u32>,
-    /// What is left of each node's free CPUs.
-    free: BTreeMap<NodeName, CpuSet>,
+    /// What is left of what each node has free.
+    free: BTreeMap<NodeName, Resources>,
 }
 
 impl Assignment {
@@ -141,11 +140,11 @@ impl Assignment {
         index
     }
 
-    /// The lowest `count` CPUs of the node that are free and have not been handed out.
-    fn take_cpus(&mut self, node: &NodeName, free: impl FnOnce() -> CpuSet, count: u32) -> CpuSet {
-        let free = self.free.entry(node.clone()).or_insert_with(free);
-        let taken = free.lowest(count).expect("the plan places no more than is free");
-        free.remove_all(&taken);
+    /// Which CPUs and GPUs of the node a task gets, of those that are free and have not been handed out.
+    fn take(&mut self, node: &Node, request: &Request) -> Resources {
+        let free = self.free.entry(node.name.clone()).or_insert_with(|| node.free_resources());
+        let taken = node.hardware.choose(free, request).expect("the plan places no more than is free");
+        free.remove(&taken);
         taken
     }
 }

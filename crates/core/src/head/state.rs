@@ -334,17 +334,19 @@ impl State {
         counts
     }
 
-    /// CPUs and memory of the nodes that are up. Agents may say anything, so sums that are too large stay at the largest number.
+    /// CPUs, memory and GPUs of the nodes that are up. Agents may say anything, so sums that are too large stay at the largest number.
     #[must_use]
-    pub fn capacity(&self) -> (Amount, Amount) {
-        let (mut cpus, mut memory) = (Amount::default(), Amount::default());
+    pub fn capacity(&self) -> (Amount, Amount, Amount) {
+        let (mut cpus, mut memory, mut gpus) = (Amount::default(), Amount::default(), Amount::default());
         for node in self.nodes.values().filter(|node| node.state() == NodeState::Up) {
             cpus.total += u64::from(node.resources.cpus.len());
             cpus.free += u64::from(node.free_cpus().len());
             memory.total = memory.total.saturating_add(node.resources.memory_bytes);
             memory.free = memory.free.saturating_add(node.free_memory_bytes());
+            gpus.total += u64::from(node.resources.counts().gpus);
+            gpus.free += u64::from(node.free_gpus());
         }
-        (cpus, memory)
+        (cpus, memory, gpus)
     }
 
     /// Adds a job under the next id.

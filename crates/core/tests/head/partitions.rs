@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use hostler_core::head::{Command, PartitionsCommand, Refusal, explain};
-use hostler_model::{Feature, JobId, JobSpec, JobState, PartitionState, Timestamp};
+use hostler_model::{Feature, JobId, JobSpec, JobState, PartitionName, PartitionState, Timestamp};
 use hostler_proto::api::Unsaid;
 use hostler_proto::link::RunStatus;
 use hostler_proto::partitions::PartitionChange;
@@ -170,9 +170,9 @@ fn the_default_takes_what_names_none() {
     add(&mut head, "small", PartitionChange { is_default: Some(true), ..on("n1") });
     let mut spec = spec();
     head.state.complete(&mut spec, &[]);
-    assert_eq!(spec.partition.as_ref().map(|name| name.as_str()), Some("small"));
+    assert_eq!(spec.partition.as_ref().map(PartitionName::as_str), Some("small"));
     add(&mut head, "large", PartitionChange { is_default: Some(true), ..on("n2") });
-    assert_eq!(head.state.partitions.default().map(|name| name.as_str()), Some("large"), "there is one at most");
+    assert_eq!(head.state.partitions.default().map(PartitionName::as_str), Some("large"), "there is one at most");
     change(&mut head, "large", PartitionChange { is_default: Some(false), ..Default::default() }).expect("it is there");
     assert_eq!(head.state.partitions.default(), None);
 }

@@ -149,6 +149,7 @@ pub(super) const SHAPES: &[Shape] = &[
         ("tasks", "LiveCounts", "live tasks by state"),
         ("cpus", "Amount", "CPUs of the nodes that are up"),
         ("memory_bytes", "Amount", "memory of the nodes that are up"),
+        ("gpus", "Amount", "GPUs of the nodes that are up"),
     ]),
     ("HeadInfo", "The head process.", &[
         ("pid", "integer", "its process id"),
@@ -195,6 +196,8 @@ pub(super) const SHAPES: &[Shape] = &[
         ("cpus_free", "integer", "CPUs that no job holds"),
         ("memory_bytes", "integer", "memory"),
         ("memory_free_bytes", "integer", "memory that no job holds"),
+        ("gpus", "integer", "GPUs"),
+        ("gpus_free", "integer", "GPUs that no job holds"),
         ("tasks", "integer", "tasks it holds"),
         ("agent_pid", "integer", "the agent's process id, 0 while it is not connected"),
         ("version", "string", "the agent's release"),
@@ -207,14 +210,24 @@ pub(super) const SHAPES: &[Shape] = &[
     ("Advisory", "What a node's kernel does not hold jobs to, and why; null for what it does.", &[
         ("cpus", "string?", "a job may use other CPUs than its own"),
         ("memory", "string?", "a job may use more memory than it asked for"),
+        ("gpus", "string?", "a job may use other GPUs than its own; null also where there are none"),
         ("users", "string?", "jobs of different users run as one"),
     ]),
     ("NodeDetail", "All about one node, besides what a `Node` has.", &[
         ("drain", "DrainView?", "who drained it, when and why"),
         ("silent_ms", "integer", "how long ago its agent was last heard, 0 while it is connected"),
         ("cpu_ids", "string", "the CPUs it gives, such as `0-3,8`"),
+        ("gpu_list", "[Gpu]", "the GPUs it gives"),
         ("runs", "[NodeRun]", "the tasks it holds"),
         ("certificate", "Certificate?", "its certificate"),
+    ]),
+    ("Gpu", "A GPU of a node.", &[
+        ("id", "string", "the name that stays with it, and by which jobs hold it"),
+        ("vendor", "Vendor?", "who makes it, as far as known"),
+        ("name", "string", "the model"),
+        ("memory_bytes", "integer?", "memory of its own, as far as known"),
+        ("numa", "integer?", "the NUMA node that it is attached to, as far as known"),
+        ("held_by", "TaskId?", "the task that holds it; null while it is free"),
     ]),
     ("DrainView", "An operator's wish that nothing new be placed on a node.", &[
         ("by", "string", "who wanted it"),
@@ -226,6 +239,7 @@ pub(super) const SHAPES: &[Shape] = &[
         ("index", "integer", "the task's index, 0 for a job that is no array"),
         ("cpu_ids", "string", "the CPUs it holds"),
         ("memory_bytes", "integer", "the memory it holds"),
+        ("gpu_ids", "[string]", "the GPUs it holds"),
     ]),
     ("Certificate", "A node's certificate, by the cluster's clock.", &[
         ("age_ms", "integer", "how long ago it was issued"),
@@ -376,7 +390,7 @@ pub(super) const SHAPES: &[Shape] = &[
         ("tasks_shown", "[Task]", "its tasks: all that are placed, and the first that ended"),
     ]),
     ("Limit", "A limit on a job.", &[
-        ("name", "string", "`cpus`, `memory` or `time`"),
+        ("name", "string", "`cpus`, `memory`, `gpus` or `time`"),
         ("value", "integer", "a count, bytes or milliseconds"),
         ("enforcement", "string", "`enforced` or `advisory`"),
         ("why", "string?", "why it is advisory"),
@@ -386,6 +400,7 @@ pub(super) const SHAPES: &[Shape] = &[
         ("state", "JobState", "where it stands"),
         ("attempt", "integer", "which placement"),
         ("node", "string?", "where"),
+        ("gpu_ids", "[string]*", "the GPUs it holds there, while it does; those of a task on several nodes are in `parts`"),
         ("exit_code", "integer?", "what the shell would show"),
         ("message", "string?", "what a person should know beyond the state"),
         ("started_at", "integer?", "ms since the epoch"),
@@ -398,6 +413,7 @@ pub(super) const SHAPES: &[Shape] = &[
     ("Part", "What a task on several nodes has on one of them.", &[
         ("node", "string", "where"),
         ("state", "JobState", "where it stands there"),
+        ("gpu_ids", "[string]*", "the GPUs it holds there, while it does"),
         ("exit_code", "integer?", "what the shell would show"),
         ("message", "string?", "what a person should know beyond that"),
         ("result", "string?", "the hash of its result manifest"),
@@ -515,6 +531,7 @@ pub(super) const JOB: &[Field] = &[
     ("node_count", "integer", "on how many nodes a task runs"),
     ("cpus", "integer", "CPUs a task, on each of its nodes"),
     ("memory_bytes", "integer", "memory a task"),
+    ("gpus", "integer", "GPUs a task, on each of its nodes"),
     ("array", "string?", "the array, as it was asked for"),
     ("tasks", "TaskCounts", "tasks by state"),
     ("submitted_at", "integer", "ms since the epoch"),

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use super::leaf::create_group;
-use super::{Controller, Place};
+use super::{Controller, Device, Place, devices};
 use crate::sys;
 
 /// A limit, as the two versions of its controller want it written.
@@ -17,6 +17,8 @@ pub(crate) enum Limit {
     Memory(u64),
     /// No more processes and threads.
     Processes(u64),
+    /// None of these devices.
+    Devices(Vec<Device>),
 }
 
 impl Limit {
@@ -25,7 +27,13 @@ impl Limit {
             Limit::Cpus(_) => Controller::Cpuset,
             Limit::Memory(_) => Controller::Memory,
             Limit::Processes(_) => Controller::Pids,
+            Limit::Devices(_) => Controller::Devices,
         }
+    }
+
+    /// Whether a leaf that is held to it can be held to another one of the kind. What was denied would stay so.
+    pub(super) fn can_change(&self) -> bool {
+        !matches!(self, Limit::Devices(_))
     }
 
     /// Holds a group of the unified hierarchy to it.
@@ -39,6 +47,7 @@ impl Limit {
                 write("memory.swap.max", "0".to_owned()).or_else(unless_missing)
             }
             Limit::Processes(count) => write("pids.max", count.to_string()),
+            Limit::Devices(denied) => devices::deny_unified(group, denied),
         }
     }
 
@@ -59,6 +68,7 @@ impl Limit {
             }
             // The shepherd is one more.
             Limit::Processes(count) => write("pids.max", (count + 1).to_string()),
+            Limit::Devices(denied) => devices::deny_v1(group, denied),
         }
     }
 }
@@ -70,7 +80,7 @@ pub(super) fn prepare_v1(controller: Controller, parent: &Path) -> Place {
             copy_from_parent(parent, "cpuset.mems")?;
             copy_from_parent(parent, "cpuset.cpus")
         }
-        Controller::Memory | Controller::Pids => Ok(()),
+        Controller::Memory | Controller::Pids | Controller::Devices => Ok(()),
     });
     match prepared {
         Ok(()) => Place::V1(parent.to_owned()),

@@ -10,6 +10,7 @@
 //! so killing the leaf can never kill the shepherd. It does enter the groups of version 1, which nobody kills: its
 //! children are born there, and moving each of them would cost more than all the rest of a launch.
 
+mod devices;
 mod hierarchies;
 mod leaf;
 mod limits;
@@ -22,6 +23,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+pub use self::devices::Device;
 use self::hierarchies::Hierarchies;
 pub(crate) use self::leaf::Leaf;
 pub(crate) use self::limits::Limit;
@@ -42,11 +44,13 @@ pub enum Controller {
     Memory,
     /// How many processes and threads.
     Pids,
+    /// Which devices. With version 2 it is no controller but a program, which needs none.
+    Devices,
 }
 
 impl Controller {
     /// All of them.
-    pub const ALL: [Controller; 3] = [Controller::Cpuset, Controller::Memory, Controller::Pids];
+    pub const ALL: [Controller; 4] = [Controller::Cpuset, Controller::Memory, Controller::Pids, Controller::Devices];
 
     /// The kernel's name.
     pub fn as_str(self) -> &'static str {
@@ -54,6 +58,7 @@ impl Controller {
             Controller::Cpuset => "cpuset",
             Controller::Memory => "memory",
             Controller::Pids => "pids",
+            Controller::Devices => "devices",
         }
     }
 }
@@ -135,8 +140,13 @@ impl Tree {
         let own = Hierarchies::parse(&read("/proc/self/mountinfo")?, &read("/proc/self/cgroup")?);
         let mut tree = Tree::below(&own.unified.ok_or(Unavailable::NotMounted)?)?;
         for controller in Controller::ALL {
-            let place = match own.v1.get(&controller) {
-                Some(group) => limits::prepare_v1(controller, &group.join(PARENT)),
+            let v1 = own.v1.get(&controller).map(|group| limits::prepare_v1(controller, &group.join(PARENT)));
+            let place = match v1 {
+                // In containers the hierarchy is often there to be looked at, and programs are taken all the same.
+                Some(Place::Missing(_)) | None if controller == Controller::Devices => {
+                    devices::prepare_unified(&tree.parent)
+                }
+                Some(place) => place,
                 None => limits::prepare_unified(controller, &tree.parent),
             };
             tree.controllers.insert(controller, place);

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use hostler_core::agent::Why;
 use hostler_core::head::{Changes, Event, Record, Settings, Start, State, SubmissionKey, update};
 use hostler_model::{
-    Condition, CpuSet, Dependency, Digest, Epoch, IndexSet, JobId, JobSpec, JobState, NodeName, Resources, RunId,
-    TaskId, Timestamp,
+    Condition, Dependency, Digest, Epoch, IndexSet, JobId, JobSpec, JobState, NodeName, Resources, RunId, TaskId,
+    Timestamp,
 };
 use hostler_proto::link::Fate;
 use hostler_proto::record::EndedTask;
@@ -112,7 +112,7 @@ struct Broken {
 
 /// A run's process, on its node.
 struct Process {
-    cpus: CpuSet,
+    resources: Resources,
     is_alive: bool,
     /// How its record says that it ended.
     exit: Option<Why>,
@@ -194,7 +194,7 @@ impl Books {
             Event::NodeForgotten { node } => {
                 self.note_resumed(node);
                 let held = self.held_on(node);
-                self.expect(held == (CpuSet::default(), 0), || {
+                self.expect(held == Resources::default(), || {
                     format!("{node} is forgotten while {held:?} is held there")
                 });
             }
@@ -306,15 +306,14 @@ impl Books {
             format!("{run} is placed on {distinct} nodes where it asked for {wanted}")
         });
         for Start { node, resources, .. } in starts {
-            let asked = (request.cpus, request.memory_bytes);
-            let given = (resources.cpus.len(), resources.memory_bytes);
+            let (asked, given) = (request, resources.counts());
             self.expect(asked == given, || format!("I4: {run} gets {given:?} where it asked for {asked:?}"));
-            let (cpus, memory) = self.held_on(node);
-            let has = &self.nodes[node];
-            let mut free = has.cpus.clone();
-            free.remove_all(&cpus);
-            let fits = free.is_superset(&resources.cpus) && memory + resources.memory_bytes <= has.memory_bytes;
-            self.expect(fits, || format!("I4: {run} does not fit on {node}, where {cpus} and {memory} bytes are held"));
+            let held = self.held_on(node);
+            let mut free = self.nodes[node].clone();
+            free.remove(&held);
+            let fits =
+                free.includes(resources) && held.memory_bytes + resources.memory_bytes <= self.nodes[node].memory_bytes;
+            self.expect(fits, || format!("I4: {resources:?} for {run} does not fit on {node}, where {held:?} is held"));
         }
         let part = |start: &Start| PartAccount {
             node: start.node.clone(),
@@ -350,13 +349,12 @@ impl Books {
     }
 
     /// What is held on a node.
-    fn held_on(&self, on: &NodeName) -> (CpuSet, u64) {
-        let mut held = (CpuSet::default(), 0);
+    fn held_on(&self, on: &NodeName) -> Resources {
+        let mut held = Resources::default();
         for task in self.jobs.values().flat_map(|job| job.tasks.values()) {
             let Standing::Placed { parts, .. } = &task.at else { continue };
             for part in parts.iter().filter(|part| part.node == *on && !part.is_over) {
-                held.0.add_all(&part.resources.cpus);
-                held.1 += part.resources.memory_bytes;
+                held.add(&part.resources);
             }
         }
         held
@@ -592,14 +590,17 @@ impl Books {
         let name = self.names[node].clone();
         let others = self.processes.iter().filter(|((_, at), other)| *at == node && other.is_alive);
         let overlapping: Vec<RunId> = others
-            .filter(|(_, other)| resources.cpus.iter().any(|cpu| other.cpus.contains(cpu)))
+            .filter(|(_, other)| {
+                let shares_cpus = resources.cpus.iter().any(|cpu| other.resources.cpus.contains(cpu));
+                shares_cpus || !resources.gpus.is_disjoint(&other.resources.gpus)
+            })
             .map(|((other, _), _)| *other)
             .collect();
         for other in overlapping {
             let is_given_up = !self.is_placed(other, node) || !self.is_placed(run, node);
-            self.expect(is_given_up, || format!("I4: {run} and {other} run on the same CPUs of {name}"));
+            self.expect(is_given_up, || format!("I4: {run} and {other} run on the same CPUs or GPUs of {name}"));
         }
-        let process = Process { cpus: resources.cpus.clone(), is_alive: true, exit: None };
+        let process = Process { resources: resources.clone(), is_alive: true, exit: None };
         self.processes.insert((run, node), process);
     }
 

@@ -111,10 +111,10 @@ impl World {
             let (most, least) = (all().max().unwrap_or(1), all().min().unwrap_or(1));
             most.max(least * self.nodes.len() as u64)
         };
-        let largest = Resources {
-            cpus: CpuSet::first(largest(|node| node.resources.cpus.len().into()) as u32),
-            memory_bytes: largest(|node| node.resources.memory_bytes),
-        };
+        let largest = Resources::new(
+            CpuSet::first(largest(|node| node.resources.cpus.len().into()) as u32),
+            largest(|node| node.resources.memory_bytes),
+        );
         for command in quotas::commands(&ada().user, &largest, &mut dice) {
             self.request(command);
         }
@@ -134,10 +134,11 @@ impl World {
         let node = self.rng.below(self.nodes.len() as u64) as usize;
         let resources = &self.nodes[node].resources;
         let (cpus, memory) = (u64::from(resources.cpus.len()), resources.memory_bytes >> 28);
+        let gpus = resources.gpus.len() as u64;
         let request = Request {
             cpus: self.rng.range(1, cpus + 1) as u32,
             memory_bytes: self.rng.range(1, memory + 1) << 28,
-            gpus: 0,
+            gpus: self.rng.range(0, gpus + 1) as u32,
         };
         let array = self.rng.chance(250).then(|| {
             let (last, limit) = (self.rng.range(1, 7), self.rng.range(1, 4));
@@ -163,10 +164,11 @@ impl World {
         let least = |of: fn(&Node) -> u64| self.nodes.iter().map(of).min().expect("there are nodes");
         let cpus = least(|node| u64::from(node.resources.cpus.len()));
         let memory = least(|node| node.resources.memory_bytes >> 28);
+        let gpus = least(|node| node.resources.gpus.len() as u64);
         let request = Request {
             cpus: self.rng.range(1, cpus + 1) as u32,
             memory_bytes: self.rng.range(1, memory + 1) << 28,
-            gpus: 0,
+            gpus: self.rng.range(0, gpus + 1) as u32,
         };
         (request, self.rng.range(1, self.nodes.len() as u64 + 1) as u32)
     }

@@ -81,11 +81,11 @@ impl Books {
             }
         }
         for node in state.nodes() {
-            let (cpus, memory_bytes) = self.held_on(&node.name);
-            let mut free = node.resources.cpus.clone();
-            free.remove_all(&cpus);
-            if free != node.free_cpus() || node.resources.memory_bytes - memory_bytes != node.free_memory_bytes() {
-                differences.push(format!("{} should have {free} free, not {}", node.name, node.free_cpus()));
+            let mut free = node.resources.clone();
+            free.remove(&self.held_on(&node.name));
+            let counted = (node.free_cpus(), node.free_memory_bytes(), node.free_gpus());
+            if free != node.free_resources() || (free.cpus.clone(), free.memory_bytes, free.counts().gpus) != counted {
+                differences.push(format!("{} should have {free:?} free, not {:?}", node.name, node.free_resources()));
             }
         }
         if let Some(first) = differences.into_iter().next() {
@@ -144,11 +144,11 @@ impl Books {
             self.expect(has_reason, || format!("I10: job {} waits for no reason", job.id));
         }
         for node in state.nodes() {
-            let mut free = node.resources.cpus.clone();
+            let mut free = node.resources.clone();
             for (run, held) in &node.runs {
-                let is_free = free.is_superset(&held.cpus);
-                free.remove_all(&held.cpus);
-                self.expect(is_free, || format!("I4: {run} shares CPUs of {}", node.name));
+                let is_free = free.includes(held);
+                free.remove(held);
+                self.expect(is_free, || format!("I4: {run} shares CPUs, memory or GPUs of {}", node.name));
                 self.expect(state.active(*run).is_some(), || format!("{run} holds {} for nobody", node.name));
             }
         }
