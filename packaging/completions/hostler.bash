@@ -94,6 +94,12 @@ _hostler() {
             hostler,sim)
                 cmd="hostler__subcmd__sim"
                 ;;
+            hostler,step)
+                cmd="hostler__subcmd__step"
+                ;;
+            hostler,steps)
+                cmd="hostler__subcmd__steps"
+                ;;
             hostler,submit)
                 cmd="hostler__subcmd__submit"
                 ;;
@@ -475,6 +481,12 @@ _hostler() {
             hostler__subcmd__help,sim)
                 cmd="hostler__subcmd__help__subcmd__sim"
                 ;;
+            hostler__subcmd__help,step)
+                cmd="hostler__subcmd__help__subcmd__step"
+                ;;
+            hostler__subcmd__help,steps)
+                cmd="hostler__subcmd__help__subcmd__steps"
+                ;;
             hostler__subcmd__help,submit)
                 cmd="hostler__subcmd__help__subcmd__submit"
                 ;;
@@ -662,7 +674,7 @@ _hostler() {
 
     case "${cmd}" in
         hostler)
-            opts="-q -h -V --head --json --quiet --help --version demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent ranks sim shims completions gen help"
+            opts="-q -h -V --head --json --quiet --help --version demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent ranks step steps sim shims completions gen help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2494,7 +2506,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__help)
-            opts="demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent ranks sim shims completions gen help"
+            opts="demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent ranks step steps sim shims completions gen help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3403,6 +3415,34 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        hostler__subcmd__help__subcmd__step)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__steps)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         hostler__subcmd__help__subcmd__submit)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -4028,7 +4068,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__run)
-            opts="-c -N -n -m -t -a -d -q -h --cpus --nodes --tasks-per-node --memory --time --array --after --name --requeue --priority --hold --env --grace --pty --detach --label --head --json --quiet --help"
+            opts="-c -N -n -m -t -a -d -q -h --cpus --nodes --tasks-per-node --first-node --memory --time --array --after --name --requeue --priority --hold --env --grace --pty --detach --label --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -4169,8 +4209,44 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        hostler__subcmd__step)
+            opts="-q -h --all --no-input --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__steps)
+            opts="-q -h --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         hostler__subcmd__submit)
-            opts="-c -N -n -m -t -a -d -q -h --cpus --nodes --tasks-per-node --memory --time --array --after --name --requeue --priority --hold --env --grace --pty --wait --follow --fetch --to --head --json --quiet --help"
+            opts="-c -N -n -m -t -a -d -q -h --cpus --nodes --tasks-per-node --first-node --memory --time --array --after --name --requeue --priority --hold --env --grace --pty --wait --follow --fetch --to --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

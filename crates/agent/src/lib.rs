@@ -33,6 +33,7 @@ mod renewal;
 mod roster;
 mod stage;
 mod start;
+mod steps;
 mod supervise;
 mod terminal;
 mod transfer;

@@ -370,6 +370,7 @@ mod tests {
             request: Request { cpus: 1, memory_bytes: 1, gpus: 1 },
             nodes: 2,
             tasks_per_node: 2,
+            first_node: true,
             label: true,
             time_limit_ms: Some(1),
             array: Some("0-1".parse().expect("an array")),

@@ -319,6 +319,11 @@ pub(super) const SHAPES: &[Shape] = &[
         ("request", "Request", "what each task needs on each of its nodes"),
         ("nodes", "integer*", "on how many nodes each task runs, all at once; 1 when absent"),
         ("tasks_per_node", "integer*", "how many processes each task has on each node; 1 when absent"),
+        (
+            "first_node",
+            "boolean*",
+            "start the program on the first node only; the others take the steps that it launches there",
+        ),
         ("label", "boolean*", "begin every line of output with the rank of the process that wrote it"),
         ("time_limit_ms", "integer*", "how long a task may run"),
         ("array", "string*", "indices such as `0-99%10`"),
