@@ -24,6 +24,8 @@ mod allocation;
 mod credentials;
 mod environment;
 mod frame;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod host;
 mod keep_alive;
 mod launch;
