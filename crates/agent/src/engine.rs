@@ -11,15 +11,16 @@ use hostler_core::agent::{Effect, Event, Exit, RunLaunch, Stage, State, Why, upd
 use hostler_model::{Advisory, BootId, Feature, Hardware, NodeName, Resources, RunId, Work};
 use hostler_proto::link::{AgentHello, AgentMessage, HeadMessage, PROTOCOL, StreamKind, StreamRequest, Usage};
 use hostler_shepherd::cgroup::Controller;
-use hostler_shepherd::{Launcher, cgroup};
+use hostler_shepherd::{Launch, Launcher, cgroup};
 use hostler_snapshot::ChunkStore;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::account::Accounts;
-use crate::directory::Runs;
+use crate::directory::{RunDirectory, Runs};
 use crate::environment::Environments;
 use crate::gpus::Gpus;
 use crate::roster::{self, NewAccounts};
+use crate::steps::Own;
 use crate::supervise::{Asked, IdleShepherds, Kept, Order};
 use crate::{collect, output, stage, supervise, terminal, variables};
 
@@ -129,7 +130,7 @@ impl Handle {
     /// Whether the run's process may still write output.
     pub(crate) fn is_live(&self, run: RunId) -> bool {
         let state = self.state();
-        state.run(run).is_some_and(|run| matches!(run.stage, Stage::Staging | Stage::Ready(_) | Stage::Running))
+        state.run(run).is_some_and(|run| matches!(run.stage, Stage::Staging | Stage::Ready { .. } | Stage::Running))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -220,7 +221,7 @@ impl Engine {
     fn perform(&mut self, effect: Effect) {
         match effect {
             Effect::Start(launch) => self.start(launch),
-            Effect::Begin { run, port } => self.order(run, Order::Begin { port }),
+            Effect::Begin { run, port, doors } => self.order(run, Order::Begin { port, doors }),
             Effect::End { run, grace_ms } => self.end(run, grace_ms),
             Effect::Collect { launch } => self.collect(launch),
             Effect::StoreEnd { run, end } => {
@@ -352,13 +353,10 @@ async fn start_run(
         }
     };
     orders.options.identity = identity;
-    if launch.spec.world_size() > 1 {
-        match together(&handle, &launch, &mut controlled.orders).await {
-            Ok(port) => orders.env.extend(variables::meeting_port(port)),
-            Err(error) => {
-                return handle.happened(Event::Exited { run, exit: not_started(format!("{error:#}")) });
-            }
-        }
+    if (launch.spec.world_size() > 1 || launch.spec.first_node)
+        && let Err(error) = join_others(&node, &handle, &launch, &directory, &mut controlled, &mut orders).await
+    {
+        return handle.happened(Event::Exited { run, exit: not_started(format!("{error:#}")) });
     }
     match supervise::launch(&node, &launch, &mut orders).await {
         Ok(Asked::Over(exit)) => handle.happened(Event::Exited { run, exit }),
@@ -375,21 +373,33 @@ async fn start_run(
     }
 }
 
-/// Waits until the other nodes of a run are ready too; the port on the first node at which its processes can meet.
-async fn together(handle: &Handle, launch: &RunLaunch, orders: &mut mpsc::Receiver<Order>) -> anyhow::Result<u16> {
+/// Waits until the other nodes of a run are ready too, and says in its orders where its processes find each other.
+async fn join_others(
+    node: &Node,
+    handle: &Handle,
+    launch: &RunLaunch,
+    directory: &RunDirectory,
+    controlled: &mut Controlled,
+    orders: &mut Launch,
+) -> anyhow::Result<()> {
+    let own = launch.spec.first_node.then(Own::make).transpose()?;
+    let door = own.as_ref().map(|own| own.door);
     let port = free_port().context("no port is free")?;
-    if launch.gang.is_none() {
-        return Ok(port);
-    }
-    handle.happened(Event::Ready { run: launch.run, port });
-    match orders.recv().await {
-        Some(Order::Begin { port }) => Ok(port),
-        Some(Order::End { .. }) | None => bail!("ended before it had started"),
-    }
+    let (port, doors) = if launch.gang.is_none() {
+        (port, door.into_iter().collect())
+    } else {
+        handle.happened(Event::Ready { run: launch.run, port, door });
+        match controlled.orders.recv().await {
+            Some(Order::Begin { port, doors }) => (port, doors),
+            Some(Order::End { .. }) | None => bail!("ended before it had started"),
+        }
+    };
+    orders.env.extend(variables::meeting_port(port));
+    own.map_or(Ok(()), |own| own.lay_out(node, launch, directory, &doors, orders))
 }
 
 /// A port that nobody listens at now.
-fn free_port() -> std::io::Result<u16> {
+pub(crate) fn free_port() -> std::io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))?.local_addr()?.port())
 }
 

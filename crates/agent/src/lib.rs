@@ -34,6 +34,7 @@ mod renewal;
 mod roster;
 mod stage;
 mod start;
+mod steps;
 mod supervise;
 mod terminal;
 mod transfer;

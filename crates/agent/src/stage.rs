@@ -197,13 +197,18 @@ impl Whose {
     }
 }
 
-/// The command line of a run that has several processes on this node, or wants its output labelled: our own program starts them.
+/// The command line of a run that has several processes on this node, wants its output labelled, or takes steps: our own program starts
+/// them.
 fn ranked(node: &Node, launch: &RunLaunch, argv: Vec<String>) -> Vec<String> {
     let spec = &launch.spec;
+    let node_rank = launch.gang.as_ref().map_or(0, |gang| gang.rank);
+    if spec.first_node {
+        let program = if node_rank == 0 { argv } else { Vec::new() };
+        return [node.program.clone(), "steps".to_owned(), "--".to_owned()].into_iter().chain(program).collect();
+    }
     if spec.tasks_per_node == 1 && !spec.label {
         return argv;
     }
-    let node_rank = launch.gang.as_ref().map_or(0, |gang| gang.rank);
     let mut all = vec![
         node.program.clone(),
         "ranks".to_owned(),

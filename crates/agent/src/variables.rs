@@ -80,7 +80,7 @@ fn places(launch: &RunLaunch, node: &NodeName) -> Vec<(&'static str, String)> {
     if spec.world_size() > 1 {
         all.push(("HOSTLER_NODE_ADDRESSES", gang.nodes.iter().map(address).collect::<Vec<_>>().join(",")));
         all.push(("MASTER_ADDR", gang.nodes.first().map_or_else(String::new, address)));
-        if spec.tasks_per_node == 1 {
+        if spec.tasks_per_node == 1 && !spec.first_node {
             all.extend(ranks::variables(u64::from(gang.rank), 0, spec.world_size()));
         }
     }

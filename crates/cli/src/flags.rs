@@ -31,6 +31,10 @@ pub(crate) struct JobFlags {
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) tasks_per_node: Option<u32>,
 
+    /// Start the program on the first node only; `mpirun` and `hostler step` launch on the others, which wait
+    #[arg(long)]
+    pub(crate) first_node: bool,
+
     /// Memory for each task, on each of its nodes, such as 600M or 2G; 512M unless operators have set default-memory
     #[arg(short, long, value_name = "SIZE")]
     pub(crate) memory: Option<Memory>,
@@ -201,6 +205,7 @@ impl JobFlags {
             request: Request { cpus: self.cpus.unwrap_or(tasks_per_node), memory_bytes, gpus: self.gpus },
             nodes: self.nodes.unwrap_or(1),
             tasks_per_node,
+            first_node: self.first_node,
             label: false,
             partition: self.partition.clone(),
             constraint: self.constraint.clone(),

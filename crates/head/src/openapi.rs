@@ -388,6 +388,7 @@ mod tests {
             request: Request { cpus: 1, memory_bytes: 1, gpus: 1 },
             nodes: 2,
             tasks_per_node: 2,
+            first_node: true,
             label: true,
             partition: Some(partition()),
             constraint: Some("a".parse().expect("a constraint")),

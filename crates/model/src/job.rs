@@ -27,6 +27,9 @@ pub struct JobSpec {
     /// How many processes each task has on each of its nodes, with a rank each; at least one.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub tasks_per_node: u32,
+    /// The program starts on the first node only; the others wait for what it launches there, as with `mpirun` or `hostler step`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub first_node: bool,
     /// Every line of output begins with the rank of the process that wrote it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub label: bool,
@@ -78,6 +81,7 @@ impl JobSpec {
             request,
             nodes: 1,
             tasks_per_node: 1,
+            first_node: false,
             label: false,
             partition: None,
             constraint: None,

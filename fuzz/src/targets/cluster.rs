@@ -220,7 +220,7 @@ fn status(script: &mut Script<'_>) -> RunStatus {
     let what = script.byte();
     match what % 8 {
         0 => RunStatus::Accepted,
-        1 => RunStatus::Ready { port: u16::from(what) },
+        1 => RunStatus::Ready { port: u16::from(what), door: None },
         2 => RunStatus::Running,
         3 => RunStatus::Completing,
         _ => {

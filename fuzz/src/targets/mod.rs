@@ -10,6 +10,7 @@ pub(crate) mod manifest;
 pub(crate) mod pack;
 pub(crate) mod project;
 pub(crate) mod shepherd;
+pub(crate) mod steps;
 pub(crate) mod traces;
 pub(crate) mod values;
 pub(crate) mod words;

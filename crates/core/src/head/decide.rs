@@ -343,11 +343,11 @@ fn decide_report(state: &State, node: &Node, report: &RunReport, result_is_compl
     let if_further = |phase: Phase, event| if phase > part.phase { vec![event] } else { Vec::new() };
     match &report.status {
         RunStatus::Accepted => if_further(Phase::Accepted, Event::Accepted { run, rank }),
-        RunStatus::Ready { port } => {
+        RunStatus::Ready { port, door } => {
             // Said again it waits for a word that was lost; or its agent was started again, perhaps when it had failed to begin, and has
             // found another port.
             let is_news = active.has_begun() || part.port != Some(*port);
-            if is_news { vec![Event::Ready { run, rank, port: *port }] } else { Vec::new() }
+            if is_news { vec![Event::Ready { run, rank, port: *port, door: *door }] } else { Vec::new() }
         }
         RunStatus::Running => if_further(Phase::Running, Event::Running { run, rank }),
         RunStatus::Completing => if_further(Phase::Completing, Event::Completing { run, rank }),

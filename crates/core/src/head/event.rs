@@ -9,7 +9,7 @@ use hostler_model::{
     Timestamp, WallTime,
 };
 use hostler_proto::api::Notice;
-use hostler_proto::link::{Fate, HeadMessage, Usage};
+use hostler_proto::link::{Fate, HeadMessage, StepDoor, Usage};
 use hostler_proto::record::EndedTask;
 use serde::{Deserialize, Serialize};
 
@@ -109,6 +109,9 @@ pub enum Event {
         rank: u32,
         /// A port that is free there.
         port: u16,
+        /// Where the node takes steps, if it does.
+        #[serde(default)]
+        door: Option<StepDoor>,
     },
     /// The run's process runs on the node.
     Running {

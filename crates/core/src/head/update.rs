@@ -34,7 +34,7 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
         Event::Requeued { job, index } => step.requeue(*job, *index),
         Event::Placed { starts } => step.place(starts),
         Event::Accepted { run, rank } => step.advance(*run, *rank, Phase::Accepted),
-        Event::Ready { run, rank, port } => step.get_ready(*run, *rank, *port),
+        Event::Ready { run, rank, port, door } => step.get_ready(*run, *rank, *port, *door),
         Event::Running { run, rank } => step.advance(*run, *rank, Phase::Running),
         Event::Completing { run, rank } => step.advance(*run, *rank, Phase::Completing),
         Event::Ended { run, rank, fate, message, result, usage } => {

@@ -344,6 +344,11 @@ pub(super) const SHAPES: &[Shape] = &[
         ("tasks_per_node", "integer*", "how many processes each task has on each node; 1 when absent"),
         ("partition", "string*", "whose nodes it may use; when absent the default one, or all nodes where there is none"),
         ("constraint", "string*", "what its nodes must have, such as `ssd&!old`"),
+        (
+            "first_node",
+            "boolean*",
+            "start the program on the first node only; the others take the steps that it launches there",
+        ),
         ("label", "boolean*", "begin every line of output with the rank of the process that wrote it"),
         ("time_limit_ms", "integer*", "how long a task may run"),
         ("array", "string*", "indices such as `0-99%10`"),

@@ -415,7 +415,11 @@ impl Books {
         if let Fate::Ended(ending) = fate
             && ending.state == JobState::Completed
         {
-            self.expect(exit == Some(Why::Exited(0)), || format!("I3: {over} is completed, its process was {exit:?}"));
+            // Where the program is on the first node only, the others wait for its end, and may be told of it before they have begun.
+            let waits = rank > 0 && self.jobs[&over.task.job].spec.first_node;
+            let was_let_go = waits && parts[0].is_over && matches!(exit, Some(Why::Asked(_)) | None);
+            let is_so = exit == Some(Why::Exited(0)) || was_let_go;
+            self.expect(is_so, || format!("I3: {over} is completed, its process was {exit:?}"));
         }
         self.settle_part(over, rank, fate, records);
     }

@@ -148,6 +148,7 @@ impl World {
         let (request, nodes) = if self.rng.chance(250) { self.make_gang() } else { (request, 1) };
         JobSpec {
             nodes,
+            first_node: nodes == 2,
             time_limit_ms: self.rng.chance(400).then(|| self.rng.range(100, 6_000)),
             array,
             after: self.make_dependencies(),
