@@ -38,6 +38,7 @@ mod terminal;
 mod transfer;
 mod variables;
 
+pub use hostler_shepherd::cgroup::step_aside;
 pub use hostler_shepherd::ranks::Ranks;
 pub use identity::{Introduction, has_joined, join, leave};
 pub use roster::NewAccounts;
