@@ -225,7 +225,7 @@ limits_are_enforced() {
     says "cpus 1 (enforced)" as_ada hostler job "$job"
     says "memory 64M (enforced)" as_ada hostler job "$job"
     # The second node has the second CPU, where there is one.
-    exactly $(($(nproc) > 1)) as_ada hostler run --nodes 2 --memory 32M -- sh -c \
+    exactly $(($(nproc) > 1)) as_ada hostler run --nodes 4 --memory 32M -- sh -c \
         '[ $HOSTLER_NODE != node-2 ] || grep Cpus_allowed_list /proc/self/status | cut -f 2'
 }
 

@@ -156,11 +156,14 @@ while True:
 '")
     daemon=$(ada 'hostler run --detach -m 64M -- sh -c "setsid sleep 4321 & sleep 1"')
     until_true "$patience" is_state completed "$daemon"
-    root '! pgrep --full "^sleep 4321"' || fail "a process outlived its job"
+    is_gone --full "^sleep 4321" || fail "a process outlived its job"
     until_true "$patience" is_over "$bomb"
-    root '! pgrep --user ada --full fork' || fail "something is left of the fork bomb"
+    is_gone --euid ada --full fork || fail "something is left of the fork bomb"
     node_is_up || fail "the fork bomb took the node down"
 }
+
+# is_gone OPTIONS…: pgrep has looked, and found no such process.
+is_gone() { says "pgrep: 1" root "pgrep $(printf '%q ' "$@"); echo pgrep: \$?"; }
 
 is_over() { root "hostler job $1 --json" | grep -qE '"state":"(timeout|out_of_memory|failed)"'; }
 
