@@ -41,7 +41,7 @@ mod transfer;
 mod variables;
 
 pub use gpus::{DeviceFile, MachineGpu};
-pub use hostler_shepherd::cgroup::Device;
+pub use hostler_shepherd::cgroup::{Device, step_aside};
 pub use hostler_shepherd::ranks::Ranks;
 pub use identity::{Introduction, has_joined, join, leave};
 pub use roster::NewAccounts;

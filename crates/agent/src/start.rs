@@ -200,10 +200,14 @@ fn lock(directory: &Path) -> anyhow::Result<Flock<File>> {
     }
 }
 
-/// Several clusters may share a machine, and their nodes' names may be alike; their directories are not.
+/// Several clusters may share a machine, and their nodes' names may be alike; their directories are not. In containers their paths
+/// may be, too.
 fn leaf_prefix(directory: &Path) -> anyhow::Result<String> {
-    let directory = directory.canonicalize().with_context(|| format!("cannot find {}", directory.display()))?;
-    let hash = blake3::hash(directory.as_os_str().as_encoded_bytes()).to_hex();
+    let found = directory.canonicalize().and_then(|path| Ok((fs::metadata(&path)?, path)));
+    let (metadata, path) = found.with_context(|| format!("cannot find {}", directory.display()))?;
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&metadata.dev().to_le_bytes()).update(&metadata.ino().to_le_bytes());
+    let hash = hasher.update(path.as_os_str().as_encoded_bytes()).finalize().to_hex();
     Ok(format!("{}-", &hash[..16]))
 }
 

@@ -53,6 +53,8 @@ pub(crate) async fn bring_up(
     results_cap_bytes: Option<u64>,
     mut tell: impl FnMut(&str),
 ) -> Result<Started, Failure> {
+    // Whatever is started here shares the group that this process is in.
+    hostler_agent::step_aside();
     let mut starter = Starter::new(places)?;
     if results_cap_bytes.is_some() {
         starter.record.results_cap_bytes = results_cap_bytes;

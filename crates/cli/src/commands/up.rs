@@ -101,7 +101,11 @@ fn shortcomings(nodes: &[NodeView]) -> Option<String> {
     let (what, why) = nodes.iter().find_map(|node| missing(&node.advisory))?;
     let mut text = format!("the kernel does not hold jobs to {what} here: {why}");
     if !nix::unistd::geteuid().is_root() && Path::new("/run/systemd/system").exists() {
-        text.push_str("; it does after `hostler down` and `systemd-run --user --scope -p Delegate=yes hostler up`");
+        text.push_str(match advisory.memory {
+            Some(_) => "; it does after `hostler down` and `systemd-run --user --scope -p Delegate=yes hostler up`",
+            // That has been done, and systemd lets users have no more than memory and processes unless it is told to.
+            None => "; it does where the unit `user@.service` has `Delegate=cpu cpuset io memory pids`, which is for root to say",
+        });
     }
     Some(text)
 }
