@@ -39,6 +39,6 @@ mod transfer;
 mod variables;
 
 pub use hostler_shepherd::ranks::Ranks;
-pub use identity::{Introduction, has_joined, join, leave};
+pub use identity::{Introduction, has_joined, is_running, join, leave};
 pub use roster::NewAccounts;
 pub use start::{Config, run};
