@@ -60,7 +60,7 @@ impl Up {
             output.data(&views::node_list(&started.nodes, output::width()));
         }
         let available = Machine::detect()?.cpus.len() as u32;
-        if let Some(cpus) = self.cpus.filter(|cpus| *cpus > available) {
+        if let Some(cpus) = self.cpus.filter(|cpus| *cpus > available && started.other_sizes.is_none()) {
             output.say(&format!(
                 "note: this machine has {available} CPUs and each node says it has {cpus}; they share what there is, and tasks are not \
                  bound to CPUs of their own"
