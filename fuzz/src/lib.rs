@@ -33,6 +33,7 @@ pub const TARGETS: &[Target] = &[
     targets::shepherd::TARGET,
     targets::journal::TARGET,
     targets::certificate::TARGET,
+    targets::people::TARGET,
     targets::project::TARGET,
     targets::traces::TARGET,
 ];
