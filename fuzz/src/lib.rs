@@ -34,6 +34,7 @@ pub const TARGETS: &[Target] = &[
     targets::steps::TARGET,
     targets::journal::TARGET,
     targets::certificate::TARGET,
+    targets::people::TARGET,
     targets::project::TARGET,
     targets::traces::TARGET,
 ];

@@ -5,12 +5,14 @@
 //! the user instead of whatever it claimed itself. Answers stream back as they come, and what becomes a terminal is joined, both ways.
 //! Nothing is kept and nothing is decided here: the head knows through which node a request came, and what that is worth.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::convert::Infallible;
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -27,15 +29,21 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use nix::unistd::{Uid, User};
-use tokio::io::copy_bidirectional;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
 /// How long the head of a request may take.
 const HEAD_TIME: Duration = Duration::from_secs(10);
 
 /// Connections at once; each has another one to the head. The others wait.
-const CONNECTIONS: usize = 256;
+const CONNECTIONS: usize = 512;
+
+/// How many of them one user may have, so that nobody can keep all others out. Whoever has more is told to come again.
+const CONNECTIONS_OF_ONE: usize = CONNECTIONS / 2;
+
+/// How long an answer to somebody who is turned away may take.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// A pause after the system had no connection to give, so as not to spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -80,16 +88,16 @@ impl Door {
     /// Lets users in for as long as it is polled.
     pub(crate) async fn serve(&self, head: &Endpoint) -> Infallible {
         let places = Arc::new(Semaphore::new(CONNECTIONS));
+        let crowd = Arc::new(Crowd::default());
         loop {
             let place = Arc::clone(&places).acquire_owned().await.expect("never closed");
             match self.listener.accept().await {
                 Ok((stream, _)) => {
-                    let head = head.clone();
+                    let (head, crowd) = (head.clone(), Arc::clone(&crowd));
                     tokio::spawn(async move {
-                        if let Err(error) = serve_user(stream, head).await {
+                        if let Err(error) = serve_user(stream, head, place, &crowd).await {
                             tracing::debug!("a user's connection ended: {error:#}");
                         }
-                        drop(place);
                     });
                 }
                 Err(error) => {
@@ -108,9 +116,55 @@ impl Drop for Door {
     }
 }
 
-async fn serve_user(stream: UnixStream, head: Endpoint) -> anyhow::Result<()> {
-    let user = user_at(&stream).await?;
-    let relay = Arc::new(Relay { head, user, connection: Mutex::default() });
+/// How many connections each user has.
+#[derive(Default)]
+struct Crowd(StdMutex<HashMap<u32, usize>>);
+
+/// A user's place at the door, kept until the connection ends, also when it has become a terminal. Dropping it gives the place up.
+struct Place {
+    crowd: Arc<Crowd>,
+    uid: u32,
+    _any: OwnedSemaphorePermit,
+}
+
+impl Crowd {
+    /// A place for one more of this user's connections; `None` when they have as many as one may have.
+    fn admit(self: &Arc<Self>, uid: u32, any: OwnedSemaphorePermit) -> Option<Place> {
+        let mut here = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = here.entry(uid).or_default();
+        if *own >= CONNECTIONS_OF_ONE {
+            return None;
+        }
+        *own += 1;
+        Some(Place { crowd: Arc::clone(self), uid, _any: any })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut here = self.crowd.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Entry::Occupied(mut own) = here.entry(self.uid) {
+            *own.get_mut() -= 1;
+            if *own.get() == 0 {
+                own.remove();
+            }
+        }
+    }
+}
+
+async fn serve_user(
+    stream: UnixStream,
+    head: Endpoint,
+    any: OwnedSemaphorePermit,
+    crowd: &Arc<Crowd>,
+) -> anyhow::Result<()> {
+    let uid = stream.peer_cred()?.uid();
+    let Some(place) = crowd.admit(uid, any) else {
+        turn_away(stream).await;
+        return Ok(());
+    };
+    let user = user_called(uid).await?;
+    let relay = Arc::new(Relay { head, user, connection: Mutex::default(), place: Arc::new(place) });
     let service = service_fn(move |request| {
         let relay = Arc::clone(&relay);
         async move { Ok::<_, Infallible>(relay.pass(request).await) }
@@ -121,9 +175,28 @@ async fn serve_user(stream: UnixStream, head: Endpoint) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The user at the other end, by the kernel's word, as the head wants to have it said.
-async fn user_at(stream: &UnixStream) -> anyhow::Result<HeaderValue> {
-    let uid = stream.peer_cred()?.uid();
+/// Tells somebody who has too many connections so, in words that clients understand as: come again.
+async fn turn_away(mut stream: UnixStream) {
+    let message = format!(
+        "this node serves {CONNECTIONS_OF_ONE} connections of one user at once, and there are as many of yours"
+    );
+    let body = body_of(message, "end some of what you have started, or try again a little later");
+    let answer = format!(
+        "HTTP/1.1 502 Bad Gateway\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    let say = async {
+        stream.write_all(answer.as_bytes()).await?;
+        stream.write_all(&body).await?;
+        stream.shutdown().await?;
+        // Closing with the request unread would take the answer with it.
+        tokio::io::copy(&mut stream.take(64 << 10), &mut tokio::io::sink()).await
+    };
+    let _ = tokio::time::timeout(FAREWELL, say).await;
+}
+
+/// The user, as the head wants to have it said.
+async fn user_called(uid: u32) -> anyhow::Result<HeaderValue> {
     // Where names come from a directory server, this may take a while.
     let found = tokio::task::spawn_blocking(move || User::from_uid(Uid::from_raw(uid)).ok().flatten()).await?;
     let name = found.map_or_else(|| uid.to_string(), |user| user.name);
@@ -135,6 +208,7 @@ struct Relay {
     head: Endpoint,
     user: HeaderValue,
     connection: Mutex<Option<SendRequest<Incoming>>>,
+    place: Arc<Place>,
 }
 
 impl Relay {
@@ -164,11 +238,13 @@ impl Relay {
         let mut response = self.connect().await?.send_request(request).await?;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let head = hyper::upgrade::on(&mut response);
+            let place = Arc::clone(&self.place);
             tokio::spawn(async move {
                 if let (Ok(user), Ok(head)) = tokio::join!(user, head) {
                     // Whichever side ends it, the other sees the end.
                     let _ = copy_bidirectional(&mut TokioIo::new(user), &mut TokioIo::new(head)).await;
                 }
+                drop(place);
             });
         }
         Ok(response.map(BodyExt::boxed_unsync))
@@ -185,14 +261,114 @@ impl Relay {
 
 /// The answer while the head cannot be reached; clients know it and try again.
 fn away(error: &anyhow::Error) -> Answer {
-    let body = ErrorBody {
-        code: HEAD_AWAY.to_owned(),
-        message: format!("this node cannot reach the head: {error:#}"),
-        hints: vec!["jobs go on; try again when the head is back".to_owned()],
-    };
-    let text = serde_json::to_vec(&body).expect("API types are valid JSON");
+    let text =
+        body_of(format!("this node cannot reach the head: {error:#}"), "jobs go on; try again when the head is back");
     let mut response = Response::new(Full::new(Bytes::from(text)).map_err(|never| match never {}).boxed_unsync());
     *response.status_mut() = StatusCode::BAD_GATEWAY;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
+}
+
+/// An error that clients take for a head that is away.
+fn body_of(message: String, hint: &str) -> Vec<u8> {
+    let body = ErrorBody { code: HEAD_AWAY.to_owned(), message, hints: vec![hint.to_owned()] };
+    serde_json::to_vec(&body).expect("API types are valid JSON")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    /// Long enough for a loaded machine.
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    const ASK: &[u8] = b"GET /api/v1/info HTTP/1.1\r\nHost: x\r\n\r\n";
+
+    /// A head that answers every request with `here`, below a directory that goes with it.
+    async fn head(directory: &Path) -> Endpoint {
+        let socket = directory.join("head.sock");
+        let listener = UnixListener::bind(&socket).expect("a short path");
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let service = service_fn(|request: Request<Incoming>| async move {
+                    let _ = request.into_body().collect().await;
+                    Ok::<_, Infallible>(Response::new(Full::new(Bytes::from_static(b"here"))))
+                });
+                tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+            }
+        });
+        Endpoint::Unix(socket)
+    }
+
+    /// An open door before such a head.
+    async fn door(directory: &Path) -> PathBuf {
+        let head = head(directory).await;
+        let door = Door::open(directory.join("door.sock"), false).await.expect("opens");
+        let path = door.path().to_owned();
+        tokio::spawn(async move { door.serve(&head).await });
+        path
+    }
+
+    async fn knock(path: &Path) -> UnixStream {
+        UnixStream::connect(path).await.expect("the door is open")
+    }
+
+    /// What is answered to one honest request, on a connection of its own.
+    async fn ask(path: &Path) -> String {
+        let mut stream = knock(path).await;
+        stream.write_all(ASK).await.expect("it listens");
+        let mut heard = vec![0; 4096];
+        let length = tokio::time::timeout(PATIENCE, stream.read(&mut heard)).await.expect("an answer").expect("one");
+        String::from_utf8_lossy(&heard[..length]).into_owned()
+    }
+
+    #[tokio::test]
+    async fn whatever_is_sent_to_the_door_others_are_let_in() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = door(directory.path()).await;
+        assert!(ask(&path).await.ends_with("here"));
+        let long = format!("GET / HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(4 << 20));
+        let many = format!("GET / HTTP/1.1\r\n{}\r\n", "X: y\r\n".repeat(100_000));
+        let cases: [&[u8]; 6] = [
+            b"\0\xff\x16\x03rubbish\r\n\r\n",
+            b"GET",
+            long.as_bytes(),
+            many.as_bytes(),
+            b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n{",
+            b"POST /x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n",
+        ];
+        let mut kept = Vec::new();
+        for bytes in cases {
+            let mut stream = knock(&path).await;
+            let _ = tokio::time::timeout(Duration::from_secs(2), stream.write_all(bytes)).await;
+            // Half closed: nothing more will come.
+            let _ = stream.shutdown().await;
+            assert!(ask(&path).await.ends_with("here"), "{:?}", &bytes[..3]);
+            kept.push(stream);
+        }
+    }
+
+    #[tokio::test]
+    async fn one_user_cannot_take_every_place() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = door(directory.path()).await;
+        let mut crowd = Vec::new();
+        for _ in 0..CONNECTIONS_OF_ONE {
+            let mut stream = knock(&path).await;
+            // A body that never ends keeps its place for as long as the head bears it.
+            stream.write_all(b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n").await.expect("it listens");
+            crowd.push(stream);
+        }
+        let refused = ask(&path).await;
+        assert!(refused.starts_with("HTTP/1.1 502") && refused.contains(HEAD_AWAY), "{refused}");
+        assert!(refused.contains("connections of one user"), "{refused}");
+        // There is room for others, and for this one again as soon as they leave.
+        crowd.truncate(CONNECTIONS_OF_ONE / 2);
+        let began = Instant::now();
+        while !ask(&path).await.ends_with("here") {
+            assert!(began.elapsed() < PATIENCE, "their places are free again");
+        }
+    }
 }

@@ -7,18 +7,31 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use hostler_client::tls::OwnCertificate;
-use hostler_client::{Client, Endpoint, tls};
+use hostler_client::{Client, ClientError, Endpoint, tls};
 use hostler_model::NodeName;
 use hostler_proto::api::{JoinRequest, Joined, RenewRequest};
 use hostler_proto::join::{HEAD_NAME, JoinCode};
+use nix::fcntl::{Flock, FlockArg};
 use rcgen::{CertificateParams, KeyPair};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use x509_parser::prelude::{FromDer, X509Certificate};
+
+use crate::link::random;
+
+/// Held by the agent that runs for the node, in the node's directory.
+pub(crate) const LOCK: &str = "lock";
+
+/// How long a join code may be good: nothing comes of trying for longer.
+const CODE_LIFE: Duration = Duration::from_secs(3600);
+
+/// The first and the longest pause between two attempts to join; each is that or down to half of it.
+const JOIN_PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(15));
 
 /// The certificate, and the key behind it.
 const CREDENTIALS: &str = "credentials.pem";
@@ -41,6 +54,8 @@ pub(crate) struct Identity {
     name: NodeName,
     own: Arc<OwnCertificate>,
     config: Arc<rustls::ClientConfig>,
+    /// What the files say that is in use: certificate and key, and the authority.
+    known: Mutex<(String, String)>,
     /// A file in which the head says its current address, for clusters on one machine whose port may change.
     head_file: Option<PathBuf>,
 }
@@ -72,11 +87,19 @@ pub fn leave(directory: &Path) -> std::io::Result<()> {
 }
 
 /// Joins the cluster that the code is for, and keeps what came of it in `directory`: the node's name and where its head is. If a node is
-/// kept there, it becomes this one.
+/// kept there, it becomes this one, and an agent that runs for it takes that up.
+///
+/// While the head is away, or has too much to do, this goes on trying for as long as a code may be good; `report` is told of each
+/// failure and after which pause it will be tried again. The head gives the same answer to the same request, however often it comes.
 ///
 /// # Errors
-/// When the head cannot be reached, is not the one of the code, or does not let the machine in.
-pub async fn join(directory: &Path, code: &JoinCode, introduction: Introduction) -> anyhow::Result<(NodeName, String)> {
+/// When the head cannot be reached at all, is not the one of the code, or does not let the machine in.
+pub async fn join(
+    directory: &Path,
+    code: &JoinCode,
+    introduction: Introduction,
+    mut report: impl FnMut(&ClientError, Duration),
+) -> anyhow::Result<(NodeName, String)> {
     let files = Files::of(directory);
     files.make()?;
     let (key, csr) = request()?;
@@ -85,7 +108,21 @@ pub async fn join(directory: &Path, code: &JoinCode, introduction: Introduction)
     let Introduction { name, machine } = introduction;
     let request = JoinRequest { secret: code.secret.clone(), node: name, machine, csr };
     // The code is for this cluster and no other, whatever answers at its address.
-    let Joined { certificate, authority, node, .. } = Client::new(endpoint).join(&request).await?;
+    let client = Client::new(endpoint);
+    let began = Instant::now();
+    let mut pause = JOIN_PAUSES.0;
+    let Joined { certificate, authority, node, .. } = loop {
+        match client.join(&request).await {
+            Ok(joined) => break joined,
+            Err(error) if may_pass(&error) && began.elapsed() < CODE_LIFE => {
+                let wait = pause.mul_f64((1.0 + random()) / 2.0);
+                report(&error, wait);
+                tokio::time::sleep(wait).await;
+                pause = (pause * 2).min(JOIN_PAUSES.1);
+            }
+            Err(error) => return Err(error.into()),
+        }
+    };
     if tls::fingerprint(&certificate_in(&authority)?) != code.authority {
         bail!("the head at {} answered with another cluster's authority", code.address);
     }
@@ -94,6 +131,18 @@ pub async fn join(directory: &Path, code: &JoinCode, introduction: Introduction)
     // Last: a node with a certificate has joined.
     files.store(CREDENTIALS, credentials(&certificate, &key).as_bytes())?;
     Ok((node, code.address.clone()))
+}
+
+/// Whether the same request may be granted later: the head is away, starts, or is flooded.
+fn may_pass(error: &ClientError) -> bool {
+    error.is_transient() || error.code() == Some("too_many_codes")
+}
+
+/// Whether an agent runs for the node that is kept in `directory`.
+#[must_use]
+pub fn is_running(directory: &Path) -> bool {
+    let Ok(file) = File::open(directory.join(LOCK)) else { return false };
+    Flock::lock(file, FlockArg::LockSharedNonblock).is_err()
 }
 
 impl Identity {
@@ -115,7 +164,10 @@ impl Identity {
                 .with_context(|| format!("cannot read the join code in {}", join_file.display()))?;
             let code: JoinCode = text.parse().context("the join code is damaged")?;
             let introduction = Introduction { name: name.cloned(), machine: None };
-            join(directory, &code, introduction)
+            let report = |error: &ClientError, wait: Duration| {
+                tracing::warn!(again_in = ?wait, "the head does not let this node in yet: {error}");
+            };
+            join(directory, &code, introduction, report)
                 .await
                 .with_context(|| format!("cannot join the cluster at {}", code.address))?;
         }
@@ -132,9 +184,10 @@ impl Identity {
     fn load(files: Files, head_file: Option<PathBuf>) -> anyhow::Result<Self> {
         let (certificate, key) = files.credentials()?;
         let own = Arc::new(OwnCertificate::from_pem(&certificate, &key).context("the node's certificate is damaged")?);
-        let config = tls::mutual_as(&files.read(AUTHORITY)?, Arc::clone(&own))?;
+        let authority = files.read(AUTHORITY)?;
+        let config = tls::mutual_as(&authority, Arc::clone(&own))?;
         let name = node_in(&certificate).context("the node's certificate names no node")?;
-        Ok(Self { files, name, own, config, head_file })
+        Ok(Self { files, name, own, config, known: Mutex::new((certificate, authority)), head_file })
     }
 
     /// The node's name.
@@ -158,9 +211,34 @@ impl Identity {
         let (key, csr) = request()?;
         // A client of its own: with the certificate that is the newest now.
         let joined = Client::new(self.endpoint()?).renew(&RenewRequest { csr }).await?;
-        self.files.store(CREDENTIALS, credentials(&joined.certificate, &key).as_bytes())?;
-        self.own.replace(&joined.certificate, &key.serialize_pem())?;
+        let both = credentials(&joined.certificate, &key);
+        self.files.store(CREDENTIALS, both.as_bytes())?;
+        self.own.replace(&both, &both)?;
+        self.known().0 = both;
         Ok(joined.renew_in_ms)
+    }
+
+    /// Takes up what `hostler agent join` has put in place of this identity since: whether there was something new.
+    ///
+    /// # Errors
+    /// When that is another node, or one of another cluster, which this agent cannot become while it runs.
+    pub(crate) fn refresh(&self) -> anyhow::Result<bool> {
+        let (certificate, key) = self.files.credentials()?;
+        let mut known = self.known();
+        if certificate == known.0 {
+            return Ok(false);
+        }
+        let name = node_in(&certificate).context("the node's certificate names no node")?;
+        if name != self.name || self.files.read(AUTHORITY)? != known.1 {
+            bail!("this node has joined as {name} since this agent was started as {}: restart the agent", self.name);
+        }
+        self.own.replace(&certificate, &key)?;
+        known.0 = certificate;
+        Ok(true)
+    }
+
+    fn known(&self) -> MutexGuard<'_, (String, String)> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The address that the head on this machine has last announced.
@@ -277,6 +355,16 @@ mod tests {
         let (certificate, key) = self_signed("n2");
         files.store(CREDENTIALS, credentials(&certificate, &key).as_bytes()).expect("it is ours");
         assert_eq!(load().name().as_str(), "n2", "the newer form counts");
+
+        let identity = load();
+        assert!(!identity.refresh().expect("readable"), "nothing is new");
+        let (certificate, key) = self_signed("n2");
+        files.store(CREDENTIALS, credentials(&certificate, &key).as_bytes()).expect("it is ours");
+        assert_eq!([(); 2].map(|()| identity.refresh().expect("of the same node")), [true, false]);
+        let (certificate, key) = self_signed("n3");
+        files.store(CREDENTIALS, credentials(&certificate, &key).as_bytes()).expect("it is ours");
+        let refused = identity.refresh().expect_err("another node").to_string();
+        assert!(refused.contains("joined as n3") && refused.contains("restart the agent"), "{refused}");
         let mode = fs::metadata(files.0.join(CREDENTIALS)).expect("it is there").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         assert_eq!(fs::metadata(&files.0).expect("it is there").permissions().mode() & 0o777, 0o700);

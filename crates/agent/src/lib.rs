@@ -43,6 +43,6 @@ mod variables;
 pub use gpus::{DeviceFile, MachineGpu};
 pub use hostler_shepherd::cgroup::{Device, step_aside};
 pub use hostler_shepherd::ranks::Ranks;
-pub use identity::{Introduction, has_joined, join, leave};
+pub use identity::{Introduction, has_joined, is_running, join, leave};
 pub use roster::NewAccounts;
 pub use start::{Config, run};

@@ -21,7 +21,7 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{self, Message};
 
-use crate::engine::Handle;
+use crate::engine::{Handle, Node};
 use crate::identity::Identity;
 use crate::renewal::Due;
 
@@ -34,8 +34,8 @@ const REPORT_DELAY: Duration = Duration::from_millis(5);
 /// The first and the longest pause between two attempts to connect.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
-/// The longest pause after the head has refused this agent: it will not change its mind by itself.
-const REFUSED_PAUSE: Duration = Duration::from_secs(30);
+/// The longest pause after the head has refused this agent: it will not change its mind by itself, but the node may join again.
+const REFUSED_PAUSE: Duration = Duration::from_secs(15);
 
 /// What is put in one frame at most, estimated; far enough below [`MAX_FRAME_BYTES`] for the estimate to be rough.
 const FRAME_BYTES: usize = MAX_FRAME_BYTES / 4;
@@ -46,12 +46,27 @@ const READ_BYTES: usize = 8 << 10;
 type Socket = WebSocketStream<Stream>;
 
 /// Keeps the link up for as long as the agent lives.
-pub(crate) async fn keep(engine: Handle, identity: &Identity, renew: watch::Sender<Due>) {
+pub(crate) async fn keep(engine: Handle, node: &Node, identity: &Identity, renew: watch::Sender<Due>) {
     let mut pause = PAUSES.0;
-    let mut complaint = String::new();
+    let (mut complaint, mut remark) = (String::new(), String::new());
     loop {
         let mut terms = None;
         let mut longest = PAUSES.1;
+        match identity.refresh() {
+            Ok(true) => {
+                tracing::info!("this node has joined again; going on with its new certificate");
+                node.head.renew_connections();
+                pause = PAUSES.0;
+            }
+            Ok(false) => {}
+            Err(error) => {
+                let text = format!("{error:#}");
+                if remark != text {
+                    tracing::warn!("{text}");
+                    remark = text;
+                }
+            }
+        }
         let outcome = connect_once(&engine, identity, &renew, &mut terms).await;
         engine.disconnected();
         if let Err(error) = outcome {
@@ -95,7 +110,7 @@ struct Terms {
 }
 
 /// Somewhere between 0 and 1, elsewhere each time and in each process: hash maps take their keys from the system's random bytes.
-fn random() -> f64 {
+pub(crate) fn random() -> f64 {
     let bits = RandomState::new().hash_one(0) >> 11;
     bits as f64 / (1_u64 << 53) as f64
 }

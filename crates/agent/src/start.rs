@@ -13,6 +13,7 @@ use hostler_model::{BootId, CpuSet, Feature, Hardware, NodeName, Resources, Topo
 use hostler_shepherd::{Launcher, cgroup};
 use hostler_snapshot::ChunkStore;
 use nix::fcntl::{Flock, FlockArg};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::stat::{Mode, umask};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -23,7 +24,7 @@ use crate::door::Door;
 use crate::engine::{Engine, Handle, Node};
 use crate::environment::{self, Environments};
 use crate::gpus::{Gpus, MachineGpu};
-use crate::identity::Identity;
+use crate::identity::{Identity, LOCK};
 use crate::roster::NewAccounts;
 use crate::{link, recover, renewal};
 
@@ -74,10 +75,21 @@ pub fn run(config: Config) -> anyhow::Result<()> {
         // A closed one would shut users out of what is theirs; what is not has its own permissions.
         umask(Mode::S_IWGRP | Mode::S_IWOTH);
     }
+    allow_many_files();
     lay_out(&config.directory, &accounts)?;
     let _lock = lock(&config.directory)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(serve(config, accounts, launcher))
+}
+
+/// Every run and every user at the door takes a few, and the usual limit of 1024 is soon reached on a large node. Jobs have the usual
+/// limit: their launcher has been forked before.
+fn allow_many_files() {
+    let raised = getrlimit(Resource::RLIMIT_NOFILE)
+        .and_then(|(soft, hard)| if soft < hard { setrlimit(Resource::RLIMIT_NOFILE, hard, hard) } else { Ok(()) });
+    if let Err(error) = raised {
+        tracing::warn!(%error, "cannot raise the limit of open files");
+    }
 }
 
 async fn serve(config: Config, accounts: Accounts, launcher: Launcher) -> anyhow::Result<()> {
@@ -128,7 +140,7 @@ async fn serve(config: Config, accounts: Accounts, launcher: Launcher) -> anyhow
     let mut interrupt = signal(SignalKind::interrupt())?;
     tokio::select! {
         () = engine.run(inputs) => {}
-        () = link::keep(handle, &identity, renew) => {}
+        () = link::keep(handle, &node, &identity, renew) => {}
         () = renewal::keep(&node, &identity, due) => {}
         never = receive_users(config.socket, &head) => match never {},
         _ = terminate.recv() => {}
@@ -190,7 +202,7 @@ async fn receive_users(socket: Option<PathBuf>, head: &Endpoint) -> Infallible {
 
 /// Makes sure that no other agent works in the directory.
 fn lock(directory: &Path) -> anyhow::Result<Flock<File>> {
-    let path = directory.join("lock");
+    let path = directory.join(LOCK);
     // Nobody else is to open it, as whoever does can hold the lock.
     let file = File::options().write(true).create(true).truncate(false).mode(0o600).open(&path);
     let file = file.with_context(|| format!("cannot open {}", path.display()))?;

@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::commands::*;
 use crate::context::Context;
 use crate::failure::Outcome;
+use crate::mistakes::with_tip;
 use crate::output::{Format, Output};
 
 /// Turns Linux machines into a compute cluster: one machine, or many
@@ -84,7 +85,8 @@ enum Command {
 
 /// Parses, runs, and says what went wrong.
 pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
-    let Arguments { common, command } = Arguments::parse_from(args);
+    let arguments = Arguments::try_parse_from(args).unwrap_or_else(|error| with_tip(error).exit());
+    let Arguments { common, command } = arguments;
     let context = common.context();
     let outcome = command.run(&context);
     conclude(&context, outcome)

@@ -13,6 +13,7 @@ mod fetching;
 mod flags;
 mod interrupts;
 mod logins;
+mod mistakes;
 mod multicall;
 mod output;
 mod seen_folder;

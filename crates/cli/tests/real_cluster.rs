@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::fs::{self, File};
 use std::io::Write as _;
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 
 use hostler_testkit::{Cluster, Outcome, wait_until};
@@ -207,6 +208,51 @@ fn codes_let_in_whom_they_were_made_for_once() {
     assert!(taken.code != 0 && taken.stderr.contains("there is a node first already"), "{taken:?}");
     let homeless = real.home.fails(&["agent", "run", "--directory", &real.path("second")]);
     assert!(homeless.contains("has not joined a cluster yet"), "{homeless}");
+}
+
+#[test]
+fn a_node_keeps_asking_to_be_let_in_and_its_agent_follows_when_it_joins_again() {
+    let real = Real::start();
+    let head = real.json(&["info"])["head"]["address"].as_str().expect("an address").to_owned();
+    // On the way to the head stands somebody who closes the first three connections, as a head does that is flooded.
+    let way = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let address = way.local_addr().expect("it listens").to_string();
+    std::thread::spawn(move || {
+        for stream in way.incoming().skip(3) {
+            let near = stream.expect("it comes");
+            let far = TcpStream::connect(&head).expect("the head listens");
+            for (mut from, mut to) in
+                [(&near, &far), (&far, &near)].map(|(a, b)| (a.try_clone(), b.try_clone())).map(both)
+            {
+                std::thread::spawn(move || {
+                    let _ = std::io::copy(&mut from, &mut to);
+                    let _ = to.shutdown(Shutdown::Write);
+                });
+            }
+        }
+    });
+    let code = real.ok(&["node", "invite", "n1", "--address", &address]);
+    let joined = real.join("n1", &code, &[], |_| {});
+    assert!(joined.code == 0 && joined.stderr.contains("trying again"), "{joined:?}");
+    assert!(joined.stderr.contains("next: `hostler agent run"), "{joined:?}");
+
+    let agent = real.run_agent("n1");
+    real.wait_for_node("n1", "up");
+    let again = real.join("n1", &real.ok(&["node", "invite", "n1"]), &[], |_| {});
+    assert!(again.code == 0 && again.stderr.contains("its agent is running and takes this up"), "{again:?}");
+    real.wait_for_log("n1", "this node has joined again");
+    real.wait_for_node("n1", "up");
+    assert_eq!(real.ok(&["run", "-m", "16M", "--", "echo", "it works"]), "it works");
+    // What the agent cannot become while it runs it says.
+    real.ok(&["node", "remove", "n1", "--yes"]);
+    let other = real.join("n1", &real.ok(&["node", "invite", "n2"]), &[], |_| {});
+    assert_eq!(other.code, 0, "{other:?}");
+    real.wait_for_log("n1", "this node has joined as n2 since this agent was started as n1: restart the agent");
+    end(agent);
+}
+
+fn both<T>((from, to): (std::io::Result<T>, std::io::Result<T>)) -> (T, T) {
+    (from.expect("a socket"), to.expect("a socket"))
 }
 
 #[test]

@@ -3,11 +3,15 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
-use hostler_model::{Digest, NodeName};
+use hostler_core::head::State;
+use hostler_model::{Digest, NodeName, Role};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
+use crate::api;
+use crate::api::access::named_by_relay;
 use crate::blobs::{inline_size, name_of};
+use crate::login;
 use crate::trust::{Trust, bearer_of};
 
 /// Whom a certificate names, and the fingerprint of its key.
@@ -58,4 +62,27 @@ pub fn honest_request() -> (String, Vec<u8>) {
     let key = rcgen::KeyPair::generate().expect("a key can be made");
     let request = rcgen::CertificateParams::default().serialize_request(&key).expect("a request can be made");
     (request.pem().expect("a request is text"), request.der().to_vec())
+}
+
+/// How many kinds of query understand this text.
+pub fn queries(text: &str) -> usize {
+    api::queries(text)
+}
+
+/// A public key as somebody wrote it, in the one form in which it is kept.
+///
+/// # Errors
+/// Why it cannot be used.
+pub fn normal_key(line: &str) -> Result<String, String> {
+    login::normal_key(line)
+}
+
+/// Whether this is a signature of `text` by this key, for a login.
+pub fn is_signed(signature: &str, text: &str, key: &str) -> bool {
+    login::check_signature(signature, text, &[key.to_owned()]).is_ok()
+}
+
+/// Whom a node's header names as the user of a request that it passes on, and with which role.
+pub fn relayed(state: &State, node: &NodeName, header: &[u8]) -> Option<(String, Role)> {
+    named_by_relay(state, node, header)
 }

@@ -671,8 +671,8 @@ mod tests {
             Reason::TooFewNodes { wanted: 2, enough: 1, closest: Vec::new() },
             Reason::Priority { ahead: 1 },
             Reason::Reservation { job: JobId(1) },
-            Reason::NodesDown { nodes: Vec::new() },
-            Reason::NodesDrained { nodes: Vec::new(), down: Vec::new() },
+            Reason::NodesDown { wanted: 1, nodes: Vec::new() },
+            Reason::NodesDrained { wanted: 1, nodes: Vec::new(), down: Vec::new() },
             Reason::Scheduling,
         ];
         reasons.iter().for_each(|reason| check_tagged("Reason", "kind", reason));

@@ -321,10 +321,10 @@ fn more_lines(state: &State, job: &Job, reason: &Reason, now: Now) -> Vec<String
             });
             until.into_iter().collect()
         }
-        Reason::NodesDown { nodes } => {
+        Reason::NodesDown { nodes, .. } => {
             nodes.iter().filter_map(|name| state.node(name)).map(|node| down_line(node, now)).collect()
         }
-        Reason::NodesDrained { nodes, down } => {
+        Reason::NodesDrained { nodes, down, .. } => {
             let all = nodes.iter().chain(down).filter_map(|name| state.node(name));
             all.map(|node| nodes::drained_line(node).unwrap_or_else(|| down_line(node, now))).collect()
         }

@@ -75,17 +75,23 @@ pub enum Reason {
         /// The job that holds the reservation.
         job: JobId,
     },
-    /// No node is up that could ever run it; one that could is down or suspect.
+    /// Too few nodes are up that could ever run it; some that could are down or suspect.
     NodesDown {
         /// Those nodes, at most three.
         nodes: Vec<NodeName>,
+        /// How many nodes it needs at once; zero where an older release wrote this.
+        #[serde(default)]
+        wanted: u32,
     },
-    /// No node that takes work could ever run it; one that an operator drains could.
+    /// Too few nodes that take work could ever run it; some that an operator drains could.
     NodesDrained {
         /// Those nodes, at most three with the next.
         nodes: Vec<NodeName>,
         /// Others that could and are down or suspect.
         down: Vec<NodeName>,
+        /// How many nodes it needs at once; zero where an older release wrote this.
+        #[serde(default)]
+        wanted: u32,
     },
     /// It was submitted a moment ago and has not been looked at yet.
     Scheduling,
@@ -144,18 +150,28 @@ impl fmt::Display for Reason {
             Self::Reservation { job } => {
                 write!(f, "starting it now could delay job {job}, which is first in the queue")
             }
-            Self::NodesDown { nodes } => {
-                f.write_str("every node that could run it is down:")?;
-                nodes.iter().try_for_each(|node| write!(f, " {node}"))
-            }
-            Self::NodesDrained { nodes, down } => {
+            Self::NodesDown { nodes, wanted } => absent(f, *wanted, "down", nodes.iter()),
+            Self::NodesDrained { nodes, down, wanted } => {
                 let state = if down.is_empty() { "drained" } else { "drained or down" };
-                write!(f, "every node that could run it is {state}:")?;
-                nodes.iter().chain(down).try_for_each(|node| write!(f, " {node}"))
+                absent(f, *wanted, state, nodes.iter().chain(down))
             }
             Self::Scheduling => f.write_str("about to be scheduled"),
         }
     }
+}
+
+/// That nodes which could run it do not take work.
+fn absent<'a>(
+    f: &mut fmt::Formatter<'_>,
+    wanted: u32,
+    state: &str,
+    mut nodes: impl Iterator<Item = &'a NodeName>,
+) -> fmt::Result {
+    match wanted {
+        0 | 1 => write!(f, "every node that could run it is {state}:")?,
+        _ => write!(f, "it needs {wanted} nodes at once, and too many that could run it are {state}:")?,
+    }
+    nodes.try_for_each(|node| write!(f, " {node}"))
 }
 
 impl fmt::Display for Shortfall {

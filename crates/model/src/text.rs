@@ -4,9 +4,9 @@ use std::fmt;
 
 /// A value that could not be read, with what was expected in its place.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{input}` is not {expected}")]
+#[error("{} is not {expected}", shown(input))]
 pub struct ParseError {
-    /// The text as it was given, or its beginning when it is long.
+    /// The text as it was given, or its beginning when it is long; empty when it is not to be shown.
     pub input: String,
     /// What would have been accepted, as a noun phrase with examples.
     pub expected: &'static str,
@@ -21,6 +21,18 @@ impl ParseError {
         let ellipsis = if end < input.len() { "…" } else { "" };
         Self { input: format!("{}{ellipsis}", &input[..end]), expected }
     }
+}
+
+impl ParseError {
+    /// An error that does not show what it is about, since that is or may be a secret.
+    #[must_use]
+    pub fn secret(expected: &'static str) -> Self {
+        Self { input: String::new(), expected }
+    }
+}
+
+fn shown(input: &str) -> String {
+    if input.is_empty() { "that".to_owned() } else { format!("`{input}`") }
 }
 
 /// Writes inclusive ranges as `0-3,8`.

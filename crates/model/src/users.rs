@@ -88,6 +88,18 @@ impl Role {
     }
 }
 
+impl Role {
+    /// The word for somebody who has it, with its article.
+    #[must_use]
+    pub const fn of_one(self) -> &'static str {
+        match self {
+            Self::User => "a user",
+            Self::Operator => "an operator",
+            Self::Admin => "an admin",
+        }
+    }
+}
+
 impl fmt::Display for Role {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())

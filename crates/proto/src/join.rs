@@ -121,7 +121,7 @@ impl FromStr for JoinCode {
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
         // A mistyped code still holds a secret: errors do not repeat it.
-        decode(PREFIX, text.trim()).ok_or_else(|| ParseError::new("this text", EXPECTED))
+        decode(PREFIX, text.trim()).ok_or_else(|| ParseError::secret(EXPECTED))
     }
 }
 
@@ -169,7 +169,7 @@ impl FromStr for LoginCode {
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let expected = "a login code, which begins with hostlerlogin1-";
         let JoinCode { address, authority, secret } =
-            decode(LOGIN_PREFIX, text.trim()).ok_or_else(|| ParseError::new("this text", expected))?;
+            decode(LOGIN_PREFIX, text.trim()).ok_or_else(|| ParseError::secret(expected))?;
         Ok(Self { address, authority, secret })
     }
 }

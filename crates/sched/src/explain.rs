@@ -23,7 +23,8 @@ pub fn explain(pool: &Pool, waiting: &Waiting, ahead: u64, blocked: &[Reservatio
     }
     if !pool.could_run(waiting) {
         let able = nodes().map(|(_, node)| node).filter(|node| !node.is_usable && covers(&node.total, request));
-        return Reason::NodesDown { nodes: able.take(NAMED).map(|node| node.name.clone()).collect() };
+        let wanted = waiting.nodes;
+        return Reason::NodesDown { wanted, nodes: able.take(NAMED).map(|node| node.name.clone()).collect() };
     }
     let is_blocked = blocked.iter().any(|blocked| blocked.job == waiting.job);
     if !pool.fits_now(waiting) && (ahead == 0 || is_blocked) {
@@ -136,7 +137,7 @@ mod tests {
         let text = "it needs 2 nodes at once and none has enough free now; closest is n3, which lacks 1 CPU";
         assert_eq!(why(2, 7), text);
         assert_eq!(why(2, 3), "about to be scheduled");
-        assert_eq!(why(5, 8), "every node that could run it is down: big");
+        assert_eq!(why(5, 8), "it needs 5 nodes at once, and too many that could run it are down: big");
     }
 
     #[test]

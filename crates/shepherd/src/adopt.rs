@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::handle::{Link, Shepherd};
+use crate::handle::{ControlError, Link, LinkError, Shepherd};
 use crate::journal::{self, Story};
 use crate::process::{self, ProcessId};
 use crate::record::{ExitRecord, RunningRecord};
@@ -88,7 +88,7 @@ pub fn adopt(directory: &Path) -> Result<Adopted, AdoptError> {
     }
     let pid = record.shepherd.pid;
     match hold(record.shepherd) {
-        Hold::Held(pidfd) => take_up(directory, record, pidfd),
+        Hold::Held(pidfd) => take_up(directory, record, &pidfd),
         Hold::Gone => after_the_end(directory, LostReason::ShepherdGone, record),
         Hold::Other => after_the_end(directory, LostReason::PidReused, record),
         Hold::Failed(source) => Err(AdoptError::Unreachable { pid, source }),
@@ -108,7 +108,7 @@ fn after_the_end(directory: &Path, reason: LostReason, record: RunningRecord) ->
 }
 
 /// Connects to a verified shepherd, which may be about to end, or to go on to another run.
-fn take_up(directory: &Path, record: RunningRecord, pidfd: OwnedFd) -> Result<Adopted, AdoptError> {
+fn take_up(directory: &Path, record: RunningRecord, pidfd: &OwnedFd) -> Result<Adopted, AdoptError> {
     let pid = record.shepherd.pid;
     let connected = Link::connect(&record);
     // A shepherd writes the record, then accepts whoever has connected, then announces the end. So without
@@ -116,13 +116,27 @@ fn take_up(directory: &Path, record: RunningRecord, pidfd: OwnedFd) -> Result<Ad
     if let Some(record) = ExitRecord::read(directory)? {
         return Ok(Adopted::Ended(Box::new(record)));
     }
-    match connected {
-        Ok(link) => Ok(Adopted::Running(Shepherd::adopted(pid, pidfd, link))),
+    let handle = pidfd.try_clone();
+    match connected.and_then(|link| introduce(Shepherd::adopted(pid, handle?, link))) {
+        Ok(shepherd) => Ok(Adopted::Running(shepherd)),
         // It ended just now, if it is ending at all.
         Err(_) if sys::wait_readable(pidfd.as_fd(), Some(SETTLE_BOUND)).unwrap_or(false) => {
             after_the_end(directory, LostReason::ShepherdGone, record)
         }
-        Err(source) => Err(AdoptError::Unreachable { pid, source }),
+        Err(source) => match ExitRecord::read(directory)? {
+            // It went on to another run.
+            Some(record) => Ok(Adopted::Ended(Box::new(record))),
+            None => Err(AdoptError::Unreachable { pid, source }),
+        },
+    }
+}
+
+/// Says something to a shepherd, since it makes room for others by those who say nothing, and looks whether it was turned away itself.
+fn introduce(mut shepherd: Shepherd) -> io::Result<Shepherd> {
+    match shepherd.status() {
+        // One that stands still will hear it later.
+        Ok(_) | Err(ControlError::Link(LinkError::Timeout)) => Ok(shepherd),
+        Err(error) => Err(io::Error::new(io::ErrorKind::ConnectionRefused, error)),
     }
 }
 

@@ -1,10 +1,11 @@
 //! The shepherd's end of a control connection. Nothing here ever waits for a client.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
 
-use nix::sys::socket::MsgFlags;
+use nix::errno::Errno;
+use nix::sys::socket::{MsgFlags, recv};
 
 use crate::sys;
 use crate::wire::{Request, WireError, take_frame};
@@ -17,6 +18,8 @@ pub(crate) struct Connection {
     inbox: Vec<u8>,
     /// An attached client's position in the terminal's output.
     pub(crate) viewing: Option<u64>,
+    /// It has brought a whole frame, as every honest client does at once.
+    pub(crate) has_spoken: bool,
     /// The other end is gone or broke the rules; to be dropped.
     pub(crate) closed: bool,
 }
@@ -24,19 +27,30 @@ pub(crate) struct Connection {
 impl Connection {
     pub(crate) fn new(stream: UnixStream) -> io::Result<Connection> {
         stream.set_nonblocking(true)?;
-        Ok(Connection { stream, inbox: Vec::new(), viewing: None, closed: false })
+        Ok(Connection { stream, inbox: Vec::new(), viewing: None, has_spoken: false, closed: false })
     }
 
     /// Takes in one chunk of what has arrived; bounded, so that one client cannot keep the shepherd busy.
     pub(crate) fn fill(&mut self) {
         let mut chunk = [0; CHUNK_BYTES];
-        // A descriptor somebody sends along is closed at once.
-        match sys::receive(self.stream.as_fd(), &mut chunk, MsgFlags::MSG_DONTWAIT) {
-            Ok((0, _)) => self.closed = true,
-            Ok((length, _)) => self.inbox.extend_from_slice(&chunk[..length]),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+        // There is no room for descriptors, so the kernel drops whatever somebody sends along.
+        match recv(self.stream.as_raw_fd(), &mut chunk, MsgFlags::MSG_DONTWAIT) {
+            Ok(0) => self.closed = true,
+            Ok(length) => self.inbox.extend_from_slice(&chunk[..length]),
+            Err(Errno::EAGAIN | Errno::EINTR) => {}
             Err(_) => self.closed = true,
         }
+    }
+
+    /// What has come of a frame that is not complete, in bytes.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.inbox.len()
+    }
+
+    /// Closes it, and forgets what it has sent.
+    pub(crate) fn drop_inbox(&mut self) {
+        self.inbox = Vec::new();
+        self.closed = true;
     }
 
     /// The next complete request; `None` when there is none yet. Breaking the rules closes the connection.
@@ -52,6 +66,7 @@ impl Connection {
 
     fn try_next_request(&mut self) -> Result<Option<Request>, WireError> {
         let Some((kind, body)) = take_frame(&mut self.inbox)? else { return Ok(None) };
+        self.has_spoken = true;
         if self.inbox.is_empty() {
             // A large launch must not stay in memory for the length of the run.
             self.inbox = Vec::new();

@@ -25,8 +25,11 @@ use crate::sys;
 use crate::terminal::Terminal;
 use crate::wire::{self, LaunchFrame, LaunchView, Request, Started};
 
-/// Clients served at once; more are turned away.
+/// Clients served at once. One that has said nothing yet makes room for another; else more are turned away.
 const CONNECTION_LIMIT: usize = 64;
+
+/// What all clients together may have sent of frames that are not complete, in bytes: a few launches of the largest kind.
+const HELD_LIMIT: usize = 3 * wire::FRAME_LIMIT;
 
 /// Between attempts to write the exit record to a full disk.
 const RECORD_ROUND: Duration = Duration::from_secs(1);
@@ -101,16 +104,16 @@ impl Keeper {
             let mut set: Vec<_> = self.connections.iter().map(|connection| entry(&connection.stream)).collect();
             set.push(entry(&self.listener));
             sys::poll(&mut set, left).ok()?;
-            for (index, connection) in self.connections.iter_mut().enumerate() {
-                if set[index].revents == 0 {
+            for (index, ready) in set[..self.connections.len()].iter().enumerate() {
+                if ready.revents == 0 {
                     continue;
                 }
-                connection.fill();
-                while let Some(request) = connection.next_request() {
+                self.fill(index);
+                while let Some(request) = self.connections[index].next_request() {
                     match request {
                         Request::Launch(frame) => return Some((index, frame)),
                         Request::Status | Request::Attach(_) => {
-                            connection.send(&wire::refused_frame("no run is going on"));
+                            self.connections[index].send(&wire::refused_frame("no run is going on"));
                         }
                         // Meant for the run that has just ended. An answer would be taken for that to the next launch.
                         Request::Terminate(_) | Request::Resize(_) | Request::Input(_) => {}
@@ -350,13 +353,11 @@ impl Keeper {
     }
 
     fn hear(&mut self, index: usize, revents: libc::c_short, congested: bool, run: &mut Run) {
-        let connection = &mut self.connections[index];
-        if revents & libc::POLLIN != 0 {
-            connection.fill();
-        } else if congested && revents & (libc::POLLHUP | libc::POLLERR) != 0 {
-            connection.closed = true;
-        } else if revents & (libc::POLLHUP | libc::POLLERR) != 0 {
-            connection.fill();
+        let has_gone = revents & (libc::POLLHUP | libc::POLLERR) != 0;
+        if revents & libc::POLLIN != 0 || (has_gone && !congested) {
+            self.fill(index);
+        } else if has_gone {
+            self.connections[index].closed = true;
         }
         while let Some(request) = self.connections[index].next_request() {
             self.answer(index, request, run);
@@ -367,6 +368,10 @@ impl Keeper {
         let attached = self.connections.iter().filter(|connection| connection.viewing.is_some()).count();
         let connection = &mut self.connections[index];
         match (request, &mut run.terminal) {
+            // Those who have attached are not read while the terminal takes nothing; all others would be.
+            (Request::Input(_) | Request::Resize(_), Some(_)) if connection.viewing.is_none() => {
+                connection.send(&wire::refused_frame("attach first"));
+            }
             (Request::Input(bytes), Some(terminal)) => terminal.type_in(&bytes),
             (Request::Resize(size), Some(terminal)) => terminal.resize(size),
             (Request::Attach(size), Some(terminal)) => {
@@ -390,14 +395,36 @@ impl Keeper {
     /// Takes in those who have connected and may: root and the shepherd's own user, by the kernel's word.
     fn accept(&mut self) {
         let own = nix::unistd::geteuid().as_raw();
-        while let Ok((stream, _)) = self.listener.accept() {
+        // Whoever connects without end must not keep the run waiting: the rest is for the next round.
+        for _ in 0..CONNECTION_LIMIT {
+            let Ok((stream, _)) = self.listener.accept() else { return };
             let allowed = sys::peer(&stream).is_ok_and(|peer| peer.uid == 0 || peer.uid == own);
             if allowed
-                && self.connections.len() < CONNECTION_LIMIT
+                && self.make_room()
                 && let Ok(connection) = Connection::new(stream)
             {
                 self.connections.push(connection);
             }
+        }
+    }
+
+    /// Whether there is a place for one more, if need be that of the one that has been silent for longest.
+    fn make_room(&mut self) -> bool {
+        if self.connections.len() < CONNECTION_LIMIT {
+            return true;
+        }
+        let silent = self.connections.iter().position(|connection| !connection.has_spoken);
+        silent.map(|index| self.connections.remove(index)).is_some()
+    }
+
+    /// Takes in what has come on a connection. When all of them together hold too much, the one with the most is closed.
+    fn fill(&mut self, index: usize) {
+        self.connections[index].fill();
+        let held: usize = self.connections.iter().map(Connection::held_bytes).sum();
+        if held > HELD_LIMIT
+            && let Some(largest) = self.connections.iter_mut().max_by_key(|connection| connection.held_bytes())
+        {
+            largest.drop_inbox();
         }
     }
 

@@ -93,7 +93,9 @@ pub(crate) fn receive(
     let flags = flags | MsgFlags::MSG_CMSG_CLOEXEC;
     let message = recvmsg::<UnixAddr>(socket.as_raw_fd(), &mut iov, Some(&mut control), flags)?;
     let mut received = None;
-    for entry in message.cmsgs()? {
+    // More of them than there is room for, or none because this process may have no more: what was said still counts.
+    let Ok(along) = message.cmsgs() else { return Ok((message.bytes, None)) };
+    for entry in along {
         if let ControlMessageOwned::ScmRights(fds) = entry {
             // SAFETY: the kernel has just installed these descriptors for us, and nobody else knows of them.
             received = fds.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }).next_back();

@@ -20,6 +20,9 @@ use crate::record::{Cause, ExitRecord, StatusReport};
 /// Largest frame. The kernel refuses arguments and environment above 6 MiB in any case.
 pub(crate) const FRAME_LIMIT: usize = 8 << 20;
 
+/// Largest frame that is no launch: records and answers are a few kilobytes, and what is typed comes in pieces.
+const SMALL_FRAME_LIMIT: usize = 256 << 10;
+
 const LENGTH_BYTES: usize = 4;
 
 const LAUNCH: u8 = 1;
@@ -38,7 +41,7 @@ const ATTACHED: u8 = 68;
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
     /// Longer than any honest frame.
-    #[error("frame of {0} bytes is longer than {FRAME_LIMIT}")]
+    #[error("frame of {0} bytes is longer than any honest one")]
     TooLong(usize),
     /// A kind this version does not know.
     #[error("unknown frame kind {0}")]
@@ -167,7 +170,9 @@ pub(crate) fn take_frame(inbox: &mut Vec<u8>) -> Result<Option<(u8, Vec<u8>)>, W
     if length == 0 {
         return Err(WireError::Malformed("empty frame".into()));
     }
-    if length > FRAME_LIMIT {
+    let limit =
+        if inbox.get(LENGTH_BYTES).is_none_or(|kind| *kind == LAUNCH) { FRAME_LIMIT } else { SMALL_FRAME_LIMIT };
+    if length > limit {
         return Err(WireError::TooLong(length));
     }
     let end = LENGTH_BYTES + length;
@@ -370,6 +375,16 @@ mod tests {
         fn arbitrary_launch_bodies_never_panic(body in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = LaunchFrame { body }.view();
         }
+    }
+
+    #[test]
+    fn only_launches_may_be_long() {
+        let begin = |length: usize, kind: u8| [&(length as u32).to_le_bytes()[..], &[kind]].concat();
+        for (length, kind) in [(FRAME_LIMIT, LAUNCH), (SMALL_FRAME_LIMIT, INPUT), (SMALL_FRAME_LIMIT, FINISHED)] {
+            assert!(matches!(take_frame(&mut begin(length, kind)), Ok(None)), "{kind}");
+            assert!(matches!(take_frame(&mut begin(length + 1, kind)), Err(WireError::TooLong(_))), "{kind}");
+        }
+        assert!(matches!(take_frame(&mut vec![0xff; 4]), Err(WireError::TooLong(_))), "before its kind is known");
     }
 
     #[test]

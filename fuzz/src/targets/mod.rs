@@ -8,6 +8,7 @@ pub(crate) mod layout;
 pub(crate) mod link;
 pub(crate) mod manifest;
 pub(crate) mod pack;
+pub(crate) mod people;
 pub(crate) mod project;
 pub(crate) mod shepherd;
 pub(crate) mod steps;

@@ -5,10 +5,10 @@ use std::str::FromStr;
 
 use hostler_discovery::{Counted, GpuPick};
 use hostler_model::{
-    ArraySpec, CpuSet, Dependency, Digest, IndexSet, JobId, JobState, NodeName, RunId, TaskId, format_bytes,
-    format_duration, parse_bytes, parse_duration,
+    ArraySpec, CpuSet, Dependency, Digest, IndexSet, JobId, JobState, NodeName, Role, RunId, TaskId, UserName,
+    format_bytes, format_duration, parse_bytes, parse_duration,
 };
-use hostler_proto::join::{Address, JoinCode};
+use hostler_proto::join::{Address, JoinCode, LoginCode};
 
 use crate::Target;
 
@@ -19,7 +19,7 @@ pub(crate) const TARGET: Target =
 fn run(bytes: &[u8]) {
     let Some((kind, text)) = bytes.split_first() else { return };
     let Ok(text) = std::str::from_utf8(text) else { return };
-    match kind % 18 {
+    match kind % 21 {
         0 => reads_back::<JobId>(text),
         1 => reads_back::<TaskId>(text),
         2 => reads_back::<RunId>(text),
@@ -35,6 +35,9 @@ fn run(bytes: &[u8]) {
         13 => reads_back::<GpuPick>(text),
         14 => drop(text.parse::<Counted>()),
         15 => drop(Dependency::parse_list(text)),
+        18 => reads_back::<UserName>(text),
+        19 => reads_back::<Role>(text),
+        20 => reads_back::<LoginCode>(text),
         16 => drop(parse_bytes(text).map(format_bytes)),
         _ => drop(parse_duration(text).map(format_duration)),
     }
@@ -52,6 +55,7 @@ fn reads_back<T: FromStr + Display + PartialEq + Debug>(text: &str) {
 
 fn seeds() -> Vec<Vec<u8>> {
     let code = JoinCode { address: "head:7760".into(), authority: Digest([9; 32]), secret: "0123456789".into() };
+    let login = LoginCode { address: "head:7760".into(), authority: Digest([9; 32]), secret: "0123456789".into() };
     let words = [
         (0, "12".to_owned()),
         (1, "12_3".into()),
@@ -73,6 +77,9 @@ fn seeds() -> Vec<Vec<u8>> {
         (16, "600M".into()),
         (17, "1-02:03:04".into()),
         (17, "1h30m".into()),
+        (18, "ada-2".into()),
+        (19, "operator".into()),
+        (20, login.to_string()),
     ];
     words.into_iter().map(|(kind, word)| [vec![kind], word.into_bytes()].concat()).collect()
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 use hostler_agent::{Device, DeviceFile, Introduction, MachineGpu, NewAccounts};
+use hostler_client::ClientError;
 use hostler_discovery::{Caps, Machine};
 use hostler_model::{CpuSet, Feature, NodeName};
 use hostler_proto::join::JoinCode;
@@ -41,7 +42,8 @@ enum AgentCommand {
 /// Make this machine a node of a cluster, with a code that `hostler node invite` has printed there
 ///
 /// A code is good for one machine and one hour. It holds a secret: on a command line other users of this machine can see it, so `-`, or no
-/// code at all, reads it from standard input. A node that has joined before becomes the one of the code; restart its agent then.
+/// code at all, reads it from standard input. While the head is away or busy this goes on trying. A node that has joined before becomes the
+/// one of the code; an agent that runs for it takes that up by itself, unless the node's name or cluster is another now.
 #[derive(Debug, Args)]
 struct AgentJoin {
     /// The join code; `-` reads it from standard input
@@ -146,11 +148,23 @@ impl AgentJoin {
             }
             text => text.to_owned(),
         };
+        if text.trim().is_empty() {
+            return Err(Failure::usage("there is no join code on standard input")
+                .hint("paste the one that `hostler node invite` prints on the head's machine"));
+        }
         let code: JoinCode = text.parse()?;
         let places = AgentPlaces::choose(self.directory.as_deref())?;
         let introduction = Introduction { name: self.name, machine: machine_name() };
+        let mut said = String::new();
+        let report = |error: &ClientError, wait: Duration| {
+            let why = error.to_string();
+            if said != why {
+                output.say(&format!("{why}; trying again, next in {:.1} s (Ctrl-C gives up)", wait.as_secs_f64()));
+                said = why;
+            }
+        };
         let (node, head) = block_on(async {
-            hostler_agent::join(&places.directory, &code, introduction).await.map_err(|error| {
+            hostler_agent::join(&places.directory, &code, introduction, report).await.map_err(|error| {
                 match error.downcast::<hostler_client::ClientError>() {
                     Ok(error) => Failure::from(error),
                     Err(error) => Failure::from(error),
@@ -159,6 +173,10 @@ impl AgentJoin {
         })?;
         output.say(&format!("this machine is node {node} of the cluster at {head}"));
         output.say(&match self.directory {
+            _ if hostler_agent::is_running(&places.directory) => {
+                "its agent is running and takes this up within half a minute; if the node had another name or cluster before, restart it"
+                    .to_owned()
+            }
             Some(directory) => format!("next: `hostler agent run --directory {}`", directory.display()),
             None => "next: `hostler agent run`, or as a service".to_owned(),
         });

@@ -68,7 +68,7 @@ impl Login {
             context.output.json(&json!({ "user": user, "role": role, "address": address, "ends_in_ms": ends_in_ms }));
         }
         let time = format_duration(std::time::Duration::from_millis(ends_in_ms));
-        context.output.say(&format!("you are {user} at {address}, with the role of a {role}, for {time}"));
+        context.output.say(&format!("you are {user} at {address}, with the role of {}, for {time}", role.of_one()));
         Ok(exit::OK)
     }
 

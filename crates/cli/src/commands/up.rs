@@ -80,7 +80,7 @@ impl Up {
             output.data(&views::node_list(&started.nodes, output::width()));
         }
         let available = Machine::detect()?.cpus.len() as u32;
-        if let Some(cpus) = self.cpus.filter(|cpus| *cpus > available) {
+        if let Some(cpus) = self.cpus.filter(|cpus| *cpus > available && started.other_sizes.is_none()) {
             output.say(&format!(
                 "note: this machine has {available} CPUs and each node says it has {cpus}; they share what there is, and tasks are not \
                  bound to CPUs of their own"
@@ -98,7 +98,10 @@ impl Up {
 
 /// Which limits are mere advice on this machine, why, and what would change that.
 fn shortcomings(nodes: &[NodeView]) -> Option<String> {
-    let (what, why) = nodes.iter().find_map(|node| missing(&node.advisory))?;
+    let (what, why, advisory) = nodes.iter().find_map(|node| {
+        let advisory = &node.advisory;
+        missing(advisory).map(|(what, why)| (what, why, advisory))
+    })?;
     let mut text = format!("the kernel does not hold jobs to {what} here: {why}");
     if !nix::unistd::geteuid().is_root() && Path::new("/run/systemd/system").exists() {
         text.push_str(match advisory.memory {

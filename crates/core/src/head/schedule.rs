@@ -65,10 +65,13 @@ pub fn explain(state: &State, job: &Job) -> Option<Reason> {
 
 /// To the scheduler a node that is drained is as unusable as one that is down; to people it is not.
 fn tell_drained_apart(state: &State, reason: Reason) -> Reason {
-    let Reason::NodesDown { nodes } = reason else { return reason };
+    let Reason::NodesDown { wanted, nodes } = reason else { return reason };
     let is_drained = |name: &NodeName| state.node(name).is_some_and(|node| node.drain.is_some());
     let (drained, down): (Vec<_>, Vec<_>) = nodes.into_iter().partition(is_drained);
-    if drained.is_empty() { Reason::NodesDown { nodes: down } } else { Reason::NodesDrained { nodes: drained, down } }
+    match drained.is_empty() {
+        true => Reason::NodesDown { wanted, nodes: down },
+        false => Reason::NodesDrained { wanted, nodes: drained, down },
+    }
 }
 
 impl State {

@@ -184,6 +184,15 @@ fn relayed(state: &Cluster, node: &NodeName, said: &[u8]) -> Identity {
     by_kernel(&state.users, uid, name, origin, most)
 }
 
+/// Whom the header of a node that passes a request on names, and with which role.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn named_by_relay(state: &Cluster, node: &NodeName, said: &[u8]) -> Option<(String, Role)> {
+    match relayed(state, node, said) {
+        Identity::User(person) => Some((person.name, person.role)),
+        Identity::Agent(_) | Identity::Nobody(_) => None,
+    }
+}
+
 /// Whoever a token stands for.
 fn by_token(head: &Head, shown: &[u8]) -> Identity {
     let Some(token) = shown.strip_prefix(b"Bearer ") else { return Identity::Nobody(Nobody::BadToken) };
@@ -229,7 +238,7 @@ fn too_little(least: Role, person: &Person) -> ApiError {
         Role::User | Role::Operator => ("operators_only", "operators"),
         Role::Admin => ("admins_only", "admins"),
     };
-    let message = format!("this is for {plural}, and {} comes as a {}", person.name, person.role);
+    let message = format!("this is for {plural}, and {} comes as {}", person.name, person.role.of_one());
     let error = ApiError::new(StatusCode::FORBIDDEN, code, message);
     match &person.origin {
         Origin::Node { node, .. } => error

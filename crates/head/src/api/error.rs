@@ -143,7 +143,7 @@ impl From<Refusal> for ApiError {
                 Some("its tasks end, or are given up a minute after it was last heard".to_owned())
             }
             Refusal::BadSetting(_) => {
-                Some("`hostler configure setting` lists the settings and what they are".to_owned())
+                Some("`hostler configure setting` lists the settings and what they may be; with `--reset` one is what it is by default".to_owned())
             }
             Refusal::NameTaken(node) => Some(format!(
                 "choose another name with `--name`; a code that is to replace it is made by `hostler node invite {node}`"

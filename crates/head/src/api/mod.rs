@@ -3,7 +3,7 @@
 //! Handlers translate: they ask the loop or the state and put the answer into words. Who asks, and whether they may, is settled before
 //! by [`access`]; handlers take them as [`who::User`], [`who::Agent`] or [`who::Anyone`].
 
-mod access;
+pub(crate) mod access;
 mod blobs;
 pub(crate) mod error;
 mod events;
@@ -104,6 +104,26 @@ pub(crate) fn routes(head: &Arc<Head>) -> Router {
         .layer(from_fn_with_state(Arc::clone(head), access::check))
         .layer(from_fn(version::check));
     Router::new().nest(BASE, routes).fallback(no_such_route).with_state(Arc::clone(head))
+}
+
+/// Reads a query as every handler that has one; says how many understood it.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn queries(text: &str) -> usize {
+    fn reads<T: serde::de::DeserializeOwned>(uri: &axum::http::Uri) -> usize {
+        usize::from(axum::extract::Query::<T>::try_from_uri(uri).is_ok())
+    }
+    let Ok(uri) = format!("/?{text}").parse() else { return 0 };
+    let _ = extract::list::<hostler_model::JobState>(Some(text));
+    let _ = extract::list::<hostler_model::TaskId>(Some(text));
+    reads::<jobs::Filter>(&uri)
+        + reads::<jobs::Show>(&uri)
+        + reads::<jobs::Which>(&uri)
+        + reads::<output::Part>(&uri)
+        + reads::<output::Size>(&uri)
+        + reads::<results::Filter>(&uri)
+        + reads::<blobs::Within>(&uri)
+        + reads::<shutdown::Shutdown>(&uri)
+        + reads::<users::Since>(&uri)
 }
 
 async fn no_such_route() -> ApiError {

@@ -5,6 +5,7 @@
 mod adoption;
 mod common;
 mod endings;
+mod floods;
 mod footprint;
 mod limits;
 mod linger;

@@ -54,9 +54,11 @@ fn show(context: &Context, name: &str) -> Outcome {
     let all = block_on(async { Ok(client.settings().await?) })?;
     let setting = all.iter().find(|setting| setting.name == name).ok_or_else(|| {
         let names: Vec<&str> = all.iter().map(|setting| setting.name.as_str()).collect();
-        Failure::new(format!("there is no setting {name}"))
-            .hint(format!("there are {}", names.join(", ")))
-            .exiting(exit::REFUSED)
+        let failure = Failure::new(format!("there is no setting {name}")).exiting(exit::REFUSED);
+        match name.split_once('=').filter(|(name, _)| names.contains(name)) {
+            Some((name, value)) => failure.hint(format!("write it as `hostler configure setting {name} {value}`")),
+            None => failure.hint(format!("there are {}", names.join(", "))),
+        }
     })?;
     let output = &context.output;
     if output.is_json() {

@@ -144,7 +144,7 @@ impl User {
             UserCommand::Remove(command) => command.remove(context, &client),
             UserCommand::Role(SetRole { name, role }) => {
                 let user = block_on(async { Ok(client.set_role(&name, role).await?) })?;
-                said(context, &user, &format!("{name} has the role of a {role}"));
+                said(context, &user, &format!("{name} has the role of {}", role.of_one()));
                 Ok(exit::OK)
             }
             UserCommand::Key(Key { command: KeyCommand::Add(keys) }) => {
@@ -221,7 +221,8 @@ impl Import {
         if context.output.is_json() {
             context.output.json(&json!({ "imported": count }));
         }
-        context.output.say(&format!("imported {count} users"));
+        let users = if count == 1 { "user" } else { "users" };
+        context.output.say(&format!("imported {count} {users}"));
         Ok(exit::OK)
     }
 }

@@ -1,0 +1,111 @@
+//! What to do about mistakes on the command line that clap explains correctly but not helpfully: words that other tools use for a
+//! command of ours, and arguments that are missing because something else was meant.
+
+use clap::Error;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+/// The same error, with a tip where there is one.
+pub(crate) fn with_tip(mut error: Error) -> Error {
+    let tip = match error.kind() {
+        ErrorKind::InvalidSubcommand => text(&error, ContextKind::InvalidSubcommand).and_then(meant),
+        ErrorKind::MissingRequiredArgument => missing(&error),
+        _ => None,
+    };
+    if let Some(tip) = tip {
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.to_owned().into()]));
+    }
+    error
+}
+
+fn text(error: &Error, kind: ContextKind) -> Option<&str> {
+    match error.get(kind)? {
+        ContextValue::String(text) => Some(text),
+        _ => None,
+    }
+}
+
+/// Our word for what people call something.
+fn meant(word: &str) -> Option<&'static str> {
+    Some(match word {
+        "ps" | "ls" | "list" | "queue" | "squeue" => "`hostler jobs` lists jobs",
+        "status" | "top" | "sinfo" => {
+            "`hostler info` shows the cluster, `hostler jobs` its jobs, `hostler job ID` one of them"
+        }
+        "start" | "create" => {
+            "`hostler up` starts a cluster on this machine, `hostler submit` and `hostler run` start a job"
+        }
+        "stop" | "shutdown" => "`hostler down` stops the cluster on this machine, `hostler cancel` ends a job",
+        "kill" | "rm" | "delete" | "del" | "scancel" => "`hostler cancel` ends jobs",
+        "get" | "download" | "results" | "result" => "`hostler fetch` brings results home",
+        "output" | "log" | "tail" | "cat" => "`hostler logs` shows what jobs write",
+        "explain" => "`hostler why` says why a job waits",
+        "exec" | "sbatch" | "srun" => {
+            "`hostler run` queues a command and shows its output, `hostler submit` queues a project folder"
+        }
+        "join" => "`hostler agent join` makes this machine a node of a cluster",
+        "invite" | "drain" | "resume" | "remove" => "`hostler node` does that",
+        "init" | "setup" => {
+            "`hostler head init` sets up the head of a cluster, `hostler up` a cluster on this machine alone"
+        }
+        "user" | "users" | "setting" | "settings" | "config" | "set" => "`hostler configure` has users and settings",
+        _ => return None,
+    })
+}
+
+/// What was meant when something is missing.
+fn missing(error: &Error) -> Option<&'static str> {
+    let Some(ContextValue::Strings(missing)) = error.get(ContextKind::InvalidArg) else { return None };
+    match missing.as_slice() {
+        [one] if one == "<ENTRYPOINT>" => {
+            Some("name the folder, then what to run in it: `hostler submit . main.py` is for this folder")
+        }
+        [one, _] if one == "<PROJECT>" => {
+            Some("name the folder, then what to run in it: `hostler submit . main.py` is for this folder")
+        }
+        [one] if one == "<ID>..." && is_usage_of(error, "fetch") => {
+            Some("`hostler fetch --all` brings home everything that has ended and was not fetched before")
+        }
+        _ => None,
+    }
+}
+
+fn is_usage_of(error: &Error, command: &str) -> bool {
+    match error.get(ContextKind::Usage) {
+        Some(ContextValue::StyledStr(usage)) => usage.to_string().contains(&format!("hostler {command} ")),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::Arguments;
+
+    fn said(line: &str) -> String {
+        let error = Arguments::try_parse_from(line.split_whitespace()).expect_err(line);
+        with_tip(error).to_string()
+    }
+
+    #[test]
+    fn other_tools_words_lead_to_ours() {
+        for (line, tip) in [
+            ("hostler status", "tip: `hostler info`"),
+            ("hostler kill 3", "tip: `hostler cancel`"),
+            ("hostler join x", "tip: `hostler agent join`"),
+            ("hostler submitt", "tip: a similar subcommand exists: 'submit'"),
+        ] {
+            assert!(said(line).contains(tip), "{}", said(line));
+        }
+        assert!(!said("hostler frobnicate").contains("tip:"), "nothing is known of that");
+    }
+
+    #[test]
+    fn what_is_missing_is_said_with_an_example() {
+        assert!(said("hostler submit main.py").contains("tip: name the folder"), "{}", said("hostler submit main.py"));
+        assert!(said("hostler submit").contains("tip: name the folder"), "{}", said("hostler submit"));
+        assert!(said("hostler fetch").contains("tip: `hostler fetch --all`"), "{}", said("hostler fetch"));
+        assert!(!said("hostler cancel").contains("tip:"), "{}", said("hostler cancel"));
+    }
+}

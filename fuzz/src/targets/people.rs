@@ -1,0 +1,190 @@
+//! What people and nodes say about who somebody is: keys, signatures, the header of a relayed request, rosters, and the bodies and
+//! queries of the API that are about users and settings.
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+
+use hostler_core::head::{
+    Changes, Command, Event, NewUser, Now, Setting, Stamped, State, UsersCommand, decide, update,
+};
+use hostler_head::fuzzing::{is_signed, normal_key, queries, relayed};
+use hostler_model::{Digest, Quota, Role, Timestamp, UserName, WallTime};
+use hostler_proto::settings::NewValue;
+use hostler_proto::users::{AddUser, ChangeKeys, CodeLogin, ImportUsers, KeyLogin, SetRole};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::values;
+use crate::Target;
+
+#[path = "../../../crates/cli/src/commands/configure/roster.rs"]
+mod roster;
+
+pub(crate) const TARGET: Target = Target {
+    name: "people",
+    about: "keys, signatures, relayed names, rosters, queries, and bodies about users and settings",
+    run,
+    seeds,
+};
+
+const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKYEzKftZ75Yc3ydsKS5gUD975KGjyY/upbF+qCWw+mx fuzz";
+const OTHER_KEY: &str = "ecdsa-sha2-nistp256 AAAAE2VjZHNhLXNoYTItbmlzdHAyNTYAAAAIbmlzdHAyNTYAAABBBF2PITrm6WxdSeuNJlUp3VDKB9cqQNs/4bwICUlSWhOsmyF6SY8zEsPOZFnC5/6cmMzswCVq4UJvB64Qv5f4rFI= e";
+const RSA_KEY: &str = "ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABAQCgpjMZvUkuNPhWYFImKJeJBGZv1M8H0wcuOjXkEmbUsw+510JSos8k0E7niGK4KhtRRZjdwBaCvFFUK7hIX4reW3RhTuD4b7IlKvCpLrte7p5s77lrnO/bOkTVJLudmCN0ksykqtXH2jkt6eroAaCt3JAMPTIgkEgOHuPus7w1UuSuzlOx/FPiJFHyJMX+nwSVfcMwBqZmg1c7YUUaFPkYICK/55DX33PJP7gfJnzPk3/LFl9A4JIrRwtKEnGuqZV1VjgRSz2/yM6iiQSxRZ/XqJ8+JFkgaYak0DkpL5DVYkzgLZvd0nAAvkIzGUa6KbCMrPw/Dc9iObaUia4PIonN r";
+
+/// Of the text `text`, by [`KEY`].
+const SIGNATURE: &str = "-----BEGIN SSH SIGNATURE-----
+U1NIU0lHAAAAAQAAADMAAAALc3NoLWVkMjU1MTkAAAAgpgTMp+1nvlhzfJ2wpLmBQP3vko
+aPJj+6lsX6oJbD6bEAAAAQaG9zdGxlci1sb2dpbkB2MQAAAAAAAAAGc2hhNTEyAAAAUwAA
+AAtzc2gtZWQyNTUxOQAAAEDoQuEa/VGzvPk2fD3FnuMd4P5Nr4/hUEG9B4+l4+h/C4fAz/
+/T95DFK+6KWE5R0qxm9smq341sW3otPgYo/AkF
+-----END SSH SIGNATURE-----
+";
+
+/// The first byte says what is expected.
+fn run(bytes: &[u8]) {
+    let Some((kind, bytes)) = bytes.split_first() else { return };
+    let text = || std::str::from_utf8(bytes).unwrap_or_default();
+    match kind % 12 {
+        0 => key(text()),
+        1 => {
+            let _ = is_signed(text(), "text", KEY);
+            assert!(!is_signed(text(), "other text", KEY), "nobody can sign that");
+            assert!(!is_signed(text(), "text", OTHER_KEY), "nor with that key");
+        }
+        2 => relay(bytes),
+        3 => csv(text()),
+        4 => drop(queries(text())),
+        5 | 6 => {
+            if let Some(ImportUsers { users }) = reads_back(bytes) {
+                import(users);
+            }
+        }
+        7 => drop((reads_back::<SetRole>(bytes), reads_back::<ChangeKeys>(bytes))),
+        8 => drop(reads_back::<Quota>(bytes)),
+        9 => drop((reads_back::<KeyLogin>(bytes), reads_back::<CodeLogin>(bytes))),
+        10 => drop(reads_back::<NewValue>(bytes)),
+        _ => settings(text()),
+    }
+}
+
+/// What can be read can be written, and is then read as the same.
+fn reads_back<T: Serialize + DeserializeOwned + PartialEq + Debug>(bytes: &[u8]) -> Option<T> {
+    let value: T = serde_json::from_slice(bytes).ok()?;
+    let text = serde_json::to_vec(&value).expect("plain data");
+    let again: T = serde_json::from_slice(&text).expect("what was just written can be read");
+    assert_eq!(value, again);
+    Some(value)
+}
+
+/// A key is kept in one form, which is read as itself.
+fn key(line: &str) {
+    if let Ok(normal) = normal_key(line) {
+        assert!(!normal.contains(char::is_control), "{normal:?} is one line");
+        assert_eq!(normal_key(&normal).as_ref(), Ok(&normal));
+    }
+}
+
+/// A node gives nobody more than the role of a user, and nobody the name of root.
+fn relay(header: &[u8]) {
+    let mut state = State::default();
+    let ada = NewUser {
+        name: "ada".parse().expect("a name"),
+        uid: Some(2000),
+        role: Role::Admin,
+        groups: BTreeSet::new(),
+        keys: Vec::new(),
+    };
+    carry_out(&mut state, &Command::Users(UsersCommand::Add(ada)));
+    let Some((name, role)) = relayed(&state, &values::node(), header) else { return };
+    assert_eq!(role, Role::User);
+    assert!(name != "root" && (name == "root@n1" || !name.contains('@')), "{name}");
+    if name == "ada" {
+        assert!(header.starts_with(b"2000:"), "ada has one uid");
+    }
+}
+
+/// A roster that is understood names every user once.
+fn csv(text: &str) {
+    match roster::read(text) {
+        Ok(users) => {
+            let names: BTreeSet<&UserName> = users.iter().map(|user| &user.name).collect();
+            assert!(!users.is_empty() && names.len() == users.len());
+        }
+        Err(problems) => assert!(!problems.is_empty() && problems.len() <= 20),
+    }
+}
+
+/// All of them or none; what is accepted has one uid each, and travels.
+fn import(users: Vec<AddUser>) {
+    let mut state = State::default();
+    for _ in 0..2 {
+        let new = users.iter().cloned().map(|user| NewUser {
+            name: user.name,
+            uid: user.uid,
+            role: user.role,
+            groups: user.groups,
+            keys: user.keys,
+        });
+        carry_out(&mut state, &Command::Users(UsersCommand::Import(new.collect())));
+        let uids: BTreeSet<u32> = state.users.iter().map(|user| user.uid).collect();
+        assert_eq!(uids.len(), state.users.iter().count(), "no uid is two users'");
+    }
+    for user in &users {
+        let token = Digest([user.uid.unwrap_or_default() as u8; 32]);
+        carry_out(&mut state, &Command::Users(UsersCommand::IssueToken { token, user: user.name.clone() }));
+        carry_out(&mut state, &Command::Users(UsersCommand::Remove(user.name.clone())));
+    }
+    let stored = hostler_proto::encode(&state);
+    let read: State = hostler_proto::decode(&stored).expect("a state can be read again");
+    assert_eq!(hostler_proto::encode(&read), stored);
+}
+
+/// A list of `name=value`; a value that is accepted is written so that it is read as the same.
+fn settings(text: &str) {
+    let mut state = State::default();
+    for (name, value) in text.lines().filter_map(|line| line.split_once('=')) {
+        let Ok(setting) = name.parse::<Setting>() else { continue };
+        if let Ok(read) = setting.read(value) {
+            assert_eq!(setting.read(&setting.write(read)), Ok(read), "{setting} = {value}");
+        }
+        carry_out(&mut state, &Command::Set { by: "ada".into(), setting, value: Some(value.into()) });
+    }
+    let _ = state.next_deadline();
+}
+
+fn carry_out(state: &mut State, command: &Command) {
+    let now = Now { at: Timestamp(1), wall: WallTime(1_000_000) };
+    for event in decide(state, command, now).unwrap_or_default() {
+        update(state, &Stamped { now, event: Event::clone(&event) }, &mut Changes::default());
+    }
+}
+
+fn seeds() -> Vec<Vec<u8>> {
+    let roster = format!("\u{feff}name,uid,role,groups,ssh key\nada,2000,admin,lab;a1,\"{KEY}\"\n# none\nben,,,,\n");
+    let users = format!(
+        r#"{{"users":[{{"name":"ada","uid":2000,"role":"admin","groups":["lab"],"keys":["{KEY}"]}},{{"name":"ben"}}]}}"#
+    );
+    let values =
+        "retention=14d\nheartbeat=4s\npolicy=fcfs\ndefault-memory=1G\ndefault-time-limit=none\ndefault-cpus=2\n";
+    let words: [(u8, &str); 18] = [
+        (0, KEY),
+        (0, OTHER_KEY),
+        (0, RSA_KEY),
+        (1, SIGNATURE),
+        (2, "2000:ada"),
+        (2, "0:root"),
+        (3, &roster),
+        (4, "state=running,failed&user=ada&limit=3&before=12&commands=true"),
+        (4, "from=5&follow=true&node_rank=1&rows=24&columns=80&wait_ms=5&tasks=2"),
+        (4, "unfetched=true&jobs=1,2&result=12_3&jobs=cancel&since=5&index=3"),
+        (5, &users),
+        (7, r#"{"role":"operator"}"#),
+        (7, r#"{"add":["x"],"remove":[]}"#),
+        (8, r#"{"cpus":4,"memory_bytes":5,"jobs":null,"queued":7}"#),
+        (9, r#"{"user":"ada","nonce":"0f","signature":"-----BEGIN"}"#),
+        (9, r#"{"secret":"x"}"#),
+        (10, r#"{"value":"90s"}"#),
+        (11, values),
+    ];
+    words.into_iter().map(|(kind, word)| [&[kind], word.as_bytes()].concat()).collect()
+}
