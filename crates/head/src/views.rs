@@ -107,7 +107,7 @@ pub(crate) fn detail(
             Work::Project { snapshot, .. } if is_owner => Some(*snapshot),
             Work::Project { .. } | Work::Command { .. } => None,
         },
-        limits: limits(state, job),
+        limits: limits(state, job, rows.values()),
         unfetched: unfetched(job),
         tasks_shown,
     }
@@ -199,10 +199,11 @@ pub(crate) fn unfetched(job: &Job) -> u64 {
 }
 
 /// Each limit, and whether the kernel holds the job to it on the nodes that it is on, or on those it may get.
-fn limits(state: &State, job: &Job) -> Vec<LimitView> {
-    let on: BTreeSet<&NodeName> = job.active.values().flat_map(Active::nodes).collect();
-    let nodes = state.nodes().filter(|node| on.is_empty() || on.contains(&node.name));
-    let nodes: Vec<&Node> = nodes.collect();
+fn limits<'a>(state: &State, job: &Job, rows: impl Iterator<Item = &'a EndedTask>) -> Vec<LimitView> {
+    let ended = rows.flat_map(|row| row.node.iter().chain(row.parts.iter().map(|part| &part.node)));
+    let on: BTreeSet<&NodeName> = job.active.values().flat_map(Active::nodes).chain(ended).collect();
+    let is_its = |node: &&Node| if on.is_empty() { state.may_use(&job.spec, node) } else { on.contains(&node.name) };
+    let nodes: Vec<&Node> = state.nodes().filter(is_its).collect();
     let limit = |name: &str, value, why: &dyn Fn(&Advisory) -> Option<&String>| {
         let not_on = nodes.iter().find_map(|node| Some((&node.name, why(&node.advisory)?)));
         LimitView {

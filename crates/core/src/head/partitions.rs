@@ -241,6 +241,12 @@ impl State {
         self.partitions.iter().filter(|partition| partition.nodes.matches(node))
     }
 
+    /// Whether a job may use a node, whatever its size and state.
+    #[must_use]
+    pub fn may_use(&self, spec: &JobSpec, node: &Node) -> bool {
+        self.partitions.may_use(spec.partition.as_ref(), spec.constraint.as_ref(), node)
+    }
+
     /// Everything that a node has but its name.
     #[must_use]
     pub fn features_of(&self, node: &Node) -> BTreeSet<Feature> {

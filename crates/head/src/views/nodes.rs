@@ -104,5 +104,6 @@ pub(super) fn drained_line(node: &Node) -> Option<String> {
 pub(super) fn drained_lines(state: &State, job: &Job) -> Vec<String> {
     let request = &job.spec.request;
     let could_run = |node: &&Node| node.resources.counts().covers(request);
-    state.nodes().filter(could_run).filter_map(drained_line).take(NAMED).collect()
+    let may_run = |node: &&Node| state.may_use(&job.spec, node) && could_run(node);
+    state.nodes().filter(may_run).filter_map(drained_line).take(NAMED).collect()
 }
