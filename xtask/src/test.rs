@@ -32,6 +32,7 @@ const STEPS: &[Step] = &[
     Step { name: "formatting", check: formatting, quick: true },
     Step { name: "lints", check: lints, quick: true },
     Step { name: "unit tests and house rules", check: unit_tests, quick: true },
+    Step { name: "fuzz targets", check: fuzz_targets, quick: false },
     Step { name: "property, simulation and end-to-end tests", check: all_tests, quick: false },
     Step { name: "examples in the documentation of the code", check: doc_tests, quick: false },
     Step { name: "generated files", check: generated_files, quick: false },
@@ -63,6 +64,18 @@ fn formatting() -> Result<()> {
 
 fn lints() -> Result<()> {
     run_command(cargo().args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))
+}
+
+/// That they compile: they are a workspace of their own, and see the inside of crates that everybody changes.
+fn fuzz_targets() -> Result<()> {
+    let manifest = root().join("fuzz/Cargo.toml");
+    run_command(cargo().args(["fmt", "--check", "--manifest-path"]).arg(&manifest))?;
+    run_command(
+        cargo()
+            .args(["clippy", "--locked", "--manifest-path"])
+            .arg(&manifest)
+            .args(["--tests", "--bin", "seeds", "--", "-D", "warnings"]),
+    )
 }
 
 fn unit_tests() -> Result<()> {

@@ -308,3 +308,45 @@ fn a_terminal_can_be_left_and_joined_again() {
     let _ = attached.wait();
     assert!(cluster.ok(&["logs", &id]).contains("got something"));
 }
+
+#[test]
+fn a_long_paste_arrives_whole_and_a_job_that_reads_nothing_keeps_nobody() {
+    let cluster = Cluster::up(HOSTLER, Size::default());
+    let attach = |id: &str| {
+        let mut command = cluster.command(&["attach", id]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("attach starts")
+    };
+    let run = |script: &str| {
+        let id = cluster.ok(&["run", "--detach", "--pty", "-m", "16M", "--", "sh", "-c", script]);
+        wait_until("it is ready", 20, || cluster.ok(&["logs", &id]).contains("ready").then_some(()));
+        id
+    };
+    let id = run("stty raw -echo; echo ready; head -c 600000 | wc -c");
+    let mut attached = attach(&id);
+    attached.stdin.take().expect("piped").write_all(&[b'x'; 600_000]).expect("it can be typed");
+    cluster.wait_for_state(&id, "completed");
+    attached.wait().expect("it ends with the job");
+    assert!(cluster.ok(&["logs", &id]).contains("600000"), "{}", cluster.ok(&["logs", &id]));
+
+    // More than a shepherd has places for, one after another; each types more than the job will ever read, and goes.
+    let id = run("stty raw -echo; echo ready; exec sleep 600");
+    for number in 0..70 {
+        let mut attached = attach(&id);
+        let mut seen = [0; 5];
+        attached
+            .stdout
+            .as_mut()
+            .expect("piped")
+            .read_exact(&mut seen)
+            .unwrap_or_else(|error| panic!("{number}: {error}"));
+        assert_eq!(&seen, b"ready", "{number}: what was printed before is shown");
+        let mut keys = attached.stdin.take().expect("piped");
+        let typist = std::thread::spawn(move || drop(keys.write_all(&[b'x'; 400_000])));
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        attached.kill().expect("it is ours");
+        attached.wait().expect("it is ours");
+        typist.join().expect("the pipe is closed");
+    }
+    cluster.ok(&["cancel", &id]);
+    still_works(&cluster);
+}

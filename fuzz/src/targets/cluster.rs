@@ -184,7 +184,7 @@ impl Head {
         spec.requeue = more & 64 != 0;
         spec.hold = more & 128 != 0;
         spec.priority = if what > 250 { i32::MAX } else { i32::from(what % 3) - 1 };
-        if what % 4 == 0 {
+        if what.is_multiple_of(4) {
             spec.array = Some(ArraySpec { indices: (0..u32::from(what / 16)).collect(), limit: Some(2) });
         }
         if what % 8 == 1 {
@@ -212,7 +212,7 @@ impl Head {
 }
 
 fn caller(what: u8) -> Caller {
-    Caller { user: if what < 230 { "ada" } else { "eve" }.into(), operator: what % 2 == 0 }
+    Caller { user: if what < 230 { "ada" } else { "eve" }.into(), operator: what.is_multiple_of(2) }
 }
 
 /// Any status, sensible or not.

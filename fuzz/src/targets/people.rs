@@ -56,7 +56,7 @@ fn run(bytes: &[u8]) {
         4 => drop(queries(text())),
         5 | 6 => {
             if let Some(ImportUsers { users }) = reads_back(bytes) {
-                import(users);
+                import(&users);
             }
         }
         7 => drop((reads_back::<SetRole>(bytes), reads_back::<ChangeKeys>(bytes))),
@@ -115,7 +115,7 @@ fn csv(text: &str) {
 }
 
 /// All of them or none; what is accepted has one uid each, and travels.
-fn import(users: Vec<AddUser>) {
+fn import(users: &[AddUser]) {
     let mut state = State::default();
     for _ in 0..2 {
         let new = users.iter().cloned().map(|user| NewUser {
@@ -129,7 +129,7 @@ fn import(users: Vec<AddUser>) {
         let uids: BTreeSet<u32> = state.users.iter().map(|user| user.uid).collect();
         assert_eq!(uids.len(), state.users.iter().count(), "no uid is two users'");
     }
-    for user in &users {
+    for user in users {
         let token = Digest([user.uid.unwrap_or_default() as u8; 32]);
         carry_out(&mut state, &Command::Users(UsersCommand::IssueToken { token, user: user.name.clone() }));
         carry_out(&mut state, &Command::Users(UsersCommand::Remove(user.name.clone())));

@@ -84,7 +84,8 @@ impl Run {
         let work = Work::Command { argv: self.command.clone(), directory: own_directory()? };
         let mut spec = self.flags.spec(work, program, own_environment())?;
         spec.umask = Some(own_umask());
-        spec.label = self.label && spec.world_size() > 1;
+        // The head knows how many processes there are when this does not say it.
+        spec.label = self.label;
         Ok(spec)
     }
 }
@@ -131,9 +132,9 @@ impl Attended<'_> {
         let Self { context, client, .. } = *self;
         let is_shown = self.array.is_none() && !context.output.is_json();
         if self.array.is_some() && !self.label && !context.output.is_json() {
-            context
-                .output
-                .say(&format!("job {id}: `hostler logs {id}` shows what its tasks write, or --label at the end"));
+            context.output.say(&format!(
+                "job {id}: `hostler logs {id}` shows what its tasks write; with --label it is shown here at the end"
+            ));
         }
         let task = TaskId { job: id, index: 0 };
         let outputs = [Output::Stdout, Output::Stderr];

@@ -172,6 +172,31 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_is_ruined_somewhere_is_read_or_refused_in_words() {
+        let text = HeadSettings::default().to_text();
+        let honest: String = text
+            .lines()
+            .filter_map(|line| line.strip_prefix('#').filter(|rest| !rest.starts_with(' ')))
+            .flat_map(|line| [line, "\n"])
+            .collect();
+        assert!(parse(&honest).is_ok(), "{honest}");
+        let mut refused = 0;
+        for at in 0..honest.len() {
+            let mut ruins = vec![honest[..at].to_owned()];
+            for other in ["\"", "[", "]", "=", "\n", "\0", "9", "-", "\u{fffd}", "[[x]]", "a.b.c=1"] {
+                ruins.push(format!("{}{other}{}", &honest[..at], &honest[at + 1..]));
+            }
+            for ruin in ruins {
+                if let Err(failure) = parse(&ruin) {
+                    assert!(failure.render().len() > 20 && failure.exit == crate::exit::USAGE, "{ruin}");
+                    refused += 1;
+                }
+            }
+        }
+        assert!(refused > honest.len(), "most ruins are no settings");
+    }
+
+    #[test]
     fn mistakes_are_errors_that_help() {
         let hint = |text: &str| parse(text).expect_err(text).render();
         assert!(hint("lisen = \"x\"").contains("did you mean `listen`?"));

@@ -307,9 +307,10 @@ fn decide_hello(state: &State, connection: ConnectionId, hello: &AgentHello, com
         holds,
     });
     if let Some(node) = known {
-        let reports =
-            hello.runs.iter().flat_map(|report| decide_report(state, node, report, complete.contains(&report.run)));
-        events.extend(reports);
+        // All are decided upon as things stand before the first: of a run that is named twice only what is said first counts.
+        let mut heard = BTreeSet::new();
+        let reports = hello.runs.iter().filter(|report| heard.insert(report.run));
+        events.extend(reports.flat_map(|report| decide_report(state, node, report, complete.contains(&report.run))));
     }
     events
 }

@@ -451,6 +451,8 @@ impl Settings {
                 }
             }
         }
+        // Only now it is known whether there is more than one writer to tell apart.
+        spec.label &= spec.world_size() > 1;
     }
 }
 
@@ -581,5 +583,21 @@ mod tests {
         let mut terminal = JobSpec { pty: Some(WindowSize { rows: 24, columns: 80 }), ..asked };
         settings.fill(&mut terminal, &all);
         assert_eq!(terminal.world_size(), 1);
+    }
+
+    #[test]
+    fn lines_are_labelled_when_there_are_several_writers_whoever_said_so() {
+        let work = Work::command(["x"], "/");
+        let asked = JobSpec { label: true, ..JobSpec::new("x", work, Request { cpus: 1, memory_bytes: 1, gpus: 0 }) };
+        let two = Settings { job: JobDefaults { nodes: Some(2), ..JobDefaults::default() }, ..Settings::default() };
+        for (settings, unsaid, labelled) in [
+            (&Settings::default(), vec![Unsaid::Nodes], false),
+            (&two, vec![Unsaid::Nodes], true),
+            (&two, vec![], false),
+        ] {
+            let mut spec = asked.clone();
+            settings.fill(&mut spec, &unsaid);
+            assert_eq!(spec.label, labelled, "{unsaid:?}");
+        }
     }
 }

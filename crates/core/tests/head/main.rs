@@ -60,6 +60,21 @@ fn others_may_look_but_not_touch() {
 }
 
 #[test]
+fn a_hello_that_says_two_things_of_one_run_is_believed_once() {
+    // Found by fuzzing: the second report was about a run that the first had ended.
+    for (first, second) in [(ended(0), RunStatus::Running), (ended(3), ended(0)), (RunStatus::Running, ended(0))] {
+        let mut head = Head::new();
+        head.hello("n1", 1, "boot", vec![]);
+        let job = head.submit(spec()).expect("it fits");
+        let run = head.run_of(job);
+        let is_over = first != RunStatus::Running;
+        head.hello("n1", 2, "boot", vec![RunReport { run, status: first }, RunReport { run, status: second }]);
+        assert_eq!(head.state.job(job).is_none_or(|job| job.active.is_empty()), is_over);
+        head.restart();
+    }
+}
+
+#[test]
 fn a_restarted_head_and_its_agents_agree_by_the_hello() {
     let mut head = Head::new();
     head.hello("n1", 1, "boot", vec![]);

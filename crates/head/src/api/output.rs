@@ -283,7 +283,7 @@ pub(crate) async fn attach(
         None
     };
     let agent = agent.ok_or_else(|| silent(&live.node))?;
-    Ok(upgrade.max_message_size(TERMINAL_BYTES).on_upgrade(async move |client| {
+    Ok(upgrade.max_message_size(TERMINAL_BYTES).max_frame_size(TERMINAL_BYTES).on_upgrade(async move |client| {
         tokio::select! {
             () = join(client, agent) => {}
             () = head.stop.cancelled() => {}

@@ -37,7 +37,7 @@ pub(crate) async fn terminal(
     Path(id): Path<String>,
     upgrade: WebSocketUpgrade,
 ) -> Response {
-    upgrade.max_message_size(TERMINAL_BYTES).on_upgrade(async move |socket| {
+    upgrade.max_message_size(TERMINAL_BYTES).max_frame_size(TERMINAL_BYTES).on_upgrade(async move |socket| {
         if let Err(socket) = head.streams.terminals.deliver(&id, &node, socket) {
             // Closes it: whoever wanted to look has left.
             drop(socket);

@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hostler_client::tls;
+use hostler_client::{Terminal, TerminalMessage, tls};
+use hostler_model::{TaskId, WindowSize};
 use hostler_proto::join::JoinCode;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use rustls::ClientConfig;
@@ -15,6 +16,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::agent::{FakeAgent, Identity};
 use crate::harness::{PATIENCE, TestHead, request, soon};
+use crate::output::{next_stream, running};
 
 /// What a flood may cost the head while it lasts.
 const ROOM_BYTES: u64 = 96 << 20;
@@ -274,9 +276,6 @@ async fn a_websocket_that_lies_about_lengths_is_closed() {
     let head = TestHead::start().await;
     let identity = Identity::join(&head, "n1").await;
     let watch = Watch::over(&head).await;
-    let masked = |opcode: u8, length: u64, body: &[u8]| {
-        [&[0x80 | opcode, 0xff], length.to_be_bytes().as_slice(), &[0; 4], body].concat()
-    };
     let nested = [vec![0x91; 1 << 20], vec![0xc0]].concat();
     let hidden = [vec![0x81, 0xa1, b'x'], vec![0x91; 1 << 20], vec![0xc0]].concat();
     let lies = [
@@ -302,4 +301,120 @@ async fn a_websocket_that_lies_about_lengths_is_closed() {
         let _ = soon(what, stream.read_to_end(&mut rest)).await;
         watch.all_is_well(what).await;
     }
+}
+
+/// A frame of a client's, masked with zeroes.
+fn masked(opcode: u8, length: u64, body: &[u8]) -> Vec<u8> {
+    [&[0x80 | opcode, 0xff], length.to_be_bytes().as_slice(), &[0; 4], body].concat()
+}
+
+/// A job with a terminal on an agent that may be silent for long.
+async fn with_terminal(head: &TestHead) -> (FakeAgent, TaskId) {
+    for (setting, value) in [("lost-after", "30d"), ("down-after", "1d"), ("suspect-after", "20h")] {
+        head.client().change_setting(setting, Some(value)).await.expect("within its bounds");
+    }
+    let mut agent = FakeAgent::start(head, "n1").await;
+    let mut submission = request("pty");
+    submission.spec.pty = Some(WindowSize { rows: 24, columns: 80 });
+    let task = running(head, &mut agent, &submission).await.task;
+    (agent, task)
+}
+
+/// Somebody who has attached to a job's terminal and speaks the protocol as they like, and the agent's end of it.
+async fn attached(head: &TestHead, agent: &mut FakeAgent, task: TaskId) -> (UnixStream, Terminal) {
+    let mut stream = socket(head).await;
+    let upgrade = format!(
+        "GET /api/v1/jobs/{}/tasks/{}/attach?rows=24&columns=80 HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\n\
+         Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+        task.job, task.index
+    );
+    pour(&mut stream, upgrade.as_bytes()).await;
+    let request = soon("the head to ask the agent", next_stream(agent)).await;
+    let terminal = agent.client.stream_terminal(&request.stream).await.expect("somebody waits");
+    let mut answer = [0; 12];
+    soon("the upgrade", stream.read_exact(&mut answer)).await.expect("an answer");
+    assert_eq!(&answer, b"HTTP/1.1 101");
+    (stream, terminal)
+}
+
+#[tokio::test]
+async fn terminals_bear_whatever_is_sent_through_them() {
+    let head = TestHead::start().await;
+    let (mut agent, task) = with_terminal(&head).await;
+    let watch = Watch::over(&head).await;
+
+    let lies = [
+        ("keys of four exabytes", masked(2, 1 << 62, b"x")),
+        ("keys just too long", masked(2, (1 << 20) + 1, &[0; 1 << 16])),
+        ("an unknown kind", masked(3, 1, b"x")),
+        ("fragments that never end", masked(0, 1, b"x")),
+        ("text that is none", masked(1, 2, &[0xff, 0xfe])),
+        ("a control frame with a length", masked(9, 200, &[0; 200])),
+        ("no WebSocket at all", b"GET / HTTP/1.1\r\n\r\n".repeat(1000)),
+    ];
+    for (what, lie) in lies {
+        let (mut stream, mut terminal) = attached(&head, &mut agent, task).await;
+        pour(&mut stream, &lie).await;
+        // Both ends are told; nothing of it is passed on.
+        let _ = soon(what, stream.read_to_end(&mut Vec::new())).await;
+        while let Ok(Some(message)) = soon(what, terminal.next()).await {
+            assert!(
+                matches!(&message, TerminalMessage::Output(bytes) if bytes.len() <= 1 << 20),
+                "{what}: {message:?}"
+            );
+        }
+        watch.all_is_well(what).await;
+    }
+
+    // Sizes that make no sense are passed on as what they are, or not at all, and the terminal goes on.
+    let (mut stream, mut terminal) = attached(&head, &mut agent, task).await;
+    for text in [r#"{"rows":99999999,"columns":-1}"#, "{", "[[[[", r#"{"rows":7,"columns":8}"#] {
+        pour(&mut stream, &masked(1, text.len() as u64, text.as_bytes())).await;
+    }
+    let size = soon("the only good size", terminal.next()).await.expect("open");
+    assert_eq!(size, Some(TerminalMessage::Resize(WindowSize { rows: 7, columns: 8 })));
+    // A byte at a time.
+    for byte in masked(2, 3, b"ls\n") {
+        pour(&mut stream, &[byte]).await;
+    }
+    let keys = soon("the keys", terminal.next()).await.expect("open");
+    assert_eq!(keys, Some(TerminalMessage::Output(bytes::Bytes::from_static(b"ls\n"))));
+    // Half closed in the middle of a frame: that is the end, for the agent too.
+    pour(&mut stream, &masked(2, 100, b"half")).await;
+    stream.shutdown().await.expect("a socket");
+    assert!(!matches!(soon("the end", terminal.next()).await, Ok(Some(_))), "half a message is none");
+    watch.all_is_well("half of a message").await;
+}
+
+#[tokio::test]
+async fn terminals_that_nobody_reads_cost_no_memory() {
+    let head = TestHead::start().await;
+    let (mut agent, task) = with_terminal(&head).await;
+    let watch = Watch::over(&head).await;
+    let mut deaf = Vec::new();
+    for _ in 0..8 {
+        let (mut stream, mut terminal) = attached(&head, &mut agent, task).await;
+        // Questions whose answers are not read, and a job that prints without end.
+        pour(&mut stream, &masked(9, 4, b"ping").repeat(20_000)).await;
+        let piece = bytes::Bytes::from(vec![b'x'; 64 << 10]);
+        let print = async { while terminal.send(piece.clone()).await.is_ok() {} };
+        let _ = tokio::time::timeout(Duration::from_millis(500), print).await;
+        deaf.push((stream, terminal));
+    }
+    watch.all_is_well("terminals that nobody reads").await;
+    // Many who ask for one, and an agent that does not answer.
+    let upgrade = format!(
+        "GET /api/v1/jobs/{}/tasks/0/attach HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+        task.job
+    );
+    let mut crowd = Vec::new();
+    for _ in 0..300 {
+        let mut stream = socket(&head).await;
+        pour(&mut stream, upgrade.as_bytes()).await;
+        crowd.push(stream);
+    }
+    watch.all_is_well("three hundred who want to attach").await;
+    drop((crowd, deaf));
+    watch.all_is_well("all of them gone").await;
 }

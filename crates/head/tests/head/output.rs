@@ -10,7 +10,7 @@ use crate::agent::{FakeAgent, completed};
 use crate::harness::{TestHead, request, soon, spec};
 use crate::jobs::code;
 
-async fn next_stream(agent: &mut FakeAgent) -> StreamRequest {
+pub(crate) async fn next_stream(agent: &mut FakeAgent) -> StreamRequest {
     loop {
         match agent.next().await.expect("the link is open") {
             HeadMessage::Stream(request) => return request,
@@ -19,7 +19,11 @@ async fn next_stream(agent: &mut FakeAgent) -> StreamRequest {
     }
 }
 
-async fn running(head: &TestHead, agent: &mut FakeAgent, submission: &hostler_proto::api::SubmitRequest) -> RunId {
+pub(crate) async fn running(
+    head: &TestHead,
+    agent: &mut FakeAgent,
+    submission: &hostler_proto::api::SubmitRequest,
+) -> RunId {
     head.client().submit(submission).await.expect("accepted");
     let run = agent.next_launch().await.runs[0].run;
     agent.report(run, RunStatus::Running).await;
