@@ -234,10 +234,17 @@ fn schemas() -> Value {
                 ),
                 ("priority", &[("ahead", "integer", "how many jobs are ahead")]),
                 ("reservation", &[("job", "integer", "the job that it could delay")]),
-                ("nodes_down", &[("nodes", "[string]", "the nodes that could run it")]),
+                (
+                    "nodes_down",
+                    &[
+                        ("wanted", "integer", "how many nodes it needs at once"),
+                        ("nodes", "[string]", "the nodes that could run it"),
+                    ],
+                ),
                 (
                     "nodes_drained",
                     &[
+                        ("wanted", "integer", "how many nodes it needs at once"),
                         ("nodes", "[string]", "the nodes that could run it and are drained"),
                         ("down", "[string]", "others that could and are down or suspect"),
                     ],
@@ -667,6 +674,9 @@ mod tests {
             Reason::Dependency { jobs: Vec::new() },
             Reason::ArrayLimit { limit: 1 },
             Reason::Quota { whose: String::new(), kind: QuotaKind::Cpus, used: 1, limit: 1 },
+            Reason::PartitionPaused { partition: partition() },
+            Reason::PartitionGone { partition: partition() },
+            Reason::NoNodes { partition: None, constraint: None },
             Reason::Resources { closest: vec![Shortfall { node: node.clone(), cpus: 1, memory_bytes: 1, gpus: 1 }] },
             Reason::TooFewNodes { wanted: 2, enough: 1, closest: Vec::new() },
             Reason::Priority { ahead: 1 },

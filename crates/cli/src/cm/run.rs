@@ -241,7 +241,7 @@ mod tests {
             &["-t", "soon", "x"],
             &["-t", "inf", "x"],
             &["-t", "nan", "x"],
-            &["--gpus", "1", "x"],
+            &["--gres", "1", "x"],
             &[],
         ];
         bad.iter().for_each(|line| assert!(parse(line).is_err(), "{line:?}"));
