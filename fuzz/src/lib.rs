@@ -31,6 +31,7 @@ pub const TARGETS: &[Target] = &[
     targets::layout::TARGET,
     targets::words::TARGET,
     targets::shepherd::TARGET,
+    targets::steps::TARGET,
     targets::journal::TARGET,
     targets::certificate::TARGET,
     targets::people::TARGET,

@@ -28,6 +28,9 @@ _cmconfigure() {
             cmconfigure,node)
                 cmd="cmconfigure__subcmd__node"
                 ;;
+            cmconfigure,partition)
+                cmd="cmconfigure__subcmd__partition"
+                ;;
             cmconfigure,setting)
                 cmd="cmconfigure__subcmd__setting"
                 ;;
@@ -64,6 +67,9 @@ _cmconfigure() {
             cmconfigure__subcmd__help,node)
                 cmd="cmconfigure__subcmd__help__subcmd__node"
                 ;;
+            cmconfigure__subcmd__help,partition)
+                cmd="cmconfigure__subcmd__help__subcmd__partition"
+                ;;
             cmconfigure__subcmd__help,setting)
                 cmd="cmconfigure__subcmd__help__subcmd__setting"
                 ;;
@@ -97,8 +103,26 @@ _cmconfigure() {
             cmconfigure__subcmd__help__subcmd__node,resume)
                 cmd="cmconfigure__subcmd__help__subcmd__node__subcmd__resume"
                 ;;
+            cmconfigure__subcmd__help__subcmd__node,set)
+                cmd="cmconfigure__subcmd__help__subcmd__node__subcmd__set"
+                ;;
             cmconfigure__subcmd__help__subcmd__node,show)
                 cmd="cmconfigure__subcmd__help__subcmd__node__subcmd__show"
+                ;;
+            cmconfigure__subcmd__help__subcmd__partition,add)
+                cmd="cmconfigure__subcmd__help__subcmd__partition__subcmd__add"
+                ;;
+            cmconfigure__subcmd__help__subcmd__partition,list)
+                cmd="cmconfigure__subcmd__help__subcmd__partition__subcmd__list"
+                ;;
+            cmconfigure__subcmd__help__subcmd__partition,remove)
+                cmd="cmconfigure__subcmd__help__subcmd__partition__subcmd__remove"
+                ;;
+            cmconfigure__subcmd__help__subcmd__partition,set)
+                cmd="cmconfigure__subcmd__help__subcmd__partition__subcmd__set"
+                ;;
+            cmconfigure__subcmd__help__subcmd__partition,show)
+                cmd="cmconfigure__subcmd__help__subcmd__partition__subcmd__show"
                 ;;
             cmconfigure__subcmd__help__subcmd__user,add)
                 cmd="cmconfigure__subcmd__help__subcmd__user__subcmd__add"
@@ -157,6 +181,9 @@ _cmconfigure() {
             cmconfigure__subcmd__node,resume)
                 cmd="cmconfigure__subcmd__node__subcmd__resume"
                 ;;
+            cmconfigure__subcmd__node,set)
+                cmd="cmconfigure__subcmd__node__subcmd__set"
+                ;;
             cmconfigure__subcmd__node,show)
                 cmd="cmconfigure__subcmd__node__subcmd__show"
                 ;;
@@ -184,8 +211,47 @@ _cmconfigure() {
             cmconfigure__subcmd__node__subcmd__help,resume)
                 cmd="cmconfigure__subcmd__node__subcmd__help__subcmd__resume"
                 ;;
+            cmconfigure__subcmd__node__subcmd__help,set)
+                cmd="cmconfigure__subcmd__node__subcmd__help__subcmd__set"
+                ;;
             cmconfigure__subcmd__node__subcmd__help,show)
                 cmd="cmconfigure__subcmd__node__subcmd__help__subcmd__show"
+                ;;
+            cmconfigure__subcmd__partition,add)
+                cmd="cmconfigure__subcmd__partition__subcmd__add"
+                ;;
+            cmconfigure__subcmd__partition,help)
+                cmd="cmconfigure__subcmd__partition__subcmd__help"
+                ;;
+            cmconfigure__subcmd__partition,list)
+                cmd="cmconfigure__subcmd__partition__subcmd__list"
+                ;;
+            cmconfigure__subcmd__partition,remove)
+                cmd="cmconfigure__subcmd__partition__subcmd__remove"
+                ;;
+            cmconfigure__subcmd__partition,set)
+                cmd="cmconfigure__subcmd__partition__subcmd__set"
+                ;;
+            cmconfigure__subcmd__partition,show)
+                cmd="cmconfigure__subcmd__partition__subcmd__show"
+                ;;
+            cmconfigure__subcmd__partition__subcmd__help,add)
+                cmd="cmconfigure__subcmd__partition__subcmd__help__subcmd__add"
+                ;;
+            cmconfigure__subcmd__partition__subcmd__help,help)
+                cmd="cmconfigure__subcmd__partition__subcmd__help__subcmd__help"
+                ;;
+            cmconfigure__subcmd__partition__subcmd__help,list)
+                cmd="cmconfigure__subcmd__partition__subcmd__help__subcmd__list"
+                ;;
+            cmconfigure__subcmd__partition__subcmd__help,remove)
+                cmd="cmconfigure__subcmd__partition__subcmd__help__subcmd__remove"
+                ;;
+            cmconfigure__subcmd__partition__subcmd__help,set)
+                cmd="cmconfigure__subcmd__partition__subcmd__help__subcmd__set"
+                ;;
+            cmconfigure__subcmd__partition__subcmd__help,show)
+                cmd="cmconfigure__subcmd__partition__subcmd__help__subcmd__show"
                 ;;
             cmconfigure__subcmd__user,add)
                 cmd="cmconfigure__subcmd__user__subcmd__add"
@@ -278,7 +344,7 @@ _cmconfigure() {
 
     case "${cmd}" in
         cmconfigure)
-            opts="-q -h -V --head --json --quiet --help --version user group audit node setting help"
+            opts="-q -h -V --head --json --quiet --help --version user group audit node partition setting help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -448,7 +514,7 @@ _cmconfigure() {
             return 0
             ;;
         cmconfigure__subcmd__help)
-            opts="user group audit node setting help"
+            opts="user group audit node partition setting help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -532,7 +598,7 @@ _cmconfigure() {
             return 0
             ;;
         cmconfigure__subcmd__help__subcmd__node)
-            opts="list discover invite show drain resume remove forget"
+            opts="list discover invite show set drain resume remove forget"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -643,7 +709,105 @@ _cmconfigure() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        cmconfigure__subcmd__help__subcmd__node__subcmd__set)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         cmconfigure__subcmd__help__subcmd__node__subcmd__show)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__help__subcmd__partition)
+            opts="list show add set remove"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__help__subcmd__partition__subcmd__add)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__help__subcmd__partition__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__help__subcmd__partition__subcmd__remove)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__help__subcmd__partition__subcmd__set)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__help__subcmd__partition__subcmd__show)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -840,7 +1004,7 @@ _cmconfigure() {
             return 0
             ;;
         cmconfigure__subcmd__node)
-            opts="-q -h --head --json --quiet --help list discover invite show drain resume remove forget help"
+            opts="-q -h --head --json --quiet --help list discover invite show set drain resume remove forget help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -920,7 +1084,7 @@ _cmconfigure() {
             return 0
             ;;
         cmconfigure__subcmd__node__subcmd__help)
-            opts="list discover invite show drain resume remove forget help"
+            opts="list discover invite show set drain resume remove forget help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1045,6 +1209,20 @@ _cmconfigure() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        cmconfigure__subcmd__node__subcmd__help__subcmd__set)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         cmconfigure__subcmd__node__subcmd__help__subcmd__show)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
@@ -1135,7 +1313,311 @@ _cmconfigure() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        cmconfigure__subcmd__node__subcmd__set)
+            opts="-q -h --features --weight --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --features)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --weight)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         cmconfigure__subcmd__node__subcmd__show)
+            opts="-q -h --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__partition)
+            opts="-q -h --head --json --quiet --help list show add set remove help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__partition__subcmd__add)
+            opts="-q -h --nodes --default --default-time --max-time --max-nodes --priority --users --groups --state --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --nodes)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --default)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --default-time)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --max-time)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --max-nodes)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --priority)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --users)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --groups)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --state)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__partition__subcmd__help)
+            opts="list show add set remove help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__partition__subcmd__help__subcmd__add)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__partition__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__partition__subcmd__help__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__partition__subcmd__help__subcmd__remove)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__partition__subcmd__help__subcmd__set)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__partition__subcmd__help__subcmd__show)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__partition__subcmd__list)
+            opts="-q -h --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__partition__subcmd__remove)
+            opts="-q -h --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__partition__subcmd__set)
+            opts="-q -h --nodes --default --default-time --max-time --max-nodes --priority --users --groups --state --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --nodes)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --default)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --default-time)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --max-time)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --max-nodes)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --priority)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --users)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --groups)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --state)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__partition__subcmd__show)
             opts="-q -h --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )

@@ -33,6 +33,7 @@ complete -c cmconfigure -n "__fish_cmconfigure_needs_command" -f -a "user" -d 'U
 complete -c cmconfigure -n "__fish_cmconfigure_needs_command" -f -a "group" -d 'Groups: what their users may have together'
 complete -c cmconfigure -n "__fish_cmconfigure_needs_command" -f -a "audit" -d 'Show who did what, and what was refused, oldest first'
 complete -c cmconfigure -n "__fish_cmconfigure_needs_command" -f -a "node" -d 'Manage nodes: invite, drain, resume, remove; or see what this machine would offer as one'
+complete -c cmconfigure -n "__fish_cmconfigure_needs_command" -f -a "partition" -d 'Partitions: parts of the cluster to which jobs are submitted, with limits and a priority of their own'
 complete -c cmconfigure -n "__fish_cmconfigure_needs_command" -f -a "setting" -d 'List the settings of the cluster, show one, or change it'
 complete -c cmconfigure -n "__fish_cmconfigure_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and not __fish_seen_subcommand_from add list show remove role key import invite quota help" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
@@ -134,19 +135,20 @@ complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand audit" -l head -
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand audit" -l json -d 'Print data as JSON'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand audit" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand audit" -s h -l help -d 'Print help'
-complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
-complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -l json -d 'Print data as JSON'
-complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -s q -l quiet -d 'Say nothing but data and errors'
-complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -s h -l help -d 'Print help'
-complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -f -a "list" -d 'List the nodes, what they have and what is free'
-complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -f -a "discover" -d 'Show what this machine would offer: CPUs, memory, GPUs, and what it keeps back and why'
-complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -f -a "invite" -d 'Print a join code, with which one machine can become a node within the hour'
-complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -f -a "show" -d 'Show all about one node: its state with the reason, what it has, what runs there, its certificate'
-complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -f -a "drain" -d 'Let nodes finish what they have and give them nothing new'
-complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -f -a "resume" -d 'Let drained nodes take work again'
-complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -f -a "remove" -d 'Remove nodes from the cluster at once and for good'
-complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -f -a "forget" -d 'Take nodes that are gone for good off the list'
-complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show drain resume remove forget help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show set drain resume remove forget help" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show set drain resume remove forget help" -l json -d 'Print data as JSON'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show set drain resume remove forget help" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show set drain resume remove forget help" -s h -l help -d 'Print help'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show set drain resume remove forget help" -f -a "list" -d 'List the nodes, what they have and what is free'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show set drain resume remove forget help" -f -a "discover" -d 'Show what this machine would offer: CPUs, memory, GPUs, and what it keeps back and why'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show set drain resume remove forget help" -f -a "invite" -d 'Print a join code, with which one machine can become a node within the hour'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show set drain resume remove forget help" -f -a "show" -d 'Show all about one node: its state with the reason, what it has, what runs there, its certificate'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show set drain resume remove forget help" -f -a "set" -d 'Say what nodes have, for `--constraint`, and which are used first'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show set drain resume remove forget help" -f -a "drain" -d 'Let nodes finish what they have and give them nothing new'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show set drain resume remove forget help" -f -a "resume" -d 'Let drained nodes take work again'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show set drain resume remove forget help" -f -a "remove" -d 'Remove nodes from the cluster at once and for good'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show set drain resume remove forget help" -f -a "forget" -d 'Take nodes that are gone for good off the list'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show set drain resume remove forget help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from list" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from list" -l json -d 'Print data as JSON'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from list" -s q -l quiet -d 'Say nothing but data and errors'
@@ -166,6 +168,12 @@ complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from show" -l json -d 'Print data as JSON'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from show" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from show" -s h -l help -d 'Print help'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from set" -l features -d 'What they have beyond what their agents say, such as ssd,rack-2; `none` takes all of that away' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from set" -l weight -d 'Nodes with a lower weight are used first; 0 unless it was set' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from set" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from set" -l json -d 'Print data as JSON'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from set" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from set" -s h -l help -d 'Print help'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from drain" -l reason -d 'Why, for whoever wonders' -r
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from drain" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from drain" -l json -d 'Print data as JSON'
@@ -188,22 +196,78 @@ complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from help" -f -a "discover" -d 'Show what this machine would offer: CPUs, memory, GPUs, and what it keeps back and why'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from help" -f -a "invite" -d 'Print a join code, with which one machine can become a node within the hour'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from help" -f -a "show" -d 'Show all about one node: its state with the reason, what it has, what runs there, its certificate'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from help" -f -a "set" -d 'Say what nodes have, for `--constraint`, and which are used first'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from help" -f -a "drain" -d 'Let nodes finish what they have and give them nothing new'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from help" -f -a "resume" -d 'Let drained nodes take work again'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from help" -f -a "remove" -d 'Remove nodes from the cluster at once and for good'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from help" -f -a "forget" -d 'Take nodes that are gone for good off the list'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand partition; and not __fish_seen_subcommand_from list show add set remove help" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand partition; and not __fish_seen_subcommand_from list show add set remove help" -l json -d 'Print data as JSON'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand partition; and not __fish_seen_subcommand_from list show add set remove help" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand partition; and not __fish_seen_subcommand_from list show add set remove help" -s h -l help -d 'Print help'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand partition; and not __fish_seen_subcommand_from list show add set remove help" -f -a "list" -d 'List the partitions'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand partition; and not __fish_seen_subcommand_from list show add set remove help" -f -a "show" -d 'Show all about one partition'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand partition; and not __fish_seen_subcommand_from list show add set remove help" -f -a "add" -d 'Add a partition'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand partition; and not __fish_seen_subcommand_from list show add set remove help" -f -a "set" -d 'Change a partition; what is not named stays as it is, and jobs that wait follow'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand partition; and not __fish_seen_subcommand_from list show add set remove help" -f -a "remove" -d 'Remove a partition in which no job waits'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand partition; and not __fish_seen_subcommand_from list show add set remove help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand partition; and __fish_seen_subcommand_from list" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand partition; and __fish_seen_subcommand_from list" -l json -d 'Print data as JSON'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand partition; and __fish_seen_subcommand_from list" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand partition; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand partition; and __fish_seen_subcommand_from show" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand partition; and __fish_seen_subcommand_from show" -l json -d 'Print data as JSON'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand partition; and __fish_seen_subcommand_from show" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand partition; and __fish_seen_subcommand_from show" -s h -l help -d 'Print help'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand partition; and __fish_seen_subcommand_from add" -l nodes -d 'Which nodes are in it, by their names: n1,n3 or n[1-4,7] or gpu* or * for all' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand partition; and __fish_seen_subcommand_from add" -l default -d 'Jobs that name no partition go there; one partition at most is that' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand partition; and __fish_seen_subcommand_from add" -l default-time -d 'The time limit of jobs that do not say one, or `none`' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand partition; and __fish_seen_subcommand_from add" -l max-time -d 'The longest time limit that a job may have, or `none`' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand partition; and __fish_seen_subcommand_from add" -l max-nodes -d 'The most nodes that a job may ask for, or `none`' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand partition; and __fish_seen_subcommand_from add" -l priority -d 'Jobs of a partition with a higher one go first, whatever their own' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand partition; and __fish_seen_subcommand_from add" -l users -d 'Who may use it: users, or `all`' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand partition; and __fish_seen_subcommand_from add" -l groups -d 'Whose users may use it besides: groups of the cluster, or `all`' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand partition; and __fish_seen_subcommand_from add" -l state -d '`open`, `paused` (takes jobs and starts none) or `closed` (takes none, those that wait start)' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand partition; and __fish_seen_subcommand_from add" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand partition; and __fish_seen_subcommand_from add" -l json -d 'Print data as JSON'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand partition; and __fish_seen_subcommand_from add" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand partition; and __fish_seen_subcommand_from add" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand partition; and __fish_seen_subcommand_from set" -l nodes -d 'Which nodes are in it, by their names: n1,n3 or n[1-4,7] or gpu* or * for all' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand partition; and __fish_seen_subcommand_from set" -l default -d 'Jobs that name no partition go there; one partition at most is that' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand partition; and __fish_seen_subcommand_from set" -l default-time -d 'The time limit of jobs that do not say one, or `none`' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand partition; and __fish_seen_subcommand_from set" -l max-time -d 'The longest time limit that a job may have, or `none`' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand partition; and __fish_seen_subcommand_from set" -l max-nodes -d 'The most nodes that a job may ask for, or `none`' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand partition; and __fish_seen_subcommand_from set" -l priority -d 'Jobs of a partition with a higher one go first, whatever their own' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand partition; and __fish_seen_subcommand_from set" -l users -d 'Who may use it: users, or `all`' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand partition; and __fish_seen_subcommand_from set" -l groups -d 'Whose users may use it besides: groups of the cluster, or `all`' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand partition; and __fish_seen_subcommand_from set" -l state -d '`open`, `paused` (takes jobs and starts none) or `closed` (takes none, those that wait start)' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand partition; and __fish_seen_subcommand_from set" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand partition; and __fish_seen_subcommand_from set" -l json -d 'Print data as JSON'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand partition; and __fish_seen_subcommand_from set" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand partition; and __fish_seen_subcommand_from set" -s h -l help -d 'Print help'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand partition; and __fish_seen_subcommand_from remove" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand partition; and __fish_seen_subcommand_from remove" -l json -d 'Print data as JSON'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand partition; and __fish_seen_subcommand_from remove" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand partition; and __fish_seen_subcommand_from remove" -s h -l help -d 'Print help'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand partition; and __fish_seen_subcommand_from help" -f -a "list" -d 'List the partitions'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand partition; and __fish_seen_subcommand_from help" -f -a "show" -d 'Show all about one partition'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand partition; and __fish_seen_subcommand_from help" -f -a "add" -d 'Add a partition'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand partition; and __fish_seen_subcommand_from help" -f -a "set" -d 'Change a partition; what is not named stays as it is, and jobs that wait follow'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand partition; and __fish_seen_subcommand_from help" -f -a "remove" -d 'Remove a partition in which no job waits'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand partition; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand setting" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand setting" -l reset -d 'Make it what it is by default'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand setting" -l json -d 'Print data as JSON'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand setting" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand setting" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and not __fish_seen_subcommand_from user group audit node setting help" -f -a "user" -d 'Users: who is known beyond being known to a machine, and as what'
-complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and not __fish_seen_subcommand_from user group audit node setting help" -f -a "group" -d 'Groups: what their users may have together'
-complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and not __fish_seen_subcommand_from user group audit node setting help" -f -a "audit" -d 'Show who did what, and what was refused, oldest first'
-complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and not __fish_seen_subcommand_from user group audit node setting help" -f -a "node" -d 'Manage nodes: invite, drain, resume, remove; or see what this machine would offer as one'
-complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and not __fish_seen_subcommand_from user group audit node setting help" -f -a "setting" -d 'List the settings of the cluster, show one, or change it'
-complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and not __fish_seen_subcommand_from user group audit node setting help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and not __fish_seen_subcommand_from user group audit node partition setting help" -f -a "user" -d 'Users: who is known beyond being known to a machine, and as what'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and not __fish_seen_subcommand_from user group audit node partition setting help" -f -a "group" -d 'Groups: what their users may have together'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and not __fish_seen_subcommand_from user group audit node partition setting help" -f -a "audit" -d 'Show who did what, and what was refused, oldest first'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and not __fish_seen_subcommand_from user group audit node partition setting help" -f -a "node" -d 'Manage nodes: invite, drain, resume, remove; or see what this machine would offer as one'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and not __fish_seen_subcommand_from user group audit node partition setting help" -f -a "partition" -d 'Partitions: parts of the cluster to which jobs are submitted, with limits and a priority of their own'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and not __fish_seen_subcommand_from user group audit node partition setting help" -f -a "setting" -d 'List the settings of the cluster, show one, or change it'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and not __fish_seen_subcommand_from user group audit node partition setting help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and __fish_seen_subcommand_from user" -f -a "add" -d 'Add a user; agents that may create their account on every node'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and __fish_seen_subcommand_from user" -f -a "list" -d 'List the users'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and __fish_seen_subcommand_from user" -f -a "show" -d 'Show one user'
@@ -219,7 +283,13 @@ complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and __fish
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and __fish_seen_subcommand_from node" -f -a "discover" -d 'Show what this machine would offer: CPUs, memory, GPUs, and what it keeps back and why'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and __fish_seen_subcommand_from node" -f -a "invite" -d 'Print a join code, with which one machine can become a node within the hour'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and __fish_seen_subcommand_from node" -f -a "show" -d 'Show all about one node: its state with the reason, what it has, what runs there, its certificate'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and __fish_seen_subcommand_from node" -f -a "set" -d 'Say what nodes have, for `--constraint`, and which are used first'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and __fish_seen_subcommand_from node" -f -a "drain" -d 'Let nodes finish what they have and give them nothing new'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and __fish_seen_subcommand_from node" -f -a "resume" -d 'Let drained nodes take work again'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and __fish_seen_subcommand_from node" -f -a "remove" -d 'Remove nodes from the cluster at once and for good'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and __fish_seen_subcommand_from node" -f -a "forget" -d 'Take nodes that are gone for good off the list'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and __fish_seen_subcommand_from partition" -f -a "list" -d 'List the partitions'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and __fish_seen_subcommand_from partition" -f -a "show" -d 'Show all about one partition'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and __fish_seen_subcommand_from partition" -f -a "add" -d 'Add a partition'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and __fish_seen_subcommand_from partition" -f -a "set" -d 'Change a partition; what is not named stays as it is, and jobs that wait follow'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and __fish_seen_subcommand_from partition" -f -a "remove" -d 'Remove a partition in which no job waits'

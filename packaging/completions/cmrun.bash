@@ -23,7 +23,7 @@ _cmrun() {
 
     case "${cmd}" in
         cmrun)
-            opts="-q -a -n -p -t -w -h -V --head --json --quiet --alias --nodes --processes --num-cpus-per-node --mem-per-node --time-limit --wait --help --version"
+            opts="-q -a -n -p -t -w -h -V --head --json --quiet --alias --nodes --processes --num-cpus-per-node --mem-per-node --gpus --time-limit --wait --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -62,6 +62,10 @@ _cmrun() {
                     return 0
                     ;;
                 --mem-per-node)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --gpus)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -94,6 +94,12 @@ _hostler() {
             hostler,sim)
                 cmd="hostler__subcmd__sim"
                 ;;
+            hostler,step)
+                cmd="hostler__subcmd__step"
+                ;;
+            hostler,steps)
+                cmd="hostler__subcmd__steps"
+                ;;
             hostler,submit)
                 cmd="hostler__subcmd__submit"
                 ;;
@@ -136,6 +142,9 @@ _hostler() {
             hostler__subcmd__configure,node)
                 cmd="hostler__subcmd__configure__subcmd__node"
                 ;;
+            hostler__subcmd__configure,partition)
+                cmd="hostler__subcmd__configure__subcmd__partition"
+                ;;
             hostler__subcmd__configure,setting)
                 cmd="hostler__subcmd__configure__subcmd__setting"
                 ;;
@@ -172,6 +181,9 @@ _hostler() {
             hostler__subcmd__configure__subcmd__help,node)
                 cmd="hostler__subcmd__configure__subcmd__help__subcmd__node"
                 ;;
+            hostler__subcmd__configure__subcmd__help,partition)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__partition"
+                ;;
             hostler__subcmd__configure__subcmd__help,setting)
                 cmd="hostler__subcmd__configure__subcmd__help__subcmd__setting"
                 ;;
@@ -205,8 +217,26 @@ _hostler() {
             hostler__subcmd__configure__subcmd__help__subcmd__node,resume)
                 cmd="hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__resume"
                 ;;
+            hostler__subcmd__configure__subcmd__help__subcmd__node,set)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__set"
+                ;;
             hostler__subcmd__configure__subcmd__help__subcmd__node,show)
                 cmd="hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__show"
+                ;;
+            hostler__subcmd__configure__subcmd__help__subcmd__partition,add)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__partition__subcmd__add"
+                ;;
+            hostler__subcmd__configure__subcmd__help__subcmd__partition,list)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__partition__subcmd__list"
+                ;;
+            hostler__subcmd__configure__subcmd__help__subcmd__partition,remove)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__partition__subcmd__remove"
+                ;;
+            hostler__subcmd__configure__subcmd__help__subcmd__partition,set)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__partition__subcmd__set"
+                ;;
+            hostler__subcmd__configure__subcmd__help__subcmd__partition,show)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__partition__subcmd__show"
                 ;;
             hostler__subcmd__configure__subcmd__help__subcmd__user,add)
                 cmd="hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__add"
@@ -265,6 +295,9 @@ _hostler() {
             hostler__subcmd__configure__subcmd__node,resume)
                 cmd="hostler__subcmd__configure__subcmd__node__subcmd__resume"
                 ;;
+            hostler__subcmd__configure__subcmd__node,set)
+                cmd="hostler__subcmd__configure__subcmd__node__subcmd__set"
+                ;;
             hostler__subcmd__configure__subcmd__node,show)
                 cmd="hostler__subcmd__configure__subcmd__node__subcmd__show"
                 ;;
@@ -292,8 +325,47 @@ _hostler() {
             hostler__subcmd__configure__subcmd__node__subcmd__help,resume)
                 cmd="hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__resume"
                 ;;
+            hostler__subcmd__configure__subcmd__node__subcmd__help,set)
+                cmd="hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__set"
+                ;;
             hostler__subcmd__configure__subcmd__node__subcmd__help,show)
                 cmd="hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__show"
+                ;;
+            hostler__subcmd__configure__subcmd__partition,add)
+                cmd="hostler__subcmd__configure__subcmd__partition__subcmd__add"
+                ;;
+            hostler__subcmd__configure__subcmd__partition,help)
+                cmd="hostler__subcmd__configure__subcmd__partition__subcmd__help"
+                ;;
+            hostler__subcmd__configure__subcmd__partition,list)
+                cmd="hostler__subcmd__configure__subcmd__partition__subcmd__list"
+                ;;
+            hostler__subcmd__configure__subcmd__partition,remove)
+                cmd="hostler__subcmd__configure__subcmd__partition__subcmd__remove"
+                ;;
+            hostler__subcmd__configure__subcmd__partition,set)
+                cmd="hostler__subcmd__configure__subcmd__partition__subcmd__set"
+                ;;
+            hostler__subcmd__configure__subcmd__partition,show)
+                cmd="hostler__subcmd__configure__subcmd__partition__subcmd__show"
+                ;;
+            hostler__subcmd__configure__subcmd__partition__subcmd__help,add)
+                cmd="hostler__subcmd__configure__subcmd__partition__subcmd__help__subcmd__add"
+                ;;
+            hostler__subcmd__configure__subcmd__partition__subcmd__help,help)
+                cmd="hostler__subcmd__configure__subcmd__partition__subcmd__help__subcmd__help"
+                ;;
+            hostler__subcmd__configure__subcmd__partition__subcmd__help,list)
+                cmd="hostler__subcmd__configure__subcmd__partition__subcmd__help__subcmd__list"
+                ;;
+            hostler__subcmd__configure__subcmd__partition__subcmd__help,remove)
+                cmd="hostler__subcmd__configure__subcmd__partition__subcmd__help__subcmd__remove"
+                ;;
+            hostler__subcmd__configure__subcmd__partition__subcmd__help,set)
+                cmd="hostler__subcmd__configure__subcmd__partition__subcmd__help__subcmd__set"
+                ;;
+            hostler__subcmd__configure__subcmd__partition__subcmd__help,show)
+                cmd="hostler__subcmd__configure__subcmd__partition__subcmd__help__subcmd__show"
                 ;;
             hostler__subcmd__configure__subcmd__user,add)
                 cmd="hostler__subcmd__configure__subcmd__user__subcmd__add"
@@ -475,6 +547,12 @@ _hostler() {
             hostler__subcmd__help,sim)
                 cmd="hostler__subcmd__help__subcmd__sim"
                 ;;
+            hostler__subcmd__help,step)
+                cmd="hostler__subcmd__help__subcmd__step"
+                ;;
+            hostler__subcmd__help,steps)
+                cmd="hostler__subcmd__help__subcmd__steps"
+                ;;
             hostler__subcmd__help,submit)
                 cmd="hostler__subcmd__help__subcmd__submit"
                 ;;
@@ -501,6 +579,9 @@ _hostler() {
                 ;;
             hostler__subcmd__help__subcmd__configure,node)
                 cmd="hostler__subcmd__help__subcmd__configure__subcmd__node"
+                ;;
+            hostler__subcmd__help__subcmd__configure,partition)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__partition"
                 ;;
             hostler__subcmd__help__subcmd__configure,setting)
                 cmd="hostler__subcmd__help__subcmd__configure__subcmd__setting"
@@ -535,8 +616,26 @@ _hostler() {
             hostler__subcmd__help__subcmd__configure__subcmd__node,resume)
                 cmd="hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__resume"
                 ;;
+            hostler__subcmd__help__subcmd__configure__subcmd__node,set)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__set"
+                ;;
             hostler__subcmd__help__subcmd__configure__subcmd__node,show)
                 cmd="hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__show"
+                ;;
+            hostler__subcmd__help__subcmd__configure__subcmd__partition,add)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__partition__subcmd__add"
+                ;;
+            hostler__subcmd__help__subcmd__configure__subcmd__partition,list)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__partition__subcmd__list"
+                ;;
+            hostler__subcmd__help__subcmd__configure__subcmd__partition,remove)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__partition__subcmd__remove"
+                ;;
+            hostler__subcmd__help__subcmd__configure__subcmd__partition,set)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__partition__subcmd__set"
+                ;;
+            hostler__subcmd__help__subcmd__configure__subcmd__partition,show)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__partition__subcmd__show"
                 ;;
             hostler__subcmd__help__subcmd__configure__subcmd__user,add)
                 cmd="hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__add"
@@ -598,6 +697,9 @@ _hostler() {
             hostler__subcmd__help__subcmd__node,resume)
                 cmd="hostler__subcmd__help__subcmd__node__subcmd__resume"
                 ;;
+            hostler__subcmd__help__subcmd__node,set)
+                cmd="hostler__subcmd__help__subcmd__node__subcmd__set"
+                ;;
             hostler__subcmd__help__subcmd__node,show)
                 cmd="hostler__subcmd__help__subcmd__node__subcmd__show"
                 ;;
@@ -624,6 +726,9 @@ _hostler() {
                 ;;
             hostler__subcmd__node,resume)
                 cmd="hostler__subcmd__node__subcmd__resume"
+                ;;
+            hostler__subcmd__node,set)
+                cmd="hostler__subcmd__node__subcmd__set"
                 ;;
             hostler__subcmd__node,show)
                 cmd="hostler__subcmd__node__subcmd__show"
@@ -652,6 +757,9 @@ _hostler() {
             hostler__subcmd__node__subcmd__help,resume)
                 cmd="hostler__subcmd__node__subcmd__help__subcmd__resume"
                 ;;
+            hostler__subcmd__node__subcmd__help,set)
+                cmd="hostler__subcmd__node__subcmd__help__subcmd__set"
+                ;;
             hostler__subcmd__node__subcmd__help,show)
                 cmd="hostler__subcmd__node__subcmd__help__subcmd__show"
                 ;;
@@ -662,7 +770,7 @@ _hostler() {
 
     case "${cmd}" in
         hostler)
-            opts="-q -h -V --head --json --quiet --help --version demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent ranks sim shims completions gen help"
+            opts="-q -h -V --head --json --quiet --help --version demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent ranks step steps sim shims completions gen help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -780,7 +888,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__agent__subcmd__run)
-            opts="-q -h --directory --environments --name --cpus --memory --root-jobs --socket --accounts --homes --join-file --head-file --head --json --quiet --help"
+            opts="-q -h --directory --environments --name --cpus --memory --feature --gpus --machine-from --root-jobs --socket --accounts --homes --join-file --head-file --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -803,6 +911,18 @@ _hostler() {
                     return 0
                     ;;
                 --memory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --feature)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --gpus)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --machine-from)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -888,7 +1008,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__configure)
-            opts="-q -h --head --json --quiet --help user group audit node setting help"
+            opts="-q -h --head --json --quiet --help user group audit node partition setting help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1058,7 +1178,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__configure__subcmd__help)
-            opts="user group audit node setting help"
+            opts="user group audit node partition setting help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1142,7 +1262,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__configure__subcmd__help__subcmd__node)
-            opts="list discover invite show drain resume remove forget"
+            opts="list discover invite show set drain resume remove forget"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1253,7 +1373,105 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__set)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__show)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__partition)
+            opts="list show add set remove"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__partition__subcmd__add)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__partition__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__partition__subcmd__remove)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__partition__subcmd__set)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__partition__subcmd__show)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1450,7 +1668,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__configure__subcmd__node)
-            opts="-q -h --head --json --quiet --help list discover invite show drain resume remove forget help"
+            opts="-q -h --head --json --quiet --help list discover invite show set drain resume remove forget help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1530,7 +1748,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__configure__subcmd__node__subcmd__help)
-            opts="list discover invite show drain resume remove forget help"
+            opts="list discover invite show set drain resume remove forget help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1655,6 +1873,20 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__set)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__show)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
@@ -1745,7 +1977,311 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        hostler__subcmd__configure__subcmd__node__subcmd__set)
+            opts="-q -h --features --weight --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --features)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --weight)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         hostler__subcmd__configure__subcmd__node__subcmd__show)
+            opts="-q -h --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__partition)
+            opts="-q -h --head --json --quiet --help list show add set remove help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__partition__subcmd__add)
+            opts="-q -h --nodes --default --default-time --max-time --max-nodes --priority --users --groups --state --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --nodes)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --default)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --default-time)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --max-time)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --max-nodes)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --priority)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --users)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --groups)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --state)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__partition__subcmd__help)
+            opts="list show add set remove help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__partition__subcmd__help__subcmd__add)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__partition__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__partition__subcmd__help__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__partition__subcmd__help__subcmd__remove)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__partition__subcmd__help__subcmd__set)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__partition__subcmd__help__subcmd__show)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__partition__subcmd__list)
+            opts="-q -h --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__partition__subcmd__remove)
+            opts="-q -h --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__partition__subcmd__set)
+            opts="-q -h --nodes --default --default-time --max-time --max-nodes --priority --users --groups --state --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --nodes)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --default)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --default-time)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --max-time)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --max-nodes)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --priority)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --users)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --groups)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --state)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__partition__subcmd__show)
             opts="-q -h --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -2494,7 +3030,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__help)
-            opts="demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent ranks sim shims completions gen help"
+            opts="demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent ranks step steps sim shims completions gen help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2592,7 +3128,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__help__subcmd__configure)
-            opts="user group audit node setting"
+            opts="user group audit node partition setting"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2662,7 +3198,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__help__subcmd__configure__subcmd__node)
-            opts="list discover invite show drain resume remove forget"
+            opts="list discover invite show set drain resume remove forget"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2773,7 +3309,105 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__set)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__show)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__partition)
+            opts="list show add set remove"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__partition__subcmd__add)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__partition__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__partition__subcmd__remove)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__partition__subcmd__set)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__partition__subcmd__show)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -3180,7 +3814,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__help__subcmd__node)
-            opts="list discover invite show drain resume remove forget"
+            opts="list discover invite show set drain resume remove forget"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3278,6 +3912,20 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__help__subcmd__node__subcmd__resume)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__node__subcmd__set)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -3390,6 +4038,34 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__help__subcmd__sim)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__step)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__steps)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -3630,7 +4306,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__node)
-            opts="-q -h --head --json --quiet --help list discover invite show drain resume remove forget help"
+            opts="-q -h --head --json --quiet --help list discover invite show set drain resume remove forget help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3710,7 +4386,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__node__subcmd__help)
-            opts="list discover invite show drain resume remove forget help"
+            opts="list discover invite show set drain resume remove forget help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3835,6 +4511,20 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        hostler__subcmd__node__subcmd__help__subcmd__set)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         hostler__subcmd__node__subcmd__help__subcmd__show)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
@@ -3914,6 +4604,32 @@ _hostler() {
                 return 0
             fi
             case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__node__subcmd__set)
+            opts="-q -h --features --weight --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --features)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --weight)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --head)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -4028,7 +4744,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__run)
-            opts="-c -N -n -m -t -a -d -q -h --cpus --nodes --tasks-per-node --memory --time --array --after --name --requeue --priority --hold --env --grace --pty --detach --label --head --json --quiet --help"
+            opts="-c -N -n -m -g -t -p -a -d -q -h --cpus --nodes --tasks-per-node --first-node --memory --gpus --time --partition --constraint --array --after --name --requeue --priority --hold --env --grace --pty --detach --label --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -4066,11 +4782,31 @@ _hostler() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --gpus)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -g)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --time)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 -t)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --partition)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -p)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --constraint)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -4169,8 +4905,44 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        hostler__subcmd__step)
+            opts="-q -h --all --no-input --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__steps)
+            opts="-q -h --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         hostler__subcmd__submit)
-            opts="-c -N -n -m -t -a -d -q -h --cpus --nodes --tasks-per-node --memory --time --array --after --name --requeue --priority --hold --env --grace --pty --wait --follow --fetch --to --head --json --quiet --help"
+            opts="-c -N -n -m -g -t -p -a -d -q -h --cpus --nodes --tasks-per-node --first-node --memory --gpus --time --partition --constraint --array --after --name --requeue --priority --hold --env --grace --pty --wait --follow --fetch --to --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -4208,11 +4980,31 @@ _hostler() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --gpus)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -g)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --time)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 -t)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --partition)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -p)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --constraint)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -4264,7 +5056,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__up)
-            opts="-q -h --nodes --cpus --memory --results-cap --head --json --quiet --help"
+            opts="-q -h --nodes --cpus --memory --gpus --machine-from --results-cap --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -4279,6 +5071,14 @@ _hostler() {
                     return 0
                     ;;
                 --memory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --gpus)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --machine-from)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -1,4 +1,5 @@
-//! The project's chores: `cargo xtask test`, `cargo xtask gen`, `cargo xtask bench`, `cargo xtask swarm`, `cargo xtask fuzz`.
+//! The project's chores: `cargo xtask test`, `cargo xtask gen`, `cargo xtask bench`, `cargo xtask swarm`, `cargo xtask fuzz`,
+//! `cargo xtask docker`, `cargo xtask vm`.
 //!
 //! A chore lands here when it needs logic; what is one command stays one command (see CONTRIBUTING.md). Nothing here is
 //! part of the product, and the product knows nothing of it.
@@ -9,6 +10,7 @@ mod bench;
 mod fuzz;
 mod generate;
 mod swarm;
+mod systems;
 mod test;
 mod workspace;
 
@@ -30,6 +32,10 @@ enum Chore {
     Swarm(swarm::Options),
     /// Look for bytes that bring a reader of other people's bytes down
     Fuzz(fuzz::Options),
+    /// A cluster in containers, on a real Docker engine; needs root
+    Docker(systems::Options),
+    /// The systemd units, in a virtual machine; needs root
+    Vm(systems::Options),
 }
 
 fn main() -> ExitCode {
@@ -39,6 +45,8 @@ fn main() -> ExitCode {
         Chore::Bench(options) => bench::run(&options),
         Chore::Swarm(options) => swarm::run(&options),
         Chore::Fuzz(options) => fuzz::run(&options),
+        Chore::Docker(options) => systems::docker(&options),
+        Chore::Vm(options) => systems::vm(&options),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

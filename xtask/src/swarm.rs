@@ -1,6 +1,9 @@
 //! `cargo xtask swarm`: how a head copes with many agents, by the swarm in `crates/testkit/examples`.
 
-use anyhow::Result;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 
 use crate::workspace::{cargo, run as run_command, target_directory};
@@ -16,12 +19,22 @@ pub(crate) struct Options {
     runs: u32,
 }
 
+/// Builds the swarm with optimisation and runs it once with this program; what it says.
+pub(crate) fn watch(program: &Path, agents: usize) -> Result<String> {
+    run_command(cargo().args(["build", "--release", "--package", "hostler-testkit", "--example", "swarm"]))?;
+    let mut swarm = Command::new(target_directory()?.join("release/examples/swarm"));
+    let output =
+        swarm.arg(program).args([agents.to_string(), "1".to_owned()]).output().context("cannot start the swarm")?;
+    ensure!(output.status.success(), "the swarm failed: {}", String::from_utf8_lossy(&output.stderr).trim());
+    Ok(String::from_utf8(output.stdout)?)
+}
+
 /// Builds the program and the swarm with optimisation, and runs them.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let build = ["build", "--release", "--package", "hostler", "--package", "hostler-testkit"];
     run_command(cargo().args(build).args(["--bin", "hostler", "--example", "swarm"]))?;
     let release = target_directory()?.join("release");
-    let mut swarm = std::process::Command::new(release.join("examples/swarm"));
+    let mut swarm = Command::new(release.join("examples/swarm"));
     swarm.arg(release.join("hostler")).args([options.agents.to_string(), options.runs.to_string()]);
     run_command(&mut swarm)
 }

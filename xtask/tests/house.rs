@@ -45,25 +45,39 @@ const IMPURE: [&str; 26] = [
 ];
 
 /// The arrows of ARCHITECTURE.md: what each crate may use of the workspace. Tests may also use [`TEST_TOOLS`].
-const ARROWS: [(&str, &[&str]); 15] = [
+const ARROWS: [(&str, &[&str]); 16] = [
     ("hostler-model", &[]),
     ("hostler-proto", &["model"]),
     ("hostler-sched", &["model"]),
     ("hostler-core", &["model", "proto", "sched"]),
     ("hostler-snapshot", &["model", "proto"]),
     ("hostler-shepherd", &[]),
+    ("hostler-steps", &["model"]),
     ("hostler-discovery", &["model"]),
     ("hostler-store", &["model", "proto"]),
     ("hostler-client", &["model", "proto", "snapshot"]),
     ("hostler-head", &["model", "proto", "sched", "core", "discovery", "snapshot", "store"]),
-    ("hostler-agent", &["model", "proto", "core", "client", "snapshot", "shepherd"]),
+    ("hostler-agent", &["model", "proto", "core", "client", "snapshot", "shepherd", "steps"]),
     // A simulator that linked a daemon would test something else than what it simulates.
     ("hostler-sim", &["model", "proto", "sched", "core"]),
     ("hostler-testkit", &["model", "proto", "client"]),
     // Everything but the store: the command line reaches state through the API alone.
     (
         "hostler",
-        &["model", "proto", "sched", "core", "snapshot", "shepherd", "discovery", "client", "head", "agent", "sim"],
+        &[
+            "model",
+            "proto",
+            "sched",
+            "core",
+            "snapshot",
+            "shepherd",
+            "steps",
+            "discovery",
+            "client",
+            "head",
+            "agent",
+            "sim",
+        ],
     ),
     ("xtask", &["model", "sched"]),
 ];

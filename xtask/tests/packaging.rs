@@ -1,7 +1,7 @@
-//! The service units are what systemd understands.
+//! The service units are what systemd understands, and what the packaging calls is there to be called.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Where a package puts the program; it need not be installed on the machine that runs the test.
@@ -9,14 +9,13 @@ const PROGRAM: &str = "/usr/bin/hostler";
 
 #[test]
 fn systemd_finds_nothing_wrong_with_the_units() {
-    let units = Path::new(&std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo says whose tests it runs"))
-        .join("../packaging/systemd");
+    let units = root().join("packaging/systemd");
     let scratch = tempfile::tempdir().expect("a temporary directory");
-    let mut checked = 0;
-    for entry in fs::read_dir(&units).expect("the units are there") {
-        let path = entry.expect("it can be listed").path();
+    let mut copies = Vec::new();
+    for path in files(&units).into_iter().filter(|path| path.extension().is_some_and(|kind| kind == "service")) {
         let text = fs::read_to_string(&path).expect("a unit is text");
-        assert!(text.contains(&format!("ExecStart={PROGRAM} ")), "{} starts something else", path.display());
+        let starts_ours = text.contains(&format!("ExecStart={PROGRAM} "));
+        assert_eq!(starts_ours, !path.ends_with("hostler-jobs.service"), "{} starts something else", path.display());
         let copy = scratch.path().join(path.file_name().expect("a file has a name"));
         // The manual pages are not installed either.
         let text = text
@@ -25,14 +24,124 @@ fn systemd_finds_nothing_wrong_with_the_units() {
             .filter(|line| !line.starts_with("Documentation="))
             .fold(String::new(), |text, line| text + line + "\n");
         fs::write(&copy, text).expect("it can be written");
+        copies.push(copy);
+    }
+    assert_eq!(copies.len(), 3);
+    // Once all of them are there, as they name each other.
+    for copy in copies {
         let output = Command::new("systemd-analyze")
             .args(["verify", "--man=no", "--recursive-errors=no"])
             .arg(&copy)
             .output()
             .expect("systemd-analyze is needed: install the package systemd");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success() && said.trim().is_empty(), "{}: {said}", path.display());
-        checked += 1;
+        assert!(output.status.success() && said.trim().is_empty(), "{}: {said}", copy.display());
     }
-    assert_eq!(checked, 2);
+}
+
+/// The real thing takes a Docker engine and minutes: `cargo xtask docker`.
+#[test]
+fn whatever_the_packaging_and_its_guides_call_exists() {
+    let reference = fs::read_to_string(root().join("docs/reference/cli.md")).expect("the reference is there");
+    let mut called = 0;
+    let directories = ["packaging/docker", "packaging/systemd", "docs/guides"];
+    for path in directories.iter().flat_map(|directory| files(&root().join(directory))) {
+        let text = fs::read_to_string(&path).expect("it is text");
+        for line in text.lines().filter(|line| path.extension() == Some("md".as_ref()) || !line.starts_with('#')) {
+            for words in calls(line) {
+                check(&reference, &words).unwrap_or_else(|why| panic!("{}: {why}, in: {line}", path.display()));
+                called += 1;
+            }
+        }
+    }
+    assert!(called > 50, "only {called} calls were found");
+    // That this test could fail.
+    for wrong in ["hostler frobnicate", "hostler node ivite n1", "x | hostler agent run --acounts"] {
+        assert!(calls(wrong).iter().any(|words| check(&reference, words).is_err()), "{wrong}");
+    }
+}
+
+#[test]
+fn the_parts_of_the_image_fit_together() {
+    let docker = root().join("packaging/docker");
+    let read = |name: &str| fs::read_to_string(docker.join(name)).expect(name);
+    let (script, compose, image) = (read("hostler-container"), read("compose.yaml"), read("Dockerfile"));
+    for command in compose.lines().filter_map(|line| line.trim().strip_prefix("command: ")) {
+        assert!(script.contains(&format!("    {command}) ")), "the container knows no `{command}`");
+    }
+    let copied = image.lines().filter_map(|line| line.strip_prefix("COPY ")?.split(' ').next());
+    for path in copied.filter(|path| path.contains('/')) {
+        assert!(root().join(path).exists(), "there is no {path}");
+    }
+    let shell = Command::new("sh").arg("-n").arg(docker.join("hostler-container")).output().expect("there is a shell");
+    assert!(shell.status.success(), "{}", String::from_utf8_lossy(&shell.stderr));
+}
+
+fn root() -> PathBuf {
+    Path::new(&std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo says whose tests it runs")).join("..")
+}
+
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
+    entries.map(|entry| entry.expect("it can be listed").path()).collect()
+}
+
+/// The words after each `hostler` of a line that is called as a program: up to the end of the shell's or the text's command.
+fn calls(line: &str) -> Vec<Vec<String>> {
+    const ENDS: [char; 9] = [';', ')', '`', '|', '>', '<', '&', '#', '\''];
+    let mut found = Vec::new();
+    let words: Vec<&str> = line.split_whitespace().collect();
+    for (index, word) in words.iter().enumerate() {
+        let word = word.trim_start_matches(['`', '(', '\'', '"', '!']);
+        let word = word.strip_prefix("$(").or(word.rsplit_once("$(").map(|(_, last)| last)).unwrap_or(word);
+        if !["hostler", PROGRAM].contains(&word.strip_prefix("ExecStart=").unwrap_or(word)) {
+            continue;
+        }
+        let mut call = Vec::new();
+        for word in &words[index + 1..] {
+            let plain = word.split(ENDS).next().unwrap_or_default();
+            if !plain.is_empty() {
+                call.push(plain.trim_matches(['"', ',', '.', ':']).to_owned());
+            }
+            if plain != *word || *word == "--" {
+                break;
+            }
+        }
+        if index > 0 && ["--tag", "--package", "--project-name"].contains(&words[index - 1]) {
+            continue;
+        }
+        // A file or an image of that name is no call.
+        if call.iter().any(|word| !word.starts_with('-'))
+            && call.first().is_some_and(|word| word != "hostler" && word != PROGRAM)
+        {
+            found.push(call);
+        }
+    }
+    found
+}
+
+/// Whether the reference knows the command and its long flags.
+fn check(reference: &str, words: &[String]) -> Result<(), String> {
+    let mut section = section(reference, "hostler").expect("the program itself");
+    let mut name = "hostler".to_owned();
+    for word in words.iter().filter(|word| !word.starts_with('-')) {
+        let longer = format!("{name} {word}");
+        let Some(found) = self::section(reference, &longer) else { break };
+        (name, section) = (longer, found);
+    }
+    if name == "hostler" || (section.contains(&format!("Usage: {name} [OPTIONS] <COMMAND>\n"))) {
+        return Err(format!("`hostler {}` is no command", words.join(" ")));
+    }
+    let flags = words.iter().filter_map(|word| word.strip_prefix("--").filter(|flag| !flag.is_empty()));
+    for flag in flags.map(|flag| flag.split('=').next().unwrap_or(flag)) {
+        if !section.contains(&format!("--{flag}")) {
+            return Err(format!("`{name}` has no --{flag}"));
+        }
+    }
+    Ok(())
+}
+
+fn section<'a>(reference: &'a str, command: &str) -> Option<&'a str> {
+    let (_, rest) = reference.split_once(&format!("\n## {command}\n"))?;
+    rest.split("\n## ").next()
 }

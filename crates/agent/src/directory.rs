@@ -6,14 +6,15 @@
 //!               work/       the job's folder                      (stage)
 //!               manifest    the captured folder's manifest        (stage)
 //!               baseline    what was laid out of it               (stage)
+//!               steps/      how to launch on the job's other nodes (steps)
 //!               setup       output of preparing the environment   (stage)
 //!               stdout, stderr                                    (the job)
 //!               end         how it ended when no journal says so  (this room)
 //! spare-7/                  a directory that waits to be used again
 //! ```
 //!
-//! The directory and the journal belong to the agent, so nobody can put anything else in the place of what is in it. `work` and
-//! the outputs belong to the job's user, and nobody else can enter or read them.
+//! The directory and the journal belong to the agent, so nobody can put anything else in the place of what is in it. `work`, `steps`
+//! and the outputs belong to the job's user, and nobody else can enter or read them.
 //!
 //! Making a directory with its files costs more than a short command takes, and removing them as much again. So the
 //! directory of a command that is over is kept with its three files and given to a later run of the same user.
@@ -207,6 +208,11 @@ impl RunDirectory {
     /// Where it is.
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// What the job's processes need to launch on its other nodes.
+    pub(crate) fn steps(&self) -> PathBuf {
+        self.path.join("steps")
     }
 
     /// The job's folder.

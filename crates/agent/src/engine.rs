@@ -1,6 +1,6 @@
 //! The loop: what happens on the node and what the head says goes in, work comes out.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,17 +8,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use anyhow::{Context, bail};
 use hostler_client::Client;
 use hostler_core::agent::{Effect, Event, Exit, RunLaunch, Stage, State, Why, update};
-use hostler_model::{Advisory, BootId, NodeName, Resources, RunId, Work};
+use hostler_model::{Advisory, BootId, Feature, Hardware, NodeName, Resources, RunId, Work};
 use hostler_proto::link::{AgentHello, AgentMessage, HeadMessage, PROTOCOL, StreamKind, StreamRequest, Usage};
 use hostler_shepherd::cgroup::Controller;
-use hostler_shepherd::{Launcher, cgroup};
+use hostler_shepherd::{Launch, Launcher, cgroup};
 use hostler_snapshot::ChunkStore;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::account::Accounts;
-use crate::directory::Runs;
+use crate::directory::{RunDirectory, Runs};
 use crate::environment::Environments;
+use crate::gpus::Gpus;
 use crate::roster::{self, NewAccounts};
+use crate::steps::Own;
 use crate::supervise::{Asked, IdleShepherds, Kept, Order};
 use crate::{collect, output, stage, supervise, terminal, variables};
 
@@ -30,6 +32,9 @@ pub(crate) struct Node {
     pub(crate) name: NodeName,
     pub(crate) boot: BootId,
     pub(crate) resources: Resources,
+    pub(crate) features: BTreeSet<Feature>,
+    pub(crate) hardware: Hardware,
+    pub(crate) gpus: Gpus,
     pub(crate) head: Client,
     pub(crate) launcher: Launcher,
     /// This very program, for runs that have several processes on the node.
@@ -50,11 +55,25 @@ pub(crate) struct Node {
 impl Node {
     /// Which limits the kernel does not hold jobs to here, and why.
     fn advisory(&self) -> Advisory {
-        let why = |controller| match &self.cgroups {
+        Advisory {
+            cpus: self.missing(Controller::Cpuset),
+            memory: self.missing(Controller::Memory),
+            gpus: self.open_gpus(),
+            users: self.accounts.shortcoming(),
+        }
+    }
+
+    /// Why jobs can use GPUs that are not theirs; `None` when the kernel keeps them from that.
+    pub(crate) fn open_gpus(&self) -> Option<String> {
+        self.gpus.shortcoming(self.missing(Controller::Devices))
+    }
+
+    /// Why the kernel holds nobody to limits of this kind.
+    fn missing(&self, controller: Controller) -> Option<String> {
+        match &self.cgroups {
             Ok(tree) => tree.missing(controller).map(str::to_owned),
             Err(reason) => Some(reason.clone()),
-        };
-        Advisory { cpus: why(Controller::Cpuset), memory: why(Controller::Memory), users: self.accounts.shortcoming() }
+        }
     }
 }
 
@@ -111,7 +130,7 @@ impl Handle {
     /// Whether the run's process may still write output.
     pub(crate) fn is_live(&self, run: RunId) -> bool {
         let state = self.state();
-        state.run(run).is_some_and(|run| matches!(run.stage, Stage::Staging | Stage::Ready(_) | Stage::Running))
+        state.run(run).is_some_and(|run| matches!(run.stage, Stage::Staging | Stage::Ready { .. } | Stage::Running))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -191,7 +210,9 @@ impl Engine {
             boot: self.node.boot.clone(),
             pid: std::process::id(),
             resources: self.node.resources.clone(),
+            hardware: self.node.hardware.clone(),
             advisory: self.node.advisory(),
+            features: self.node.features.clone(),
             address,
             runs: self.handle.state().reports(),
         }
@@ -200,7 +221,7 @@ impl Engine {
     fn perform(&mut self, effect: Effect) {
         match effect {
             Effect::Start(launch) => self.start(launch),
-            Effect::Begin { run, port } => self.order(run, Order::Begin { port }),
+            Effect::Begin { run, port, doors } => self.order(run, Order::Begin { port, doors }),
             Effect::End { run, grace_ms } => self.end(run, grace_ms),
             Effect::Collect { launch } => self.collect(launch),
             Effect::StoreEnd { run, end } => {
@@ -334,13 +355,10 @@ async fn start_run(
         }
     };
     orders.options.identity = identity;
-    if launch.spec.world_size() > 1 {
-        match together(&handle, &launch, &mut controlled.orders).await {
-            Ok(port) => orders.env.extend(variables::meeting_port(port)),
-            Err(error) => {
-                return handle.happened(Event::Exited { run, exit: not_started(format!("{error:#}")) });
-            }
-        }
+    if (launch.spec.world_size() > 1 || launch.spec.first_node)
+        && let Err(error) = join_others(&node, &handle, &launch, &directory, &mut controlled, &mut orders).await
+    {
+        return handle.happened(Event::Exited { run, exit: not_started(format!("{error:#}")) });
     }
     match supervise::launch(&node, &launch, &mut orders).await {
         Ok(Asked::Over(exit)) => handle.happened(Event::Exited { run, exit }),
@@ -357,21 +375,33 @@ async fn start_run(
     }
 }
 
-/// Waits until the other nodes of a run are ready too; the port on the first node at which its processes can meet.
-async fn together(handle: &Handle, launch: &RunLaunch, orders: &mut mpsc::Receiver<Order>) -> anyhow::Result<u16> {
+/// Waits until the other nodes of a run are ready too, and says in its orders where its processes find each other.
+async fn join_others(
+    node: &Node,
+    handle: &Handle,
+    launch: &RunLaunch,
+    directory: &RunDirectory,
+    controlled: &mut Controlled,
+    orders: &mut Launch,
+) -> anyhow::Result<()> {
+    let own = launch.spec.first_node.then(Own::make).transpose()?;
+    let door = own.as_ref().map(|own| own.door);
     let port = free_port().context("no port is free")?;
-    if launch.gang.is_none() {
-        return Ok(port);
-    }
-    handle.happened(Event::Ready { run: launch.run, port });
-    match orders.recv().await {
-        Some(Order::Begin { port }) => Ok(port),
-        Some(Order::End { .. }) | None => bail!("ended before it had started"),
-    }
+    let (port, doors) = if launch.gang.is_none() {
+        (port, door.into_iter().collect())
+    } else {
+        handle.happened(Event::Ready { run: launch.run, port, door });
+        match controlled.orders.recv().await {
+            Some(Order::Begin { port, doors }) => (port, doors),
+            Some(Order::End { .. }) | None => bail!("ended before it had started"),
+        }
+    };
+    orders.env.extend(variables::meeting_port(port));
+    own.map_or(Ok(()), |own| own.lay_out(node, launch, directory, &doors, orders))
 }
 
 /// A port that nobody listens at now.
-fn free_port() -> std::io::Result<u16> {
+pub(crate) fn free_port() -> std::io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))?.local_addr()?.port())
 }
 

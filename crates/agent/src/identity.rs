@@ -260,8 +260,10 @@ impl Files {
     }
 
     fn make(&self) -> anyhow::Result<()> {
-        let mut builder = DirBuilder::new();
-        builder.recursive(true).mode(0o700).create(&self.0).with_context(|| format!("cannot make {}", self.0.display()))
+        // What is above the node's directory is not only the node's: closed, it would shut users out of their jobs' files.
+        let shared = self.0.ancestors().nth(2).map_or(Ok(()), fs::create_dir_all);
+        let make = || DirBuilder::new().recursive(true).mode(0o700).create(&self.0);
+        shared.and_then(|()| make()).with_context(|| format!("cannot make {}", self.0.display()))
     }
 
     fn have_joined(&self) -> bool {

@@ -36,6 +36,9 @@ pub(crate) async fn prepare(
     directory: &RunDirectory,
     cancel: &Arc<AtomicBool>,
 ) -> anyhow::Result<Launch> {
+    if let Some(gpu) = node.gpus.lacks(&launch.resources.gpus) {
+        bail!("node {} does not have GPU {gpu} any more; `hostler requeue` has it placed anew", node.name);
+    }
     let account = node.accounts.of(&launch.user).await.with_context(|| format!("node {} cannot run it", node.name))?;
     let whose = Whose { node: Arc::clone(node), launch: Arc::clone(launch), directory: directory.clone(), account };
     match &launch.spec.work {
@@ -160,8 +163,10 @@ impl Whose {
     }
 
     /// The shepherd's orders.
-    fn orders(&self, argv: Vec<String>, environment: Environment, cwd: PathBuf) -> Launch {
+    fn orders(&self, argv: Vec<String>, mut environment: Environment, cwd: PathBuf) -> Launch {
         let Self { node, launch, directory, account } = self;
+        let gpus = &launch.resources.gpus;
+        environment.extend(node.gpus.variables(gpus, node.open_gpus().is_none()));
         let spec = &launch.spec;
         let options = Options {
             has_journal: true,
@@ -173,6 +178,7 @@ impl Whose {
             cpus: Some(launch.resources.cpus.iter().collect()),
             memory_limit_bytes: Some(launch.resources.memory_bytes),
             process_limit: Some(PROCESS_LIMIT),
+            denied_devices: node.gpus.denied(gpus),
             leaf: node
                 .cgroups
                 .as_ref()
@@ -191,13 +197,18 @@ impl Whose {
     }
 }
 
-/// The command line of a run that has several processes on this node, or wants its output labelled: our own program starts them.
+/// The command line of a run that has several processes on this node, wants its output labelled, or takes steps: our own program starts
+/// them.
 fn ranked(node: &Node, launch: &RunLaunch, argv: Vec<String>) -> Vec<String> {
     let spec = &launch.spec;
+    let node_rank = launch.gang.as_ref().map_or(0, |gang| gang.rank);
+    if spec.first_node {
+        let program = if node_rank == 0 { argv } else { Vec::new() };
+        return [node.program.clone(), "steps".to_owned(), "--".to_owned()].into_iter().chain(program).collect();
+    }
     if spec.tasks_per_node == 1 && !spec.label {
         return argv;
     }
-    let node_rank = launch.gang.as_ref().map_or(0, |gang| gang.rank);
     let mut all = vec![
         node.program.clone(),
         "ranks".to_owned(),

@@ -1,5 +1,6 @@
 //! From a configuration to a running agent.
 
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::fs::{self, File};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -8,7 +9,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail};
 use hostler_client::{Client, Endpoint};
-use hostler_model::{BootId, CpuSet, NodeName, Resources};
+use hostler_model::{BootId, CpuSet, Feature, Hardware, NodeName, Resources, Topology};
 use hostler_shepherd::{Launcher, cgroup};
 use hostler_snapshot::ChunkStore;
 use nix::fcntl::{Flock, FlockArg};
@@ -22,6 +23,7 @@ use crate::directory::Runs;
 use crate::door::Door;
 use crate::engine::{Engine, Handle, Node};
 use crate::environment::{self, Environments};
+use crate::gpus::{Gpus, MachineGpu};
 use crate::identity::{Identity, LOCK};
 use crate::roster::NewAccounts;
 use crate::{link, recover, renewal};
@@ -39,6 +41,12 @@ pub struct Config {
     pub cpus: CpuSet,
     /// The memory it gives, in bytes.
     pub memory_bytes: u64,
+    /// What it has that other nodes may not have, for jobs that ask for it.
+    pub features: BTreeSet<Feature>,
+    /// How the machine's CPUs sit together.
+    pub topology: Topology,
+    /// The machine's GPUs, also those that it does not give.
+    pub gpus: Vec<MachineGpu>,
     /// Whether jobs of root run too. Without root's rights this means nothing.
     pub root_jobs: bool,
     /// A file with a join code, for a node that has not joined yet.
@@ -93,13 +101,21 @@ async fn serve(config: Config, accounts: Accounts, launcher: Launcher) -> anyhow
     if let Err(reason) = &cgroups {
         tracing::info!(%reason, "no cgroups for jobs; their processes are tracked by descent");
     }
+    let gpus = Gpus::new(config.gpus);
+    let hardware = Hardware { topology: config.topology.within(&config.cpus), gpus: gpus.given().cloned().collect() };
     let environments = config.environments.unwrap_or_else(|| directory.join("environments"));
     let settings = environment::Settings { node: name.to_string(), ..environment::Settings::new(CACHE_BYTES) };
     let node = Arc::new(Node {
         head: Client::new(identity.endpoint()?),
         name,
         boot: BootId(boot_id()?),
-        resources: Resources { cpus: config.cpus, memory_bytes: config.memory_bytes },
+        resources: Resources {
+            gpus: gpus.given().map(|gpu| gpu.id.clone()).collect(),
+            ..Resources::new(config.cpus, config.memory_bytes)
+        },
+        hardware,
+        gpus,
+        features: config.features,
         launcher,
         program: program()?,
         cgroups,
@@ -196,10 +212,14 @@ fn lock(directory: &Path) -> anyhow::Result<Flock<File>> {
     }
 }
 
-/// Several clusters may share a machine, and their nodes' names may be alike; their directories are not.
+/// Several clusters may share a machine, and their nodes' names may be alike; their directories are not. In containers their paths
+/// may be, too.
 fn leaf_prefix(directory: &Path) -> anyhow::Result<String> {
-    let directory = directory.canonicalize().with_context(|| format!("cannot find {}", directory.display()))?;
-    let hash = blake3::hash(directory.as_os_str().as_encoded_bytes()).to_hex();
+    let found = directory.canonicalize().and_then(|path| Ok((fs::metadata(&path)?, path)));
+    let (metadata, path) = found.with_context(|| format!("cannot find {}", directory.display()))?;
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&metadata.dev().to_le_bytes()).update(&metadata.ino().to_le_bytes());
+    let hash = hasher.update(path.as_os_str().as_encoded_bytes()).finalize().to_hex();
     Ok(format!("{}-", &hash[..16]))
 }
 

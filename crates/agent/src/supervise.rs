@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use hostler_core::agent::{Event, Exit, RunLaunch, Why};
 use hostler_model::{CpuSet, format_bytes};
-use hostler_proto::link::{IoSource, IoUsage, Usage};
+use hostler_proto::link::{IoSource, IoUsage, StepDoor, Usage};
 use hostler_shepherd::cgroup::LeafSpec;
 use hostler_shepherd::{
     Adopted, Cause, Event as ShepherdEvent, ExitRecord, Io, Launch, LaunchError, Lost, LostReason, RunningRecord,
@@ -39,6 +39,8 @@ pub(crate) enum Order {
     Begin {
         /// A port on the first of them.
         port: u16,
+        /// Where each of them takes steps, if they do.
+        doors: Vec<StepDoor>,
     },
     /// TERM now, KILL after `grace`.
     End {

@@ -80,7 +80,7 @@ fn places(launch: &RunLaunch, node: &NodeName) -> Vec<(&'static str, String)> {
     if spec.world_size() > 1 {
         all.push(("HOSTLER_NODE_ADDRESSES", gang.nodes.iter().map(address).collect::<Vec<_>>().join(",")));
         all.push(("MASTER_ADDR", gang.nodes.first().map_or_else(String::new, address)));
-        if spec.tasks_per_node == 1 {
+        if spec.tasks_per_node == 1 && !spec.first_node {
             all.extend(ranks::variables(u64::from(gang.rank), 0, spec.world_size()));
         }
     }
@@ -128,6 +128,10 @@ fn identity(launch: &RunLaunch, node: &NodeName) -> Vec<(&'static str, String)> 
         ("SLURMD_NODENAME", node.to_string()),
         ("SLURM_RESTART_COUNT", (launch.run.attempt.0 - 1).to_string()),
     ];
+    if let Some(partition) = &spec.partition {
+        all.push(("HOSTLER_PARTITION", partition.to_string()));
+        all.push(("SLURM_JOB_PARTITION", partition.to_string()));
+    }
     all.extend(places(launch, node));
     if let Some(array) = &spec.array {
         let index = task.index.to_string();

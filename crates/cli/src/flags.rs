@@ -4,9 +4,10 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
+use hostler_discovery::GpuPick;
 use hostler_model::{
-    ArraySpec, Dependency, Environment, JobSpec, ParseError, Request, WindowSize, Work, format_bytes, parse_bytes,
-    parse_duration,
+    ArraySpec, Constraint, Dependency, Environment, JobSpec, ParseError, PartitionName, Request, WindowSize, Work,
+    format_bytes, parse_bytes, parse_duration,
 };
 use hostler_proto::api::Unsaid;
 
@@ -30,13 +31,29 @@ pub(crate) struct JobFlags {
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) tasks_per_node: Option<u32>,
 
+    /// Start the program on the first node only; `mpirun` and `hostler step` launch on the others, which wait
+    #[arg(long)]
+    pub(crate) first_node: bool,
+
     /// Memory for each task, on each of its nodes, such as 600M or 2G; 512M unless operators have set default-memory
     #[arg(short, long, value_name = "SIZE")]
     pub(crate) memory: Option<Memory>,
 
+    /// GPUs for each task, on each of its nodes; none by default, and then it sees none
+    #[arg(short, long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    pub(crate) gpus: u32,
+
     /// Time limit for each task, such as 90s, 30m, 1h30m or 1-12:00:00; none unless operators have set default-time-limit
     #[arg(short, long, value_name = "TIME")]
     pub(crate) time: Option<TimeLimit>,
+
+    /// Run on nodes of this partition; `hostler info` lists them
+    #[arg(short, long, value_name = "NAME")]
+    pub(crate) partition: Option<PartitionName>,
+
+    /// Run on nodes with these features, or of these names: ssd, 'intel&!old', 'n1|n2'
+    #[arg(long, value_name = "FEATURES")]
+    pub(crate) constraint: Option<Constraint>,
 
     /// Run once for each index: 0-99, 1-9:2, 1,5,7; with %N at most N at a time
     #[arg(short, long, value_name = "INDICES")]
@@ -96,6 +113,27 @@ impl FromStr for Memory {
     }
 }
 
+/// Which of a machine's GPUs may be given to jobs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum GpuCap {
+    All,
+    /// By index or unique id; none when empty.
+    Only(Vec<GpuPick>),
+}
+
+impl FromStr for GpuCap {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        match text.trim() {
+            "all" => Ok(Self::All),
+            "none" => Ok(Self::Only(Vec::new())),
+            list => list.split(',').map(str::parse).collect::<Result<_, _>>().map(Self::Only),
+        }
+        .map_err(|_| ParseError::new(text, "`all`, `none`, or a list such as 0,2 or GPU-5d8f0c1a-…"))
+    }
+}
+
 /// A time limit, more than zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TimeLimit(pub(crate) Duration);
@@ -112,7 +150,8 @@ impl FromStr for TimeLimit {
 }
 
 impl TimeLimit {
-    fn as_ms(self) -> u64 {
+    /// In milliseconds.
+    pub(crate) fn as_ms(self) -> u64 {
         u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX)
     }
 }
@@ -163,10 +202,13 @@ impl JobFlags {
         Ok(JobSpec {
             name: self.name.clone().unwrap_or_else(|| default_name.to_owned()),
             work,
-            request: Request { cpus: self.cpus.unwrap_or(tasks_per_node), memory_bytes, gpus: 0 },
+            request: Request { cpus: self.cpus.unwrap_or(tasks_per_node), memory_bytes, gpus: self.gpus },
             nodes: self.nodes.unwrap_or(1),
             tasks_per_node,
+            first_node: self.first_node,
             label: false,
+            partition: self.partition.clone(),
+            constraint: self.constraint.clone(),
             time_limit_ms: self.time.map(TimeLimit::as_ms),
             array: self.array.clone(),
             after: self.after.iter().flat_map(|list| list.0.iter().copied()).collect(),
@@ -228,7 +270,7 @@ mod tests {
     #[test]
     fn defaults_are_modest() {
         let spec = spec("");
-        assert_eq!((spec.request.cpus, spec.request.memory_bytes), (1, 512 << 20));
+        assert_eq!(spec.request, Request { cpus: 1, memory_bytes: 512 << 20, gpus: 0 });
         assert_eq!((spec.time_limit_ms, spec.array, spec.name.as_str()), (None, None, "true"));
         assert_eq!(parse("").expect("no flags").unsaid().len(), 5, "operators may want something else");
     }
@@ -242,9 +284,10 @@ mod tests {
 
     #[test]
     fn units_and_lists_as_people_write_them() {
-        let spec =
-            spec("-c 4 -m 1.5G -t 1h30m -a 0-9%3 -d afterok:3:4 --after 7 --priority -5 --env A=b=c --hold --requeue");
-        assert_eq!((spec.request.cpus, spec.request.memory_bytes), (4, 3 << 29));
+        let spec = spec(
+            "-g 2 -c 4 -m 1.5G -t 1h30m -a 0-9%3 -d afterok:3:4 --after 7 --priority -5 --env A=b=c --hold --requeue",
+        );
+        assert_eq!(spec.request, Request { cpus: 4, memory_bytes: 3 << 29, gpus: 2 });
         assert_eq!(spec.time_limit_ms, Some(5_400_000));
         assert_eq!(spec.array.map(|array| array.to_string()).as_deref(), Some("0-9%3"));
         assert_eq!(
@@ -256,8 +299,18 @@ mod tests {
     }
 
     #[test]
+    fn gpus_are_capped_by_index_and_by_id() {
+        let cap = |text: &str| text.parse::<GpuCap>();
+        assert_eq!((cap("all"), cap("none")), (Ok(GpuCap::All), Ok(GpuCap::Only(Vec::new()))));
+        let both = GpuCap::Only(vec![GpuPick::Index(2), GpuPick::Uuid("GPU-1".to_owned())]);
+        assert_eq!(cap("2, GPU-1"), Ok(both));
+        ["", "1,", "a b"].iter().for_each(|text| assert!(cap(text).is_err(), "{text}"));
+    }
+
+    #[test]
     fn nonsense_is_refused_before_anything_happens() {
-        for line in ["-c 0", "-m 0", "-m lots", "-t 0", "-t soon", "-a 5-1", "-a", "-d afterok", "--gpus 1"] {
+        for line in ["-c 0", "-m 0", "-m lots", "-t 0", "-t soon", "-a 5-1", "-a", "-d afterok", "--gpus -1", "-g some"]
+        {
             assert!(parse(line).is_err(), "{line}");
         }
         assert!(variable("=x").is_err() && variable("HOSTLER_TEST_SURELY_NOT_SET").is_err());

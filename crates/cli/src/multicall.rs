@@ -7,11 +7,13 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::CommandFactory;
+use hostler_steps::REMOTE_SHELL;
 
 use crate::args::{self, Arguments};
 use crate::cm;
 use crate::commands::act::Cancel;
 use crate::commands::configure::Configure;
+use crate::commands::step;
 
 /// A tool by the name of its link.
 pub(crate) struct Tool {
@@ -37,11 +39,20 @@ const fn tool<T: cm::Tool>() -> Tool {
 
 /// Acts as the tool that `args[0]` names.
 pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
+    // Launchers of MPI programs call it as they would `ssh`; nobody else does.
+    if called_as(args.first()) == Some(REMOTE_SHELL) {
+        return step::remote_shell(&args[1..]);
+    }
     (tool_for(args.first()).main)(args)
 }
 
-fn tool_for(called_as: Option<&OsString>) -> &'static Tool {
-    let name = called_as.and_then(|path| Path::new(path).file_name()).and_then(OsStr::to_str);
+/// The name of the link, if it was a link.
+fn called_as(path: Option<&OsString>) -> Option<&str> {
+    path.and_then(|path| Path::new(path).file_name()).and_then(OsStr::to_str)
+}
+
+fn tool_for(path: Option<&OsString>) -> &'static Tool {
+    let name = called_as(path);
     TOOLS.iter().find(|tool| Some(tool.name) == name).unwrap_or(&TOOLS[0])
 }
 

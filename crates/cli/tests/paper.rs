@@ -241,7 +241,7 @@ fn the_tools_on_an_embedded_cluster() {
     assert!(limit(&job), "{job}");
     assert_eq!(tool(&cluster, "cmkill", &[id]).0, 0);
     cluster.wait_for_state(id, "cancelled");
-    assert_eq!(tool(&cluster, "cmrun", &["--gpus", "1"]).0, 2);
+    assert_eq!(tool(&cluster, "cmrun", &["--gres", "1"]).0, 2);
 
     // What operators set counts at once for what users do not say, and stays.
     for (name, value) in

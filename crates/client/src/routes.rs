@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use hostler_model::{Digest, JobId, JobState, NodeName, TaskId};
+use hostler_model::{Digest, JobId, JobState, NodeName, PartitionName, TaskId};
 use hostler_proto::api::{
     DigestList, DrainRequest, Fetched, Info, Invitation, Invite, JobAction, JobDetail, JobPage, JobSummary,
     JoinRequest, Joined, NodeDetail, NodeView, RenewRequest, ResultPage, SubmitRequest, Submitted, Why,
 };
+use hostler_proto::partitions::{NewPartition, PartitionChange, PartitionView, TraitsChange};
 use hostler_proto::settings::{NewValue, SettingView};
 use serde_json::json;
 
@@ -166,6 +167,58 @@ impl Client {
     /// [`ClientError::Refused`] with code `node_in_use` while it is connected or a task is placed there.
     pub async fn forget_node(&self, node: &NodeName) -> Result<(), ClientError> {
         self.call_bytes(Call::post(format!("/nodes/{node}/forget"))).await.map(drop)
+    }
+
+    /// Says which features a node has and its weight; what is absent stays.
+    ///
+    /// # Errors
+    /// See above.
+    pub async fn set_traits(&self, node: &NodeName, change: &TraitsChange) -> Result<NodeDetail, ClientError> {
+        self.call(Call::post(format!("/nodes/{node}/traits")).json(change)).await
+    }
+
+    /// Every partition.
+    ///
+    /// # Errors
+    /// See above.
+    pub async fn partitions(&self) -> Result<Vec<PartitionView>, ClientError> {
+        self.call(Call::get("/partitions")).await
+    }
+
+    /// One partition.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with code `no_such_partition`.
+    pub async fn partition(&self, name: &PartitionName) -> Result<PartitionView, ClientError> {
+        self.call(Call::get(format!("/partitions/{name}"))).await
+    }
+
+    /// Adds a partition.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with code `partition_exists` or `bad_partition`. Not tried again once it may have arrived.
+    pub async fn add_partition(&self, new: &NewPartition) -> Result<PartitionView, ClientError> {
+        self.call(Call::post("/partitions").json(new).once()).await
+    }
+
+    /// Changes a partition; what is absent stays.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with code `no_such_partition` or `bad_partition`.
+    pub async fn change_partition(
+        &self,
+        name: &PartitionName,
+        change: &PartitionChange,
+    ) -> Result<PartitionView, ClientError> {
+        self.call(Call::post(format!("/partitions/{name}")).json(change)).await
+    }
+
+    /// Removes a partition.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with code `partition_in_use` while jobs wait in it. Not tried again once it may have arrived.
+    pub async fn remove_partition(&self, name: &PartitionName) -> Result<(), ClientError> {
+        self.call_bytes(Call::delete(format!("/partitions/{name}")).once()).await.map(drop)
     }
 
     /// Every setting.

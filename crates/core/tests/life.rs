@@ -103,12 +103,19 @@ impl Head {
             node: n1(),
             boot: BootId("boot".into()),
             pid: 1,
-            resources: Resources { cpus: CpuSet::first(2), memory_bytes: 4 << 30 },
+            resources: Resources::new(CpuSet::first(2), 4 << 30),
+            hardware: Default::default(),
             advisory: Default::default(),
+            features: std::collections::BTreeSet::new(),
             address: None,
             runs: Vec::new(),
         };
-        self.command(&Command::Hello { connection: ConnectionId(connection), key, hello, complete: BTreeSet::new() })
+        self.command(&Command::Hello {
+            connection: ConnectionId(connection),
+            key,
+            hello: Box::new(hello),
+            complete: BTreeSet::new(),
+        })
     }
 
     fn submit(&mut self, requeue: bool) -> JobId {

@@ -31,8 +31,10 @@ impl Head {
         head.apply(Event::NodeSeen {
             node: node.clone(),
             boot: BootId("boot".to_owned()),
-            resources: Resources { cpus: CpuSet::first(16), memory_bytes: 16 * GIB },
+            resources: Resources::new(CpuSet::first(16), 16 * GIB),
+            hardware: Default::default(),
             advisory: Advisory::default(),
+            features: std::collections::BTreeSet::new(),
             address: None,
         });
         let connection = ConnectionId(1);

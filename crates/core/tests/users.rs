@@ -58,8 +58,10 @@ impl Head {
         self.apply(Event::NodeSeen {
             node: node.clone(),
             boot: BootId("boot".to_owned()),
-            resources: Resources { cpus: CpuSet::default(), memory_bytes: 0 },
+            resources: Resources::new(CpuSet::default(), 0),
+            hardware: Default::default(),
             advisory: Advisory::default(),
+            features: std::collections::BTreeSet::new(),
             address: None,
         });
         let connection = ConnectionId(connection);

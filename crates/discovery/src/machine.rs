@@ -82,10 +82,11 @@ impl Machine {
         Self { cpus: all, usable, quota_millicpus, memory, gpus, notes }
     }
 
-    /// What can be given of CPUs and memory, in the scheduler's words.
+    /// What can be given, in the scheduler's words.
     #[must_use]
     pub fn resources(&self) -> Resources {
-        Resources { cpus: self.usable.clone(), memory_bytes: self.memory.usable_bytes }
+        let gpus = self.gpus.iter().map(Gpu::id).collect();
+        Resources { gpus, ..Resources::new(self.usable.clone(), self.memory.usable_bytes) }
     }
 
     /// Its CPUs sorted for choosing.

@@ -301,3 +301,24 @@ fn siblings_share_a_core() {
     assert_eq!(hybrid.siblings(17).to_string(), "17");
     assert_eq!(hybrid.siblings(99).to_string(), "");
 }
+
+#[test]
+fn devices_for_drawing_go_with_their_card() {
+    let mut fixture = fixture("nvidia");
+    for (name, minor, pci) in
+        [("card1", 1, "0000:07:00.0"), ("renderD128", 128, "0000:07:00.0"), ("card0", 0, "0000:03:00.0")]
+    {
+        fixture.insert(&format!("/sys/class/drm/{name}/device/uevent"), &format!("DRIVER=nvidia\nPCI_SLOT_NAME={pci}"));
+        fixture.insert_device(&format!("/dev/dri/{name}"), 226, minor);
+    }
+    let machine = Machine::of(&Source::fixture(fixture));
+    let drawing: Vec<Vec<&str>> = machine
+        .gpus
+        .iter()
+        .map(|gpu| {
+            gpu.devices.iter().map(|device| device.path.as_str()).filter(|path| path.starts_with("/dev/dri/")).collect()
+        })
+        .collect();
+    assert_eq!(drawing[0], ["/dev/dri/card1", "/dev/dri/renderD128"], "{:?}", machine.gpus[0]);
+    assert!(drawing[1..].iter().all(Vec::is_empty), "a display's card is nobody's");
+}

@@ -115,7 +115,7 @@ impl Link<'_> {
                 incomplete.push(report.run);
             }
         }
-        let command = Command::Hello { connection: self.connection, key: self.key, hello, complete };
+        let command = Command::Hello { connection: self.connection, key: self.key, hello: Box::new(hello), complete };
         if let Err(error) = self.head.engine.command_with_blobs(command, blobs).await {
             if let EngineError::Refused(refusal) = &error {
                 send(sink, &HeadHello::Refused { message: refusal.to_string() }).await?;
@@ -338,7 +338,9 @@ mod tests {
             boot: BootId("boot".to_owned()),
             pid: 1,
             resources: Resources::default(),
+            hardware: Default::default(),
             advisory: Default::default(),
+            features: std::collections::BTreeSet::new(),
             address: None,
             runs: Vec::new(),
         }

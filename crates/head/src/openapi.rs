@@ -157,6 +157,7 @@ fn schemas() -> Value {
     all.insert("JobState".to_owned(), words(&states));
     all.insert("NodeState".to_owned(), words(&["up", "suspect", "down", "draining", "drained", "removed"]));
     all.insert("QuotaKind".to_owned(), words(&["cpus", "memory", "jobs"]));
+    all.insert("Vendor".to_owned(), words(&["nvidia", "amd", "intel"]));
     all.insert("Role".to_owned(), words(&["user", "operator", "admin"]));
     all.insert("LiveJobs".to_owned(), words(&["refuse", "keep", "cancel"]));
     all.insert("Unsaid".to_owned(), words(&["nodes", "tasks_per_node", "cpus", "memory_bytes", "time_limit_ms"]));
@@ -211,6 +212,15 @@ fn schemas() -> Value {
                         ("of", "QuotaKind", "what is limited"),
                         ("used", "integer", "how much of it is used, by what runs and what is ahead in the queue"),
                         ("limit", "integer", "the limit"),
+                    ],
+                ),
+                ("partition_paused", &[("partition", "string", "its partition")]),
+                ("partition_gone", &[("partition", "string", "its partition")]),
+                (
+                    "no_nodes",
+                    &[
+                        ("partition", "string?", "whose nodes it may use; all when null"),
+                        ("constraint", "string?", "what they must have"),
                     ],
                 ),
                 ("resources", &[("closest", "[Shortfall]", "the nodes that came closest, best first")]),
@@ -270,16 +280,17 @@ mod tests {
     use std::collections::BTreeSet;
 
     use hostler_model::{
-        Advisory, Attempt, Digest, IndexSet, JobId, JobSpec, JobState, NodeState, Quota, QuotaKind, Reason, Request,
-        Role, Shortfall, TaskId, WallTime, WindowSize, Work,
+        Advisory, Attempt, Digest, GpuId, IndexSet, JobId, JobSpec, JobState, NodeState, Quota, QuotaKind, Reason,
+        Request, Role, Shortfall, TaskId, WallTime, WindowSize, Work,
     };
     use hostler_proto::api::{
-        Amount, BlobRequest, CertificateView, DigestList, DrainRequest, DrainView, ErrorBody, Fetched, HeadInfo,
-        HeadMachine, Info, Invitation, Invite, JobDetail, JobPage, JobSummary, JoinRequest, Joined, LimitView,
-        LiveCounts, NodeCounts, NodeDetail, NodeRunView, NodeView, Notice, PartView, RenewRequest, ResultPage,
-        ResultView, SubmitRequest, Submitted, TaskCounts, TaskView, Unsaid, Why,
+        Amount, BlobRequest, CertificateView, DigestList, DrainRequest, DrainView, ErrorBody, Fetched, GpuView,
+        HeadInfo, HeadMachine, Info, Invitation, Invite, JobDetail, JobPage, JobSummary, JoinRequest, Joined,
+        LimitView, LiveCounts, NodeCounts, NodeDetail, NodeRunView, NodeView, Notice, PartView, RenewRequest,
+        ResultPage, ResultView, SubmitRequest, Submitted, TaskCounts, TaskView, Unsaid, Why,
     };
     use hostler_proto::link::{IoSource, IoUsage, Usage};
+    use hostler_proto::partitions::{NewPartition, PartitionChange, PartitionView, TraitsChange};
     use hostler_proto::settings::{NewValue, SettingSource, SettingView};
     use hostler_proto::users::*;
 
@@ -341,9 +352,11 @@ mod tests {
             nodes: Vec::new(),
             exit_code: None,
             command: Some(String::new()),
+            partition: Some(partition()),
             node_count: 1,
             cpus: 1,
             memory_bytes: 1,
+            gpus: 1,
             array: None,
             tasks: TaskCounts::default(),
             submitted_at: WallTime(0),
@@ -352,10 +365,15 @@ mod tests {
         }
     }
 
+    fn partition() -> hostler_model::PartitionName {
+        "gpu".parse().expect("a name")
+    }
+
     fn part() -> PartView {
         PartView {
             node: "n1".parse().expect("a name"),
             state: JobState::Pending,
+            gpu_ids: vec![GpuId::from_name("x")],
             exit_code: None,
             message: None,
             result: None,
@@ -370,7 +388,10 @@ mod tests {
             request: Request { cpus: 1, memory_bytes: 1, gpus: 1 },
             nodes: 2,
             tasks_per_node: 2,
+            first_node: true,
             label: true,
+            partition: Some(partition()),
+            constraint: Some("a".parse().expect("a constraint")),
             time_limit_ms: Some(1),
             array: Some("0-1".parse().expect("an array")),
             after: vec!["afterok:1".parse().expect("a dependency")],
@@ -409,6 +430,7 @@ mod tests {
                 state: JobState::Pending,
                 attempt: Attempt(1),
                 node: None,
+                gpu_ids: vec![GpuId::from_name("x")],
                 exit_code: None,
                 message: None,
                 started_at: None,
@@ -426,6 +448,7 @@ mod tests {
                 summary: summary(),
                 priority: 0,
                 requeue: false,
+                constraint: Some("a".parse().expect("a constraint")),
                 after: Vec::new(),
                 command: String::new(),
                 snapshot: None,
@@ -460,7 +483,7 @@ mod tests {
         check("LiveCounts", &LiveCounts::default());
         check("Amount", &Amount::default());
         let (nodes, tasks, cpus) = (NodeCounts::default(), LiveCounts::default(), Amount::default());
-        check("Info", &Info { head, nodes, tasks, cpus, memory_bytes: cpus });
+        check("Info", &Info { head, nodes, tasks, cpus, memory_bytes: cpus, gpus: cpus });
         let view = NodeView {
             name: node(),
             state: NodeState::Up,
@@ -469,15 +492,29 @@ mod tests {
             cpus_free: 1,
             memory_bytes: 1,
             memory_free_bytes: 1,
+            gpus: 1,
+            gpus_free: 1,
             tasks: 0,
             agent_pid: 1,
             version: String::new(),
             reason: None,
             advisory: Advisory::default(),
+            partitions: Vec::new(),
+            features: BTreeSet::new(),
+            weight: 0,
         };
         check("Node", &view);
         let drain = DrainView { by: String::new(), reason: None, at: WallTime(1) };
-        let run = NodeRunView { job: JobId(1), index: 0, cpu_ids: String::new(), memory_bytes: 1 };
+        let run = NodeRunView { job: JobId(1), index: 0, cpu_ids: String::new(), memory_bytes: 1, gpu_ids: Vec::new() };
+        let gpu = GpuView {
+            id: GpuId::from_name("x"),
+            vendor: None,
+            name: String::new(),
+            memory_bytes: None,
+            numa: None,
+            held_by: None,
+        };
+        check("Gpu", &gpu);
         let certificate = CertificateView { age_ms: 1, life_ms: 2, is_being_renewed: false };
         check("DrainView", &drain);
         check("NodeRun", &run);
@@ -489,6 +526,7 @@ mod tests {
                 drain: Some(drain),
                 silent_ms: 0,
                 cpu_ids: String::new(),
+                gpu_list: vec![gpu],
                 runs: vec![run],
                 certificate: Some(certificate),
             },
@@ -533,6 +571,43 @@ mod tests {
                 fetched: false,
             },
         );
+    }
+
+    #[test]
+    fn partitions_are_described_as_they_are_sent() {
+        let nodes = "*".parse::<hostler_model::NodePatterns>().expect("a pattern");
+        let about = PartitionChange {
+            nodes: Some(nodes.clone()),
+            is_default: Some(true),
+            state: Some(hostler_model::PartitionState::Open),
+            priority: Some(0),
+            default_time_ms: Some(1),
+            max_time_ms: Some(1),
+            max_nodes: Some(1),
+            users: Some(BTreeSet::new()),
+            groups: Some(BTreeSet::new()),
+        };
+        check("PartitionChange", &about);
+        check("NewPartition", &NewPartition { name: partition(), about });
+        check("Traits", &TraitsChange { weight: Some(1), features: Some(BTreeSet::new()) });
+        let view = PartitionView {
+            name: partition(),
+            nodes,
+            is_default: false,
+            state: hostler_model::PartitionState::Open,
+            priority: 0,
+            default_time_ms: None,
+            max_time_ms: None,
+            max_nodes: None,
+            users: BTreeSet::new(),
+            groups: BTreeSet::new(),
+            node_count: 0,
+            nodes_up: 0,
+            cpus: 0,
+            cpus_free: 0,
+            waiting: 0,
+        };
+        check("Partition", &view);
     }
 
     #[test]

@@ -1,13 +1,15 @@
 //! The state and the history, as the API shows them.
 
 mod nodes;
+mod partitions;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use hostler_core::head::{Active, Job, Node, Now, Part, Phase, State, explain};
 use hostler_model::{
-    Advisory, Attempt, Dependency, Ending, JobId, JobState, NodeName, NodeState, Reason, Shortfall, Timestamp,
+    Advisory, Attempt, Dependency, Ending, GpuId, JobId, JobState, NodeName, NodeState, Reason, Shortfall, Timestamp,
     WallTime, Work, format_bytes, format_duration,
 };
 use hostler_proto::api::{JobDetail, JobSummary, LimitView, PartView, TaskCounts, TaskView, Why};
@@ -15,6 +17,7 @@ use hostler_proto::link::Fate;
 use hostler_proto::record::{EndedPart, EndedTask};
 
 pub(crate) use nodes::{node, node_detail};
+pub(crate) use partitions::partition;
 
 /// How many other jobs or tasks an explanation names before it says "and more".
 const NAMED: usize = 3;
@@ -46,9 +49,11 @@ pub(crate) fn summary(state: &State, job: &Job, row: Option<&EndedTask>) -> JobS
         nodes,
         exit_code: job.exit_code(),
         command: None,
+        partition: job.spec.partition.clone(),
         node_count: job.spec.nodes,
         cpus: job.spec.request.cpus,
         memory_bytes: job.spec.request.memory_bytes,
+        gpus: job.spec.request.gpus,
         array: job.spec.array.clone(),
         tasks: TaskCounts {
             total: job.len(),
@@ -78,6 +83,7 @@ pub(crate) fn detail(
         state: state_in(active.phase()),
         attempt: active.run.attempt,
         node: active.nodes().next().cloned(),
+        gpu_ids: if let [part] = active.parts.as_slice() { gpu_ids(part) } else { Vec::new() },
         exit_code: None,
         message: None,
         started_at: active.started_at,
@@ -94,6 +100,7 @@ pub(crate) fn detail(
         summary: summary(state, job, only_row.filter(|_| job.is_ended())),
         priority: job.spec.priority,
         requeue: job.spec.requeue,
+        constraint: job.spec.constraint.clone(),
         after: job.spec.after.clone(),
         command: command_line(&job.spec.work),
         snapshot: match &job.spec.work {
@@ -112,6 +119,7 @@ fn ended_task(job: &Job, index: u32, ending: Ending, row: Option<&EndedTask>, is
         state: ending.state,
         attempt: row.map_or_else(|| last_attempt(job, index), |row| row.attempt),
         node: row.and_then(|row| row.node.clone()),
+        gpu_ids: Vec::new(),
         exit_code: ending.exit_code,
         message: row.and_then(|row| row.message.clone()),
         started_at: row.and_then(|row| row.started_at),
@@ -140,6 +148,7 @@ fn live_parts(active: &Active, is_owner: bool) -> Vec<PartView> {
                 None => state_in(part.phase),
                 Some(_) => ending.map_or(JobState::NodeFail, |ending| ending.state),
             },
+            gpu_ids: if over.is_none() { gpu_ids(part) } else { Vec::new() },
             exit_code: ending.and_then(|ending| ending.exit_code),
             message: over.and_then(|over| over.message.clone()),
             result: over.and_then(|over| over.result).filter(|_| is_owner),
@@ -149,11 +158,17 @@ fn live_parts(active: &Active, is_owner: bool) -> Vec<PartView> {
     active.parts.iter().map(view).collect()
 }
 
+/// The GPUs that a part holds.
+fn gpu_ids(part: &Part) -> Vec<GpuId> {
+    part.resources.gpus.iter().cloned().collect()
+}
+
 /// What an ended task had on one of several nodes.
 fn ended_part(part: &EndedPart, of_task: Ending, is_owner: bool) -> PartView {
     PartView {
         node: part.node.clone(),
         state: part.ending.unwrap_or(of_task).state,
+        gpu_ids: Vec::new(),
         exit_code: part.ending.and_then(|ending| ending.exit_code),
         message: part.message.clone(),
         result: part.result.filter(|_| is_owner),
@@ -202,6 +217,10 @@ fn limits(state: &State, job: &Job) -> Vec<LimitView> {
         limit("cpus", u64::from(request.cpus), &|advisory| advisory.cpus.as_ref()),
         limit("memory", request.memory_bytes, &|advisory| advisory.memory.as_ref()),
     ];
+    // Where there are GPUs, a job that asked for none must not use any.
+    if request.gpus > 0 || nodes.iter().any(|node| !node.resources.gpus.is_empty()) {
+        limits.push(limit("gpus", u64::from(request.gpus), &|advisory| advisory.gpus.as_ref()));
+    }
     // By the shepherd.
     limits.extend(job.spec.time_limit_ms.map(|value| limit("time", value, &|_| None)));
     limits
@@ -281,16 +300,18 @@ fn more_lines(state: &State, job: &Job, reason: &Reason, now: Now) -> Vec<String
         Reason::ArrayLimit { .. } => vec![format!("{} of its tasks are placed now.", job.active.len())],
         Reason::Resources { closest } | Reason::TooFewNodes { closest, .. } => {
             let asks = format!(
-                "A task asks for {}{} and {} of memory.",
+                "A task asks for {}{}{} and {} of memory.",
                 if job.spec.nodes > 1 { format!("{} nodes, on each ", job.spec.nodes) } else { String::new() },
                 cpus(job.spec.request.cpus),
+                gpus_too(job.spec.request.gpus),
                 format_bytes(job.spec.request.memory_bytes)
             );
             let closest = closest.iter().map(|lack| shortfall_line(state, lack));
             std::iter::once(asks).chain(closest).chain(nodes::drained_lines(state, job)).collect()
         }
         Reason::Priority { ahead } => {
-            let first: Vec<String> = state.queue().take(NAMED).map(|job| job_name(job)).collect();
+            let is_before = |other: &&Arc<Job>| other.spec.partition == job.spec.partition;
+            let first: Vec<String> = state.queue().filter(is_before).take(NAMED).map(|job| job_name(job)).collect();
             vec![format!("First in the queue: {}.", and_more(&first, usize::try_from(*ahead).unwrap_or(usize::MAX)))]
         }
         Reason::Reservation { job: first } => {
@@ -306,6 +327,14 @@ fn more_lines(state: &State, job: &Job, reason: &Reason, now: Now) -> Vec<String
         Reason::NodesDrained { nodes, down, .. } => {
             let all = nodes.iter().chain(down).filter_map(|name| state.node(name));
             all.map(|node| nodes::drained_line(node).unwrap_or_else(|| down_line(node, now))).collect()
+        }
+        Reason::PartitionPaused { partition } | Reason::PartitionGone { partition } => {
+            vec![format!(
+                "An operator changes that with `hostler configure partition`; `-p` names another than {partition}."
+            )]
+        }
+        Reason::NoNodes { .. } => {
+            vec!["`hostler nodes` shows what nodes have and which partitions they are in.".to_owned()]
         }
         Reason::Quota { .. } => {
             vec![
@@ -329,10 +358,14 @@ fn dependency_line(state: &State, dependency: &Dependency) -> String {
 fn shortfall_line(state: &State, lack: &Shortfall) -> String {
     let Some(node) = state.node(&lack.node) else { return format!("Closest: {lack}.") };
     let mut text = format!(
-        "Node {} has {} of {} free and {} of {} of memory; it lacks {}.",
+        "Node {} has {} of {} free{} and {} of {} of memory; it lacks {}.",
         node.name,
         node.free_cpus().len(),
         cpus(node.resources.cpus.len()),
+        match node.resources.counts().gpus {
+            0 => String::new(),
+            all => format!(", {} of {}", node.free_gpus(), gpus(all)),
+        },
         format_bytes(node.free_memory_bytes()),
         format_bytes(node.resources.memory_bytes),
         lack.what(),
@@ -361,6 +394,15 @@ fn down_line(node: &Node, now: Now) -> String {
 
 fn cpus(count: u32) -> String {
     if count == 1 { "1 CPU".to_owned() } else { format!("{count} CPUs") }
+}
+
+fn gpus(count: u32) -> String {
+    if count == 1 { "1 GPU".to_owned() } else { format!("{count} GPUs") }
+}
+
+/// `, 2 GPUs`, in a list; nothing for none.
+fn gpus_too(count: u32) -> String {
+    if count == 0 { String::new() } else { format!(", {}", gpus(count)) }
 }
 
 /// `job 3 (train, of alice)`.

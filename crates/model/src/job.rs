@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ArraySpec, Digest, JobId, ParseError};
+use crate::{ArraySpec, Constraint, Digest, JobId, ParseError, PartitionName};
 
 /// Environment variables by name.
 pub type Environment = BTreeMap<String, String>;
@@ -27,9 +27,18 @@ pub struct JobSpec {
     /// How many processes each task has on each of its nodes, with a rank each; at least one.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub tasks_per_node: u32,
+    /// The program starts on the first node only; the others wait for what it launches there, as with `mpirun` or `hostler step`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub first_node: bool,
     /// Every line of output begins with the rank of the process that wrote it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub label: bool,
+    /// The partition whose nodes it may use; when absent the default one, or all nodes where there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition: Option<PartitionName>,
+    /// What its nodes must have or be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub constraint: Option<Constraint>,
     /// How long a task may run, in milliseconds; unlimited when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_limit_ms: Option<u64>,
@@ -72,7 +81,10 @@ impl JobSpec {
             request,
             nodes: 1,
             tasks_per_node: 1,
+            first_node: false,
             label: false,
+            partition: None,
+            constraint: None,
             time_limit_ms: None,
             array: None,
             after: Vec::new(),
@@ -147,6 +159,14 @@ pub struct Request {
     /// GPUs.
     #[serde(default, skip_serializing_if = "is_none")]
     pub gpus: u32,
+}
+
+impl Request {
+    /// Whether there is enough of everything for `wanted`.
+    #[must_use]
+    pub const fn covers(&self, wanted: &Self) -> bool {
+        wanted.cpus <= self.cpus && wanted.memory_bytes <= self.memory_bytes && wanted.gpus <= self.gpus
+    }
 }
 
 /// A terminal's size in character cells.

@@ -4,11 +4,14 @@
 //! decides anything: decisions are in `hostler-sched` and `hostler-core`.
 
 mod array;
+mod constraint;
 mod cpus;
 mod digest;
+mod hardware;
 mod ids;
 mod job;
 mod node;
+mod partition;
 mod reason;
 mod text;
 mod time;
@@ -17,11 +20,14 @@ mod units;
 mod users;
 
 pub use array::{ArraySpec, IndexSet};
+pub use constraint::{Constraint, Feature};
 pub use cpus::CpuSet;
 pub use digest::Digest;
+pub use hardware::{Gpu, GpuId, Hardware, Vendor};
 pub use ids::{Attempt, BootId, Epoch, JobId, NodeName, RunId, TaskId};
 pub use job::{Condition, Dependency, Ending, Environment, JobSpec, JobState, Request, TaskState, WindowSize, Work};
 pub use node::{Advisory, NodeState, Resources};
+pub use partition::{NodePatterns, PartitionName, PartitionState};
 pub use reason::{Reason, Shortfall};
 pub use text::ParseError;
 pub use time::{Timestamp, WallTime};

@@ -1,8 +1,10 @@
 //! Nodes: what they have and whether they can be used.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
-use crate::CpuSet;
+use crate::{CpuSet, GpuId, Request};
 
 /// What a node has to give, or an allocation holds, on one node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -11,6 +13,46 @@ pub struct Resources {
     pub cpus: CpuSet,
     /// Memory in bytes.
     pub memory_bytes: u64,
+    /// GPUs.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub gpus: BTreeSet<GpuId>,
+}
+
+impl Resources {
+    /// CPUs and memory, and no GPU.
+    #[must_use]
+    pub const fn new(cpus: CpuSet, memory_bytes: u64) -> Self {
+        Self { cpus, memory_bytes, gpus: BTreeSet::new() }
+    }
+
+    /// How much it is.
+    #[must_use]
+    pub fn counts(&self) -> Request {
+        let gpus = u32::try_from(self.gpus.len()).unwrap_or(u32::MAX);
+        Request { cpus: self.cpus.len(), memory_bytes: self.memory_bytes, gpus }
+    }
+
+    /// Whether all of `part` is in it.
+    #[must_use]
+    pub fn includes(&self, part: &Self) -> bool {
+        self.cpus.is_superset(&part.cpus)
+            && self.memory_bytes >= part.memory_bytes
+            && (part.gpus.is_empty() || self.gpus.is_superset(&part.gpus))
+    }
+
+    /// Takes `part` out of it, as far as it is in it.
+    pub fn remove(&mut self, part: &Self) {
+        self.cpus.remove_all(&part.cpus);
+        self.memory_bytes = self.memory_bytes.saturating_sub(part.memory_bytes);
+        part.gpus.iter().for_each(|gpu| _ = self.gpus.remove(gpu));
+    }
+
+    /// Puts `part` back.
+    pub fn add(&mut self, part: &Self) {
+        self.cpus.add_all(&part.cpus);
+        self.memory_bytes = self.memory_bytes.saturating_add(part.memory_bytes);
+        self.gpus.extend(part.gpus.iter().cloned());
+    }
 }
 
 /// Which limits a node's kernel does not hold jobs to, and why; `None` for those that it does.
@@ -20,6 +62,9 @@ pub struct Advisory {
     pub cpus: Option<String>,
     /// A job may use more memory than it asked for.
     pub memory: Option<String>,
+    /// A job may use other GPUs than its own; `None` also where there are none.
+    #[serde(default)]
+    pub gpus: Option<String>,
     /// Jobs of different users run as one, and are not protected from each other.
     #[serde(default)]
     pub users: Option<String>,

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{JobId, NodeName, QuotaKind, format_bytes};
+use crate::{Constraint, JobId, NodeName, PartitionName, QuotaKind, format_bytes};
 
 /// Why a job is pending. Every pending job has one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,6 +33,23 @@ pub enum Reason {
         used: u64,
         /// The limit.
         limit: u64,
+    },
+    /// Its partition starts nothing at present.
+    PartitionPaused {
+        /// The partition.
+        partition: PartitionName,
+    },
+    /// Its partition was removed.
+    PartitionGone {
+        /// The partition.
+        partition: PartitionName,
+    },
+    /// No node that it may use is in the cluster, whatever its size.
+    NoNodes {
+        /// The partition whose nodes it may use; all when absent.
+        partition: Option<PartitionName>,
+        /// What they must have.
+        constraint: Option<Constraint>,
     },
     /// No node that is up has enough free and it is the first in the queue, or no node is large enough at all.
     Resources {
@@ -105,6 +122,14 @@ impl fmt::Display for Reason {
                 kind.amount(*limit),
                 kind.figure(*used)
             ),
+            Self::PartitionPaused { partition } => write!(f, "partition {partition} is paused"),
+            Self::PartitionGone { partition } => write!(f, "there is no partition {partition} any more"),
+            Self::NoNodes { partition, constraint } => {
+                f.write_str("no node")?;
+                partition.iter().try_for_each(|partition| write!(f, " of partition {partition}"))?;
+                constraint.iter().try_for_each(|constraint| write!(f, " that has {constraint}"))?;
+                f.write_str(" is in the cluster")
+            }
             Self::ArrayLimit { limit } => write!(f, "its array runs at most {limit} tasks at once"),
             Self::Resources { closest } => match closest.first() {
                 Some(nearest) => write!(f, "no node has enough free now; closest is {nearest}"),

@@ -4,10 +4,15 @@
 //! gives whole cores where it can, so that two jobs do not share one, keeps a job in as few NUMA nodes as possible, and
 //! leaves the largest pieces whole for whoever comes next. Caches below a NUMA node and distances between nodes are
 //! deliberately not looked at: neighbouring ids are near each other on the machines that exist.
+//!
+//! On the wire and on disk it is short: a server with hundreds of CPUs takes a hundred bytes, as cores that are alike are written
+//! together. See [`CoreGroup`].
+
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::CpuSet;
+use crate::{CpuSet, ParseError};
 
 /// One CPU: what the kernel schedules on, which is one hardware thread of a core.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -37,7 +42,8 @@ pub enum CoreKind {
 }
 
 /// The CPUs of a machine, sorted for [`choose`](Topology::choose).
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Vec<CoreGroup>", into = "Vec<CoreGroup>")]
 pub struct Topology {
     /// In ascending order of their numbers.
     domains: Vec<Domain>,
@@ -45,8 +51,9 @@ pub struct Topology {
 }
 
 /// A NUMA node.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Domain {
+    numa: u32,
     package: u32,
     /// Hardware threads of its largest core.
     threads_per_core: u32,
@@ -54,8 +61,9 @@ struct Domain {
     cores: Vec<Core>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Core {
+    package: u32,
     kind: CoreKind,
     /// The CPU ids, ascending.
     threads: Vec<u32>,
@@ -124,6 +132,108 @@ impl Topology {
     }
 }
 
+impl Topology {
+    /// Whether any CPU is as good as any other.
+    #[must_use]
+    pub fn is_flat(&self) -> bool {
+        let is_flat = |domain: &Domain| domain.threads_per_core == 1;
+        !self.has_both_kinds && self.domains.len() <= 1 && self.domains.iter().all(is_flat)
+    }
+
+    /// Those of the CPUs that are in one of the NUMA nodes.
+    #[must_use]
+    pub fn of_numa_nodes(&self, cpus: &CpuSet, numa_nodes: &BTreeSet<u32>) -> CpuSet {
+        let near = self.domains.iter().filter(|domain| numa_nodes.contains(&domain.numa));
+        let ids = near.flat_map(|domain| &domain.cores).flat_map(|core| &core.threads).copied();
+        ids.filter(|id| cpus.contains(*id)).collect()
+    }
+
+    /// Every CPU, by NUMA node, package, core and id.
+    pub fn cpus(&self) -> impl Iterator<Item = Cpu> + '_ {
+        self.domains.iter().flat_map(|domain| {
+            let cpu = |core: &Core, id| Cpu {
+                id,
+                core: core.threads[0],
+                package: core.package,
+                numa: domain.numa,
+                kind: core.kind,
+            };
+            domain.cores.iter().flat_map(move |core| core.threads.iter().map(move |&id| cpu(core, id)))
+        })
+    }
+
+    /// The same without the CPUs that are not in `cpus`.
+    #[must_use]
+    pub fn within(&self, cpus: &CpuSet) -> Self {
+        Self::new(&self.cpus().filter(|cpu| cpus.contains(cpu.id)).collect::<Vec<_>>())
+    }
+}
+
+/// Cores of one kind in one place, as they are written down: a set of CPUs for the first threads of all of them, one for the second
+/// threads and so on, each in the order of the cores. So `0-7` and `8-15` are eight cores, and the first of them is CPUs 0 and 8.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CoreGroup {
+    numa: u32,
+    package: u32,
+    #[serde(default)]
+    kind: CoreKind,
+    threads: Vec<String>,
+}
+
+/// More CPUs than any kernel counts: a few bytes of a list can name a great many.
+const MAX_CPUS: u32 = 1 << 16;
+
+impl From<Topology> for Vec<CoreGroup> {
+    fn from(topology: Topology) -> Self {
+        let of_domain = |domain: &Domain| {
+            let groups = domain.cores.chunk_by(Core::is_followed_by);
+            let group = |cores: &[Core]| CoreGroup {
+                numa: domain.numa,
+                package: cores[0].package,
+                kind: cores[0].kind,
+                threads: (0..cores[0].threads.len())
+                    .map(|thread| cores.iter().map(|core| core.threads[thread]).collect::<CpuSet>().to_string())
+                    .collect(),
+            };
+            groups.map(group).collect::<Vec<_>>()
+        };
+        topology.domains.iter().flat_map(of_domain).collect()
+    }
+}
+
+impl TryFrom<Vec<CoreGroup>> for Topology {
+    type Error = ParseError;
+
+    fn try_from(groups: Vec<CoreGroup>) -> Result<Self, ParseError> {
+        let mut cpus = Vec::new();
+        let mut room = MAX_CPUS;
+        for group in &groups {
+            let mut cores: Vec<u32> = Vec::new();
+            for (thread, list) in group.threads.iter().enumerate() {
+                let error = || ParseError::new(list, "CPUs, as many as there are cores");
+                let ids: CpuSet = list.parse()?;
+                room = room.checked_sub(ids.len()).ok_or_else(error)?;
+                if thread == 0 {
+                    cores = ids.iter().collect();
+                } else if ids.len() as usize != cores.len() {
+                    return Err(error());
+                }
+                let CoreGroup { package, numa, kind, .. } = *group;
+                cpus.extend(ids.iter().zip(&cores).map(|(id, &core)| Cpu { id, core, package, numa, kind }));
+            }
+        }
+        Ok(Self::new(&cpus))
+    }
+}
+
+impl Core {
+    /// Whether `next` can be written down in one group with it, behind it.
+    fn is_followed_by(&self, next: &Self) -> bool {
+        (self.package, self.kind, self.threads.len()) == (next.package, next.kind, next.threads.len())
+            && self.threads.iter().zip(&next.threads).all(|(mine, theirs)| mine < theirs)
+    }
+}
+
 /// The first in which `count` CPUs share the fewest cores with other jobs, and of those the one in which the least remains.
 fn best_fit<'d, 'a>(domains: &'d [FreeDomain<'a>], count: u32) -> Option<&'d FreeDomain<'a>> {
     let fitting = domains.iter().filter(|domain| domain.free >= count);
@@ -169,10 +279,14 @@ impl Domain {
     fn new(cpus: &[Cpu]) -> Self {
         let cores = cpus.chunk_by(|a, b| (a.package, a.core) == (b.package, b.core));
         let cores: Vec<_> = cores
-            .map(|threads| Core { kind: threads[0].kind, threads: threads.iter().map(|cpu| cpu.id).collect() })
+            .map(|threads| Core {
+                package: threads[0].package,
+                kind: threads[0].kind,
+                threads: threads.iter().map(|cpu| cpu.id).collect(),
+            })
             .collect();
         let threads_per_core = cores.iter().map(|core| core.threads.len() as u32).max().unwrap_or(1);
-        Self { package: cpus[0].package, threads_per_core, cores }
+        Self { numa: cpus[0].numa, package: cpus[0].package, threads_per_core, cores }
     }
 
     /// What `free` leaves of it.
@@ -322,6 +436,25 @@ mod tests {
         (0..sizes.len()).find(|&nodes| sizes[..nodes].iter().sum::<u32>() >= count).unwrap_or(sizes.len())
     }
 
+    #[test]
+    fn a_large_server_is_written_in_a_line() {
+        let groups = Vec::<CoreGroup>::from(Topology::new(&machine(2, 2, 32, 2)));
+        assert_eq!(groups.len(), 4);
+        assert_eq!(groups[1].threads, ["32-63", "160-191"]);
+        let flat = Topology::new(&machine(1, 1, 4, 1));
+        assert!(flat.is_flat() && Topology::default().is_flat() && !Topology::new(&machine(1, 1, 2, 2)).is_flat());
+        let group = |threads: &[&str]| CoreGroup {
+            numa: 0,
+            package: 0,
+            kind: CoreKind::Performance,
+            threads: threads.iter().map(|&list| list.to_owned()).collect(),
+        };
+        assert!(Topology::try_from(vec![group(&["0-3", "4-6"])]).is_err());
+        assert!(Topology::try_from(vec![group(&["0-x"])]).is_err());
+        let endless = vec![group(&["0-65535"]); 1000];
+        assert!(Topology::try_from(endless).is_err(), "a short text cannot ask for endless work");
+    }
+
     proptest! {
         #[test]
         fn always_so_many_of_the_free_in_the_fewest_numa_nodes(
@@ -341,6 +474,10 @@ mod tests {
             let nodes: std::collections::BTreeSet<_> =
                 cpus.iter().filter(|cpu| chosen.contains(cpu.id)).map(|cpu| cpu.numa).collect();
             prop_assert_eq!(nodes.len(), fewest_nodes(&cpus, &free, count));
+            let groups = Vec::<CoreGroup>::from(topology.clone());
+            prop_assert!(groups.len() <= 2 * (shape.0 * shape.1) as usize, "one for each kind of cores in a NUMA node");
+            prop_assert_eq!(&Topology::try_from(groups).expect("just written"), &topology);
+            prop_assert_eq!(topology.within(&chosen).cpus().map(|cpu| cpu.id).collect::<CpuSet>(), chosen.clone());
             cpus.reverse();
             prop_assert_eq!(Topology::new(&cpus).choose(&free, count), chosen, "the order of CPUs does not matter");
         }

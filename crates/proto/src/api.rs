@@ -3,9 +3,11 @@
 //! Times are milliseconds since the Unix epoch, sizes are bytes; both say so in their names. A client ignores fields it does not
 //! know. Errors are [`ErrorBody`] with a fitting HTTP status.
 
+use std::collections::BTreeSet;
+
 use hostler_model::{
-    Advisory, ArraySpec, Attempt, Dependency, Digest, JobId, JobSpec, JobState, NodeName, NodeState, Reason, TaskId,
-    WallTime,
+    Advisory, ArraySpec, Attempt, Constraint, Dependency, Digest, Feature, GpuId, JobId, JobSpec, JobState, NodeName,
+    NodeState, PartitionName, Reason, TaskId, Vendor, WallTime,
 };
 use serde::{Deserialize, Serialize};
 
@@ -90,6 +92,9 @@ pub struct Info {
     pub cpus: Amount,
     /// Memory of all nodes that are up, and how much is free, in bytes.
     pub memory_bytes: Amount,
+    /// GPUs of all nodes that are up, and how many are free.
+    #[serde(default)]
+    pub gpus: Amount,
 }
 
 /// The head process.
@@ -195,6 +200,12 @@ pub struct NodeView {
     pub memory_bytes: u64,
     /// Memory that no job holds, in bytes.
     pub memory_free_bytes: u64,
+    /// GPUs.
+    #[serde(default)]
+    pub gpus: u32,
+    /// GPUs that no job holds.
+    #[serde(default)]
+    pub gpus_free: u32,
     /// Tasks it holds.
     pub tasks: u32,
     /// The agent's process id, 0 before it ever connected.
@@ -207,6 +218,15 @@ pub struct NodeView {
     /// Why it is drained and by whom, in a few words, if it is.
     #[serde(default)]
     pub reason: Option<String>,
+    /// The partitions that it is in.
+    #[serde(default)]
+    pub partitions: Vec<PartitionName>,
+    /// What it has that others may not have, as its agent and operators say.
+    #[serde(default)]
+    pub features: BTreeSet<Feature>,
+    /// Nodes with a lower weight are used first.
+    #[serde(default)]
+    pub weight: u32,
 }
 
 /// `GET /nodes/{name}`: all about one node.
@@ -221,6 +241,9 @@ pub struct NodeDetail {
     pub silent_ms: u64,
     /// The CPUs it gives, as the node numbers them, such as `0-3,8`.
     pub cpu_ids: String,
+    /// The GPUs it gives.
+    #[serde(default)]
+    pub gpu_list: Vec<GpuView>,
     /// The tasks it holds.
     pub runs: Vec<NodeRunView>,
     /// Its certificate; absent when it joined with an older release and has not connected since.
@@ -249,6 +272,26 @@ pub struct NodeRunView {
     pub cpu_ids: String,
     /// The memory it holds, in bytes.
     pub memory_bytes: u64,
+    /// The GPUs it holds.
+    #[serde(default)]
+    pub gpu_ids: Vec<GpuId>,
+}
+
+/// A GPU of a node, in [`NodeDetail`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuView {
+    /// The name that stays with it, and by which jobs hold it.
+    pub id: GpuId,
+    /// `nvidia`, `amd` or `intel`; absent when nothing is known of it.
+    pub vendor: Option<Vendor>,
+    /// The model.
+    pub name: String,
+    /// Memory of its own, in bytes, as far as known.
+    pub memory_bytes: Option<u64>,
+    /// The NUMA node that it is attached to, as far as known.
+    pub numa: Option<u32>,
+    /// The task that holds it; absent while it is free.
+    pub held_by: Option<TaskId>,
 }
 
 /// A node's certificate, in [`NodeDetail`]. All times are on the cluster's clock, which stands still while no head runs.
@@ -314,6 +357,9 @@ pub struct JobSummary {
     /// What it runs, as a command line; in lists only when that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
+    /// Its partition; none when it may use all nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition: Option<PartitionName>,
     /// On how many nodes a task runs, all at once.
     #[serde(default = "one")]
     pub node_count: u32,
@@ -321,6 +367,9 @@ pub struct JobSummary {
     pub cpus: u32,
     /// Memory a task, on each of its nodes, in bytes.
     pub memory_bytes: u64,
+    /// GPUs a task, on each of its nodes.
+    #[serde(default)]
+    pub gpus: u32,
     /// The array, as it was asked for.
     pub array: Option<ArraySpec>,
     /// Tasks by state.
@@ -362,6 +411,9 @@ pub struct JobDetail {
     pub priority: i32,
     /// Run again when its node is lost.
     pub requeue: bool,
+    /// What its nodes must have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub constraint: Option<Constraint>,
     /// What it waits or waited for.
     pub after: Vec<Dependency>,
     /// What it runs, as a command line.
@@ -379,7 +431,7 @@ pub struct JobDetail {
 /// A limit on a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitView {
-    /// `cpus`, `memory` or `time`.
+    /// `cpus`, `memory`, `gpus` or `time`.
     pub name: String,
     /// Its value: a count, bytes or milliseconds.
     pub value: u64,
@@ -400,6 +452,9 @@ pub struct TaskView {
     pub attempt: Attempt,
     /// Where.
     pub node: Option<NodeName>,
+    /// The GPUs that it holds there, while it does; for a task on several nodes they are in `parts`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gpu_ids: Vec<GpuId>,
     /// What the shell would show.
     pub exit_code: Option<i32>,
     /// What a person should know beyond the state.
@@ -426,6 +481,9 @@ pub struct PartView {
     pub node: NodeName,
     /// Where it stands there. `starting` until every node is ready.
     pub state: JobState,
+    /// The GPUs that it holds there, while it does.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gpu_ids: Vec<GpuId>,
     /// What the shell would show.
     pub exit_code: Option<i32>,
     /// What a person should know beyond the state.

@@ -4,6 +4,7 @@
 //! - [`join`]: the word with which a new node is invited.
 //! - [`link`]: messages between an agent and its head, in batches over one WebSocket.
 //! - [`manifest`]: captured folders and results.
+//! - [`partitions`]: partitions and what is set about nodes.
 //! - [`record`]: rows that the head keeps about tasks that ended.
 //! - [`settings`]: settings of the head, as the API shows them.
 //! - [`users`]: REST + JSON about users, logging in and who did what.
@@ -14,6 +15,7 @@ pub mod api;
 pub mod join;
 pub mod link;
 pub mod manifest;
+pub mod partitions;
 pub mod record;
 pub mod settings;
 pub mod users;

@@ -7,10 +7,13 @@
 //!
 //! Only control goes over the link. Chunks, output streams and terminals travel on connections of their own.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use hostler_model::{Advisory, BootId, Ending, Epoch, JobId, JobSpec, NodeName, Resources, RunId, UserName};
+use hostler_model::{
+    Advisory, BootId, Digest, Ending, Epoch, Feature, Hardware, JobId, JobSpec, NodeName, Resources, RunId, UserName,
+};
 use serde::{Deserialize, Serialize};
 
 /// The oldest and newest version of the link protocol that this build speaks.
@@ -36,8 +39,14 @@ pub struct AgentHello {
     pub pid: u32,
     /// What the node has to give.
     pub resources: Resources,
+    /// What is known of it beyond that.
+    #[serde(default)]
+    pub hardware: Hardware,
     /// Which limits it cannot hold jobs to.
     pub advisory: Advisory,
+    /// What it has that others may not have.
+    #[serde(default)]
+    pub features: BTreeSet<Feature>,
     /// Where other nodes reach its jobs: the address from which it dials the head.
     #[serde(default)]
     pub address: Option<IpAddr>,
@@ -105,6 +114,9 @@ pub enum HeadMessage {
         run: RunId,
         /// A port on the first node, which was free there when it was ready.
         port: u16,
+        /// Where each of its nodes takes steps, in the order of their ranks; none when it takes none.
+        #[serde(default)]
+        doors: Vec<StepDoor>,
     },
     /// End a run: TERM, then KILL. The agent reports its ending as for any run.
     End {
@@ -166,7 +178,7 @@ pub struct Launch {
 pub struct Placement {
     /// The run.
     pub run: RunId,
-    /// Exact CPU ids and memory.
+    /// Exact CPU ids, memory and ids of GPUs.
     pub resources: Resources,
     /// The other nodes, for a run on several. It begins with [`HeadMessage::Begin`].
     #[serde(default)]
@@ -191,6 +203,15 @@ pub struct Peer {
     pub address: Option<IpAddr>,
 }
 
+/// Where a node takes the steps of one run, and how it is known there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepDoor {
+    /// The port, on the node's address.
+    pub port: u16,
+    /// The fingerprint of the certificate that the node has made for this run. Its key never leaves the node.
+    pub certificate: Digest,
+}
+
 /// Why the head ends a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -201,6 +222,8 @@ pub enum EndCause {
     Requeued,
     /// Its part on another node has ended otherwise than completed.
     Broken,
+    /// Its program, which was on the first node only, has ended well: the others need wait for nothing more.
+    Finished,
 }
 
 /// Where one run stands on its node.
@@ -222,6 +245,9 @@ pub enum RunStatus {
     Ready {
         /// A port that is free on the node.
         port: u16,
+        /// Where it takes the steps of the others, if it does.
+        #[serde(default)]
+        door: Option<StepDoor>,
     },
     /// Its process runs.
     Running,
@@ -260,7 +286,7 @@ pub enum Fate {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunResult {
     /// The hash of the [`crate::manifest::ResultManifest`].
-    pub manifest: hostler_model::Digest,
+    pub manifest: Digest,
     /// The manifest and chunks themselves when they are small; otherwise they were uploaded before.
     pub inline: Vec<serde_bytes::ByteBuf>,
 }

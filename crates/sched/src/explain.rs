@@ -9,12 +9,12 @@ use crate::{NodeIx, Policy, Pool, Reservation, Waiting};
 /// How many nodes a reason names.
 const NAMED: usize = 3;
 
-/// Says why a job in the queue waits. `ahead` jobs are before it, and `blocked` is what the last plan, under `policy`, said of the
-/// first job that does not fit.
+/// Says why a job in the queue waits. `ahead` jobs are before it in its part of the queue, and `blocked` is what the last plan, under
+/// `policy`, said of the first jobs that do not fit.
 ///
 /// Costs a look at every node when the answer names nodes, and next to nothing otherwise.
 #[must_use]
-pub fn explain(pool: &Pool, waiting: &Waiting, ahead: u64, blocked: Option<&Reservation>, policy: Policy) -> Reason {
+pub fn explain(pool: &Pool, waiting: &Waiting, ahead: u64, blocked: &[Reservation], policy: Policy) -> Reason {
     let request = &waiting.request;
     let nodes = || pool.nodes().filter(|(ix, _)| waiting.may_use(*ix));
     if !pool.could_ever_run(waiting) {
@@ -26,19 +26,20 @@ pub fn explain(pool: &Pool, waiting: &Waiting, ahead: u64, blocked: Option<&Rese
         let wanted = waiting.nodes;
         return Reason::NodesDown { wanted, nodes: able.take(NAMED).map(|node| node.name.clone()).collect() };
     }
-    let is_first = ahead == 0 || blocked.is_some_and(|blocked| blocked.job == waiting.job);
-    match (pool.fits_now(waiting), blocked) {
-        (true, Some(blocked)) if blocked.job != waiting.job => match policy {
-            Policy::Easy => Reason::Reservation { job: blocked.job },
-            Policy::Fcfs => Reason::Priority { ahead },
-        },
+    let is_blocked = blocked.iter().any(|blocked| blocked.job == waiting.job);
+    if !pool.fits_now(waiting) && (ahead == 0 || is_blocked) {
+        let able = nodes().filter(|(_, node)| node.is_usable && covers(&node.total, request));
+        return lacking(able, waiting, |node| node.free);
+    }
+    if !pool.fits_now(waiting) {
+        return Reason::Priority { ahead };
+    }
+    let in_the_way = blocked.iter().find(|blocked| blocked.nodes.iter().any(|node| waiting.may_use(*node)));
+    match (in_the_way, policy) {
+        (Some(_), Policy::Fcfs) if !is_blocked && ahead > 0 => Reason::Priority { ahead },
+        (Some(blocked), _) if !is_blocked => Reason::Reservation { job: blocked.job },
         // Something was freed, or the job came, since the last pass.
-        (true, _) => Reason::Scheduling,
-        (false, _) if is_first => {
-            let able = nodes().filter(|(_, node)| node.is_usable && covers(&node.total, request));
-            lacking(able, waiting, |node| node.free)
-        }
-        (false, _) => Reason::Priority { ahead },
+        _ => Reason::Scheduling,
     }
 }
 
@@ -106,7 +107,7 @@ mod tests {
         let waiting =
             Waiting { job: JobId(9), request: amount(cpus), nodes: 1, among: None, tasks: 1, time_limit_ms: None };
         let blocked = blocked.map(|job| Reservation { job: JobId(job), nodes: vec![NodeIx(0)], at: Timestamp::NEVER });
-        explain(&pool(), &waiting, ahead, blocked.as_ref(), policy).to_string()
+        explain(&pool(), &waiting, ahead, blocked.as_slice(), policy).to_string()
     }
 
     #[test]
@@ -128,7 +129,7 @@ mod tests {
         let why = |nodes, cpus| {
             let waiting =
                 Waiting { job: JobId(9), request: amount(cpus), nodes, among: None, tasks: 1, time_limit_ms: None };
-            explain(&pool(), &waiting, 0, None, Policy::Easy).to_string()
+            explain(&pool(), &waiting, 0, &[], Policy::Easy).to_string()
         };
         let text =
             "it needs 3 nodes at once and one has enough free now; closest of the others is n2, which lacks 1 CPU";
@@ -143,7 +144,7 @@ mod tests {
     fn the_three_closest_nodes_are_named_best_first() {
         let waiting =
             Waiting { job: JobId(9), request: amount(7), nodes: 1, among: None, tasks: 1, time_limit_ms: None };
-        let Reason::Resources { closest } = explain(&pool(), &waiting, 0, None, Policy::Easy) else {
+        let Reason::Resources { closest } = explain(&pool(), &waiting, 0, &[], Policy::Easy) else {
             panic!("it does not fit")
         };
         let names: Vec<&str> = closest.iter().map(|lack| lack.node.as_str()).collect();

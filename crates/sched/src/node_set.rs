@@ -15,6 +15,12 @@ impl NodeSet {
         self.words.get(node.0 as usize / 64).is_some_and(|word| word >> (node.0 % 64) & 1 == 1)
     }
 
+    /// Whether some node is in both.
+    #[must_use]
+    pub fn intersects(&self, other: &Self) -> bool {
+        self.words.iter().zip(&other.words).any(|(one, other)| one & other != 0)
+    }
+
     /// Whether no node is in it.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -46,5 +52,7 @@ mod tests {
         let held: Vec<u32> = (0..1000).filter(|node| set.contains(NodeIx(*node))).collect();
         assert_eq!(held, [3, 64, 200]);
         assert!(!set.is_empty() && NodeSet::default().is_empty());
+        let set_of = |nodes: &[u32]| nodes.iter().copied().map(NodeIx).collect::<NodeSet>();
+        assert!(set.intersects(&set_of(&[1, 200])) && !set.intersects(&set_of(&[1, 199, 500])));
     }
 }

@@ -4,6 +4,9 @@
 //! not fit gets a reservation. Behind it, nothing starts under [`Policy::Fcfs`]; under [`Policy::Easy`] a task starts if that
 //! cannot delay the reservation (see [`crate::Reservation`]).
 //!
+//! Jobs that may use none of the nodes that a blocked job may use, as those of another partition, are not behind it: the first of them that
+//! does not fit gets a reservation of its own, so that small jobs cannot keep it waiting for ever.
+//!
 //! A job that no usable node could run even if it were empty waits for a node to come back, not for resources. It is passed
 //! over under either policy: to stop the queue for it would help nobody.
 //!
@@ -20,6 +23,9 @@ use crate::amount::{covers, scaled, times, without};
 use crate::fit::{Fit, FitIndex};
 use crate::reservation::Slot;
 use crate::{NodeIx, NodeSet, Policy, Pool, Reservation, Running};
+
+/// How many jobs may have a reservation at once.
+const MAX_RESERVATIONS: usize = 64;
 
 /// A job in the queue. It can start as far as it is itself concerned: it is not held and its dependencies are met.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,8 +61,9 @@ impl Waiting {
 pub struct Plan {
     /// Tasks to start, in the order in which they were decided.
     pub starts: Vec<Start>,
-    /// The first job that does not fit now; `None` when every job that was examined starts, or waits for a node to come back.
-    pub blocked: Option<Reservation>,
+    /// The first job that does not fit now, and the first ones of those that share no node with it and with each other; empty when
+    /// every job that was examined starts, or waits for a node to come back.
+    pub blocked: Vec<Reservation>,
     /// How many jobs were looked at before it was clear that no more can start.
     pub examined: usize,
 }
@@ -83,15 +90,12 @@ pub fn plan<R: IntoIterator<Item = Running>>(
     policy: Policy,
     now: Timestamp,
 ) -> Plan {
-    let mut pass =
-        Pass { pool, now, free: Free::new(pool), placed: Vec::new(), refused: BTreeMap::new(), plan: Plan::default() };
+    let mut pass = Pass::new(pool, now);
     let mut queue = queue.into_iter();
-    let Some((first, mut slot)) = pass.start_in_order(&mut queue, running) else {
-        return pass.plan;
-    };
-    pass.plan.blocked = Some(Reservation { job: first, nodes: slot.nodes().collect(), at: slot.at });
-    if policy == Policy::Easy {
-        pass.backfill(queue, &mut slot);
+    if let Some(first) = pass.start_in_order(&mut queue) {
+        pass.running = running().into_iter().collect();
+        pass.reserve(&first);
+        pass.start_beside_reservations(queue, policy);
     }
     pass.plan
 }
@@ -101,22 +105,42 @@ struct Pass<'a> {
     pool: &'a Pool,
     now: Timestamp,
     free: Free<'a>,
+    /// What runs, once a job must wait.
+    running: Vec<Running>,
     /// What this pass has started, as it will run.
     placed: Vec<Running>,
+    /// What is kept for the jobs that must wait. No two of them share a node.
+    reserved: Vec<Reserved>,
     /// By set of nodes, what was asked for and did not fit: whatever asks for as much does not fit either, since what is free only
     /// becomes less. Without a set the index answers as quickly. Nothing depends on the order of the addresses.
     refused: BTreeMap<*const NodeSet, Vec<Request>>,
     plan: Plan,
 }
 
-impl Pass<'_> {
-    /// Starts jobs until one does not fit; that job and its slot are returned.
-    fn start_in_order<R: IntoIterator<Item = Running>>(
-        &mut self,
-        queue: &mut impl Iterator<Item = Waiting>,
-        running: impl FnOnce() -> R,
-    ) -> Option<(JobId, Slot)> {
-        let blocked = queue.find(|job| {
+/// What is kept for a job that must wait.
+struct Reserved {
+    /// Which nodes the job may use.
+    among: Option<Arc<NodeSet>>,
+    slot: Slot,
+}
+
+impl<'a> Pass<'a> {
+    fn new(pool: &'a Pool, now: Timestamp) -> Self {
+        Self {
+            pool,
+            now,
+            free: Free::new(pool),
+            running: Vec::new(),
+            placed: Vec::new(),
+            reserved: Vec::new(),
+            refused: BTreeMap::new(),
+            plan: Plan::default(),
+        }
+    }
+
+    /// Starts jobs until one does not fit: that job.
+    fn start_in_order(&mut self, queue: &mut impl Iterator<Item = Waiting>) -> Option<Waiting> {
+        queue.find(|job| {
             self.plan.examined += 1;
             let mut left = job.tasks;
             while left > 0 {
@@ -124,33 +148,56 @@ impl Pass<'_> {
                 left -= self.start(job, nodes, left, u32::MAX);
             }
             left > 0 && self.pool.could_run(job)
-        })?;
-        let running = running().into_iter().chain(self.placed.iter().copied());
-        let free_on = |ix| self.free.on(ix);
-        let slot =
-            Slot::find(self.pool, free_on, &blocked, running, self.now).expect("as many usable nodes are large enough");
-        Some((blocked.job, slot))
+        })
     }
 
-    /// Starts what cannot delay the reservation.
-    fn backfill(&mut self, queue: impl Iterator<Item = Waiting>, slot: &mut Slot) {
+    /// Keeps nodes for a job that usable nodes could run and that does not fit now.
+    fn reserve(&mut self, job: &Waiting) {
+        let running = self.running.iter().chain(&self.placed).copied();
+        let free_on = |ix| self.free.on(ix);
+        let slot =
+            Slot::find(self.pool, free_on, job, running, self.now).expect("as many usable nodes are large enough");
         slot.nodes().for_each(|node| self.free.set_apart(node));
+        self.plan.blocked.push(Reservation { job: job.job, nodes: slot.nodes().collect(), at: slot.at });
+        self.reserved.push(Reserved { among: job.among.clone(), slot });
+    }
+
+    /// Starts what cannot delay a reservation, and reserves nodes for jobs that are behind none.
+    fn start_beside_reservations(&mut self, queue: impl Iterator<Item = Waiting>, policy: Policy) {
         for job in queue {
-            slot.close(|node| self.free.on(node));
-            if self.free.is_exhausted() && slot.is_closed() {
+            if policy == Policy::Fcfs && self.reserved.iter().any(|reserved| reserved.among.is_none()) {
                 break;
             }
+            let free = &self.free;
+            self.reserved.iter_mut().for_each(|reserved| reserved.slot.close(|node| free.on(node)));
+            if self.free.is_exhausted() && self.reserved.iter().all(|reserved| reserved.slot.is_closed()) {
+                break;
+            }
+            let is_behind = || self.reserved.iter().any(|reserved| share_nodes(&reserved.among, &job.among));
+            if policy == Policy::Fcfs && is_behind() {
+                continue;
+            }
             self.plan.examined += 1;
-            let ends_at = self.ends_at(&job);
-            let mut left = job.tasks;
-            while left > 0 {
-                let Some((nodes, room)) = self.choose_beside(slot, &job, ends_at) else { break };
-                let reserved: Vec<NodeIx> = nodes.iter().copied().filter(|node| slot.holds(*node)).collect();
-                let count = self.start(&job, nodes, left, room);
-                slot.use_room(&reserved, &scaled(&job.request, count as u32), ends_at);
-                left -= count;
+            let left = self.start_beside(&job);
+            let is_behind = || self.reserved.iter().any(|reserved| share_nodes(&reserved.among, &job.among));
+            if left > 0 && self.reserved.len() < MAX_RESERVATIONS && !is_behind() && self.pool.could_run(&job) {
+                self.reserve(&job);
             }
         }
+    }
+
+    /// Starts as many of a job's tasks as cannot delay a reservation; says how many are left.
+    fn start_beside(&mut self, job: &Waiting) -> u64 {
+        let ends_at = self.ends_at(job);
+        let mut left = job.tasks;
+        while left > 0 {
+            let Some((nodes, room)) = self.choose_beside(job, ends_at) else { break };
+            let count = self.start(job, nodes.clone(), left, room);
+            let held = scaled(&job.request, count as u32);
+            self.reserved.iter_mut().for_each(|reserved| reserved.slot.use_room(&nodes, &held, ends_at));
+            left -= count;
+        }
+        left
     }
 
     /// The nodes that fit a task best, as many as it asks for.
@@ -174,9 +221,11 @@ impl Pass<'_> {
         fits
     }
 
-    /// The nodes that fit a task best without delaying the reservation, and how many such tasks may start on them.
-    fn choose_beside(&mut self, slot: &Slot, job: &Waiting, ends_at: Timestamp) -> Option<(Vec<NodeIx>, u32)> {
-        let beside = slot.open_nodes().filter(|share| job.may_use(share.node)).filter_map(|share| {
+    /// The nodes that fit a task best without delaying a reservation, and how many such tasks may start on them.
+    fn choose_beside(&mut self, job: &Waiting, ends_at: Timestamp) -> Option<(Vec<NodeIx>, u32)> {
+        let shares =
+            self.reserved.iter().flat_map(|Reserved { slot, .. }| slot.open_nodes().map(move |share| (slot, share)));
+        let beside = shares.filter(|(_, share)| job.may_use(share.node)).filter_map(|(slot, share)| {
             let free = self.free.on(share.node);
             let room = slot.room(share, &free, &job.request, ends_at);
             (room > 0).then(|| (Fit::new(share.node, self.pool.class(share.node), &free), room))
@@ -212,6 +261,14 @@ impl Pass<'_> {
     /// When a task of the job that starts now will have ended.
     fn ends_at(&self, job: &Waiting) -> Timestamp {
         job.time_limit_ms.map_or(Timestamp::NEVER, |limit| self.now.plus_ms(limit))
+    }
+}
+
+/// Whether some node is in both sets, of which an absent one is all nodes.
+fn share_nodes(one: &Option<Arc<NodeSet>>, other: &Option<Arc<NodeSet>>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => Arc::ptr_eq(one, other) || one.intersects(other),
+        _ => true,
     }
 }
 

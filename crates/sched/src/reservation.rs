@@ -1,4 +1,4 @@
-//! The reservation of the first job that waits: where it will start, by when, and what may run beside it.
+//! The reservation of a job that waits first: where it will start, by when, and what may run beside it.
 //!
 //! The job starts where it can start first, counting on what runs there to end by its time limit. A job on several nodes starts when
 //! the last of those nodes is free for it. Tasks may use the rest of the cluster freely: only on reserved nodes can they be in the
@@ -98,11 +98,6 @@ impl Slot {
         self.shares.keys().copied()
     }
 
-    /// Whether a node is reserved.
-    pub(crate) fn holds(&self, node: NodeIx) -> bool {
-        self.shares.contains_key(&node)
-    }
-
     /// The reserved nodes on which something may still start.
     pub(crate) fn open_nodes(&self) -> impl Iterator<Item = &Share> {
         self.open.iter().map(|node| &self.shares[node])
@@ -124,12 +119,13 @@ impl Slot {
         self.open.is_empty()
     }
 
-    /// Notes that tasks that end at `ends_at` have been started on these reserved nodes and hold `held` on each.
+    /// Notes that tasks that end at `ends_at` have been started on these nodes, reserved or not, and hold `held` on each.
     pub(crate) fn use_room(&mut self, nodes: &[NodeIx], held: &Request, ends_at: Timestamp) {
         if !self.is_clear_of(ends_at) {
             for node in nodes {
-                let share = self.shares.get_mut(node).expect("the node is reserved");
-                share.spare = without(&share.spare, held);
+                if let Some(share) = self.shares.get_mut(node) {
+                    share.spare = without(&share.spare, held);
+                }
             }
         }
     }

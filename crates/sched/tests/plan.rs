@@ -100,6 +100,11 @@ impl Scene {
         all.get(job.nodes as usize - 1).copied().unwrap_or(Timestamp::NEVER)
     }
 
+    /// Whether some node may be used by both; nodes that are not there count where a job may use any.
+    fn share_nodes(&self, one: &Waiting, other: &Waiting) -> bool {
+        one.among.is_none() || other.among.is_none() || (0..32).any(|ix| may_use(one, ix) && may_use(other, ix))
+    }
+
     fn fits_on(&self, ix: usize, request: &Request, moment: Timestamp) -> bool {
         let node = &self.nodes[ix];
         let held = self.running.iter().filter(|task| task.node.0 as usize == ix && task.ends_at.max(NOW) > moment);
@@ -132,26 +137,24 @@ fn ends_at(job: &Waiting) -> Timestamp {
 }
 
 /// The plan by the rules, in the plainest way: every task looks at every node.
-fn expected(scene: &Scene, policy: Policy) -> (Vec<Start>, Option<Reservation>) {
+fn expected(scene: &Scene, policy: Policy) -> (Vec<Start>, Vec<Reservation>) {
     let mut scene = scene.clone();
     let mut starts = Vec::new();
-    let mut blocked: Option<Blocked> = None;
+    let mut blocked: Vec<Blocked> = Vec::new();
     for job in &scene.queue.clone() {
+        let is_behind = blocked.iter().any(|blocked| scene.share_nodes(&blocked.job, job));
+        if policy == Policy::Fcfs && is_behind {
+            continue;
+        }
         for _ in 0..job.tasks {
-            let nodes = match &blocked {
-                None => scene.best_fit(job, |_| true),
-                Some(blocked) => scene.best_fit(job, |ix| blocked.is_unharmed(&scene, ix, job)),
-            };
-            let Some(nodes) = nodes else { break };
+            let is_unharmed = |ix| blocked.iter().all(|blocked| blocked.is_unharmed(&scene, ix, job));
+            let Some(nodes) = scene.best_fit(job, is_unharmed) else { break };
             scene.start(job, &nodes);
             starts.push(Start { job: job.job, nodes: nodes.iter().map(|ix| NodeIx(*ix as u32)).collect(), count: 1 });
         }
         let started = starts.iter().filter(|start| start.job == job.job).count() as u64;
-        if blocked.is_none() && started < job.tasks && scene.could_run(job) {
-            blocked = Some(Blocked::of(&scene, job));
-            if policy == Policy::Fcfs {
-                break;
-            }
+        if !is_behind && started < job.tasks && scene.could_run(job) {
+            blocked.push(Blocked::of(&scene, job));
         }
     }
     let reservation = |Blocked { job, at, nodes }: Blocked| {
@@ -159,7 +162,7 @@ fn expected(scene: &Scene, policy: Policy) -> (Vec<Start>, Option<Reservation>) 
         nodes.sort_unstable();
         Reservation { job: job.job, nodes, at }
     };
-    (starts, blocked.map(reservation))
+    (starts, blocked.into_iter().map(reservation).collect())
 }
 
 /// The first job that must wait, by the rules.
@@ -279,6 +282,38 @@ fn policy() -> impl Strategy<Value = Policy> {
     prop_oneof![Just(Policy::Fcfs), Just(Policy::Easy)]
 }
 
+#[test]
+fn small_jobs_do_not_keep_a_large_one_of_another_partition_waiting() {
+    let total = Request { cpus: 4, memory_bytes: 4, gpus: 0 };
+    let machine = |free| Machine { total, free: Request { cpus: free, ..total }, is_usable: true, weight: 0 };
+    let running =
+        |node, cpus| Running { node: NodeIx(node), request: Request { cpus, ..total }, ends_at: Timestamp(9_000) };
+    let partition = |node: u32| Some(Arc::new([NodeIx(node)].into_iter().collect()));
+    let (one, other) = (partition(0), partition(1));
+    let job = |job, cpus, among: &Option<_>| Waiting {
+        job: JobId(job),
+        request: Request { cpus, memory_bytes: 1, gpus: 0 },
+        among: among.clone(),
+        ..single(total)
+    };
+    // Both nodes are half full for as long, and in each partition a small job comes behind one that needs a whole node.
+    let scene = Scene {
+        nodes: vec![machine(2), machine(2)],
+        running: vec![running(0, 2), running(1, 2)],
+        queue: vec![job(1, 4, &one), job(2, 4, &other), job(3, 1, &one), job(4, 1, &other)],
+    };
+    for policy in [Policy::Easy, Policy::Fcfs] {
+        let plan = scene.plan(policy);
+        let waiting: Vec<u64> = plan.blocked.iter().map(|blocked| blocked.job.0).collect();
+        assert_eq!((waiting, plan.starts.len()), (vec![1, 2], 0), "{policy}");
+    }
+    // What may use any node is behind all of them.
+    let scene = Scene { queue: vec![job(1, 4, &one), job(2, 2, &other), job(3, 1, &None)], ..scene };
+    let started = |policy| scene.plan(policy).starts.iter().map(|start| start.job.0).collect::<Vec<_>>();
+    assert_eq!(started(Policy::Fcfs), [2], "the other partition does not wait for the first");
+    assert_eq!(started(Policy::Easy), [2]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
@@ -287,7 +322,9 @@ proptest! {
         let plan = scene.plan(policy);
         let (starts, blocked) = expected(&scene, policy);
         prop_assert_eq!(one_by_one(&plan.starts), starts);
-        prop_assert_eq!(plan.blocked, blocked);
+        // When nothing at all is free any more, nobody looks for what else must wait.
+        prop_assert_eq!(plan.blocked.first(), blocked.first());
+        prop_assert!(blocked.starts_with(&plan.blocked), "{:?} of {:?}", plan.blocked, blocked);
     }
 
     #[test]
@@ -308,26 +345,28 @@ proptest! {
     }
 
     #[test]
-    fn what_starts_behind_the_first_waiting_job_never_delays_it(scene in scene()) {
+    fn what_starts_behind_a_reservation_never_delays_it(scene in scene()) {
         let plan = scene.plan(Policy::Easy);
-        let Some(reservation) = plan.blocked else { return Ok(()) };
-        let first = scene.queue.iter().find(|job| job.job == reservation.job).expect("in the queue");
-        let mut without = scene.clone();
-        let mut with = scene.clone();
-        for start in one_by_one(&plan.starts) {
-            let job = &scene.queue[start.job.0 as usize - 1];
-            with.start(job, &places(&start));
-            if start.job <= first.job {
-                without.start(job, &places(&start));
+        for reservation in &plan.blocked {
+            let first = scene.queue.iter().find(|job| job.job == reservation.job).expect("in the queue");
+            let mut without = scene.clone();
+            let mut with = scene.clone();
+            for start in one_by_one(&plan.starts) {
+                let job = &scene.queue[start.job.0 as usize - 1];
+                with.start(job, &places(&start));
+                if start.job <= first.job {
+                    without.start(job, &places(&start));
+                }
             }
-        }
-        prop_assert_eq!(without.earliest_start(first), reservation.at);
-        prop_assert_eq!(with.earliest_start(first), reservation.at);
-        for node in reservation.nodes.iter().map(|ix| ix.0 as usize) {
-            let free_at = without.earliest_on(node, &first.request);
-            prop_assert!(with.earliest_on(node, &first.request) <= reservation.at, "every reserved node is free in time");
-            if reservation.at == Timestamp::NEVER && free_at == Timestamp::NEVER {
-                prop_assert_eq!(with.nodes[node].free, without.nodes[node].free, "the closest nodes are kept");
+            prop_assert_eq!(without.earliest_start(first), reservation.at);
+            prop_assert_eq!(with.earliest_start(first), reservation.at);
+            for node in reservation.nodes.iter().map(|ix| ix.0 as usize) {
+                let free_at = without.earliest_on(node, &first.request);
+                let in_time = with.earliest_on(node, &first.request) <= reservation.at;
+                prop_assert!(in_time, "every reserved node is free in time");
+                if reservation.at == Timestamp::NEVER && free_at == Timestamp::NEVER {
+                    prop_assert_eq!(with.nodes[node].free, without.nodes[node].free, "the closest nodes are kept");
+                }
             }
         }
     }
@@ -338,19 +377,21 @@ proptest! {
         let mut after = scene.clone();
         for start in one_by_one(&plan.starts) {
             let job = &scene.queue[start.job.0 as usize - 1];
-            if plan.blocked.as_ref().is_none_or(|blocked| start.job <= blocked.job) {
+            if plan.blocked.first().is_none_or(|blocked| start.job <= blocked.job) {
                 after.start(job, &places(&start));
-            } else {
-                prop_assert_eq!(policy, Policy::Easy, "nothing overtakes under FCFS");
+            } else if policy == Policy::Fcfs {
+                let overtaken = |blocked: &&Reservation| blocked.job < start.job;
+                let mut overtaken = plan.blocked.iter().filter(overtaken).map(|blocked| &scene.queue[blocked.job.0 as usize - 1]);
+                prop_assert!(overtaken.all(|blocked| !scene.share_nodes(blocked, job)), "nothing overtakes under FCFS");
             }
         }
         for job in &scene.queue {
             let started = one_by_one(&plan.starts).iter().filter(|start| start.job == job.job).count() as u64;
             if started < job.tasks {
                 let idle = after.best_fit(job, |_| true);
-                prop_assert!(plan.blocked.is_some() || idle.is_none(), "job {} fits on nodes {:?}", job.job, idle);
+                prop_assert!(!plan.blocked.is_empty() || idle.is_none(), "job {} fits on nodes {:?}", job.job, idle);
             }
-            if plan.blocked.as_ref().is_some_and(|blocked| blocked.job == job.job) {
+            if plan.blocked.first().is_some_and(|blocked| blocked.job == job.job) {
                 prop_assert_eq!(after.best_fit(job, |_| true), None);
                 break;
             }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-use crate::cgroup::{Controller, Leaf, Limit};
+use crate::cgroup::{Controller, Leaf, Limit, Place};
 use crate::connection::Connection;
 use crate::journal::Journal;
 use crate::launch::{Credentials, Options};
@@ -227,11 +227,15 @@ impl Keeper {
             cpus: enforcement(options.cpus.is_some(), Controller::Cpuset),
             memory: enforcement(options.memory_limit_bytes.is_some(), Controller::Memory),
             processes: enforcement(options.process_limit.is_some(), Controller::Pids),
+            devices: enforcement(options.denied_devices.is_some(), Controller::Devices),
         }
     }
 
     fn start(&self, view: &LaunchView<'_>, start: &mut Start) -> Result<u32, (String, i32)> {
         let options = &view.options;
+        if let Some(reason) = open_devices(options, &start.limits) {
+            return Err((format!("cannot be kept from devices that are not its own: {reason}"), 126));
+        }
         let failed = |what: &str, error: &io::Error| (format!("cannot open {what}: {}", sys::explain(error)), 126);
         let owner = options.credentials.as_ref();
         let stdout = open_log(STDOUT, owner).map_err(|error| failed("`stdout`", &error))?;
@@ -458,11 +462,21 @@ impl Keeper {
     }
 }
 
+/// Why a program could open devices that it must not, on a machine that can keep it from them.
+fn open_devices<'a>(options: &Options, limits: &'a Limits) -> Option<&'a str> {
+    let place = options.leaf.as_ref()?.controllers.get(&Controller::Devices)?;
+    match (place, limits.devices.as_ref()?) {
+        (Place::Missing(_), _) | (_, Enforcement::Enforced) => None,
+        (_, Enforcement::Advisory(reason)) => Some(reason),
+    }
+}
+
 /// What a leaf is to be held to.
 fn limits_of(options: &Options) -> Vec<Limit> {
     let cpus = options.cpus.clone().map(Limit::Cpus);
     let memory = options.memory_limit_bytes.map(Limit::Memory);
-    [cpus, memory, options.process_limit.map(Limit::Processes)].into_iter().flatten().collect()
+    let devices = options.denied_devices.clone().map(Limit::Devices);
+    [cpus, memory, options.process_limit.map(Limit::Processes), devices].into_iter().flatten().collect()
 }
 
 fn entry(fd: &impl AsFd) -> libc::pollfd {

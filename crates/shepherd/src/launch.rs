@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cgroup::LeafSpec;
+use crate::cgroup::{Device, LeafSpec};
 
 /// One run: one attempt of one job task on this machine.
 #[derive(Debug, Clone, PartialEq)]
@@ -65,6 +65,9 @@ pub struct Options {
     pub memory_limit_bytes: Option<u64>,
     /// No more processes and threads. Needs a leaf.
     pub process_limit: Option<u64>,
+    /// None of these character devices, under whatever name; all others. Needs a leaf. Where that can deny devices and yet does not, the
+    /// program is not started.
+    pub denied_devices: Option<Vec<Device>>,
     /// The cgroup leaf to create for the run, from [`crate::cgroup::Tree::leaf`].
     pub leaf: Option<LeafSpec>,
     /// Flush the exit record to the disk before it is announced.
@@ -88,6 +91,7 @@ impl Default for Options {
             cpus: None,
             memory_limit_bytes: None,
             process_limit: None,
+            denied_devices: None,
             leaf: None,
             durable: false,
             linger: None,

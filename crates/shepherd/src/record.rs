@@ -198,6 +198,9 @@ pub struct Limits {
     pub memory: Option<Enforcement>,
     /// [`crate::Options::process_limit`].
     pub processes: Option<Enforcement>,
+    /// [`crate::Options::denied_devices`].
+    #[serde(default)]
+    pub devices: Option<Enforcement>,
 }
 
 /// Whether a limit holds.

@@ -60,7 +60,7 @@ fn submit(request: SubmitRequest) {
     let hello = hostler_proto::link::AgentHello { runs: Vec::new(), ..values::hello() };
     let commands = [
         Command::Join { node: values::node(), key, life_ms: KEY_LIFE_MS, may_replace: true },
-        Command::Hello { connection: ConnectionId(1), key, hello, complete: Default::default() },
+        Command::Hello { connection: ConnectionId(1), key, hello: Box::new(hello), complete: Default::default() },
         Command::Submit {
             caller: Caller { user: "ada".into(), operator: false },
             key: SubmissionKey(1),

@@ -12,7 +12,7 @@ use hostler_core::head::{
     schedule, update,
 };
 use hostler_model::{
-    ArraySpec, Attempt, CpuSet, Digest, Ending, Epoch, IndexSet, JobId, JobState, NodeName, Resources, RunId, TaskId,
+    ArraySpec, Attempt, CpuSet, Digest, Ending, Epoch, GpuId, IndexSet, JobId, JobState, NodeName, Resources, RunId, TaskId,
     Timestamp, WallTime,
 };
 use hostler_proto::api::JobAction;
@@ -142,15 +142,19 @@ impl Head {
         let about = script.byte();
         let resources = match about % 8 {
             0 => Resources::default(),
-            1 => Resources { cpus: CpuSet::first(1), memory_bytes: u64::MAX },
-            2 => Resources { cpus: "7,9".parse().expect("CPUs"), memory_bytes: 1 },
-            more => Resources { cpus: CpuSet::first(u32::from(more)), memory_bytes: 1 << 32 },
+            1 => Resources::new(CpuSet::first(1), u64::MAX),
+            2 => Resources::new("7,9".parse().expect("CPUs"), 1),
+            more => Resources {
+                // The first of them is known, the others are only spoken of.
+                gpus: (0..about / 64).map(|gpu| GpuId::from_name(&format!("GPU-{gpu}"))).collect(),
+                ..Resources::new(CpuSet::first(u32::from(more)), 1 << 32)
+            },
         };
         let runs: Vec<RunReport> =
             (0..about / 64).map(|_| RunReport { run: self.run(script), status: status(script) }).collect();
         let complete: BTreeSet<RunId> = runs.iter().filter(|_| about & 32 == 0).map(|report| report.run).collect();
         let hello = hostler_proto::link::AgentHello { node, resources, runs, ..values::hello() };
-        self.command(&Command::Hello { connection, key, hello, complete });
+        self.command(&Command::Hello { connection, key, hello: Box::new(hello), complete });
     }
 
     /// A run that is active, or one that never was.
@@ -173,6 +177,7 @@ impl Head {
         let mut spec = values::command();
         let (size, more) = (script.byte(), script.byte());
         spec.request.cpus = u32::from(size % 5);
+        spec.request.gpus = u32::from(more % 16 == 5);
         spec.request.memory_bytes = 1 << (size % 64);
         spec.nodes = u32::from(more % 4);
         spec.tasks_per_node = u32::from(more / 4 % 3);
@@ -215,7 +220,7 @@ fn status(script: &mut Script<'_>) -> RunStatus {
     let what = script.byte();
     match what % 8 {
         0 => RunStatus::Accepted,
-        1 => RunStatus::Ready { port: u16::from(what) },
+        1 => RunStatus::Ready { port: u16::from(what), door: None },
         2 => RunStatus::Running,
         3 => RunStatus::Completing,
         _ => {

@@ -77,7 +77,7 @@ fn seeds() -> Vec<Vec<u8>> {
     let stream = |what| HeadMessage::Stream(StreamRequest { stream: "x".into(), run, what });
     let to_agent = vec![
         HeadMessage::Launch(launch),
-        HeadMessage::Begin { run, port: 5 },
+        HeadMessage::Begin { run, port: 5, doors: Vec::new() },
         HeadMessage::End { run, cause: EndCause::Cancelled, grace_ms: 10 },
         HeadMessage::Forget { run },
         HeadMessage::Resend { run },

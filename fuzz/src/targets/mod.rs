@@ -11,6 +11,7 @@ pub(crate) mod pack;
 pub(crate) mod people;
 pub(crate) mod project;
 pub(crate) mod shepherd;
+pub(crate) mod steps;
 pub(crate) mod traces;
 pub(crate) mod values;
 pub(crate) mod words;

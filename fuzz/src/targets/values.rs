@@ -1,8 +1,8 @@
 //! Honest values that several targets begin with.
 
 use hostler_model::{
-    ArraySpec, Attempt, BootId, CpuSet, Digest, Ending, Epoch, JobId, JobSpec, JobState, NodeName, Request, Resources,
-    RunId, TaskId, WindowSize, Work,
+    ArraySpec, Attempt, BootId, CoreKind, Cpu, CpuSet, Digest, Ending, Epoch, Gpu, GpuId, Hardware, JobId, JobSpec,
+    JobState, NodeName, Request, Resources, RunId, TaskId, Topology, Vendor, WindowSize, Work,
 };
 use hostler_proto::link::{AgentHello, Fate, RunEnd, RunReport, RunResult, RunStatus, Usage};
 use hostler_proto::manifest::{Chunk, Content, Entry, EntryKind, Manifest, ResultManifest, VERSION};
@@ -32,6 +32,12 @@ pub(crate) fn command() -> JobSpec {
     JobSpec::new("run", Work::command(["true"], "/"), Request { cpus: 1, memory_bytes: 1 << 20, gpus: 0 })
 }
 
+/// Two cores of two threads each, in two NUMA nodes.
+fn topology() -> Topology {
+    let cpu = |id| Cpu { id, core: id % 2, package: 0, numa: id % 2, kind: CoreKind::Performance };
+    Topology::new(&(0..4).map(cpu).collect::<Vec<_>>())
+}
+
 pub(crate) fn hello() -> AgentHello {
     AgentHello {
         protocol_min: 1,
@@ -40,10 +46,21 @@ pub(crate) fn hello() -> AgentHello {
         node: node(),
         boot: BootId("boot".into()),
         pid: 7,
-        resources: Resources { cpus: CpuSet::first(4), memory_bytes: 8 << 30 },
+        resources: Resources { gpus: [GpuId::from_name("GPU-0")].into(), ..Resources::new(CpuSet::first(4), 8 << 30) },
+        hardware: Hardware {
+            topology: topology(),
+            gpus: vec![Gpu {
+                id: GpuId::from_name("GPU-0"),
+                vendor: Vendor::Nvidia,
+                name: "card".into(),
+                memory_bytes: Some(16 << 30),
+                numa: Some(0),
+            }],
+        },
         advisory: Default::default(),
+        features: std::collections::BTreeSet::new(),
         address: Some([127, 0, 0, 1].into()),
-        runs: [RunStatus::Accepted, RunStatus::Ready { port: 9 }, RunStatus::Running, RunStatus::Completing, ended()]
+        runs: [RunStatus::Accepted, RunStatus::Ready { port: 9, door: None }, RunStatus::Running, RunStatus::Completing, ended()]
             .into_iter()
             .enumerate()
             .map(|(job, status)| RunReport { run: run(job as u64), status })

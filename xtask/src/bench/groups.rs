@@ -1,12 +1,16 @@
 //! What is measured. A group is one question; its rows answer it for the floor, the peers and Hostler.
 
+mod dead_node;
+mod enforcement;
 mod environment;
 mod idle;
 mod latency;
 mod pending;
 mod scheduling;
+mod several_nodes;
 mod staging;
 mod submissions;
+mod swarm;
 mod throughput;
 
 use anyhow::Result;
@@ -33,6 +37,10 @@ pub(super) const GROUPS: &[Group] = &[
         about: "a pass over 10,000 nodes and 100,000 pending jobs",
         measure: scheduling::measure,
     },
+    Group { name: "several-nodes", about: "a job on four nodes, submit to running", measure: several_nodes::measure },
+    Group { name: "enforcement", about: "what holding a job to its limits costs", measure: enforcement::measure },
+    Group { name: "dead-node", about: "a node that says nothing any more", measure: dead_node::measure },
+    Group { name: "swarm", about: "1,000 agents that have nothing to do", measure: swarm::measure },
     Group { name: "pending", about: "memory and queries with many jobs waiting", measure: pending::measure },
 ];
 

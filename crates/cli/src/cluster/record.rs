@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use hostler_model::{CpuSet, NodeName};
 use serde::{Deserialize, Serialize};
@@ -20,6 +20,9 @@ pub(crate) struct Record {
     /// What results may take on the head's disk, in bytes, if somebody has said so.
     #[serde(default)]
     pub(crate) results_cap_bytes: Option<u64>,
+    /// A captured machine that its nodes take this one for, in tests.
+    #[serde(default)]
+    pub(crate) machine_from: Option<PathBuf>,
     /// Its nodes.
     pub(crate) nodes: Vec<NodeRecord>,
 }
@@ -33,6 +36,9 @@ pub(crate) struct NodeRecord {
     pub(crate) cpus: CpuSet,
     /// Its memory.
     pub(crate) memory_bytes: u64,
+    /// The GPUs it gives, by their unique ids.
+    #[serde(default)]
+    pub(crate) gpus: Vec<String>,
     /// Its agent's process.
     pub(crate) agent: Option<ProcessId>,
 }
@@ -85,6 +91,7 @@ mod tests {
             name: "n1".parse().expect("valid"),
             cpus: CpuSet::first(2),
             memory_bytes: 1 << 30,
+            gpus: vec!["GPU-1".to_owned()],
             agent: ProcessId::of(std::process::id() as i32).expect("readable"),
         };
         let record = Record { nodes: vec![node], address: Some("127.0.0.1:7".to_owned()), ..Record::default() };

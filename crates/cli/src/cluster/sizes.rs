@@ -1,11 +1,15 @@
 //! How the machine is divided among virtual nodes.
 
+use std::path::PathBuf;
+
+use hostler_discovery::Caps;
 use hostler_model::{CpuSet, NodeName};
 use nix::sched::{CpuSet as Affinity, sched_getaffinity};
 use nix::unistd::Pid;
 
 use super::record::NodeRecord;
 use crate::failure::{During, Failure};
+use crate::flags::GpuCap;
 
 /// How many nodes unless asked otherwise: enough to show that jobs spread.
 const DEFAULT_NODES: u32 = 4;
@@ -20,10 +24,12 @@ pub(crate) struct Machine {
     pub(crate) cpus: Vec<u32>,
     /// Memory that can be given to jobs, in bytes.
     pub(crate) memory_bytes: u64,
+    /// The unique ids of GPUs that can be given to jobs.
+    pub(crate) gpus: Vec<String>,
 }
 
 impl Machine {
-    /// Looks at affinity, available memory and the limits of our cgroup.
+    /// Looks at affinity, available memory and the limits of our cgroup. GPUs are left to [`Machine::with_gpus`].
     pub(crate) fn detect() -> Result<Self, Failure> {
         let affinity =
             sched_getaffinity(Pid::from_raw(0)).during(|| "cannot find out which CPUs may be used".to_owned())?;
@@ -34,7 +40,20 @@ impl Machine {
         let available = meminfo(&text, "MemAvailable:").ok_or_else(unknown)?;
         let total = meminfo(&text, "MemTotal:").ok_or_else(unknown)?;
         let usable = usable(available, total);
-        Ok(Self { cpus, memory_bytes: cgroup_limit().map_or(usable, |limit| limit / 5 * 4).min(usable) })
+        Ok(Self {
+            cpus,
+            memory_bytes: cgroup_limit().map_or(usable, |limit| limit / 5 * 4).min(usable),
+            gpus: Vec::new(),
+        })
+    }
+
+    /// The same with those GPUs of the machine that `cap` leaves.
+    pub(crate) fn with_gpus(self, found: hostler_discovery::Machine, cap: Option<&GpuCap>) -> Self {
+        let found = match cap {
+            Some(GpuCap::Only(picks)) => found.capped(&Caps { gpus: Some(picks.clone()), ..Caps::default() }),
+            Some(GpuCap::All) | None => found,
+        };
+        Self { gpus: found.gpus.into_iter().map(|gpu| gpu.uuid).collect(), ..self }
     }
 }
 
@@ -69,13 +88,17 @@ fn limit_file(membership: &str) -> Option<String> {
 }
 
 /// What `up` was asked for; what is absent is chosen.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Sizes {
     pub(crate) nodes: Option<u32>,
     /// CPUs a node.
     pub(crate) cpus: Option<u32>,
     /// Memory a node, in bytes.
     pub(crate) memory_bytes: Option<u64>,
+    /// GPUs of all nodes together.
+    pub(crate) gpus: Option<GpuCap>,
+    /// A captured machine that has the GPUs and the topology, instead of this one; for tests.
+    pub(crate) machine_from: Option<PathBuf>,
 }
 
 impl Sizes {
@@ -84,7 +107,7 @@ impl Sizes {
         *self == Self::default()
     }
 
-    /// Deals the machine out: CPU ids in turn, memory in equal parts.
+    /// Deals the machine out: CPU ids in turn, memory in equal parts, each GPU to one node in turn.
     pub(crate) fn deal(&self, machine: &Machine) -> Vec<NodeRecord> {
         let nodes = self.nodes.unwrap_or(DEFAULT_NODES).max(1);
         let available = machine.cpus.len() as u32;
@@ -96,6 +119,7 @@ impl Sizes {
                 name: node_name(node),
                 cpus: cpu_ids(&machine.cpus, node, cpus),
                 memory_bytes,
+                gpus: machine.gpus.iter().skip(node as usize).step_by(nodes as usize).cloned().collect(),
                 agent: None,
             })
             .collect()
@@ -119,8 +143,8 @@ fn cpu_ids(machine: &[u32], node: u32, count: u32) -> CpuSet {
 mod tests {
     use super::*;
 
-    fn dealt(sizes: Sizes, cpus: &[u32], memory_bytes: u64) -> Vec<(String, String, u64)> {
-        let machine = Machine { cpus: cpus.to_vec(), memory_bytes };
+    fn dealt(sizes: &Sizes, cpus: &[u32], memory_bytes: u64) -> Vec<(String, String, u64)> {
+        let machine = Machine { cpus: cpus.to_vec(), memory_bytes, gpus: Vec::new() };
         let nodes = sizes.deal(&machine).into_iter();
         nodes.map(|node| (node.name.to_string(), node.cpus.to_string(), node.memory_bytes >> 20)).collect()
     }
@@ -131,21 +155,29 @@ mod tests {
 
     #[test]
     fn four_nodes_share_the_machine() {
-        let eight = dealt(Sizes::default(), &[0, 1, 2, 3, 4, 5, 6, 7], 8 << 30);
+        let eight = dealt(&Sizes::default(), &[0, 1, 2, 3, 4, 5, 6, 7], 8 << 30);
         assert_eq!(
             eight,
             [row("n1", "0-1", 2048), row("n2", "2-3", 2048), row("n3", "4-5", 2048), row("n4", "6-7", 2048)]
         );
-        let two = dealt(Sizes::default(), &[4, 6], 800 << 20);
+        let two = dealt(&Sizes::default(), &[4, 6], 800 << 20);
         assert_eq!(two, [row("n1", "4", 192), row("n2", "6", 192), row("n3", "4", 192), row("n4", "6", 192)]);
     }
 
     #[test]
     fn sizes_as_asked_for() {
-        let sizes = Sizes { nodes: Some(2), cpus: Some(3), memory_bytes: Some(1 << 30) };
-        assert_eq!(dealt(sizes, &[0, 1, 2, 3], 1 << 20), [row("n1", "0-2", 1024), row("n2", "0-1,3", 1024)]);
-        let large = Sizes { nodes: Some(1), cpus: Some(5), memory_bytes: None };
-        assert_eq!(dealt(large, &[0, 2], 1 << 20), [row("n1", "0,2-5", 64)]);
+        let sizes = Sizes { nodes: Some(2), cpus: Some(3), memory_bytes: Some(1 << 30), ..Sizes::default() };
+        assert_eq!(dealt(&sizes, &[0, 1, 2, 3], 1 << 20), [row("n1", "0-2", 1024), row("n2", "0-1,3", 1024)]);
+        let large = Sizes { nodes: Some(1), cpus: Some(5), ..Sizes::default() };
+        assert_eq!(dealt(&large, &[0, 2], 1 << 20), [row("n1", "0,2-5", 64)]);
+    }
+
+    #[test]
+    fn each_gpu_is_given_to_one_node() {
+        let machine =
+            Machine { cpus: vec![0], memory_bytes: 1 << 30, gpus: ["a", "b", "c"].map(str::to_owned).to_vec() };
+        let dealt = Sizes { nodes: Some(2), ..Sizes::default() }.deal(&machine);
+        assert_eq!(dealt.iter().map(|node| node.gpus.concat()).collect::<Vec<_>>(), ["ac", "b"]);
     }
 
     #[test]

@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep};
 use super::process::{ProcessId, log_tail, spawn};
 use super::record::NodeRecord;
 use super::{Machine, Places, Record, Sizes};
+use crate::commands::discover::captured_machine;
 use crate::failure::{During, Failure};
 
 /// How long the head may take: it replays its store first.
@@ -52,13 +53,15 @@ pub(crate) async fn bring_up(
     results_cap_bytes: Option<u64>,
     mut tell: impl FnMut(&str),
 ) -> Result<Started, Failure> {
+    // Whatever is started here shares the group that this process is in.
+    hostler_agent::step_aside();
     let mut starter = Starter::new(places)?;
     if results_cap_bytes.is_some() {
         starter.record.results_cap_bytes = results_cap_bytes;
         starter.save()?;
     }
     starter.ensure_head(&mut tell).await?;
-    let other_sizes = starter.choose_nodes(sizes)?;
+    let other_sizes = starter.choose_nodes(&sizes)?;
     starter.ensure_agents(&mut tell).await?;
     let nodes = starter.wait_for_nodes(&mut tell).await?;
     starter.forget_others(&mut tell).await?;
@@ -164,16 +167,22 @@ impl<'a> Starter<'a> {
     }
 
     /// Takes the recorded nodes if any of them still runs, else divides the machine anew. Says so if other sizes were asked for.
-    fn choose_nodes(&mut self, sizes: Sizes) -> Result<Option<String>, Failure> {
-        let wanted = sizes.deal(&Machine::detect()?);
+    fn choose_nodes(&mut self, sizes: &Sizes) -> Result<Option<String>, Failure> {
+        let found = match &sizes.machine_from {
+            Some(file) => captured_machine(file)?,
+            None => hostler_discovery::machine(),
+        };
+        let wanted = sizes.deal(&Machine::detect()?.with_gpus(found, sizes.gpus.as_ref()));
         let is_running = self.record.nodes.iter().any(|node| node.agent.as_ref().is_some_and(ProcessId::is_alive));
         if !is_running {
             self.record.nodes = wanted;
+            self.record.machine_from = sizes.machine_from.clone();
             self.save()?;
             return Ok(None);
         }
-        let shape =
-            |nodes: &[NodeRecord]| nodes.iter().map(|node| (node.cpus.len(), node.memory_bytes)).collect::<Vec<_>>();
+        let shape = |nodes: &[NodeRecord]| {
+            nodes.iter().map(|node| (node.cpus.len(), node.memory_bytes, node.gpus.len())).collect::<Vec<_>>()
+        };
         if sizes.is_default() || shape(&wanted) == shape(&self.record.nodes) {
             return Ok(None);
         }
@@ -214,9 +223,14 @@ impl<'a> Starter<'a> {
             node.cpus.to_string().into(),
             "--memory".into(),
             node.memory_bytes.to_string().into(),
+            "--gpus".into(),
+            if node.gpus.is_empty() { "none".into() } else { node.gpus.join(",").into() },
             "--head-file".into(),
             self.places.head().join(HEAD_FILE).into(),
         ];
+        if let Some(file) = &self.record.machine_from {
+            args.extend(["--machine-from".into(), file.into()]);
+        }
         if nix::unistd::geteuid().is_root() {
             // Nobody else reaches this cluster, and its owner asked for it.
             args.push("--root-jobs".into());

@@ -51,6 +51,10 @@ pub(crate) struct Cmrun {
     #[arg(long, value_name = "MB")]
     mem_per_node: Option<Megabytes>,
 
+    /// GPUs on each node; none by default, and then it sees none
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    gpus: u32,
+
     /// Time limit in hours, such as 1 or 0.25; none with 0 or less, and by default
     #[arg(short, long, value_name = "HOURS", allow_negative_numbers = true)]
     time_limit: Option<Hours>,
@@ -60,7 +64,7 @@ pub(crate) struct Cmrun {
     wait: bool,
 
     /// The command and its arguments, or one text for a shell
-    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
     command: Vec<String>,
 }
 
@@ -117,7 +121,7 @@ impl Cmrun {
         let request = Request {
             cpus: self.num_cpus_per_node.unwrap_or(1),
             memory_bytes: self.mem_per_node.map_or(USUAL_MEMORY_BYTES, |memory| memory.0),
-            gpus: 0,
+            gpus: self.gpus,
         };
         if let Some(flag) = self.command.first().filter(|word| word.starts_with('-')) {
             return Err(Failure::usage(format!("cmrun has no flag `{flag}`, and no command begins with a hyphen"))
@@ -214,6 +218,7 @@ mod tests {
         }
         assert_eq!(spec(&["-t", "-1", "x"]).time_limit_ms, None);
         assert_eq!(spec(&["-t", "0", "x"]).time_limit_ms, None);
+        assert_eq!((spec(&["x"]).request.gpus, spec(&["--gpus", "2", "x"]).request.gpus), (0, 2));
         assert_eq!(spec(&["--mem-per-node", "2G", "x"]).request.memory_bytes, 2 << 30);
     }
 
@@ -223,6 +228,7 @@ mod tests {
         assert_eq!((both.name.as_str(), words(&both)), ("make", vec!["sh", "-c", "make && ./a.out"]));
         assert_eq!(words(&spec(&["./a.out"])), ["./a.out"]);
         assert_eq!(words(&spec(&["echo", "$HOME"])), ["echo", "$HOME"], "several words are nobody's but the command's");
+        assert_eq!(words(&spec(&["-n2", "echo", "-n", "x"])), ["echo", "-n", "x"], "flags of the command are its own");
     }
 
     #[test]
@@ -235,10 +241,11 @@ mod tests {
             &["-t", "soon", "x"],
             &["-t", "inf", "x"],
             &["-t", "nan", "x"],
+            &["--gpus", "1", "x"],
             &[],
         ];
         bad.iter().for_each(|line| assert!(parse(line).is_err(), "{line:?}"));
-        for line in [&[" "][..], &["--gpus", "1"]] {
+        for line in [&[" "][..], &["--", "--version"]] {
             let failure = parse(line).expect("a command, as far as clap can tell").spec().expect_err("nonsense");
             assert_eq!(failure.exit, exit::USAGE, "{line:?}");
         }

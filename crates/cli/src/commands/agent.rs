@@ -1,14 +1,16 @@
 //! `hostler agent`: the daemon of a node.
 
-use std::cell::LazyCell;
 use std::io::{self, BufRead, IsTerminal};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
-use hostler_agent::{Introduction, NewAccounts};
+use hostler_agent::{Device, DeviceFile, Introduction, MachineGpu, NewAccounts};
 use hostler_client::ClientError;
-use hostler_model::{CpuSet, NodeName};
+use hostler_discovery::{Caps, Machine};
+use hostler_model::{CpuSet, Feature, NodeName};
 use hostler_proto::join::JoinCode;
 use serde_json::json;
 
@@ -19,7 +21,7 @@ use crate::daemons::places::AgentPlaces;
 use crate::daemons::settings::AgentSettings;
 use crate::exit;
 use crate::failure::{During, Failure, Outcome};
-use crate::flags::Memory;
+use crate::flags::{GpuCap, Memory};
 
 /// The longest line that is read as a join code, in bytes.
 const MAX_CODE_BYTES: u64 = 4096;
@@ -59,8 +61,9 @@ struct AgentJoin {
 
 /// Run an agent in the foreground; it logs to stderr as HOSTLER_LOG says (info by default)
 ///
-/// It needs no flags once `hostler agent join` has been called: the node gives all CPUs and memory that it may use, less a little for the
-/// system. `cpus`, `memory` and `environments` in /etc/hostler/agent.toml, or agent.toml in the node's directory, cap what it gives.
+/// It needs no flags once `hostler agent join` has been called: the node gives all CPUs, memory and GPUs that it may use, less a little
+/// memory for the system. `cpus`, `memory`, `gpus` and `environments` in /etc/hostler/agent.toml, or agent.toml in the node's directory, cap what it gives;
+/// `features` there says what it has.
 #[derive(Debug, Args)]
 struct AgentRun {
     /// Where it keeps jobs, environments and chunks
@@ -82,6 +85,18 @@ struct AgentRun {
     /// The memory it gives; by default all less a little
     #[arg(long, value_name = "SIZE")]
     memory: Option<Memory>,
+
+    /// Something that the machine has and others may not have, for `--constraint`, such as ssd; may be repeated. Its architecture, such as
+    /// x86_64, is one in any case
+    #[arg(long, value_name = "WORD")]
+    feature: Vec<Feature>,
+    /// The GPUs it gives: `all`, `none`, or a list of indices and unique ids; by default all. `hostler node discover` shows them
+    #[arg(long, value_name = "GPUS")]
+    gpus: Option<GpuCap>,
+
+    /// For tests: take the machine for the one that `hostler node discover --capture` has captured in this file
+    #[arg(long, value_name = "FILE", hide = true)]
+    machine_from: Option<PathBuf>,
 
     /// Run jobs of root too; without this an agent of root runs those of all other users, each as its user
     #[arg(long)]
@@ -189,8 +204,8 @@ fn machine_name() -> Option<NodeName> {
 
 impl AgentRun {
     fn run(self) -> Outcome {
-        let config = self.config()?;
         log_to_stderr()?;
+        let config = self.config()?;
         hostler_agent::run(config)?;
         Ok(exit::OK)
     }
@@ -216,7 +231,8 @@ impl AgentRun {
         let places = AgentPlaces::choose(self.directory.as_deref())?;
         let (socket, accounts) = (self.users_socket(&places.directory), self.accounts());
         let caps = AgentSettings::read(&places.settings)?;
-        let there_is = LazyCell::new(hostler_discovery::machine);
+        let there_is = machine(self.machine_from.as_deref())?;
+        let gpus = gpus(&there_is, self.gpus.or(caps.gpus));
         let cpus = self.cpus.unwrap_or_else(|| capped(there_is.usable.clone(), caps.cpus.as_ref()));
         if cpus.is_empty() {
             return Err(Failure::usage("a node without a CPU can run nothing").hint("name some: --cpus 0-3"));
@@ -233,11 +249,67 @@ impl AgentRun {
             name: self.name,
             cpus,
             memory_bytes,
+            features: std::iter::once(architecture()).chain(caps.features).chain(self.feature).collect(),
+            topology: there_is.topology(),
+            gpus,
             root_jobs: self.root_jobs,
             join_file: self.join_file,
             head_file: self.head_file,
         })
     }
+}
+
+/// What this machine's instructions are, as a feature.
+fn architecture() -> Feature {
+    std::env::consts::ARCH.parse().expect("the names of architectures are words")
+}
+
+/// What there is, as a process of its own finds it: drivers are asked on threads, an agent must fork while it has none, and a driver
+/// that hangs is left behind with that process.
+fn machine(captured: Option<&Path>) -> Result<Machine, Failure> {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("hostler").args(["node", "discover", "--json"]).stdin(Stdio::null()).stdout(Stdio::piped());
+    if let Some(file) = captured {
+        command.arg("--from").arg(file);
+    }
+    let what = || "cannot find out what this machine has to give".to_owned();
+    let mut child = command.spawn().during(what)?;
+    let answer = child.stdout.take().expect("it is a pipe");
+    // Not to the end of the pipe, which is open for as long as a driver hangs.
+    let found = serde_json::Deserializer::from_reader(io::BufReader::new(answer)).into_iter().next();
+    let found = found.transpose().map_err(io::Error::from).during(what)?;
+    let given_up = Instant::now() + EXIT_TIME;
+    while child.try_wait().during(what)?.is_none() && Instant::now() < given_up {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    found.ok_or_else(|| Failure::new(what()).hint("`hostler node discover` says why"))
+}
+
+/// How long the process that has looked at the machine may take to go: longer only in the hands of a driver.
+const EXIT_TIME: Duration = Duration::from_secs(1);
+
+/// The machine's GPUs, and which of them may be given.
+fn gpus(machine: &Machine, cap: Option<GpuCap>) -> Vec<MachineGpu> {
+    let given = match cap {
+        None | Some(GpuCap::All) => machine.clone(),
+        Some(GpuCap::Only(picks)) => {
+            let before = machine.notes.len();
+            let capped = machine.clone().capped(&Caps { gpus: Some(picks), ..Caps::default() });
+            capped.notes[before..].iter().for_each(|note| tracing::warn!("{note}"));
+            capped
+        }
+    };
+    let file = |file: &hostler_discovery::DeviceFile| DeviceFile {
+        path: file.path.clone(),
+        device: Device { major: file.major, minor: file.minor },
+    };
+    let gpu = |gpu: &hostler_discovery::Gpu| MachineGpu {
+        gpu: gpu.summary(),
+        index: gpu.index,
+        devices: gpu.devices.iter().map(file).collect(),
+        is_given: given.gpus.iter().any(|given| given.index == gpu.index),
+    };
+    machine.gpus.iter().map(gpu).collect()
 }
 
 /// Those CPUs that there are and that may be given.

@@ -1,7 +1,7 @@
 //! `hostler node discover`.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use hostler_discovery::{Fixture, Machine, Source};
@@ -33,16 +33,7 @@ impl Discover {
             return Ok(exit::OK);
         }
         let found = match &self.from {
-            Some(path) => {
-                let shown = path.display();
-                let text = fs::read_to_string(path).during(|| format!("cannot read {shown}"))?;
-                let fixture = Fixture::parse(&text).map_err(|error| {
-                    Failure::new(format!("{shown} is no captured machine"))
-                        .because(&error)
-                        .hint("`hostler node discover --capture` prints one")
-                })?;
-                Machine::of(&Source::fixture(fixture))
-            }
+            Some(path) => captured_machine(path)?,
             None => hostler_discovery::machine(),
         };
         match context.output.is_json() {
@@ -51,4 +42,16 @@ impl Discover {
         }
         Ok(exit::OK)
     }
+}
+
+/// What the machine that was captured in a file would offer.
+pub(crate) fn captured_machine(path: &Path) -> Result<Machine, Failure> {
+    let shown = path.display();
+    let text = fs::read_to_string(path).during(|| format!("cannot read {shown}"))?;
+    let fixture = Fixture::parse(&text).map_err(|error| {
+        Failure::new(format!("{shown} is no captured machine"))
+            .because(&error)
+            .hint("`hostler node discover --capture` prints one")
+    })?;
+    Ok(Machine::of(&Source::fixture(fixture)))
 }

@@ -22,6 +22,7 @@ pub(crate) mod ranks;
 pub(crate) mod run;
 pub(crate) mod shims;
 pub(crate) mod sim;
+pub(crate) mod step;
 pub(crate) mod submit;
 pub(crate) mod target;
 pub(crate) mod up;

@@ -1,18 +1,21 @@
 //! `hostler node`.
 
+use std::collections::BTreeSet;
 use std::io::{self, BufRead, IsTerminal};
+use std::str::FromStr;
 
 use clap::{Args, Subcommand};
-use hostler_model::NodeName;
+use hostler_model::{Feature, NodeName};
 use hostler_proto::api::Invite;
 use hostler_proto::join::Address;
+use hostler_proto::partitions::TraitsChange;
 
 use super::discover::Discover;
 use super::nodes::Nodes;
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::{During, Failure, Outcome};
-use crate::output::node_views;
+use crate::output::{node_views, views};
 
 /// Manage nodes: invite, drain, resume, remove; or see what this machine would offer as one
 #[derive(Debug, Args)]
@@ -27,6 +30,7 @@ enum NodeCommand {
     Discover(Discover),
     Invite(InviteNode),
     Show(Show),
+    Set(SetTraits),
     Drain(Drain),
     Resume(Resume),
     Remove(Remove),
@@ -53,6 +57,38 @@ struct Show {
     /// A node such as n4
     #[arg(value_name = "NAME")]
     name: NodeName,
+}
+
+/// Say what nodes have, for `--constraint`, and which are used first
+#[derive(Debug, Args)]
+struct SetTraits {
+    /// Nodes such as n4
+    #[arg(value_name = "NAME", required = true)]
+    names: Vec<NodeName>,
+
+    /// What they have beyond what their agents say, such as ssd,rack-2; `none` takes all of that away
+    #[arg(long, value_name = "WORDS")]
+    features: Option<Features>,
+
+    /// Nodes with a lower weight are used first; 0 unless it was set
+    #[arg(long, value_name = "N")]
+    weight: Option<u32>,
+}
+
+/// Features separated by commas.
+#[derive(Debug, Clone)]
+struct Features(BTreeSet<Feature>);
+
+impl FromStr for Features {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "none" {
+            return Ok(Self(BTreeSet::new()));
+        }
+        let words = text.split(',').map(|word| word.trim().parse::<Feature>());
+        words.collect::<Result<_, _>>().map(Self).map_err(|error| error.to_string())
+    }
 }
 
 /// Let nodes finish what they have and give them nothing new
@@ -110,6 +146,7 @@ impl Node {
             NodeCommand::Discover(command) => command.run(context),
             NodeCommand::Invite(command) => command.run(context),
             NodeCommand::Show(command) => command.run(context),
+            NodeCommand::Set(command) => command.run(context),
             NodeCommand::Drain(command) => command.run(context),
             NodeCommand::Resume(command) => command.run(context),
             NodeCommand::Remove(command) => command.run(context),
@@ -145,6 +182,29 @@ impl Show {
             context.output.data(&node_views::node(&node, &crate::output::views::Moment::now()));
         }
         Ok(exit::OK)
+    }
+}
+
+impl SetTraits {
+    fn run(self, context: &Context) -> Outcome {
+        let change = TraitsChange { weight: self.weight, features: self.features.map(|features| features.0) };
+        if change == TraitsChange::default() {
+            return Err(Failure::usage("nothing is to be set").hint("say --features or --weight"));
+        }
+        let client = context.client()?;
+        block_on(async {
+            let mut nodes = Vec::new();
+            for name in &self.names {
+                let node = client.set_traits(name, &change).await?;
+                let (features, weight) = (views::words(&node.node.features), node.node.weight);
+                context.output.say(&format!("node {name}: features {features}, weight {weight}"));
+                nodes.push(node);
+            }
+            if context.output.is_json() {
+                context.output.json(&nodes);
+            }
+            Ok(exit::OK)
+        })
     }
 }
 

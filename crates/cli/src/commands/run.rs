@@ -1,6 +1,7 @@
 //! `hostler run`.
 
 use std::io::{self, IsTerminal};
+use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
@@ -8,6 +9,7 @@ use hostler_client::Client;
 use hostler_model::{ArraySpec, Environment, JobId, JobSpec, JobState, TaskId, Work};
 use hostler_proto::api::{JobAction, JobDetail, Unsaid};
 use hostler_proto::link::Output;
+use hostler_steps::{Allocation, VARIABLE, launcher_variables};
 use nix::sys::stat::{Mode, umask};
 use serde_json::json;
 
@@ -49,11 +51,11 @@ pub(crate) struct Run {
 
     /// Label every line of output with the rank of the process that wrote it; with --array, print each task's output at the end,
     /// every line labelled with its index
-    #[arg(long)]
+    #[arg(long, conflicts_with = "first_node")]
     label: bool,
 
     /// The command and its arguments
-    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
     pub(crate) command: Vec<String>,
 }
 
@@ -245,10 +247,22 @@ pub(crate) fn own_directory() -> Result<String, Failure> {
 
 /// The caller's variables; those that are not UTF-8 cannot travel.
 pub(crate) fn own_environment() -> Environment {
+    // Called in a job that takes steps, the new one must not launch in the other's allocation.
+    let of_the_job = of_the_allocation();
+    let is_of_the_job = |name: &str, value: &str| of_the_job.iter().any(|(own, theirs)| own == name && theirs == value);
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-        .filter(|(name, _)| !NOT_PASSED_ON.contains(&name.as_str()))
+        .filter(|(name, value)| !NOT_PASSED_ON.contains(&name.as_str()) && !is_of_the_job(name, value))
         .collect()
+}
+
+/// The variables by which a job that takes steps launches on its nodes, when this is one.
+fn of_the_allocation() -> Environment {
+    let Ok(path) = std::env::var(VARIABLE) else { return Environment::new() };
+    let nodes = Allocation::read(Path::new(&path)).map(|allocation| allocation.nodes).unwrap_or_default();
+    let directory = Path::new(&path).parent().unwrap_or(Path::new("/"));
+    let own = launcher_variables(directory, &nodes).into_iter().map(|(name, value)| (name.to_owned(), value));
+    own.chain([(VARIABLE.to_owned(), path.clone())]).collect()
 }
 
 pub(crate) fn own_umask() -> u32 {
@@ -261,6 +275,29 @@ pub(crate) fn own_umask() -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[derive(clap::Parser)]
+    struct Probe {
+        #[command(flatten)]
+        run: Run,
+    }
+
+    #[test]
+    fn flags_come_before_the_command_in_any_spelling_and_after_it_are_its_own() {
+        let parse = |line: &str| {
+            let words = std::iter::once("probe").chain(line.split_whitespace());
+            <Probe as clap::Parser>::try_parse_from(words).map(|probe| probe.run)
+        };
+        for line in
+            ["-c2 -m1G -N2 echo -n x", "-c 2 -m 1G -N=2 -- echo -n x", "--cpus=2 --memory=1G --nodes 2 echo -n x"]
+        {
+            let run = parse(line).expect(line);
+            assert_eq!((run.flags.cpus, run.flags.nodes), (Some(2), Some(2)), "{line}");
+            assert_eq!(run.command, ["echo", "-n", "x"], "{line}");
+        }
+        let help = parse("--memroy 1G true").expect_err("there is no such flag").to_string();
+        assert!(help.contains("--memory"), "{help}");
+    }
 
     #[test]
     fn every_line_is_labelled() {

@@ -1,8 +1,9 @@
 //! `hostler up`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
+use hostler_model::Advisory;
 use hostler_proto::api::NodeView;
 use serde_json::json;
 
@@ -10,8 +11,8 @@ use crate::cluster::start::bring_up;
 use crate::cluster::{Lock, Machine, Places, Sizes};
 use crate::context::{Context, block_on};
 use crate::exit;
-use crate::failure::Outcome;
-use crate::flags::Memory;
+use crate::failure::{During, Outcome};
+use crate::flags::{GpuCap, Memory};
 use crate::output::{self, views};
 
 /// Start a cluster on this machine: a head and virtual nodes that share its resources
@@ -34,6 +35,14 @@ pub(crate) struct Up {
     #[arg(long, value_name = "SIZE")]
     memory: Option<Memory>,
 
+    /// The GPUs of all nodes together: `all`, `none`, or a list of indices and unique ids; by default all. Each is given to one node
+    #[arg(long, value_name = "GPUS")]
+    gpus: Option<GpuCap>,
+
+    /// For tests: take GPUs and topology from the machine that `hostler node discover --capture` has captured in this file
+    #[arg(long, value_name = "FILE", hide = true)]
+    machine_from: Option<PathBuf>,
+
     /// What results may take on the head's disk before fetched ones are dropped; half of the disk by default. Remembered; holds from
     /// the next start of the head on
     #[arg(long, value_name = "SIZE")]
@@ -47,7 +56,18 @@ impl Up {
         places.create()?;
         let _lock =
             Lock::take(&places.lock(), || output.say("another `hostler up` or `down` is at work; waiting for it"))?;
-        let sizes = Sizes { nodes: self.nodes, cpus: self.cpus, memory_bytes: self.memory.map(|memory| memory.0) };
+        let sizes = Sizes {
+            nodes: self.nodes,
+            cpus: self.cpus,
+            memory_bytes: self.memory.map(|memory| memory.0),
+            gpus: self.gpus,
+            // Agents start elsewhere.
+            machine_from: self
+                .machine_from
+                .map(std::path::absolute)
+                .transpose()
+                .during(|| "cannot tell where this is".to_owned())?,
+        };
         let results_cap_bytes = self.results_cap.map(|size| size.0);
         let started = block_on(bring_up(&places, sizes, results_cap_bytes, |text| output.aside(text)))?;
         if output.is_json() {
@@ -78,24 +98,35 @@ impl Up {
 
 /// Which limits are mere advice on this machine, why, and what would change that.
 fn shortcomings(nodes: &[NodeView]) -> Option<String> {
-    let advisory = nodes.iter().map(|node| &node.advisory).find(|it| it.cpus.is_some() || it.memory.is_some())?;
-    let (what, why) = match (&advisory.cpus, &advisory.memory) {
-        (Some(_), Some(why)) => ("their CPUs and memory", why),
-        (None, Some(why)) => ("their memory", why),
-        (Some(why), None) => ("their CPUs", why),
-        (None, None) => return None,
-    };
+    let (what, why, advisory) = nodes.iter().find_map(|node| {
+        let advisory = &node.advisory;
+        missing(advisory).map(|(what, why)| (what, why, advisory))
+    })?;
     let mut text = format!("the kernel does not hold jobs to {what} here: {why}");
     if !nix::unistd::geteuid().is_root() && Path::new("/run/systemd/system").exists() {
-        text.push_str("; it does after `hostler down` and `systemd-run --user --scope -p Delegate=yes hostler up`");
+        text.push_str(match advisory.memory {
+            Some(_) => "; it does after `hostler down` and `systemd-run --user --scope -p Delegate=yes hostler up`",
+            // That has been done, and systemd lets users have no more than memory and processes unless it is told to.
+            None => "; it does where the unit `user@.service` has `Delegate=cpu cpuset io memory pids`, which is for root to say",
+        });
     }
     Some(text)
 }
 
+/// What of a node is mere advice, and why.
+fn missing(Advisory { cpus, memory, gpus, .. }: &Advisory) -> Option<(&'static str, &String)> {
+    match (cpus, memory, gpus) {
+        (Some(_), Some(why), Some(_)) => Some(("their CPUs, memory and GPUs", why)),
+        (Some(_), Some(why), None) => Some(("their CPUs and memory", why)),
+        (None, Some(why), _) => Some(("their memory", why)),
+        (Some(why), None, _) => Some(("their CPUs", why)),
+        (None, None, Some(why)) => Some(("their GPUs", why)),
+        (None, None, None) => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use hostler_model::Advisory;
-
     use super::*;
 
     fn node(cpus: Option<&str>, memory: Option<&str>) -> NodeView {
@@ -105,7 +136,8 @@ mod tests {
             "tasks": 0, "agent_pid": 1, "version": "0.1.0",
         });
         let mut node: NodeView = serde_json::from_value(view).expect("an older head says nothing of advice");
-        node.advisory = Advisory { cpus: text(cpus), memory: text(memory), users: Some("any".to_owned()) };
+        node.advisory =
+            Advisory { cpus: text(cpus), memory: text(memory), users: Some("any".to_owned()), ..Advisory::default() };
         node
     }
 

@@ -3,18 +3,18 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use hostler_model::CpuSet;
+use hostler_model::{CpuSet, Feature};
 use hostler_proto::join::{Address, DEFAULT_PORT};
 
 use crate::failure::Failure;
-use crate::flags::{Memory, TimeLimit};
+use crate::flags::{GpuCap, Memory, TimeLimit};
 use crate::toml_file::Settings;
 
 /// Every key of `head.toml`.
 const HEAD_KEYS: &[&str] = &["directory", "socket", "listen", "advertise", "results_cap", "certificate_life"];
 
 /// Every key of `agent.toml`.
-const AGENT_KEYS: &[&str] = &["cpus", "memory", "environments"];
+const AGENT_KEYS: &[&str] = &["cpus", "memory", "gpus", "environments", "features"];
 
 /// Where a head listens unless told otherwise: on every address, since nodes are elsewhere.
 pub(crate) const DEFAULT_LISTEN: SocketAddr =
@@ -31,15 +31,19 @@ pub(crate) struct HeadSettings {
     pub(crate) certificate_life: Option<TimeLimit>,
 }
 
-/// What `agent.toml` says: caps.
+/// What `agent.toml` says: caps, and what the machine has.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct AgentSettings {
     /// CPUs that the node may give.
     pub(crate) cpus: Option<CpuSet>,
     /// Memory that the node may give.
     pub(crate) memory: Option<Memory>,
+    /// GPUs that the node may give.
+    pub(crate) gpus: Option<GpuCap>,
     /// Where environments are kept.
     pub(crate) environments: Option<PathBuf>,
+    /// What the machine has that others may not have.
+    pub(crate) features: Vec<Feature>,
 }
 
 impl HeadSettings {
@@ -114,7 +118,9 @@ impl AgentSettings {
         Ok(Self {
             cpus: file.parsed("cpus", "\"0-3,8\"")?,
             memory: file.parsed("memory", "\"8G\"")?,
+            gpus: file.parsed("gpus", "\"0,2\"")?,
             environments: absolute_path(file, "environments", "\"/var/cache/hostler/environments\"")?,
+            features: file.list("features", "[\"ssd\", \"rack-2\"]")?,
         })
     }
 }
@@ -199,8 +205,12 @@ mod tests {
         assert!(hint("advertise = \"head\"").contains("not a list"));
         assert!(hint("advertise = [\"http://head\"]").contains("HOST:PORT"));
         assert!(hint("socket = \"head.sock\"").contains("not an absolute path"));
-        let agent = Settings::parse("cpus = \"0-1\"\nmemory = \"1G\"", AGENT_KEYS).expect("known keys");
+        let agent =
+            Settings::parse("cpus = \"0-1\"\nmemory = \"1G\"\ngpus = \"none\"\nfeatures = [\"ssd\"]", AGENT_KEYS)
+                .expect("known keys");
         let agent = AgentSettings::from_file(&agent).expect("right values");
         assert_eq!((agent.cpus, agent.memory), (Some(CpuSet::first(2)), Some(Memory(1 << 30))));
+        assert_eq!(agent.features, ["ssd".parse().expect("a feature")]);
+        assert_eq!(agent.gpus, Some(GpuCap::Only(Vec::new())));
     }
 }

@@ -5,6 +5,7 @@
 
 pub(crate) mod machine;
 pub(crate) mod node_views;
+pub(crate) mod partitions;
 pub(crate) mod people;
 mod progress;
 pub(crate) mod settings;

@@ -30,14 +30,22 @@ impl Table {
     ///
     /// # Panics
     /// When it has another number of cells than there are headings.
-    pub(crate) fn row<const N: usize>(&mut self, cells: [String; N]) {
-        assert_eq!(N, self.aligns.len(), "a cell for each heading");
-        self.rows.push(
-            cells
-                .into_iter()
-                .map(|cell| if cell.contains(char::is_control) { one_line(&cell) } else { cell })
-                .collect(),
-        );
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        let safe = |cell: String| if cell.contains(char::is_control) { one_line(&cell) } else { cell };
+        let cells: Vec<String> = cells.into_iter().map(safe).collect();
+        assert_eq!(cells.len(), self.aligns.len(), "a cell for each heading");
+        self.rows.push(cells);
+    }
+
+    /// The same without these columns.
+    pub(crate) fn without(mut self, columns: &[usize]) -> Self {
+        let is_left = |column: &usize| !columns.contains(column);
+        let keep = |row: Vec<String>| {
+            row.into_iter().enumerate().filter(|(column, _)| is_left(column)).map(|it| it.1).collect()
+        };
+        self.rows = self.rows.into_iter().map(keep).collect();
+        self.aligns = (0..self.aligns.len()).filter(is_left).map(|column| self.aligns[column]).collect();
+        self
     }
 
     /// The text, every row at most `width` characters if that is given: the last column is cut.

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use hostler_model::{Attempt, JobState, NodeName, WallTime, format_bytes, format_duration};
+use hostler_model::{Attempt, GpuId, JobState, NodeName, WallTime, format_bytes, format_duration};
 use hostler_proto::api::{Info, JobDetail, JobSummary, LimitView, NodeView, PartView, TaskView, Why};
 use hostler_proto::link::Usage;
 use jiff::tz::TimeZone;
@@ -53,6 +53,7 @@ pub(crate) fn jobs(jobs: &[JobSummary], moment: &Moment, width: Option<usize>) -
         ("STATE", Align::Left),
         ("CPUS", Align::Right),
         ("MEMORY", Align::Right),
+        ("GPUS", Align::Right),
         ("TIME", Align::Right),
         ("NODE", Align::Left),
         ("REASON", Align::Left),
@@ -65,11 +66,14 @@ pub(crate) fn jobs(jobs: &[JobSummary], moment: &Moment, width: Option<usize>) -
             state(job),
             on_nodes(job),
             format_bytes(job.memory_bytes),
+            job.gpus.to_string(),
             job.started_at.map_or_else(|| "-".to_owned(), |start| moment.span(start, job.ended_at)),
             nodes(&job.nodes),
             outcome(job),
         ]);
     }
+    let has_gpus = jobs.iter().any(|job| job.gpus > 0);
+    let table = if has_gpus { table } else { table.without(&[6]) };
     table.render(width)
 }
 
@@ -125,7 +129,13 @@ pub(crate) fn job(job: &JobDetail, moment: &Moment, width: Option<usize>) -> Str
         1 => String::new(),
         nodes => format!("{nodes} nodes, on each "),
     };
-    lines.add("needs", format!("{each}{}, {} of memory", cpus(summary.cpus), format_bytes(summary.memory_bytes)));
+    let gpus = match summary.gpus {
+        0 => String::new(),
+        count => format!(", {}", self::gpus(count)),
+    };
+    lines.add("needs", format!("{each}{}{gpus}, {} of memory", cpus(summary.cpus), format_bytes(summary.memory_bytes)));
+    lines.add_some("partition", summary.partition.as_ref().map(ToString::to_string));
+    lines.add_some("nodes have", job.constraint.as_ref().map(ToString::to_string));
     let limits: Vec<String> = job.limits.iter().map(limit).collect();
     lines.add_some("limits", (!limits.is_empty()).then(|| limits.join("; ")));
     let after: Vec<String> = job.after.iter().map(ToString::to_string).collect();
@@ -142,8 +152,12 @@ pub(crate) fn job(job: &JobDetail, moment: &Moment, width: Option<usize>) -> Str
     if summary.array.is_none()
         && let [task] = job.tasks_shown.as_slice()
     {
+        lines.add_some("gpus", held_gpus(&task.gpu_ids));
         lines.add_some("used", task.usage.as_ref().map(usage));
         lines.add_some("message", task.message.as_ref());
+    }
+    for part in job.tasks_shown.iter().filter(|_| summary.array.is_none()).flat_map(|task| &task.parts) {
+        lines.add_some("gpus", held_gpus(&part.gpu_ids).map(|ids| format!("{}: {ids}", part.node)));
     }
     lines.add_some("results", unfetched(job));
     let mut text = lines.text;
@@ -231,6 +245,16 @@ fn cpus(count: u32) -> String {
     if count == 1 { "1 CPU".to_owned() } else { format!("{count} CPUs") }
 }
 
+pub(super) fn gpus(count: u32) -> String {
+    if count == 1 { "1 GPU".to_owned() } else { format!("{count} GPUs") }
+}
+
+/// The ids of the GPUs that are held, if any are.
+pub(super) fn held_gpus(ids: &[GpuId]) -> Option<String> {
+    let ids: Vec<&str> = ids.iter().map(GpuId::as_str).collect();
+    (!ids.is_empty()).then(|| ids.join(", "))
+}
+
 fn limit(limit: &LimitView) -> String {
     let value = match limit.name.as_str() {
         "memory" => format_bytes(limit.value),
@@ -297,7 +321,10 @@ fn tasks(tasks: &[TaskView], moment: &Moment, width: Option<usize>) -> String {
 
 /// The list of nodes.
 pub(crate) fn node_list(nodes: &[NodeView], width: Option<usize>) -> String {
-    let mut table = Table::new(&[
+    // Most clusters have neither partitions nor nodes that differ.
+    let has_partitions = nodes.iter().any(|node| !node.partitions.is_empty());
+    let has_features = nodes.windows(2).any(|pair| pair[0].features != pair[1].features);
+    let mut columns = vec![
         ("NAME", Align::Left),
         ("STATE", Align::Left),
         ("POWER", Align::Left),
@@ -305,12 +332,17 @@ pub(crate) fn node_list(nodes: &[NodeView], width: Option<usize>) -> String {
         ("FREE", Align::Right),
         ("MEMORY", Align::Right),
         ("FREE", Align::Right),
+        ("GPUS", Align::Right),
+        ("FREE", Align::Right),
         ("TASKS", Align::Right),
         ("PID", Align::Right),
         ("VERSION", Align::Left),
-    ]);
+    ];
+    columns.extend(has_partitions.then_some(("PARTITIONS", Align::Left)));
+    columns.extend(has_features.then_some(("FEATURES", Align::Left)));
+    let mut table = Table::new(&columns);
     for node in nodes {
-        table.row([
+        let cells = [
             node.name.to_string(),
             node.state.as_str().to_owned(),
             node.power.clone(),
@@ -318,12 +350,25 @@ pub(crate) fn node_list(nodes: &[NodeView], width: Option<usize>) -> String {
             node.cpus_free.to_string(),
             format_bytes(node.memory_bytes),
             format_bytes(node.memory_free_bytes),
+            node.gpus.to_string(),
+            node.gpus_free.to_string(),
             node.tasks.to_string(),
             if node.agent_pid == 0 { "-".to_owned() } else { node.agent_pid.to_string() },
             node.version.clone(),
-        ]);
+        ];
+        let partitions = has_partitions.then(|| words(&node.partitions));
+        let features = has_features.then(|| words(&node.features));
+        table.row(cells.into_iter().chain(partitions).chain(features));
     }
+    let has_gpus = nodes.iter().any(|node| node.gpus > 0);
+    let table = if has_gpus { table } else { table.without(&[7, 8]) };
     table.render(width)
+}
+
+/// `a,b`, or `-`.
+pub(crate) fn words<'a, T: std::fmt::Display + 'a>(all: impl IntoIterator<Item = &'a T>) -> String {
+    let all: Vec<String> = all.into_iter().map(ToString::to_string).collect();
+    if all.is_empty() { "-".to_owned() } else { all.join(",") }
 }
 
 /// The cluster at a glance.
@@ -346,6 +391,8 @@ pub(crate) fn info(info: &Info) -> String {
     lines.add("cpus", format!("{} of {} free", info.cpus.free, info.cpus.total));
     let memory = &info.memory_bytes;
     lines.add("memory", format!("{} of {} free", format_bytes(memory.free), format_bytes(memory.total)));
+    let gpus = &info.gpus;
+    lines.add_some("gpus", (gpus.total > 0).then(|| format!("{} of {} free", gpus.free, gpus.total)));
     let tasks = &info.tasks;
     lines.add(
         "tasks",
@@ -426,9 +473,11 @@ mod tests {
             nodes: vec![name("n1")],
             exit_code: None,
             command: None,
+            partition: None,
             node_count: 1,
             cpus: 2,
             memory_bytes: 600 << 20,
+            gpus: 0,
             array: None,
             tasks: TaskCounts { total: 1, live: 1, ..TaskCounts::default() },
             submitted_at: WallTime(1_800_000_000_000),
@@ -462,6 +511,7 @@ mod tests {
             summary,
             priority: 0,
             requeue: false,
+            constraint: None,
             after: Vec::new(),
             command: "main.py --epochs 3".to_owned(),
             snapshot: None,
@@ -485,6 +535,7 @@ mod tests {
             state: JobState::Failed,
             attempt: Attempt(2),
             node: Some(name("n1")),
+            gpu_ids: Vec::new(),
             exit_code: Some(1),
             message: Some("exit code 1".to_owned()),
             started_at: Some(WallTime(1_800_000_001_000)),
@@ -563,16 +614,38 @@ TASK  STATE   NODE  ATTEMPT  EXIT  TIME  MEMORY  MESSAGE
             cpus_free: 1,
             memory_bytes: 4 << 30,
             memory_free_bytes: 1 << 30,
+            gpus: 0,
+            gpus_free: 0,
             tasks: 3,
             agent_pid: 4711,
             version: "0.1.0".to_owned(),
             advisory: Advisory::default(),
+            partitions: Vec::new(),
+            features: ["x86_64".parse().expect("a feature")].into(),
+            weight: 0,
         };
         let expected = "\
 NAME  STATE  POWER  CPUS  FREE  MEMORY  FREE  TASKS   PID  VERSION
 n1    up     on        4     1      4G    1G      3  4711  0.1.0
 ";
-        assert_eq!(node_list(&[node], None), expected);
+        assert_eq!(node_list(std::slice::from_ref(&node), None), expected);
+        let other = NodeView {
+            name: name("n2"),
+            partitions: ["gpu", "all"].map(|name| name.parse().expect("a name")).to_vec(),
+            features: Default::default(),
+            ..node.clone()
+        };
+        let expected = "\
+NAME  STATE  POWER  CPUS  FREE  MEMORY  FREE  TASKS   PID  VERSION  PARTITIONS  FEATURES
+n1    up     on        4     1      4G    1G      3  4711  0.1.0    -           x86_64
+n2    up     on        4     1      4G    1G      3  4711  0.1.0    gpu,all     -
+";
+        assert_eq!(node_list(&[node.clone(), other], None), expected);
+        let expected = "\
+NAME  STATE  POWER  CPUS  FREE  MEMORY  FREE  GPUS  FREE  TASKS   PID  VERSION
+n1    up     on        4     1      4G    1G     4     3      3  4711  0.1.0
+";
+        assert_eq!(node_list(&[NodeView { gpus: 4, gpus_free: 3, ..node }], None), expected);
 
         let cluster = Info {
             head: HeadInfo {
@@ -594,6 +667,7 @@ n1    up     on        4     1      4G    1G      3  4711  0.1.0
             tasks: LiveCounts { pending: 1, starting: 0, running: 2, completing: 0 },
             cpus: Amount { total: 8, free: 6 },
             memory_bytes: Amount { total: 16 << 30, free: 12 << 30 },
+            gpus: Amount::default(),
         };
         let expected = "\
 head       version 0.1.0, pid 42, epoch 3, embedded cluster

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use hostler_model::{JobSpec, Resources, RunId};
 use hostler_proto::link::{
-    Account, AgentMessage, EndCause, Gang, HeadMessage, RunEnd, RunReport, RunResult, RunStatus, StreamRequest, Usage,
+    Account, AgentMessage, EndCause, Gang, HeadMessage, RunEnd, RunReport, RunResult, RunStatus, StepDoor,
+    StreamRequest, Usage,
 };
 use serde::{Deserialize, Serialize};
 
@@ -53,8 +54,13 @@ pub struct RunLaunch {
 pub enum Stage {
     /// Its folder and environment are being made ready.
     Staging,
-    /// All is ready; it waits for the other nodes. Holds a port that was free here.
-    Ready(u16),
+    /// All is ready; it waits for the other nodes.
+    Ready {
+        /// A port that was free here.
+        port: u16,
+        /// Where the node takes steps, if it does.
+        door: Option<StepDoor>,
+    },
     /// Its shepherd has it.
     Running,
     /// Its process has ended; its results are being collected and uploaded.
@@ -126,6 +132,8 @@ pub enum Event {
         run: RunId,
         /// A port that is free here.
         port: u16,
+        /// Where the node takes steps, if it does.
+        door: Option<StepDoor>,
     },
     /// Its folder and environment are ready and its shepherd has started its process.
     Started {
@@ -160,6 +168,8 @@ pub enum Effect {
         run: RunId,
         /// A port on the first node.
         port: u16,
+        /// Where each node takes steps, if they do.
+        doors: Vec<StepDoor>,
     },
     /// Stop making it ready, or TERM and then KILL its processes; the answer is `Exited`.
     End {
@@ -220,7 +230,7 @@ impl Stage {
     pub(super) fn status(&self) -> RunStatus {
         match self {
             Self::Staging => RunStatus::Accepted,
-            Self::Ready(port) => RunStatus::Ready { port: *port },
+            Self::Ready { port, door } => RunStatus::Ready { port: *port, door: *door },
             Self::Running => RunStatus::Running,
             Self::Collecting(_) => RunStatus::Completing,
             Self::Over(end) => RunStatus::Ended(end.clone()),

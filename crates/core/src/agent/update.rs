@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hostler_model::{Ending, JobState, RunId};
-use hostler_proto::link::{AgentMessage, EndCause, Fate, HeadMessage, Launch, RunEnd, RunReport, RunResult};
+use hostler_proto::link::{AgentMessage, EndCause, Fate, HeadMessage, Launch, RunEnd, RunReport, RunResult, StepDoor};
 
 use super::state::{Effect, Event, Exit, Found, Run, RunLaunch, Stage, State, Why};
 
@@ -16,7 +16,7 @@ pub fn update(state: &mut State, event: Event) -> Vec<Effect> {
         Event::Disconnected => state.connected = false,
         Event::Received(message) => receive(state, message, &mut effects),
         Event::Recovered { launch, found } => recover(state, launch, found, &mut effects),
-        Event::Ready { run, port } => advance(state, run, Stage::Ready(port), &mut effects),
+        Event::Ready { run, port, door } => advance(state, run, Stage::Ready { port, door }, &mut effects),
         Event::Started { run } => advance(state, run, Stage::Running, &mut effects),
         Event::Exited { run, exit } => exited(state, run, exit, &mut effects),
         Event::Collected { run, result } => collected(state, run, result, &mut effects),
@@ -27,7 +27,7 @@ pub fn update(state: &mut State, event: Event) -> Vec<Effect> {
 fn receive(state: &mut State, message: HeadMessage, effects: &mut Vec<Effect>) {
     match message {
         HeadMessage::Launch(launch) => accept(state, &launch, effects),
-        HeadMessage::Begin { run, port } => begin(state, run, port, effects),
+        HeadMessage::Begin { run, port, doors } => begin(state, run, port, doors, effects),
         HeadMessage::End { run, cause, grace_ms } => end(state, run, cause, grace_ms, effects),
         HeadMessage::Forget { run } => forget(state, run, effects),
         HeadMessage::Resend { run } => {
@@ -66,9 +66,9 @@ fn accept(state: &mut State, launch: &Launch, effects: &mut Vec<Effect>) {
 }
 
 /// The other nodes are ready. Said twice it is done once: the shell waits for it only once.
-fn begin(state: &State, run: RunId, port: u16, effects: &mut Vec<Effect>) {
-    if let Some(Run { stage: Stage::Ready(_), ending: None, forgotten: false, .. }) = state.runs.get(&run) {
-        effects.push(Effect::Begin { run, port });
+fn begin(state: &State, run: RunId, port: u16, doors: Vec<StepDoor>, effects: &mut Vec<Effect>) {
+    if let Some(Run { stage: Stage::Ready { .. }, ending: None, forgotten: false, .. }) = state.runs.get(&run) {
+        effects.push(Effect::Begin { run, port, doors });
     }
 }
 
@@ -77,7 +77,7 @@ fn end(state: &mut State, run: RunId, cause: EndCause, grace_ms: u64, effects: &
     // The last cause stands: users may change their minds.
     held.ending = Some(cause);
     match held.stage {
-        Stage::Staging | Stage::Ready(_) | Stage::Running => effects.push(Effect::End { run, grace_ms }),
+        Stage::Staging | Stage::Ready { .. } | Stage::Running => effects.push(Effect::End { run, grace_ms }),
         Stage::Collecting(_) | Stage::Over(_) => {}
     }
 }
@@ -87,7 +87,7 @@ fn forget(state: &mut State, run: RunId, effects: &mut Vec<Effect>) {
     let Some(held) = state.runs.get_mut(&run) else { return };
     held.forgotten = true;
     match held.stage {
-        Stage::Staging | Stage::Ready(_) | Stage::Running => effects.push(Effect::End { run, grace_ms: 0 }),
+        Stage::Staging | Stage::Ready { .. } | Stage::Running => effects.push(Effect::End { run, grace_ms: 0 }),
         // The collection that is under way answers, and then it goes.
         Stage::Collecting(_) => {}
         Stage::Over(_) => remove(state, run, effects),
@@ -116,7 +116,7 @@ fn recover(state: &mut State, launch: Arc<RunLaunch>, found: Found, effects: &mu
 
 fn advance(state: &mut State, run: RunId, stage: Stage, effects: &mut Vec<Effect>) {
     let Some(held) = state.runs.get_mut(&run) else { return };
-    if matches!(held.stage, Stage::Staging | Stage::Ready(_)) {
+    if matches!(held.stage, Stage::Staging | Stage::Ready { .. }) {
         held.stage = stage;
         report(state, run, effects);
     }
@@ -124,7 +124,7 @@ fn advance(state: &mut State, run: RunId, stage: Stage, effects: &mut Vec<Effect
 
 fn exited(state: &mut State, run: RunId, exit: Exit, effects: &mut Vec<Effect>) {
     let Some(held) = state.runs.get_mut(&run) else { return };
-    if !matches!(held.stage, Stage::Staging | Stage::Ready(_) | Stage::Running) {
+    if !matches!(held.stage, Stage::Staging | Stage::Ready { .. } | Stage::Running) {
         return;
     }
     if held.forgotten {
@@ -190,6 +190,7 @@ fn fate(why: Why, asked: Option<EndCause>) -> Fate {
     match (why, asked) {
         (Why::Lost, _) => Fate::Lost,
         (_, Some(EndCause::Requeued)) => Fate::Requeued,
+        (Why::Asked(_) | Why::NotStarted, Some(EndCause::Finished)) => ended(JobState::Completed, Some(0)),
         (Why::Asked(code), _) => ended(JobState::Cancelled, Some(code)),
         (Why::NotStarted, Some(EndCause::Cancelled | EndCause::Broken)) => ended(JobState::Cancelled, None),
         (Why::NotStarted, None) => ended(JobState::Failed, None),

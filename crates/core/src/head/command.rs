@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use hostler_model::{Digest, IndexSet, JobId, JobSpec, NodeName, RunId};
+use hostler_model::{Digest, IndexSet, JobId, JobSpec, NodeName, PartitionName, Reason, RunId};
 use hostler_proto::api::JobAction;
 use hostler_proto::link::{AgentHello, AgentMessage};
 use hostler_sched::NeverFits;
 
 use super::event::{ConnectionId, SubmissionKey};
 use super::member::Unwelcome;
+use super::partitions::PartitionsCommand;
 use super::settings::Setting;
 use super::users::{UsersCommand, UsersRefusal};
 
@@ -120,6 +121,8 @@ pub enum Command {
         /// The value as people write it; as by default when absent.
         value: Option<String>,
     },
+    /// An operator wants something about partitions, or sets something about a node.
+    Partitions(PartitionsCommand),
     /// Something is to be done about users; the shell has seen to who may want it.
     Users(UsersCommand),
     /// An agent opens a connection.
@@ -129,7 +132,7 @@ pub enum Command {
         /// The fingerprint of the public key with which it came.
         key: Digest,
         /// What it says.
-        hello: AgentHello,
+        hello: Box<AgentHello>,
         /// The ended runs of the hello whose results are complete on the head.
         complete: BTreeSet<RunId>,
     },
@@ -199,6 +202,39 @@ pub enum Refusal {
     /// The setting cannot be that, or not while others are what they are.
     #[error("{0}")]
     BadSetting(String),
+    /// There is no such partition.
+    #[error("there is no partition {partition}")]
+    NoSuchPartition {
+        /// The name.
+        partition: PartitionName,
+        /// Those that there are.
+        there: Vec<PartitionName>,
+    },
+    /// There is such a partition.
+    #[error("there is a partition {0} already")]
+    PartitionExists(PartitionName),
+    /// The partition does not take the job.
+    #[error("partition {partition} {why}")]
+    PartitionRefuses {
+        /// The partition.
+        partition: PartitionName,
+        /// Why not, as the rest of a sentence.
+        why: String,
+    },
+    /// The partition cannot go now.
+    #[error("{jobs} {} in partition {partition}", if *.jobs == 1 { "job waits" } else { "jobs wait" })]
+    PartitionInUse {
+        /// The partition.
+        partition: PartitionName,
+        /// How many jobs wait in it.
+        jobs: usize,
+    },
+    /// No partition, or node, can be like that.
+    #[error("{0}")]
+    BadPartition(String),
+    /// No node that the job may use is in the cluster.
+    #[error("no node can ever run this job: {0}")]
+    NoNodes(Reason),
     /// There is no such node, or not any more.
     #[error("there is no node {0}")]
     NoSuchNode(NodeName),
@@ -239,6 +275,12 @@ impl Refusal {
             Self::WrongState { .. } => "wrong_state",
             Self::BadSpec(_) => "bad_spec",
             Self::BadSetting(_) => "bad_setting",
+            Self::NoSuchPartition { .. } => "no_such_partition",
+            Self::PartitionExists(_) => "partition_exists",
+            Self::PartitionRefuses { .. } => "partition_refuses",
+            Self::PartitionInUse { .. } => "partition_in_use",
+            Self::BadPartition(_) => "bad_partition",
+            Self::NoNodes(_) => "never_fits",
             Self::NoSuchNode(_) => "no_such_node",
             Self::NodeInUse { .. } => "node_in_use",
             Self::NameTaken(_) => "name_taken",

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use hostler_model::{Epoch, IndexSet, JobId, JobSpec, NodeName, RunId, Work};
+use hostler_model::{Epoch, IndexSet, JobId, JobSpec, NodeName, Reason, RunId, Work};
 use hostler_proto::api::JobAction;
 use hostler_proto::link::{AgentHello, AgentMessage, Fate, RunEnd, RunReport, RunStatus, Usage};
 
@@ -14,6 +14,7 @@ use super::event::{ConnectionId, Event, Now, SubmissionKey};
 use super::job::{Job, Phase};
 use super::member;
 use super::node::{Node, Silence};
+use super::partitions::{self, decide_partitions};
 use super::quotas::refuses_submission;
 use super::schedule::asked;
 use super::settings::Setting;
@@ -54,6 +55,9 @@ pub fn decide(state: &State, command: &Command, now: Now) -> Result<Vec<Event>, 
         }
         Command::Users(command) => {
             Ok(decide_users(&state.users, command, now)?.into_iter().map(Event::Users).collect())
+        }
+        Command::Partitions(command) => {
+            Ok(decide_partitions(state, command)?.into_iter().map(Event::Partitions).collect())
         }
         Command::ForgetNode { node } => decide_forget_node(state, node),
         Command::Set { by, setting, value } => decide_setting(state, by, *setting, value.as_deref()),
@@ -121,9 +125,14 @@ fn decide_submit(
             return Err(Refusal::NoSuchDependency(dependency.job));
         }
     }
+    partitions::admit(state, &caller.user, spec)?;
     match state.pool.admit(&asked(state, spec)) {
         // Nodes are still to come, and one of them may have what it takes.
         Ok(()) | Err(NeverFits::NoNodes) => {}
+        Err(NeverFits::NoneMay) => {
+            let (partition, constraint) = (spec.partition.clone(), spec.constraint.clone());
+            return Err(Refusal::NoNodes(Reason::NoNodes { partition, constraint }));
+        }
         Err(too_large) => return Err(Refusal::NeverFits(too_large)),
     }
     if let Some(why) = refuses_submission(state, &caller.user, spec) {
@@ -262,7 +271,9 @@ fn decide_hello(state: &State, connection: ConnectionId, hello: &AgentHello, com
     let is_news = known.is_none_or(|node| {
         node.boot != hello.boot
             || node.resources != hello.resources
+            || node.hardware != hello.hardware
             || node.advisory != hello.advisory
+            || node.features != hello.features
             || node.address != hello.address
             || node.given_up
     });
@@ -271,7 +282,9 @@ fn decide_hello(state: &State, connection: ConnectionId, hello: &AgentHello, com
             node: hello.node.clone(),
             boot: hello.boot.clone(),
             resources: hello.resources.clone(),
+            hardware: hello.hardware.clone(),
             advisory: hello.advisory.clone(),
+            features: hello.features.clone(),
             address: hello.address,
         });
     }
@@ -331,11 +344,11 @@ fn decide_report(state: &State, node: &Node, report: &RunReport, result_is_compl
     let if_further = |phase: Phase, event| if phase > part.phase { vec![event] } else { Vec::new() };
     match &report.status {
         RunStatus::Accepted => if_further(Phase::Accepted, Event::Accepted { run, rank }),
-        RunStatus::Ready { port } => {
+        RunStatus::Ready { port, door } => {
             // Said again it waits for a word that was lost; or its agent was started again, perhaps when it had failed to begin, and has
             // found another port.
             let is_news = active.has_begun() || part.port != Some(*port);
-            if is_news { vec![Event::Ready { run, rank, port: *port }] } else { Vec::new() }
+            if is_news { vec![Event::Ready { run, rank, port: *port, door: *door }] } else { Vec::new() }
         }
         RunStatus::Running => if_further(Phase::Running, Event::Running { run, rank }),
         RunStatus::Completing => if_further(Phase::Completing, Event::Completing { run, rank }),

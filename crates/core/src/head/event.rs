@@ -1,16 +1,19 @@
 //! Events, and what follows from them.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use hostler_model::{
-    Advisory, BootId, Digest, Epoch, IndexSet, JobId, JobSpec, NodeName, Resources, RunId, TaskId, Timestamp, WallTime,
+    Advisory, BootId, Digest, Epoch, Feature, Hardware, IndexSet, JobId, JobSpec, NodeName, Resources, RunId, TaskId,
+    Timestamp, WallTime,
 };
 use hostler_proto::api::Notice;
-use hostler_proto::link::{Fate, HeadMessage, Usage};
+use hostler_proto::link::{Fate, HeadMessage, StepDoor, Usage};
 use hostler_proto::record::EndedTask;
 use serde::{Deserialize, Serialize};
 
+use super::partitions::PartitionsEvent;
 use super::settings::{Setting, SettingValue};
 use super::users::UsersEvent;
 
@@ -106,6 +109,9 @@ pub enum Event {
         rank: u32,
         /// A port that is free there.
         port: u16,
+        /// Where the node takes steps, if it does.
+        #[serde(default)]
+        door: Option<StepDoor>,
     },
     /// The run's process runs on the node.
     Running {
@@ -147,9 +153,15 @@ pub enum Event {
         boot: BootId,
         /// What it has to give.
         resources: Resources,
+        /// What is known of it beyond that.
+        #[serde(default)]
+        hardware: Hardware,
         /// Which limits it cannot hold jobs to.
         #[serde(default)]
         advisory: Advisory,
+        /// What it has that others may not have.
+        #[serde(default)]
+        features: BTreeSet<Feature>,
         /// Where other nodes reach its jobs.
         #[serde(default)]
         address: Option<IpAddr>,
@@ -238,6 +250,8 @@ pub enum Event {
     },
     /// Something about users.
     Users(UsersEvent),
+    /// Something about partitions, or what is set about nodes.
+    Partitions(PartitionsEvent),
     /// An agent has connected. Not durable: connections end with the head.
     Connected {
         /// Its node.
@@ -308,7 +322,8 @@ impl Event {
             | Self::ResultsDropped { .. }
             | Self::SettingChanged { .. }
             | Self::Forgotten { .. }
-            | Self::Users(_) => true,
+            | Self::Users(_)
+            | Self::Partitions(_) => true,
         }
     }
 }
@@ -320,7 +335,7 @@ pub struct Start {
     pub run: RunId,
     /// Where.
     pub node: NodeName,
-    /// Exact CPU ids and memory.
+    /// Exact CPU ids, memory and ids of GPUs.
     pub resources: Resources,
 }
 

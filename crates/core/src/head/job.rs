@@ -7,7 +7,7 @@ use hostler_model::{
     Attempt, Dependency, Digest, Ending, IndexSet, JobId, JobSpec, JobState, NodeName, Resources, RunId, TaskId,
     Timestamp, WallTime,
 };
-use hostler_proto::link::{EndCause, Fate, Usage};
+use hostler_proto::link::{EndCause, Fate, StepDoor, Usage};
 use serde::{Deserialize, Serialize};
 
 use super::event::SubmissionKey;
@@ -79,6 +79,9 @@ pub struct Part {
     /// A port that was free on the node, for the processes to meet at; known when they are ready and there are several.
     #[serde(default)]
     pub port: Option<u16>,
+    /// Where the node takes the steps of the others, if it does; known with the port.
+    #[serde(default)]
+    pub door: Option<StepDoor>,
     /// How it ended, once it has.
     #[serde(default)]
     pub over: Option<Box<PartOver>>,

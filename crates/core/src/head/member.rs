@@ -135,6 +135,7 @@ impl State {
     /// None of a node's keys is good any more.
     pub(super) fn expel(&mut self, name: &NodeName) {
         self.members.remove(name);
+        self.partitions.forget_node(name);
     }
 }
 

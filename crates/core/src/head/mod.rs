@@ -11,6 +11,7 @@ mod job;
 mod life;
 mod member;
 mod node;
+mod partitions;
 mod queue;
 mod quotas;
 mod runs;
@@ -26,6 +27,7 @@ pub use event::{Changes, ConnectionId, Effect, Event, Now, Record, Stamped, Star
 pub use job::{Active, Job, Part, PartOver, Phase};
 pub use member::{KEY_LIFE_MS, Key, Member, Unwelcome};
 pub use node::{Drain, Link, Node, Silence};
+pub use partitions::{NodeTraits, Partition, Partitions, PartitionsCommand, PartitionsEvent};
 pub use schedule::{explain, schedule};
 pub use settings::{JobDefaults, Kind, SetBy, Setting, SettingValue, Settings};
 pub use state::State;

@@ -1,9 +1,11 @@
 //! What the head knows of a node.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use hostler_model::{Advisory, BootId, CpuSet, NodeName, NodeState, Request, Resources, RunId, Timestamp, WallTime};
+use hostler_model::{
+    Advisory, BootId, CpuSet, Feature, Hardware, NodeName, NodeState, Request, Resources, RunId, Timestamp, WallTime,
+};
 use hostler_sched::NodeIx;
 use serde::{Deserialize, Serialize};
 
@@ -21,9 +23,15 @@ pub struct Node {
     pub boot: BootId,
     /// What it has to give.
     pub resources: Resources,
+    /// What is known of it beyond that.
+    #[serde(default)]
+    pub hardware: Hardware,
     /// Which limits it cannot hold jobs to.
     #[serde(default)]
     pub advisory: Advisory,
+    /// What its agent says that it has.
+    #[serde(default)]
+    pub features: BTreeSet<Feature>,
     /// Where other nodes reach its jobs, as far as its agent has said.
     #[serde(default)]
     pub address: Option<IpAddr>,
@@ -80,6 +88,26 @@ pub struct Link {
 }
 
 impl Node {
+    /// A node of which nothing is known but that there is one.
+    pub(super) fn new(name: NodeName, ix: NodeIx, now: Timestamp) -> Self {
+        Self {
+            name,
+            ix,
+            boot: BootId(String::new()),
+            resources: Resources::default(),
+            hardware: Hardware::default(),
+            advisory: Advisory::default(),
+            features: BTreeSet::new(),
+            address: None,
+            runs: BTreeMap::new(),
+            drain: None,
+            given_up: false,
+            link: None,
+            silence: Silence::Short,
+            last_heard: now,
+        }
+    }
+
     /// Whether it can be given work. That it is lost matters more than that it is drained: [`Node::drain`] says so as well.
     #[must_use]
     pub fn state(&self) -> NodeState {
@@ -121,13 +149,29 @@ impl Node {
         self.resources.memory_bytes.saturating_sub(held)
     }
 
+    /// What no run holds.
+    #[must_use]
+    pub fn free_resources(&self) -> Resources {
+        let mut free = self.resources.clone();
+        // A node may come back smaller than the runs that it still holds.
+        self.runs.values().for_each(|held| free.remove(held));
+        free
+    }
+
+    /// GPUs that no run holds.
+    #[must_use]
+    pub fn free_gpus(&self) -> u32 {
+        let held = self.runs.values().flat_map(|held| &held.gpus).filter(|gpu| self.resources.gpus.contains(gpu));
+        self.resources.counts().gpus - held.count() as u32
+    }
+
     /// What it has in all, as counts.
     pub(super) fn total(&self) -> Request {
-        Request { cpus: self.resources.cpus.len(), memory_bytes: self.resources.memory_bytes, gpus: 0 }
+        self.resources.counts()
     }
 
     /// What no run holds, as counts.
     pub(super) fn free(&self) -> Request {
-        Request { cpus: self.free_cpus().len(), memory_bytes: self.free_memory_bytes(), gpus: 0 }
+        Request { cpus: self.free_cpus().len(), memory_bytes: self.free_memory_bytes(), gpus: self.free_gpus() }
     }
 }

@@ -1,27 +1,35 @@
 //! The queue: jobs that could start as far as they themselves are concerned, in the order in which they should.
 //!
-//! It also knows how many jobs stand before one without counting them one by one: jobs are counted in blocks of neighbouring ids, so
-//! that a list of thousands of waiting jobs can say that of each.
+//! It has a line for each partition. It also knows how many jobs stand before one in its line without counting them one by one: jobs are
+//! counted in blocks of neighbouring ids, so that a list of thousands of waiting jobs can say that of each.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, btree_set};
+use std::iter::Peekable;
 
-use hostler_model::JobId;
+use hostler_model::{JobId, PartitionName};
 
 use super::job::Job;
 
 /// How many ids a block spans; with this, counting costs about the same within blocks and over them at a hundred thousand jobs.
 const BLOCK: u64 = 256;
 
-/// Jobs in order: higher priority first, then the order of submission.
+/// Jobs in order: higher priority of the partition first, then of the job, then the order of submission.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Queue {
+    lines: BTreeMap<Option<PartitionName>, Line>,
+}
+
+/// The jobs of one partition, or those of none. It stays when the last one leaves.
+#[derive(Debug, Clone, Default)]
+struct Line {
+    tier: i32,
     places: BTreeSet<Place>,
     /// How many jobs stand in each block of each priority.
     blocks: BTreeMap<(Reverse<i32>, u64), u64>,
 }
 
-/// Where a job stands.
+/// Where a job stands in its line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     priority: Reverse<i32>,
@@ -40,20 +48,28 @@ impl Place {
 
 impl Queue {
     pub(super) fn is_empty(&self) -> bool {
-        self.places.is_empty()
+        self.lines.values().all(|line| line.places.is_empty())
     }
 
-    /// The jobs in their order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = JobId> {
-        self.places.iter().map(|place| place.job)
+    /// The jobs in their order, but for those of partitions that are not `wanted`.
+    pub(super) fn iter(&self, wanted: impl Fn(Option<&PartitionName>) -> bool) -> impl Iterator<Item = JobId> {
+        let lines = self.lines.iter().filter(|(partition, _)| wanted(partition.as_ref()));
+        let lines = lines.filter(|(_, line)| !line.places.is_empty());
+        Merge { lines: lines.map(|(_, line)| (Reverse(line.tier), line.places.iter().peekable())).collect() }
     }
 
-    /// Puts a job in its place; says whether it was not there.
-    pub(super) fn insert(&mut self, job: &Job) -> bool {
+    /// Puts a job in its place, in a line with this priority; says whether it was not there.
+    pub(super) fn insert(&mut self, job: &Job, tier: i32) -> bool {
         let place = Place::of(job);
-        let is_new = self.places.insert(place);
+        // Looking up copies nothing, which the first job of a line does.
+        let line = match self.lines.get_mut(&job.spec.partition) {
+            Some(line) => line,
+            None => self.lines.entry(job.spec.partition.clone()).or_default(),
+        };
+        line.tier = tier;
+        let is_new = line.places.insert(place);
         if is_new {
-            *self.blocks.entry(place.block()).or_default() += 1;
+            *line.blocks.entry(place.block()).or_default() += 1;
         }
         is_new
     }
@@ -61,21 +77,55 @@ impl Queue {
     /// Takes a job out if it is there.
     pub(super) fn remove(&mut self, job: &Job) {
         let place = Place::of(job);
-        if !self.places.remove(&place) {
+        let Some(line) = self.lines.get_mut(&job.spec.partition) else { return };
+        if !line.places.remove(&place) {
             return;
         }
-        let count = self.blocks.get_mut(&place.block()).expect("every place is counted");
+        let count = line.blocks.get_mut(&place.block()).expect("every place is counted");
         *count -= 1;
         if *count == 0 {
-            self.blocks.remove(&place.block());
+            line.blocks.remove(&place.block());
         }
     }
 
-    /// How many jobs are ahead of this one, which need not be there itself.
+    /// Lines with a higher priority go first.
+    pub(super) fn set_tier(&mut self, partition: &PartitionName, tier: i32) {
+        if let Some(line) = self.lines.get_mut(&Some(partition.clone())) {
+            line.tier = tier;
+        }
+    }
+
+    /// How many jobs of a partition there are.
+    pub(super) fn len_of(&self, partition: &PartitionName) -> u64 {
+        self.lines.get(&Some(partition.clone())).map_or(0, |line| line.places.len() as u64)
+    }
+
+    /// How many jobs of its line are ahead of this one, which need not be there itself.
     pub(super) fn ahead_of(&self, job: &Job) -> u64 {
+        let Some(line) = self.lines.get(&job.spec.partition) else { return 0 };
         let place = Place::of(job);
         let first_of_block = Place { job: JobId(place.block().1 * BLOCK), ..place };
-        let in_blocks: u64 = self.blocks.range(..place.block()).map(|(_, count)| count).sum();
-        in_blocks + self.places.range(first_of_block..place).count() as u64
+        let in_blocks: u64 = line.blocks.range(..place.block()).map(|(_, count)| count).sum();
+        in_blocks + line.places.range(first_of_block..place).count() as u64
+    }
+}
+
+/// Lines, merged into one. There are few, so the first of all is looked for in each.
+struct Merge<'a> {
+    lines: Vec<(Reverse<i32>, Peekable<btree_set::Iter<'a, Place>>)>,
+}
+
+impl Iterator for Merge<'_> {
+    type Item = JobId;
+
+    fn next(&mut self) -> Option<JobId> {
+        if let [(_, only)] = self.lines.as_mut_slice() {
+            return only.next().map(|place| place.job);
+        }
+        let first = |(at, (tier, line)): (usize, &mut (Reverse<i32>, Peekable<btree_set::Iter<'_, Place>>))| {
+            line.peek().map(|place| (*tier, **place, at))
+        };
+        let (_, _, at) = self.lines.iter_mut().enumerate().filter_map(first).min()?;
+        self.lines[at].1.next().map(|place| place.job)
     }
 }

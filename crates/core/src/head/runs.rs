@@ -1,13 +1,14 @@
 //! What events do to runs: from their placement to their end, part by part.
 //!
 //! A run on several nodes has a part on each. Its processes begin when every part is ready; it runs when all of them run, and is over
-//! when all are. The first part that ends otherwise than completed ends the others, and says how the task ends.
+//! when all are. The first part that ends otherwise than completed ends the others, and says how the task ends. Where the program is
+//! on the first node only, its good end ends the others too, which have completed then.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hostler_model::{Ending, JobId, JobState, NodeName, NodeState, RunId, WallTime};
-use hostler_proto::link::{EndCause, Fate, Gang, HeadMessage, Launch, Peer, Placement, Usage};
+use hostler_proto::link::{EndCause, Fate, Gang, HeadMessage, Launch, Peer, Placement, StepDoor, Usage};
 use hostler_proto::record::{EndedPart, EndedTask};
 
 use super::event::{ConnectionId, Record, Start};
@@ -27,6 +28,7 @@ impl Step<'_> {
                 resources: start.resources.clone(),
                 phase: Phase::Placed,
                 port: None,
+                door: None,
                 over: None,
             };
             let active = Active {
@@ -61,8 +63,7 @@ impl Step<'_> {
     fn hold(&mut self, start: &Start) {
         let node = self.state.nodes.get_mut(&start.node).expect("a placement names a known node");
         assert!(
-            node.free_cpus().is_superset(&start.resources.cpus)
-                && node.free_memory_bytes() >= start.resources.memory_bytes,
+            node.free_resources().includes(&start.resources),
             "the placement of {} exceeds what node {} has free",
             start.run,
             start.node
@@ -104,7 +105,7 @@ impl Step<'_> {
     }
 
     /// A part waits for the others; when it is the last, all may begin.
-    pub(super) fn get_ready(&mut self, run: RunId, rank: u32, port: u16) {
+    pub(super) fn get_ready(&mut self, run: RunId, rank: u32, port: u16, door: Option<StepDoor>) {
         self.state.unconfirmed.remove(&(run, rank));
         let (had_begun, has_begun) = self.state.change_job(run.task.job, |job| {
             let active = job.active.get_mut(&run.task.index).expect("the run is current");
@@ -114,6 +115,7 @@ impl Step<'_> {
             // Once the others were told of a port it stays, even if the agent that had found it was started again.
             if !had_begun {
                 part.port = Some(port);
+                part.door = door;
             }
             (had_begun, active.has_begun())
         });
@@ -130,8 +132,10 @@ impl Step<'_> {
         let Some(active) = self.state.active(run).filter(|active| cause(self.state, active).is_none()) else { return };
         let (Some(part), Some(first)) = (active.part(rank), active.part(0)) else { return };
         let port = first.port.unwrap_or_default();
+        // All of them or none: they are found by their ranks.
+        let doors: Option<Vec<StepDoor>> = active.parts.iter().map(|part| part.door).collect();
         if let Some(connection) = connection_of(self.state, part) {
-            self.send(connection, HeadMessage::Begin { run, port });
+            self.send(connection, HeadMessage::Begin { run, port, doors: doors.unwrap_or_default() });
         }
     }
 
@@ -151,7 +155,8 @@ impl Step<'_> {
         if is_last {
             self.end_run(run);
         } else {
-            if breaks {
+            let is_finished = self.state.active(run).is_some_and(|active| is_finished(self.state, active));
+            if breaks || is_finished {
                 self.send_end(run);
             }
             self.notify(run.task.job);
@@ -271,11 +276,18 @@ fn placement(state: &State, active: &Active, rank: u32) -> Placement {
 
 /// Why the parts of a run that are not over must end, if they must.
 fn cause(state: &State, active: &Active) -> Option<EndCause> {
-    active.broken_by.map_or(active.ending, |_| {
-        // Of what will run again nothing is collected.
-        let runs_again = verdict(state, active).is_none();
-        Some(active.ending.unwrap_or(if runs_again { EndCause::Requeued } else { EndCause::Broken }))
-    })
+    if active.broken_by.is_none() {
+        return active.ending.or_else(|| is_finished(state, active).then_some(EndCause::Finished));
+    }
+    // Of what will run again nothing is collected.
+    let runs_again = verdict(state, active).is_none();
+    Some(active.ending.unwrap_or(if runs_again { EndCause::Requeued } else { EndCause::Broken }))
+}
+
+/// Whether its program, which was on the first node only, has ended well.
+fn is_finished(state: &State, active: &Active) -> bool {
+    state.job(active.run.task.job).is_some_and(|job| job.spec.first_node)
+        && active.part(0).and_then(|part| part.over.as_ref()).is_some_and(|over| over.is_completed())
 }
 
 /// How the task of a run ends that is over, or that a part has broken; `None` when it waits again.

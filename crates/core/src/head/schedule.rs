@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use hostler_model::{CpuSet, JobId, JobSpec, NodeName, Reason, Resources, RunId, Timestamp};
+use hostler_model::{JobId, JobSpec, NodeName, Reason, Request, Resources, RunId, Timestamp};
 use hostler_sched::{Running, Waiting, plan};
 
 use super::event::{Event, Now, Start};
 use super::job::{Active, Job};
 use super::node::Node;
+use super::partitions::waits_for_partition;
 use super::quotas::{Budget, waits_for_quota};
 use super::state::State;
 
@@ -15,12 +16,13 @@ use super::state::State;
 /// job that must wait is kept for [`explain`].
 pub fn schedule(state: &mut State, now: Now) -> Option<Event> {
     state.needs_pass = false;
+    state.renew_sets();
     let plan = {
         let mut budget = Budget::of(state);
-        let queue = state.queue().filter_map(|job| within_quota(waiting(state, job), job, budget.as_mut()));
+        let queue = state.startable_queue().filter_map(|job| within_quota(waiting(state, job), job, budget.as_mut()));
         plan(&state.pool, queue, || running(state), state.settings.policy, now.at)
     };
-    state.reservation = plan.blocked;
+    state.reservations = plan.blocked;
     let mut assignment = Assignment::default();
     let mut starts = Vec::new();
     for start in &plan.starts {
@@ -29,8 +31,7 @@ pub fn schedule(state: &mut State, now: Now) -> Option<Event> {
             let index = assignment.next_index(job);
             let run = RunId { task: job.task(index), attempt: job.next_attempt(index), epoch: state.epoch };
             for node in start.nodes.iter().map(|ix| &state.nodes[&state.names[ix]]) {
-                let cpus = assignment.take_cpus(&node.name, || node.free_cpus(), job.spec.request.cpus);
-                let resources = Resources { cpus, memory_bytes: job.spec.request.memory_bytes };
+                let resources = assignment.take(node, &job.spec.request);
                 starts.push(Start { run, node: node.name.clone(), resources });
             }
         }
@@ -54,11 +55,11 @@ pub fn explain(state: &State, job: &Job) -> Option<Reason> {
         let limit = job.spec.array.as_ref().and_then(|array| array.limit).unwrap_or_default();
         return Some(Reason::ArrayLimit { limit });
     }
-    if let Some(reason) = waits_for_quota(state, job) {
+    if let Some(reason) = waits_for_partition(state, job).or_else(|| waits_for_quota(state, job)) {
         return Some(reason);
     }
     let (waiting, ahead, policy) = (waiting(state, job), state.ahead_of(job), state.settings.policy);
-    let reason = hostler_sched::explain(&state.pool, &waiting, ahead, state.reservation.as_ref(), policy);
+    let reason = hostler_sched::explain(&state.pool, &waiting, ahead, &state.reservations, policy);
     Some(tell_drained_apart(state, reason))
 }
 
@@ -74,12 +75,12 @@ fn tell_drained_apart(state: &State, reason: Reason) -> Reason {
 }
 
 impl State {
-    /// When the first job of the queue should start at the latest, if it must wait and that is known.
+    /// When a job that waits first, in the cluster or in its part of it, should start at the latest, if it must wait and that is known.
     #[must_use]
     pub fn expected_start(&self, job: JobId) -> Option<Timestamp> {
-        self.reservation
-            .as_ref()
-            .filter(|reservation| reservation.job == job)
+        self.reservations
+            .iter()
+            .find(|reservation| reservation.job == job)
             .map(|reservation| reservation.at)
             .filter(|at| *at != Timestamp::NEVER)
     }
@@ -96,8 +97,9 @@ fn waiting(state: &State, job: &Job) -> Waiting {
 }
 
 /// What a specification asks for, as the scheduler sees it: one task of a job without a number.
-pub(super) fn asked(_state: &State, spec: &JobSpec) -> Waiting {
-    Waiting { job: JobId(0), request: spec.request, nodes: spec.nodes, among: None, tasks: 1, time_limit_ms: None }
+pub(super) fn asked(state: &State, spec: &JobSpec) -> Waiting {
+    let among = state.among(spec);
+    Waiting { job: JobId(0), request: spec.request, nodes: spec.nodes, among, tasks: 1, time_limit_ms: None }
 }
 
 /// As much of a job as quotas leave; `None` when that is nothing.
@@ -123,13 +125,13 @@ fn longest_ms(state: &State, job: &Job) -> Option<u64> {
     job.spec.time_limit_ms.map(|limit| limit.saturating_add(grace_ms))
 }
 
-/// Hands out task indices and CPU ids within one pass.
+/// Hands out task indices, CPU ids and GPUs within one pass.
 #[derive(Default)]
 struct Assignment {
     /// The last index handed out of each job.
     given: BTreeMap<JobId, u32>,
-    /// What is left of each node's free CPUs.
-    free: BTreeMap<NodeName, CpuSet>,
+    /// What is left of what each node has free.
+    free: BTreeMap<NodeName, Resources>,
 }
 
 impl Assignment {
@@ -141,11 +143,11 @@ impl Assignment {
         index
     }
 
-    /// The lowest `count` CPUs of the node that are free and have not been handed out.
-    fn take_cpus(&mut self, node: &NodeName, free: impl FnOnce() -> CpuSet, count: u32) -> CpuSet {
-        let free = self.free.entry(node.clone()).or_insert_with(free);
-        let taken = free.lowest(count).expect("the plan places no more than is free");
-        free.remove_all(&taken);
+    /// Which CPUs and GPUs of the node a task gets, of those that are free and have not been handed out.
+    fn take(&mut self, node: &Node, request: &Request) -> Resources {
+        let free = self.free.entry(node.name.clone()).or_insert_with(|| node.free_resources());
+        let taken = node.hardware.choose(free, request).expect("the plan places no more than is free");
+        free.remove(&taken);
         taken
     }
 }

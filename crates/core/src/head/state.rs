@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use hostler_model::{Dependency, Digest, Epoch, JobId, NodeName, NodeState, RunId, Timestamp};
+use hostler_model::{Dependency, Digest, Epoch, JobId, NodeName, NodeState, PartitionName, RunId, Timestamp};
 use hostler_proto::api::{Amount, LiveCounts, NodeCounts};
 use hostler_sched::{NodeIx, Pool, Reservation};
 use serde::{Deserialize, Serialize};
@@ -12,6 +12,7 @@ use super::event::{ConnectionId, SubmissionKey};
 use super::job::{Active, Job, Part, Phase};
 use super::member::Member;
 use super::node::Node;
+use super::partitions::{Partition, Partitions};
 use super::queue::Queue;
 use super::settings::{SetBy, Setting, SettingValue, Settings};
 use super::users::Users;
@@ -40,6 +41,9 @@ pub struct State {
     /// Who is known, and by which tokens.
     #[serde(default)]
     pub users: Users,
+    /// Parts of the cluster, and what operators have set about nodes.
+    #[serde(default)]
+    pub partitions: Partitions,
 
     #[serde(skip)]
     pub(super) keys: BTreeMap<SubmissionKey, JobId>,
@@ -69,7 +73,7 @@ pub struct State {
     #[serde(skip)]
     ended: BTreeSet<(Timestamp, JobId)>,
     #[serde(skip)]
-    pub(super) reservation: Option<Reservation>,
+    pub(super) reservations: Vec<Reservation>,
     /// Something has changed since the last scheduling pass that could let a task start.
     #[serde(skip)]
     pub(super) needs_pass: bool,
@@ -101,6 +105,14 @@ impl State {
         self.names.insert(node.ix, name.clone());
         self.silences.extend(node.next_limit(&self.settings).map(|at| (at, name.clone())));
         self.sync_pool(name);
+        self.sync_weight(name);
+    }
+
+    /// Tells the pool what an operator has set about a node, if there is one of that name.
+    pub(super) fn sync_weight(&mut self, name: &NodeName) {
+        if let Some(node) = self.nodes.get(name) {
+            self.pool.set_weight(node.ix, self.partitions.traits(name).map_or(0, |traits| traits.weight));
+        }
     }
 
     /// The number of the next new node.
@@ -115,6 +127,7 @@ impl State {
         node.next_limit(&self.settings).map(|at| self.silences.remove(&(at, name.clone())));
         self.names.remove(&node.ix);
         self.pool.remove(node.ix);
+        self.partitions.forget_sets();
         self.needs_pass = true;
     }
 
@@ -202,10 +215,27 @@ impl State {
 
     /// Jobs that could start as far as they themselves are concerned, in the order of the queue.
     pub fn queue(&self) -> impl Iterator<Item = &Arc<Job>> {
-        self.queue.iter().map(|id| &self.jobs[&id])
+        self.queue.iter(|_| true).map(|id| &self.jobs[&id])
     }
 
-    /// How many jobs are ahead of this one in the queue.
+    /// Those of the queue whose partition lets them start.
+    pub(super) fn startable_queue(&self) -> impl Iterator<Item = &Arc<Job>> {
+        let starts_jobs = |name: &PartitionName| self.partitions.get(name).is_some_and(Partition::starts_jobs);
+        self.queue.iter(move |partition| partition.is_none_or(starts_jobs)).map(|id| &self.jobs[&id])
+    }
+
+    /// How many jobs of a partition could start as far as they themselves are concerned.
+    #[must_use]
+    pub fn waiting_in(&self, partition: &PartitionName) -> u64 {
+        self.queue.len_of(partition)
+    }
+
+    /// Jobs of this partition go before or behind those of others.
+    pub(super) fn set_tier(&mut self, partition: &PartitionName, tier: i32) {
+        self.queue.set_tier(partition, tier);
+    }
+
+    /// How many jobs of its partition are ahead of this one in the queue.
     #[must_use]
     pub fn ahead_of(&self, job: &Job) -> u64 {
         self.queue.ahead_of(job)
@@ -304,17 +334,19 @@ impl State {
         counts
     }
 
-    /// CPUs and memory of the nodes that are up. Agents may say anything, so sums that are too large stay at the largest number.
+    /// CPUs, memory and GPUs of the nodes that are up. Agents may say anything, so sums that are too large stay at the largest number.
     #[must_use]
-    pub fn capacity(&self) -> (Amount, Amount) {
-        let (mut cpus, mut memory) = (Amount::default(), Amount::default());
+    pub fn capacity(&self) -> (Amount, Amount, Amount) {
+        let (mut cpus, mut memory, mut gpus) = (Amount::default(), Amount::default(), Amount::default());
         for node in self.nodes.values().filter(|node| node.state() == NodeState::Up) {
             cpus.total += u64::from(node.resources.cpus.len());
             cpus.free += u64::from(node.free_cpus().len());
             memory.total = memory.total.saturating_add(node.resources.memory_bytes);
             memory.free = memory.free.saturating_add(node.free_memory_bytes());
+            gpus.total += u64::from(node.resources.counts().gpus);
+            gpus.free += u64::from(node.free_gpus());
         }
-        (cpus, memory)
+        (cpus, memory, gpus)
     }
 
     /// Adds a job under the next id.
@@ -387,7 +419,9 @@ impl State {
             self.live.insert(id);
         }
         if job.startable() > 0 {
-            self.needs_pass |= self.queue.insert(job);
+            let (spec, tier) = (Arc::clone(&job.spec), self.partitions.tier(job.spec.partition.as_ref()));
+            self.needs_pass |= self.queue.insert(job, tier);
+            self.remember_set(&spec);
         } else {
             self.queue.remove(job);
         }

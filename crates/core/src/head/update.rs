@@ -1,13 +1,9 @@
 //! What each event does to the state. Nothing else changes it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::sync::Arc;
 
-use hostler_model::{
-    Advisory, BootId, Condition, Dependency, Ending, IndexSet, JobId, JobSpec, JobState, NodeName, Resources, RunId,
-    Timestamp,
-};
+use hostler_model::{Condition, Dependency, Ending, IndexSet, JobId, JobSpec, JobState, NodeName, RunId, Timestamp};
 use hostler_proto::api::Notice;
 use hostler_proto::link::{EndCause, Fate, HeadMessage, Usage};
 use hostler_proto::record::EndedTask;
@@ -16,6 +12,7 @@ use super::event::{Changes, ConnectionId, Effect, Event, Now, Record, Stamped, S
 use super::job::{Job, PartOver, Phase};
 use super::member::Key;
 use super::node::{Drain, Link, Node, Silence};
+use super::partitions::update_partitions;
 use super::settings::{SetBy, Setting, SettingValue};
 use super::state::State;
 use super::users::{tell_accounts, update_users};
@@ -37,15 +34,23 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
         Event::Requeued { job, index } => step.requeue(*job, *index),
         Event::Placed { starts } => step.place(starts),
         Event::Accepted { run, rank } => step.advance(*run, *rank, Phase::Accepted),
-        Event::Ready { run, rank, port } => step.get_ready(*run, *rank, *port),
+        Event::Ready { run, rank, port, door } => step.get_ready(*run, *rank, *port, *door),
         Event::Running { run, rank } => step.advance(*run, *rank, Phase::Running),
         Event::Completing { run, rank } => step.advance(*run, *rank, Phase::Completing),
         Event::Ended { run, rank, fate, message, result, usage } => {
             let over = PartOver { fate: *fate, message: message.clone(), result: *result, usage: *usage };
             step.end_part(*run, *rank, over);
         }
-        Event::NodeSeen { node, boot, resources, advisory, address } => {
-            step.see_node(node, boot, resources, advisory, *address);
+        Event::NodeSeen { node, boot, resources, hardware, advisory, features, address } => {
+            step.see_node(node, |node| {
+                node.boot.clone_from(boot);
+                node.resources.clone_from(resources);
+                node.hardware.clone_from(hardware);
+                node.advisory.clone_from(advisory);
+                node.features.clone_from(features);
+                node.address = *address;
+                node.given_up = false;
+            });
         }
         Event::NodeGivenUp { node } => step.give_up_node(node),
         Event::NodeForgotten { node } => step.state.remove_node(node),
@@ -68,6 +73,7 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
         Event::Forgotten { jobs } => step.forget(jobs),
         Event::SettingChanged { setting, value, by } => step.change_setting(*setting, *value, by),
         Event::Users(event) => update_users(step.state, event, now, step.changes),
+        Event::Partitions(event) => update_partitions(step.state, event),
         Event::Connected { node, connection, pid, version, holds } => {
             step.connect(node, Link { connection: *connection, pid: *pid, version: version.clone() }, holds);
         }
@@ -212,39 +218,14 @@ impl Step<'_> {
         self.notify(id);
     }
 
-    fn see_node(
-        &mut self,
-        name: &NodeName,
-        boot: &BootId,
-        resources: &Resources,
-        advisory: &Advisory,
-        address: Option<IpAddr>,
-    ) {
+    fn see_node(&mut self, name: &NodeName, note: impl FnOnce(&mut Node)) {
+        self.state.partitions.forget_sets();
         if self.state.nodes.contains_key(name) {
-            self.state.change_node(name, |node| {
-                node.boot = boot.clone();
-                node.resources = resources.clone();
-                node.advisory = advisory.clone();
-                node.address = address;
-                node.given_up = false;
-            });
+            self.state.change_node(name, note);
             return self.state.sync_pool(name);
         }
-        let ix = self.state.next_ix();
-        let node = Node {
-            name: name.clone(),
-            ix,
-            boot: boot.clone(),
-            resources: resources.clone(),
-            advisory: advisory.clone(),
-            address,
-            runs: BTreeMap::new(),
-            drain: None,
-            given_up: false,
-            link: None,
-            silence: Silence::Short,
-            last_heard: self.now.at,
-        };
+        let mut node = Node::new(name.clone(), self.state.next_ix(), self.now.at);
+        note(&mut node);
         self.state.nodes.insert(name.clone(), node);
         self.state.enrol(name);
     }

@@ -1,9 +1,9 @@
 //! Runs on several nodes: placed together or not at all, begun together, ended together.
 
 use hostler_core::head::{Record, Refusal};
-use hostler_model::{JobId, JobSpec, JobState, Reason, RunId};
+use hostler_model::{Digest, JobId, JobSpec, JobState, Reason, RunId};
 use hostler_proto::api::JobAction;
-use hostler_proto::link::{EndCause, Fate, HeadMessage, RunStatus};
+use hostler_proto::link::{EndCause, Fate, HeadMessage, RunStatus, StepDoor};
 
 use crate::harness::*;
 
@@ -37,7 +37,7 @@ fn running() -> (Head, JobId, RunId) {
 }
 
 fn ready(n: u64) -> RunStatus {
-    RunStatus::Ready { port: 1000 + n as u16 }
+    RunStatus::Ready { port: 1000 + n as u16, door: None }
 }
 
 #[test]
@@ -63,14 +63,14 @@ fn all_nodes_begin_when_the_last_is_ready() {
     assert_eq!(head.sent(), [], "the second is not ready");
     assert_eq!(head.state_of(job), JobState::Starting);
     head.report(2, run, ready(2)).expect("its own");
-    let begin = HeadMessage::Begin { run, port: 1001 };
+    let begin = HeadMessage::Begin { run, port: 1001, doors: Vec::new() };
     assert_eq!(head.sent_to(), [(1, begin.clone()), (2, begin.clone()), (3, begin.clone())]);
     for connection in [3, 1] {
         head.report(connection, run, RunStatus::Running).expect("its own");
         assert_eq!(head.state_of(job), JobState::Starting, "not all of them run");
     }
     // The agent of the second has been started again and did not hear that it may begin.
-    head.report(2, run, RunStatus::Ready { port: 7 }).expect("its own");
+    head.report(2, run, RunStatus::Ready { port: 7, door: None }).expect("its own");
     assert_eq!(head.sent_to(), [(2, begin)], "the port stays what the others were told");
     head.report(2, run, RunStatus::Running).expect("its own");
     assert_eq!(head.state_of(job), JobState::Running);
@@ -197,4 +197,75 @@ fn more_nodes_than_there_are_is_refused() {
     assert!(matches!(refusal, Refusal::NeverFits(_)), "{refusal:?}");
     let nodes = head.submit(on_nodes(0)).expect_err("it must run somewhere");
     assert!(matches!(nodes, Refusal::BadSpec(_)), "{nodes:?}");
+}
+
+#[test]
+fn nodes_that_take_steps_learn_of_each_others_doors() {
+    let mut head = cluster();
+    let job = head.submit(JobSpec { first_node: true, ..on_nodes(2) }).expect("it fits");
+    let run = head.run_of(job);
+    head.sent();
+    let door = |n: u8| StepDoor { port: 2000 + u16::from(n), certificate: Digest([n; 32]) };
+    for n in [2, 1] {
+        let port = 1000 + u16::from(n);
+        head.report(n.into(), run, RunStatus::Ready { port, door: Some(door(n)) }).expect("its own");
+    }
+    let begin = HeadMessage::Begin { run, port: 1001, doors: vec![door(1), door(2)] };
+    assert_eq!(head.sent_to(), [(1, begin.clone()), (2, begin)]);
+}
+
+#[test]
+fn a_program_on_the_first_node_is_the_job() {
+    let started = |requeue| {
+        let mut head = cluster();
+        let job = head.submit(JobSpec { first_node: true, requeue, ..on_nodes(3) }).expect("it fits");
+        let run = head.run_of(job);
+        for connection in 1..=3 {
+            head.report(connection, run, ready(connection)).expect("its own");
+            head.report(connection, run, RunStatus::Running).expect("its own");
+        }
+        head.sent();
+        (head, job, run)
+    };
+    // Its good end ends the others, which have completed then.
+    let (mut head, job, run) = started(false);
+    head.report(1, run, ended(0)).expect("its own");
+    let end = HeadMessage::End { run, cause: EndCause::Finished, grace_ms: 10_000 };
+    assert_eq!(head.sent_to(), [(1, HeadMessage::Forget { run }), (2, end.clone()), (3, end.clone())]);
+    // A node that was away is told when it comes back.
+    let held = hostler_proto::link::RunReport { run, status: RunStatus::Running };
+    head.hello("n2", 12, "boot", vec![held]);
+    assert_eq!(head.sent_to(), [(12, end)]);
+    head.report(12, run, ended(0)).expect("its own");
+    assert_eq!(head.state_of(job), JobState::Running, "the third has not ended");
+    head.report(3, run, ended(0)).expect("its own");
+    assert_eq!(head.state_of(job), JobState::Completed);
+
+    // Its failure is the job's.
+    let (mut head, job, run) = started(false);
+    head.report(1, run, ended(9)).expect("its own");
+    let end = HeadMessage::End { run, cause: EndCause::Broken, grace_ms: 10_000 };
+    assert_eq!(head.sent_to(), [(1, HeadMessage::Forget { run }), (2, end.clone()), (3, end)]);
+    for connection in [2, 3] {
+        head.report(connection, run, ended(0)).expect("its own");
+    }
+    assert_eq!((head.state_of(job), head.job(job).exit_code()), (JobState::Failed, Some(9)));
+
+    // The others do not end by themselves: one that does has failed to wait.
+    let (mut head, job, run) = started(false);
+    head.report(2, run, ended(137)).expect("its own");
+    for connection in [1, 3] {
+        head.report(connection, run, ended(0)).expect("its own");
+    }
+    assert_eq!((head.state_of(job), head.job(job).exit_code()), (JobState::Failed, Some(137)));
+
+    // Asked to run again just as it ends, it does.
+    let (mut head, job, run) = started(false);
+    head.act(job, JobAction::Requeue).expect("it runs");
+    head.sent();
+    head.report(1, run, ended(0)).expect("its own");
+    for connection in [2, 3] {
+        head.report(connection, run, fate(Fate::Requeued)).expect("its own");
+    }
+    assert_ne!(head.state_of(job), JobState::Completed);
 }

@@ -8,7 +8,7 @@ use hostler_core::head::{
     SubmissionKey, decide, schedule, update,
 };
 use hostler_model::{
-    BootId, CpuSet, Digest, Ending, JobId, JobSpec, JobState, NodeName, NodeState, Request, Resources, RunId,
+    BootId, CpuSet, Digest, Ending, Hardware, JobId, JobSpec, JobState, NodeName, NodeState, Request, Resources, RunId,
     Timestamp, WallTime, Work,
 };
 use hostler_proto::api::JobAction;
@@ -99,7 +99,7 @@ impl Head {
 
     /// An agent that has joined connects with two CPUs and 4 GiB, holding these runs.
     pub(crate) fn hello(&mut self, node: &str, connection: u64, boot: &str, runs: Vec<RunReport>) {
-        let resources = Resources { cpus: CpuSet::first(2), memory_bytes: 4 << 30 };
+        let resources = Resources::new(CpuSet::first(2), 4 << 30);
         self.hello_with(node, connection, boot, runs, resources);
     }
 
@@ -112,6 +112,18 @@ impl Head {
         runs: Vec<RunReport>,
         resources: Resources,
     ) {
+        self.hello_of(node, connection, boot, runs, (resources, Hardware::default()));
+    }
+
+    /// The same with what is known of it beyond that.
+    pub(crate) fn hello_of(
+        &mut self,
+        node: &str,
+        connection: u64,
+        boot: &str,
+        runs: Vec<RunReport>,
+        (resources, hardware): (Resources, Hardware),
+    ) {
         let key = Digest([1; 32]);
         let join = Command::Join { node: name(node), key, life_ms: KEY_LIFE_MS, may_replace: true };
         self.command(&join).expect("it is invited by its name");
@@ -123,11 +135,18 @@ impl Head {
             boot: BootId(boot.into()),
             pid: 1,
             resources,
+            hardware,
             advisory: Default::default(),
+            features: std::collections::BTreeSet::new(),
             address: None,
             runs,
         };
-        let command = Command::Hello { connection: ConnectionId(connection), key, hello, complete: BTreeSet::new() };
+        let command = Command::Hello {
+            connection: ConnectionId(connection),
+            key,
+            hello: Box::new(hello),
+            complete: BTreeSet::new(),
+        };
         self.command(&command).expect("a hello is never refused");
     }
 

@@ -1,7 +1,9 @@
 //! The head's state machine, as scripts: commands in, messages and records out.
 
 mod gangs;
+mod gpus;
 mod harness;
+mod partitions;
 mod settings;
 
 use harness::*;
@@ -473,7 +475,7 @@ fn a_run_that_its_agent_lost_had_arrived() {
 fn nodes_that_claim_all_the_memory_there_can_be_are_added_up() {
     let mut head = Head::new();
     for (connection, node) in ["n1", "n2"].into_iter().enumerate() {
-        let resources = Resources { cpus: CpuSet::first(1), memory_bytes: u64::MAX };
+        let resources = Resources::new(CpuSet::first(1), u64::MAX);
         head.hello_with(node, connection as u64, "boot", Vec::new(), resources);
     }
     assert_eq!(head.state.capacity().1.total, u64::MAX);

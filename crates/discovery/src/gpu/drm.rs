@@ -126,8 +126,7 @@ fn amd(source: &Source, node: &Node) -> Option<Gpu> {
 
 /// An Intel card, or why it is not offered.
 fn intel(source: &Source, render: u32, device: &str) -> Result<Gpu, String> {
-    let uevent = source.read(&format!("{device}/uevent")).unwrap_or_default();
-    let pci = uevent.lines().find_map(|line| pci_address(line.strip_prefix("PCI_SLOT_NAME=")?));
+    let pci = pci_of(source, device);
     // Intel's processors have their graphics on the first bus, where no slot is.
     if pci.as_deref().is_none_or(|pci| pci.starts_with("0000:00:")) {
         return Err(format!("Intel's {RENDER}{render} is part of the processor: it is not offered"));
@@ -147,6 +146,31 @@ fn intel(source: &Source, render: u32, device: &str) -> Result<Gpu, String> {
         slice_of: None,
         devices,
     })
+}
+
+/// Adds the devices for drawing, through which some drivers let a program compute as well.
+pub(super) fn add_drawing_devices(source: &Source, gpus: &mut [Gpu]) {
+    if gpus.is_empty() {
+        return;
+    }
+    for prefix in ["card", RENDER] {
+        for number in source.numbered(DRM, prefix) {
+            let name = format!("{prefix}{number}");
+            let Some(pci) = pci_of(source, &format!("{DRM}/{name}/device")) else { continue };
+            let Some(device) = device_file(source, format!("/dev/dri/{name}")) else { continue };
+            for gpu in gpus.iter_mut().filter(|gpu| gpu.pci.as_ref() == Some(&pci)) {
+                if !gpu.devices.contains(&device) {
+                    gpu.devices.push(device.clone());
+                }
+            }
+        }
+    }
+}
+
+/// The address of a device on the PCI bus, if it is on one.
+fn pci_of(source: &Source, device: &str) -> Option<String> {
+    let uevent = source.read(&format!("{device}/uevent"))?;
+    uevent.lines().find_map(|line| pci_address(line.strip_prefix("PCI_SLOT_NAME=")?))
 }
 
 /// A render device and what is used with it; `None` when one of them is missing.

@@ -13,6 +13,7 @@ pub(crate) mod nvml;
 use std::collections::BTreeSet;
 use std::time::Instant;
 
+use hostler_model::{GpuId, Vendor};
 use serde::{Deserialize, Serialize};
 
 use crate::within::Asked;
@@ -38,20 +39,24 @@ pub struct Gpu {
     pub numa: Option<u32>,
     /// The unique id of the whole card, when this is a part of one (MIG).
     pub slice_of: Option<String>,
-    /// What a job must be able to open to compute on it, and to profile that. Drawing on a display takes others.
+    /// What a job must be able to open to compute on it, to profile that, and to draw with it: whoever cannot open one of them
+    /// cannot use it. Some are shared with other GPUs.
     pub devices: Vec<DeviceFile>,
 }
 
-/// Who makes a GPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Vendor {
-    /// NVIDIA.
-    Nvidia,
-    /// AMD.
-    Amd,
-    /// Intel.
-    Intel,
+impl Gpu {
+    /// The name by which jobs hold it.
+    #[must_use]
+    pub fn id(&self) -> GpuId {
+        GpuId::from_name(&self.uuid)
+    }
+
+    /// What a head is told of it.
+    #[must_use]
+    pub fn summary(&self) -> hostler_model::Gpu {
+        let Self { vendor, name, memory_bytes, numa, .. } = self.clone();
+        hostler_model::Gpu { id: self.id(), vendor, name, memory_bytes, numa }
+    }
 }
 
 /// A character device.
@@ -70,6 +75,7 @@ type Found = (Vec<Gpu>, Vec<Note>);
 
 /// A search under way.
 pub(crate) struct Search {
+    source: Source,
     nvidia: Option<nvidia::Search>,
     others: Option<Asked<Found>>,
     deadline: Instant,
@@ -83,7 +89,7 @@ impl Search {
             let source = source.clone();
             Asked::new(move || drm::find(&source))
         });
-        Self { nvidia, others, deadline }
+        Self { source: source.clone(), nvidia, others, deadline }
     }
 
     /// What was found by the deadline, and shortly after it when there is another way to look.
@@ -95,7 +101,9 @@ impl Search {
         });
         let (others, about_others) = others.unwrap_or_default();
         notes.extend(nvidia.1.into_iter().chain(about_others));
-        numbered(nvidia.0.into_iter().chain(others).collect())
+        let mut gpus = numbered(nvidia.0.into_iter().chain(others).collect());
+        drm::add_drawing_devices(&self.source, &mut gpus);
+        gpus
     }
 }
 

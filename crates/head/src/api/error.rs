@@ -5,7 +5,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use hostler_core::head::{Refusal, UsersRefusal};
-use hostler_model::TaskId;
+use hostler_model::{PartitionName, TaskId};
 use hostler_proto::api::ErrorBody;
 use hostler_store::StoreError;
 
@@ -91,6 +91,9 @@ impl From<Refusal> for ApiError {
     fn from(refusal: Refusal) -> Self {
         let status = match &refusal {
             Refusal::NoSuchJob(_) | Refusal::NoSuchTask { .. } | Refusal::NoSuchNode(_) => StatusCode::NOT_FOUND,
+            Refusal::NoSuchPartition { .. } => StatusCode::NOT_FOUND,
+            Refusal::PartitionExists(_) | Refusal::PartitionInUse { .. } => StatusCode::CONFLICT,
+            Refusal::PartitionRefuses { .. } => StatusCode::FORBIDDEN,
             Refusal::Users(UsersRefusal::NoSuchUser(_)) => StatusCode::NOT_FOUND,
             Refusal::Users(UsersRefusal::Twice(_) | UsersRefusal::TooMany(_)) => StatusCode::UNPROCESSABLE_ENTITY,
             Refusal::Users(_) => StatusCode::CONFLICT,
@@ -103,9 +106,29 @@ impl From<Refusal> for ApiError {
             Refusal::NeverFits(_) | Refusal::NoSuchDependency(_) | Refusal::BadSpec(_) | Refusal::BadSetting(_) => {
                 StatusCode::UNPROCESSABLE_ENTITY
             }
+            Refusal::NoNodes(_) | Refusal::BadPartition(_) => StatusCode::UNPROCESSABLE_ENTITY,
         };
         let hint = match &refusal {
             Refusal::NeverFits(_) => Some("ask for less, or see what there is with `hostler nodes`".to_owned()),
+            Refusal::NoSuchPartition { there, .. } if there.is_empty() => {
+                Some("there are none; an operator makes one with `hostler configure partition add`".to_owned())
+            }
+            Refusal::NoSuchPartition { there, .. } => {
+                let there: Vec<&str> = there.iter().map(PartitionName::as_str).collect();
+                Some(format!("there are {}", there.join(", ")))
+            }
+            Refusal::PartitionExists(name) => {
+                Some(format!("`hostler configure partition set {name}` changes what it is"))
+            }
+            Refusal::PartitionRefuses { partition, .. } => Some(format!(
+                "`hostler configure partition show {partition}` shows its limits; `-p` names another, `-t` a time limit"
+            )),
+            Refusal::PartitionInUse { partition, .. } => Some(format!(
+                "`hostler configure partition set {partition} --state closed` lets them start and takes no others"
+            )),
+            Refusal::NoNodes(_) => {
+                Some("`hostler node show` and a name shows what a node has and which partitions it is in".to_owned())
+            }
             Refusal::OverQuota(_) => {
                 Some("`hostler configure user show` with your name shows your quota; an admin can change it".to_owned())
             }
@@ -128,6 +151,7 @@ impl From<Refusal> for ApiError {
             Refusal::Users(UsersRefusal::NoSuchUser(_)) => {
                 Some("`hostler configure user list` shows who is known, `… user add` adds someone".to_owned())
             }
+            Refusal::BadPartition(_) => None,
             Refusal::Users(_) | Refusal::BadSpec(_) | Refusal::Unwelcome(_) | Refusal::Stale => None,
         };
         let error = Self::new(status, refusal.code(), refusal.to_string());

@@ -18,7 +18,7 @@ pub(crate) async fn info(_: User, State(head): State<Arc<Head>>) -> Json<Info> {
     let machine = Some(machine().await.clone());
     let refusing = head.refusing();
     let state = head.engine.state();
-    let (cpus, memory_bytes) = state.capacity();
+    let (cpus, memory_bytes, gpus) = state.capacity();
     Json(Info {
         head: HeadInfo {
             pid: std::process::id(),
@@ -39,6 +39,7 @@ pub(crate) async fn info(_: User, State(head): State<Arc<Head>>) -> Json<Info> {
         tasks: state.live_counts(),
         cpus,
         memory_bytes,
+        gpus,
     })
 }
 

@@ -61,7 +61,7 @@ pub(crate) async fn submit(
         Work::Project { snapshot, .. } if is_new => is_complete(&head, *snapshot).await?,
         Work::Project { .. } | Work::Command { .. } => true,
     };
-    head.engine.state().settings.fill(&mut spec, &unsaid);
+    head.engine.state().complete(&mut spec, &unsaid);
     shrink(&mut spec.work);
     let command = Command::Submit { caller: user.0, key, spec: Arc::new(spec), snapshot_is_complete };
     let done = head.engine.command(command).await?;

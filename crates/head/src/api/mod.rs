@@ -13,6 +13,7 @@ mod jobs;
 mod login;
 mod nodes;
 mod output;
+mod partitions;
 mod results;
 mod settings;
 mod shutdown;
@@ -55,8 +56,11 @@ pub(crate) fn routes(head: &Arc<Head>) -> Router {
         .route("/nodes/{name}", get(nodes::show))
         .route("/nodes/{name}/drain", post(nodes::drain))
         .route("/nodes/{name}/resume", post(nodes::resume))
+        .route("/nodes/{name}/traits", post(nodes::set_traits))
         .route("/nodes/{name}/remove", post(nodes::remove))
         .route("/nodes/{name}/forget", post(nodes::forget))
+        .route("/partitions", get(partitions::list).post(partitions::add))
+        .route("/partitions/{name}", get(partitions::show).post(partitions::change).delete(partitions::remove))
         .route("/settings", get(settings::list))
         .route("/settings/{name}", put(settings::set).delete(settings::reset))
         .route("/jobs", post(jobs::submit).get(jobs::list))

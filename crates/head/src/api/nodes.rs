@@ -8,11 +8,12 @@ use axum::extract::ws::WebSocketUpgrade;
 use axum::http::StatusCode;
 use axum::response::Response;
 use axum::{Extension, Json};
-use hostler_core::head::{Command, Refusal};
+use hostler_core::head::{Command, PartitionsCommand, Refusal};
 use hostler_model::{NodeName, ParseError, format_duration};
 use hostler_proto::api::{DrainRequest, Invitation, Invite, JoinRequest, Joined, NodeDetail, NodeView, RenewRequest};
 use hostler_proto::join::{Address, JoinCode};
 use hostler_proto::link::MAX_FRAME_BYTES;
+use hostler_proto::partitions::TraitsChange;
 use hostler_snapshot::chunk::digest_of;
 
 use super::error::ApiError;
@@ -29,7 +30,8 @@ const WRONG_CODE_PAUSE: Duration = Duration::from_secs(1);
 
 /// `GET /nodes`.
 pub(crate) async fn list(_: User, State(head): State<Arc<Head>>) -> Json<Vec<NodeView>> {
-    Json(head.engine.state().nodes().map(views::node).collect())
+    let state = head.engine.state();
+    Json(state.nodes().map(|node| views::node(&state, node)).collect())
 }
 
 /// `GET /nodes/{name}`.
@@ -40,7 +42,7 @@ pub(crate) async fn show(
 ) -> Result<Json<NodeDetail>, ApiError> {
     let (now, state) = (head.engine.now(), head.engine.state());
     let node = state.node(&name).ok_or_else(|| Refusal::NoSuchNode(name.clone()))?;
-    Ok(Json(views::node_detail(node, state.member(&name), now)))
+    Ok(Json(views::node_detail(&state, node, now)))
 }
 
 /// `POST /nodes/invite`.
@@ -86,6 +88,20 @@ pub(crate) async fn resume(
     user.must_operate("resume nodes")?;
     tracing::info!(%node, by = user.0.user, "node is to be resumed");
     head.engine.command(Command::ResumeNode { node: node.clone() }).await?;
+    show(user, State(head), Path(node)).await
+}
+
+/// `POST /nodes/{name}/traits`.
+pub(crate) async fn set_traits(
+    user: User,
+    State(head): State<Arc<Head>>,
+    Path(node): Path<NodeName>,
+    Body(TraitsChange { weight, features }): Body<TraitsChange>,
+) -> Result<Json<NodeDetail>, ApiError> {
+    user.must_operate("say what nodes have")?;
+    let command = PartitionsCommand::SetTraits { node: node.clone(), weight, features };
+    head.engine.command(Command::Partitions(command)).await?;
+    tracing::info!(%node, by = user.0.user, "something was set about a node");
     show(user, State(head), Path(node)).await
 }
 

@@ -256,7 +256,7 @@ mod tests {
 
     /// Submits this many jobs of one task; the runs that they become on a node that is there for them.
     async fn runs(engine: &Engine, count: usize) -> Vec<RunId> {
-        let resources = Resources { cpus: CpuSet::first(8), memory_bytes: 1 << 30 };
+        let resources = Resources::new(CpuSet::first(8), 1 << 30);
         let hello = AgentHello {
             protocol_min: 1,
             protocol_max: 1,
@@ -265,14 +265,17 @@ mod tests {
             boot: BootId("boot".to_owned()),
             pid: 1,
             resources,
+            hardware: Default::default(),
             advisory: Default::default(),
+            features: std::collections::BTreeSet::new(),
             address: None,
             runs: Vec::new(),
         };
         let key = Digest([1; 32]);
         let join = Command::Join { node: hello.node.clone(), key, life_ms: 1 << 40, may_replace: true };
         engine.command(join).await.expect("invited");
-        let hello = Command::Hello { connection: ConnectionId(1), key, hello, complete: BTreeSet::new() };
+        let hello =
+            Command::Hello { connection: ConnectionId(1), key, hello: Box::new(hello), complete: BTreeSet::new() };
         engine.command(hello).await.expect("welcome");
         for key in 0..count {
             let Command::Submit { caller, spec, .. } = project(Digest([0; 32])) else { unreachable!("it is one") };

@@ -1,12 +1,15 @@
 //! Nodes, as the API shows them and as explanations speak of them.
 
-use hostler_core::head::{Drain, Job, Member, Node, Now, State};
-use hostler_proto::api::{CertificateView, DrainView, NodeDetail, NodeRunView, NodeView};
+use std::collections::BTreeMap;
+
+use hostler_core::head::{Drain, Job, Node, Now, State};
+use hostler_model::{GpuId, TaskId};
+use hostler_proto::api::{CertificateView, DrainView, GpuView, NodeDetail, NodeRunView, NodeView};
 
 use super::NAMED;
 
 /// One node, in a list.
-pub(crate) fn node(node: &Node) -> NodeView {
+pub(crate) fn node(state: &State, node: &Node) -> NodeView {
     let link = node.link.as_ref();
     NodeView {
         name: node.name.clone(),
@@ -16,18 +19,24 @@ pub(crate) fn node(node: &Node) -> NodeView {
         cpus_free: node.free_cpus().len(),
         memory_bytes: node.resources.memory_bytes,
         memory_free_bytes: node.free_memory_bytes(),
+        gpus: node.resources.counts().gpus,
+        gpus_free: node.free_gpus(),
         tasks: u32::try_from(node.runs.len()).unwrap_or(u32::MAX),
         agent_pid: link.map_or(0, |link| link.pid),
         version: link.map_or_else(String::new, |link| link.version.clone()),
         reason: node.drain.as_ref().map(drained_by),
         advisory: node.advisory.clone(),
+        partitions: state.partitions_of(&node.name).map(|partition| partition.name.clone()).collect(),
+        features: state.features_of(node),
+        weight: state.partitions.traits(&node.name).map_or(0, |traits| traits.weight),
     }
 }
 
 /// All about one node.
-pub(crate) fn node_detail(node: &Node, member: Option<&Member>, now: Now) -> NodeDetail {
+pub(crate) fn node_detail(state: &State, node: &Node, now: Now) -> NodeDetail {
+    let member = state.member(&node.name);
     NodeDetail {
-        node: self::node(node),
+        node: self::node(state, node),
         drain: node.drain.as_ref().map(|drain| DrainView {
             by: drain.by.clone(),
             reason: drain.reason.clone(),
@@ -35,6 +44,7 @@ pub(crate) fn node_detail(node: &Node, member: Option<&Member>, now: Now) -> Nod
         }),
         silent_ms: if node.link.is_some() { 0 } else { now.at.ms_since(node.last_heard) },
         cpu_ids: node.resources.cpus.to_string(),
+        gpu_list: gpus(node),
         runs: node
             .runs
             .iter()
@@ -43,6 +53,7 @@ pub(crate) fn node_detail(node: &Node, member: Option<&Member>, now: Now) -> Nod
                 index: run.task.index,
                 cpu_ids: held.cpus.to_string(),
                 memory_bytes: held.memory_bytes,
+                gpu_ids: held.gpus.iter().cloned().collect(),
             })
             .collect(),
         certificate: member.map(|member| CertificateView {
@@ -51,6 +62,27 @@ pub(crate) fn node_detail(node: &Node, member: Option<&Member>, now: Now) -> Nod
             is_being_renewed: member.next.is_some(),
         }),
     }
+}
+
+/// Its GPUs and who holds them, in the order of the machine as far as that is known.
+fn gpus(node: &Node) -> Vec<GpuView> {
+    let held: BTreeMap<&GpuId, TaskId> =
+        node.runs.iter().flat_map(|(run, held)| held.gpus.iter().map(|id| (id, run.task))).collect();
+    let known = |id: &GpuId| node.hardware.gpus.iter().position(|gpu| gpu.id == *id);
+    let mut ids: Vec<_> = node.resources.gpus.iter().map(|id| (known(id).unwrap_or(usize::MAX), id)).collect();
+    ids.sort_unstable();
+    let view = |(at, id): (usize, &GpuId)| {
+        let gpu = node.hardware.gpus.get(at);
+        GpuView {
+            id: id.clone(),
+            vendor: gpu.map(|gpu| gpu.vendor),
+            name: gpu.map_or_else(String::new, |gpu| gpu.name.clone()),
+            memory_bytes: gpu.and_then(|gpu| gpu.memory_bytes),
+            numa: gpu.and_then(|gpu| gpu.numa),
+            held_by: held.get(id).copied(),
+        }
+    };
+    ids.into_iter().map(view).collect()
 }
 
 /// `drained by root: new disk`.
@@ -71,7 +103,6 @@ pub(super) fn drained_line(node: &Node) -> Option<String> {
 /// The drained nodes on which a task of this job could run if they took any.
 pub(super) fn drained_lines(state: &State, job: &Job) -> Vec<String> {
     let request = &job.spec.request;
-    let could_run =
-        |node: &&Node| node.resources.cpus.len() >= request.cpus && node.resources.memory_bytes >= request.memory_bytes;
+    let could_run = |node: &&Node| node.resources.counts().covers(request);
     state.nodes().filter(could_run).filter_map(drained_line).take(NAMED).collect()
 }

@@ -73,8 +73,10 @@ impl Identity {
             node: self.name.clone(),
             boot: BootId("boot".to_owned()),
             pid: 4242,
-            resources: Resources { cpus: CpuSet::first(4), memory_bytes: 1 << 30 },
+            resources: Resources::new(CpuSet::first(4), 1 << 30),
+            hardware: Default::default(),
             advisory: Default::default(),
+            features: std::collections::BTreeSet::new(),
             address: None,
             runs,
         }

@@ -60,6 +60,9 @@ impl Leaf {
         }
         for ((held, enforcement), wanted) in self.limits.iter_mut().zip(limits) {
             if held != wanted {
+                if !held.can_change() {
+                    return false;
+                }
                 *enforcement = spec.write(wanted);
                 *held = wanted.clone();
             }
@@ -183,7 +186,10 @@ impl LeafSpec {
     fn remove(&self) -> io::Result<()> {
         let mut removed = remove_groups(&self.path);
         for place in self.controllers.values() {
-            if let Place::V1(group) = place {
+            // There is a group only for a limit that was asked for.
+            if let Place::V1(group) = place
+                && group.exists()
+            {
                 let parent = group.parent().unwrap_or(group);
                 let gone = enter(parent).and_then(|()| remove_groups(group));
                 removed = removed.and(gone);

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use super::leaf::create_group;
-use super::{Controller, Place};
+use super::{ASIDE, Base, Controller, Device, Place, devices};
 use crate::sys;
 
 /// A limit, as the two versions of its controller want it written.
@@ -17,6 +17,8 @@ pub(crate) enum Limit {
     Memory(u64),
     /// No more processes and threads.
     Processes(u64),
+    /// None of these devices.
+    Devices(Vec<Device>),
 }
 
 impl Limit {
@@ -25,7 +27,13 @@ impl Limit {
             Limit::Cpus(_) => Controller::Cpuset,
             Limit::Memory(_) => Controller::Memory,
             Limit::Processes(_) => Controller::Pids,
+            Limit::Devices(_) => Controller::Devices,
         }
+    }
+
+    /// Whether a leaf that is held to it can be held to another one of the kind. What was denied would stay so.
+    pub(super) fn can_change(&self) -> bool {
+        !matches!(self, Limit::Devices(_))
     }
 
     /// Holds a group of the unified hierarchy to it.
@@ -39,6 +47,7 @@ impl Limit {
                 write("memory.swap.max", "0".to_owned()).or_else(unless_missing)
             }
             Limit::Processes(count) => write("pids.max", count.to_string()),
+            Limit::Devices(denied) => devices::deny_unified(group, denied),
         }
     }
 
@@ -59,6 +68,7 @@ impl Limit {
             }
             // The shepherd is one more.
             Limit::Processes(count) => write("pids.max", (count + 1).to_string()),
+            Limit::Devices(denied) => devices::deny_v1(group, denied),
         }
     }
 }
@@ -70,7 +80,7 @@ pub(super) fn prepare_v1(controller: Controller, parent: &Path) -> Place {
             copy_from_parent(parent, "cpuset.mems")?;
             copy_from_parent(parent, "cpuset.cpus")
         }
-        Controller::Memory | Controller::Pids => Ok(()),
+        Controller::Memory | Controller::Pids | Controller::Devices => Ok(()),
     });
     match prepared {
         Ok(()) => Place::V1(parent.to_owned()),
@@ -87,12 +97,7 @@ pub(super) fn prepare_unified(controller: Controller, parent: &Path) -> Place {
         return Place::Missing(format!("the group `{}` has no {name} controller", own.display()));
     }
     let enable = |group: &Path| put(&group.join("cgroup.subtree_control"), &format!("+{name}"));
-    let enabled = enable(own).or_else(|error| match error.raw_os_error() {
-        // Only a group without processes of its own can pass a controller on.
-        Some(libc::EBUSY) => vacate(own).and_then(|()| enable(own)),
-        _ => Err(error),
-    });
-    match enabled.and_then(|()| create_group(parent).or_else(unless_there)).and_then(|()| enable(parent)) {
+    match enable(own).and_then(|()| create_group(parent).or_else(unless_there)).and_then(|()| enable(parent)) {
         Ok(()) => Place::Unified,
         Err(error) => Place::Missing(format!(
             "cannot use the {name} controller of `{}`: {}; run as root, or under systemd with `Delegate=yes`",
@@ -108,19 +113,39 @@ pub(super) fn count_io(parent: &Path) {
     let _ = enable(parent.parent().unwrap_or(parent)).and_then(|()| enable(parent));
 }
 
-/// Moves this process and its children out of their own group into one beside the leaves. With anybody else in it, the
-/// group is not ours to arrange.
-fn vacate(own: &Path) -> io::Result<()> {
-    let me = std::process::id();
-    let members = fs::read_to_string(own.join("cgroup.procs"))?;
+/// Sees to it that the base can pass controllers on, which only a group without processes of its own can: moves them into a
+/// group beside the leaves. Those of others are moved only where nobody else has any business. The error is the reason.
+pub(super) fn vacate(base: &Base) -> Result<(), String> {
+    let group = &base.group;
+    // The kernel's own root is free to do both, and knows no type.
+    if !group.join("cgroup.type").exists() {
+        return Ok(());
+    }
+    let moved = move_aside(base);
+    moved.map_err(|error| match error.raw_os_error() {
+        Some(libc::EBUSY) => format!(
+            "other processes are in the group `{}`, so it cannot pass controllers on; start it as a service, or with \
+             `systemd-run --scope -p Delegate=yes`",
+            group.display()
+        ),
+        _ => format!("cannot move processes within the group `{}`: {}", group.display(), sys::explain(&error)),
+    })
+}
+
+fn move_aside(base: &Base) -> io::Result<()> {
+    let members = fs::read_to_string(base.group.join("cgroup.procs"))?;
     let members: Vec<u32> = members.lines().filter_map(|line| line.parse().ok()).collect();
+    if members.is_empty() {
+        return Ok(());
+    }
+    let me = std::process::id();
     let is_ours = |pid: u32| pid == me || crate::process::stat(pid).is_some_and(|stat| stat.parent == me);
-    if !members.iter().all(|&pid| is_ours(pid)) {
+    if !base.is_for_jobs && !members.iter().all(|&pid| is_ours(pid)) {
         return Err(io::Error::from_raw_os_error(libc::EBUSY));
     }
-    let agent = own.join("hostler-agent");
-    create_group(&agent).or_else(unless_there)?;
-    members.iter().try_for_each(|pid| put(&agent.join("cgroup.procs"), &pid.to_string()))
+    let aside = base.group.join(ASIDE);
+    create_group(&aside).or_else(unless_there)?;
+    members.iter().try_for_each(|pid| put(&aside.join("cgroup.procs"), &pid.to_string()))
 }
 
 fn copy_from_parent(group: &Path, name: &str) -> io::Result<()> {

@@ -6,10 +6,15 @@
 //! own hierarchy of version 1. Each limit is either held by the kernel or reported as an
 //! [`crate::Enforcement::Advisory`], with the reason.
 //!
-//! Leaves are made in `hostler/` below the agent's own group. A shepherd never enters the leaf of the unified hierarchy,
+//! Leaves are made in `hostler/` below the agent's own group or, where systemd looks after the agent, below the group of
+//! the service `hostler-jobs`. A group of version 2 that passes controllers on holds no processes of its own, and systemd
+//! starts a service in nothing but the service's group: with jobs below that, an agent could not be started again.
+//!
+//! A shepherd never enters the leaf of the unified hierarchy,
 //! so killing the leaf can never kill the shepherd. It does enter the groups of version 1, which nobody kills: its
 //! children are born there, and moving each of them would cost more than all the rest of a launch.
 
+mod devices;
 mod hierarchies;
 mod leaf;
 mod limits;
@@ -22,12 +27,19 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+pub use self::devices::Device;
 use self::hierarchies::Hierarchies;
 pub(crate) use self::leaf::Leaf;
 pub(crate) use self::limits::Limit;
 
 /// The group that holds all leaves.
 const PARENT: &str = "hostler";
+
+/// The group beside [`PARENT`] that holds the processes which are no jobs.
+const ASIDE: &str = "hostler-agent";
+
+/// The service whose group, beside that of the agent's service, is for jobs.
+const JOBS: &str = "hostler-jobs.service";
 
 /// How long [`Tree::sweep`] waits for a killed leaf to become empty.
 const SWEEP_BOUND: Duration = Duration::from_secs(5);
@@ -42,11 +54,13 @@ pub enum Controller {
     Memory,
     /// How many processes and threads.
     Pids,
+    /// Which devices. With version 2 it is no controller but a program, which needs none.
+    Devices,
 }
 
 impl Controller {
     /// All of them.
-    pub const ALL: [Controller; 3] = [Controller::Cpuset, Controller::Memory, Controller::Pids];
+    pub const ALL: [Controller; 4] = [Controller::Cpuset, Controller::Memory, Controller::Pids, Controller::Devices];
 
     /// The kernel's name.
     pub fn as_str(self) -> &'static str {
@@ -54,6 +68,7 @@ impl Controller {
             Controller::Cpuset => "cpuset",
             Controller::Memory => "memory",
             Controller::Pids => "pids",
+            Controller::Devices => "devices",
         }
     }
 }
@@ -76,6 +91,39 @@ pub struct Tree {
     parent: PathBuf,
     /// The parents, for version 1.
     controllers: BTreeMap<Controller, Place>,
+}
+
+/// The group of the unified hierarchy that passes controllers on to the leaves' parent.
+#[derive(Debug, PartialEq, Eq)]
+struct Base {
+    group: PathBuf,
+    /// There for jobs alone: whatever process is in it may be moved.
+    is_for_jobs: bool,
+}
+
+impl Base {
+    /// That of a process in the group `own`.
+    fn of(own: &Path) -> Base {
+        let name = own.file_name().unwrap_or_default();
+        let jobs = own.with_file_name(JOBS);
+        match own.parent() {
+            Some(parent) if name == ASIDE => Base { group: parent.to_owned(), is_for_jobs: false },
+            Some(_) if Path::new(name).extension().is_some_and(|kind| kind == "service") && jobs.is_dir() => {
+                Base { group: jobs, is_for_jobs: true }
+            }
+            _ => Base { group: own.to_owned(), is_for_jobs: false },
+        }
+    }
+}
+
+/// Moves this process out of its group of the unified hierarchy into one below, if it is alone there: then the processes
+/// it starts can pass controllers on to leaves, however many they are. Where it cannot, they say what is missing.
+pub fn step_aside() {
+    let read = |path| fs::read_to_string(path).unwrap_or_default();
+    let own = Hierarchies::parse(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup")).unified;
+    if let Some(own) = own.filter(|own| Tree::below(own).is_ok()) {
+        let _ = limits::vacate(&Base::of(&own));
+    }
 }
 
 /// Why there can be no leaves, and what would change that.
@@ -133,15 +181,28 @@ impl Tree {
         let read =
             |path: &'static str| fs::read_to_string(path).map_err(|source| Unavailable::Unreadable { path, source });
         let own = Hierarchies::parse(&read("/proc/self/mountinfo")?, &read("/proc/self/cgroup")?);
-        let mut tree = Tree::below(&own.unified.ok_or(Unavailable::NotMounted)?)?;
+        let base = Base::of(&own.unified.ok_or(Unavailable::NotMounted)?);
+        let mut tree = Tree::below(&base.group)?;
+        // Once a controller is passed on with processes there, the kernel takes no other controller and no process below.
+        let vacated = limits::vacate(&base);
         for controller in Controller::ALL {
-            let place = match own.v1.get(&controller) {
-                Some(group) => limits::prepare_v1(controller, &group.join(PARENT)),
-                None => limits::prepare_unified(controller, &tree.parent),
+            let v1 = own.v1.get(&controller).map(|group| limits::prepare_v1(controller, &group.join(PARENT)));
+            let place = match v1 {
+                // In containers the hierarchy is often there to be looked at, and programs are taken all the same.
+                Some(Place::Missing(_)) | None if controller == Controller::Devices => {
+                    devices::prepare_unified(&tree.parent)
+                }
+                Some(place) => place,
+                None => match &vacated {
+                    Ok(()) => limits::prepare_unified(controller, &tree.parent),
+                    Err(reason) => Place::Missing(reason.clone()),
+                },
             };
             tree.controllers.insert(controller, place);
         }
-        limits::count_io(&tree.parent);
+        if vacated.is_ok() {
+            limits::count_io(&tree.parent);
+        }
         Ok(tree)
     }
 
@@ -260,6 +321,20 @@ fn sweep_v1(parent: &Path, prefix: &str, live: &HashSet<String>) -> io::Result<(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn jobs_are_kept_where_an_agent_can_be_started_again() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let at = |name: &str| directory.path().join(name);
+        let base = |name: &str| Base::of(&at(name));
+        let own = |name: &str| Base { group: at(name), is_for_jobs: false };
+        assert_eq!(base("hostler-agent.service"), own("hostler-agent.service"), "no service for jobs");
+        assert_eq!(base("run-7.scope/hostler-agent"), own("run-7.scope"), "it has stepped aside before");
+        fs::create_dir(at(JOBS)).expect("it is ours");
+        assert_eq!(base("hostler-agent.service"), Base { group: at(JOBS), is_for_jobs: true });
+        assert_eq!(base("session-3.scope"), own("session-3.scope"), "not a service: somebody tries something");
+        assert_eq!(Base::of(Path::new("/")), Base { group: "/".into(), is_for_jobs: false });
+    }
 
     #[test]
     fn leaf_names_stay_inside_the_tree() {

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use hostler_shepherd::cgroup::{Controller, LeafSpec, Place, Tree};
+use hostler_shepherd::cgroup::{Controller, Device, LeafSpec, Place, Tree};
 use hostler_shepherd::{Cause, Enforcement, Event, Status};
 
 use crate::common::{command, directory, drop_and_end, eventually, finish, finished, run, script, start_run, stdout};
@@ -145,4 +145,102 @@ fn tasks_in_one_leaf_have_a_peak_each() {
     assert!(groups(&leaf).iter().any(in_v1) || leaf.path.exists(), "it waits in its leaf");
     drop_and_end(shepherd);
     assert!(groups(&leaf).iter().all(|group| !group.exists()), "and takes it along");
+}
+
+/// A leaf that is denied devices by a program, as on machines of version 2, and one that is by the controller of version 1 where this
+/// machine has it.
+fn leaves_that_deny() -> Vec<LeafSpec> {
+    let by_program = |mut leaf: LeafSpec| {
+        leaf.controllers.insert(Controller::Devices, Place::Unified);
+        leaf
+    };
+    let found = leaf();
+    match found.controllers[&Controller::Devices] {
+        Place::V1(_) => vec![found, by_program(leaf())],
+        Place::Unified | Place::Missing(_) => vec![found],
+    }
+}
+
+/// `/dev/zero` and `/dev/full`, which nobody misses.
+const ZERO: Device = Device { major: 1, minor: 5 };
+const FULL: Device = Device { major: 1, minor: 7 };
+
+/// Opens both devices under another name, the first one also from a child in the background, and tries to make a name.
+fn tries_devices(directory: &std::path::Path) {
+    use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+    for (name, device) in [("mine", FULL), ("theirs", ZERO)] {
+        let number = makedev(device.major.into(), device.minor.into());
+        mknod(&directory.join(name), SFlag::S_IFCHR, Mode::from_bits_truncate(0o666), number).expect("as root");
+        fs::File::open(directory.join(name)).expect("these tests need a directory whose devices can be opened");
+    }
+    let text = "for it in mine theirs /dev/zero; do (: < $it) && echo $it; done; \
+        sh -c '(: < theirs) && echo child' & wait; mknod again c 1 5 && echo again; : < /dev/null && echo null";
+    fs::write(directory.join("try"), text).expect("writable");
+}
+
+#[test]
+fn a_device_that_is_denied_cannot_be_opened_under_any_name() {
+    for leaf in leaves_that_deny() {
+        let dir = directory();
+        tries_devices(dir.path());
+        let mut launch = script(dir.path(), "sh ./try");
+        launch.options.denied_devices = Some(vec![ZERO]);
+        launch.options.leaf = Some(leaf.clone());
+        let record = run(&launch);
+        assert_eq!(record.limits.devices, Some(Enforcement::Enforced), "{leaf:?}");
+        let errors = fs::read_to_string(dir.path().join("stderr")).expect("there");
+        assert_eq!(stdout(dir.path()), "mine\nnull\n", "{leaf:?}: {errors}");
+        assert!(errors.contains("Operation not permitted"), "{errors}");
+        assert!(groups(&leaf).iter().all(|group| !group.exists()), "nothing of the leaf is left");
+    }
+}
+
+#[test]
+fn the_next_run_in_a_leaf_is_denied_its_own_devices() {
+    for leaf in leaves_that_deny() {
+        let dirs: Vec<_> = (0..3).map(|_| directory()).collect();
+        let launch = |index: usize, denied: Option<Vec<Device>>| {
+            let dir: &tempfile::TempDir = &dirs[index];
+            tries_devices(dir.path());
+            let mut launch = script(dir.path(), "sh ./try 2> /dev/null");
+            launch.options.linger = Some(crate::common::DEADLINE);
+            launch.options.denied_devices = denied;
+            launch.options.leaf = Some(leaf.clone());
+            launch
+        };
+        let mut shepherd = start_run(&launch(0, Some(vec![ZERO])));
+        assert_eq!(finished(&mut shepherd).limits.devices, Some(Enforcement::Enforced));
+        shepherd.launch_next(&launch(1, Some(vec![FULL]))).expect("it lingers");
+        assert!(matches!(shepherd.next_event(), Ok(Event::Started(_))));
+        assert_eq!(finished(&mut shepherd).limits.devices, Some(Enforcement::Enforced));
+        shepherd.launch_next(&launch(2, None)).expect("it lingers");
+        assert!(matches!(shepherd.next_event(), Ok(Event::Started(_))));
+        assert_eq!(finished(&mut shepherd).limits.devices, None);
+        let opened: Vec<String> = dirs.iter().map(|dir| stdout(dir.path())).collect();
+        assert_eq!(opened[0], "mine\nnull\n", "{leaf:?}");
+        assert_eq!(opened[1], "theirs\n/dev/zero\nchild\nagain\nnull\n", "{leaf:?}");
+        assert_eq!(opened[2], "mine\ntheirs\n/dev/zero\nchild\nagain\nnull\n", "{leaf:?}");
+        drop_and_end(shepherd);
+    }
+}
+
+#[test]
+fn a_program_that_could_not_be_kept_from_devices_does_not_start() {
+    let dir = directory();
+    let mut launch = script(dir.path(), "echo started");
+    let mut leaf = leaf();
+    leaf.controllers.insert(Controller::Devices, Place::V1("/proc/no/such/group".into()));
+    launch.options.denied_devices = Some(vec![ZERO]);
+    launch.options.leaf = Some(leaf);
+    let record = run(&launch);
+    let Status::StartFailed { message, code: 126 } = &record.status else { panic!("it started: {record:?}") };
+    assert!(message.contains("cannot be kept from devices that are not its own: the devices controller"), "{message}");
+
+    // Where it is known beforehand that nothing can be denied, that is advice, and said.
+    let dir = directory();
+    let mut launch = script(dir.path(), "echo started");
+    launch.options.denied_devices = Some(vec![ZERO]);
+    let record = run(&launch);
+    assert_eq!(record.limits.devices, Some(Enforcement::Advisory("no leaf was asked for".to_owned())));
+    assert_eq!(stdout(dir.path()), "started\n");
 }

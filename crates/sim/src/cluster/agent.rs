@@ -253,7 +253,7 @@ impl World {
         if launch.gang.is_some() && !control.has_begun && !self.breaks(Rule::BeginTogether) {
             self.agent(node).controls.insert(run, Control { waits: true, ..control });
             let port = self.rng.range(1_024, 65_536) as u16;
-            return self.agent_event(node, Event::Ready { run, port });
+            return self.agent_event(node, Event::Ready { run, port, door: None });
         }
         if fails || !self.launch_shepherd(node, launch) {
             return self.not_started(node, run, "its node cannot start it");

@@ -61,7 +61,8 @@ impl World {
         let Some(connection) = self.dial(node) else { return self.dial_again(node) };
         self.agent_event(node, Event::Connected);
         let machine = &mut self.nodes[node];
-        let (boot, resources, name) = (machine.boot_id(), machine.resources.clone(), machine.name.clone());
+        let (boot, resources, hardware, name) =
+            (machine.boot_id(), machine.resources.clone(), machine.hardware.clone(), machine.name.clone());
         let agent = self.agent(node);
         agent.link = Some(AgentLink {
             connection,
@@ -80,7 +81,9 @@ impl World {
             boot,
             pid: agent.life as u32,
             resources,
+            hardware,
             advisory: Default::default(),
+            features: std::collections::BTreeSet::new(),
             address: None,
             runs: agent.state.reports(),
         };

@@ -9,13 +9,14 @@ use std::sync::Arc;
 use hostler_core::agent::Why;
 use hostler_core::head::{Changes, Event, Record, Settings, Start, State, SubmissionKey, update};
 use hostler_model::{
-    Condition, CpuSet, Dependency, Digest, Epoch, IndexSet, JobId, JobSpec, JobState, NodeName, Resources, RunId,
-    TaskId, Timestamp,
+    Condition, Dependency, Digest, Epoch, IndexSet, JobId, JobSpec, JobState, NodeName, Resources, RunId, TaskId,
+    Timestamp,
 };
 use hostler_proto::link::Fate;
 use hostler_proto::record::EndedTask;
 
 use super::disk::{Disk, Logged, empty_state};
+use super::partitions::Places;
 use super::quotas::Allowance;
 
 mod checks;
@@ -36,6 +37,7 @@ pub(super) struct Books {
     /// Nodes that an operator wants nothing new on.
     pub(super) drained: BTreeSet<NodeName>,
     allowance: Allowance,
+    pub(super) places: Places,
     retention_ms: u64,
     /// Of the head that runs, or ran last.
     epoch: Epoch,
@@ -110,7 +112,7 @@ struct Broken {
 
 /// A run's process, on its node.
 struct Process {
-    cpus: CpuSet,
+    resources: Resources,
     is_alive: bool,
     /// How its record says that it ended.
     exit: Option<Why>,
@@ -129,6 +131,7 @@ impl Books {
             processes: BTreeMap::new(),
             drained: BTreeSet::new(),
             allowance: Allowance::default(),
+            places: Places::default(),
             retention_ms: settings.retention_ms,
             epoch: Epoch(0),
             fold: empty_state(settings),
@@ -191,7 +194,7 @@ impl Books {
             Event::NodeForgotten { node } => {
                 self.note_resumed(node);
                 let held = self.held_on(node);
-                self.expect(held == (CpuSet::default(), 0), || {
+                self.expect(held == Resources::default(), || {
                     format!("{node} is forgotten while {held:?} is held there")
                 });
             }
@@ -199,6 +202,7 @@ impl Books {
             Event::ResultsDropped { job, indices } => indices.iter().for_each(|index| self.see_dropped(*job, index)),
             Event::EpochStarted { epoch } => self.epoch = *epoch,
             Event::Users(event) => self.allowance.see(event),
+            Event::Partitions(event) => self.places.see(event),
             Event::NodeDrained { node, .. } => self.note_drained(node),
             Event::NodeResumed { node } => self.note_resumed(node),
             Event::NodeRemoved { node, .. } => self.see_node_removed(node, records),
@@ -281,6 +285,8 @@ impl Books {
     fn see_placement(&mut self, starts: &[Start]) {
         let run = &starts[0].run;
         starts.iter().for_each(|start| self.check_not_drained(*run, &start.node));
+        let spec = Arc::clone(&self.jobs[&run.task.job].spec);
+        starts.iter().for_each(|start| self.check_may_use(*run, &spec, &start.node));
         let job = &self.jobs[&run.task.job];
         let task = job.tasks[&run.task.index].clone();
         let request = job.spec.request;
@@ -300,15 +306,14 @@ impl Books {
             format!("{run} is placed on {distinct} nodes where it asked for {wanted}")
         });
         for Start { node, resources, .. } in starts {
-            let asked = (request.cpus, request.memory_bytes);
-            let given = (resources.cpus.len(), resources.memory_bytes);
+            let (asked, given) = (request, resources.counts());
             self.expect(asked == given, || format!("I4: {run} gets {given:?} where it asked for {asked:?}"));
-            let (cpus, memory) = self.held_on(node);
-            let has = &self.nodes[node];
-            let mut free = has.cpus.clone();
-            free.remove_all(&cpus);
-            let fits = free.is_superset(&resources.cpus) && memory + resources.memory_bytes <= has.memory_bytes;
-            self.expect(fits, || format!("I4: {run} does not fit on {node}, where {cpus} and {memory} bytes are held"));
+            let held = self.held_on(node);
+            let mut free = self.nodes[node].clone();
+            free.remove(&held);
+            let fits =
+                free.includes(resources) && held.memory_bytes + resources.memory_bytes <= self.nodes[node].memory_bytes;
+            self.expect(fits, || format!("I4: {resources:?} for {run} does not fit on {node}, where {held:?} is held"));
         }
         let part = |start: &Start| PartAccount {
             node: start.node.clone(),
@@ -344,13 +349,12 @@ impl Books {
     }
 
     /// What is held on a node.
-    fn held_on(&self, on: &NodeName) -> (CpuSet, u64) {
-        let mut held = (CpuSet::default(), 0);
+    fn held_on(&self, on: &NodeName) -> Resources {
+        let mut held = Resources::default();
         for task in self.jobs.values().flat_map(|job| job.tasks.values()) {
             let Standing::Placed { parts, .. } = &task.at else { continue };
             for part in parts.iter().filter(|part| part.node == *on && !part.is_over) {
-                held.0.add_all(&part.resources.cpus);
-                held.1 += part.resources.memory_bytes;
+                held.add(&part.resources);
             }
         }
         held
@@ -411,7 +415,11 @@ impl Books {
         if let Fate::Ended(ending) = fate
             && ending.state == JobState::Completed
         {
-            self.expect(exit == Some(Why::Exited(0)), || format!("I3: {over} is completed, its process was {exit:?}"));
+            // Where the program is on the first node only, the others wait for its end, and may be told of it before they have begun.
+            let waits = rank > 0 && self.jobs[&over.task.job].spec.first_node;
+            let was_let_go = waits && parts[0].is_over && matches!(exit, Some(Why::Asked(_)) | None);
+            let is_so = exit == Some(Why::Exited(0)) || was_let_go;
+            self.expect(is_so, || format!("I3: {over} is completed, its process was {exit:?}"));
         }
         self.settle_part(over, rank, fate, records);
     }
@@ -586,14 +594,17 @@ impl Books {
         let name = self.names[node].clone();
         let others = self.processes.iter().filter(|((_, at), other)| *at == node && other.is_alive);
         let overlapping: Vec<RunId> = others
-            .filter(|(_, other)| resources.cpus.iter().any(|cpu| other.cpus.contains(cpu)))
+            .filter(|(_, other)| {
+                let shares_cpus = resources.cpus.iter().any(|cpu| other.resources.cpus.contains(cpu));
+                shares_cpus || !resources.gpus.is_disjoint(&other.resources.gpus)
+            })
             .map(|((other, _), _)| *other)
             .collect();
         for other in overlapping {
             let is_given_up = !self.is_placed(other, node) || !self.is_placed(run, node);
-            self.expect(is_given_up, || format!("I4: {run} and {other} run on the same CPUs of {name}"));
+            self.expect(is_given_up, || format!("I4: {run} and {other} run on the same CPUs or GPUs of {name}"));
         }
-        let process = Process { cpus: resources.cpus.clone(), is_alive: true, exit: None };
+        let process = Process { resources: resources.clone(), is_alive: true, exit: None };
         self.processes.insert((run, node), process);
     }
 

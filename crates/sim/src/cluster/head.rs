@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use hostler_core::head::{
-    Changes, Command, ConnectionId, Effect, Event, Now, Refusal, Stamped, State, decide, schedule, update,
+    Changes, Command, ConnectionId, Effect, Event, Now, Refusal, Stamped, Start, State, decide, schedule, update,
 };
-use hostler_model::{Digest, JobId, NodeState, TaskId, Timestamp, WallTime};
+use hostler_model::{Digest, GpuId, JobId, NodeState, TaskId, Timestamp, WallTime};
 
 use super::Rule;
 use super::disk::{Batch, Disk, Logged, Order, Work, Writer};
@@ -622,7 +622,10 @@ fn brief(event: &Event) -> String {
         Event::Placed { starts } => {
             let starts: Vec<String> = starts
                 .iter()
-                .map(|start| format!("{} on {} {}", start.run, start.node, start.resources.cpus))
+                .map(|Start { run, node, resources }| {
+                    let gpus: Vec<&str> = resources.gpus.iter().map(GpuId::as_str).collect();
+                    format!("{run} on {node} {} {}", resources.cpus, gpus.join("+"))
+                })
                 .collect();
             format!("placed {}", starts.join(", "))
         }

@@ -90,7 +90,7 @@ impl World {
         link.incomplete = incomplete;
         link.introduction = Some((hello.node.clone(), hello.runs.iter().map(|report| report.run).collect()));
         let key = self.rejoin_if_removed(&hello.node);
-        let command = Command::Hello { connection, key, hello, complete };
+        let command = Command::Hello { connection, key, hello: Box::new(hello), complete };
         self.input(Input { command, blobs, reply: Some(ReplyTo::Hello(connection)) });
     }
 

@@ -12,7 +12,7 @@
 //! - an acknowledged submission exists after every crash, and a key means one job (I1);
 //! - a run is started once, an end is taken from the current run only, and a task that was completed really ran to its end (I3);
 //! - placements fit their nodes, no CPU is given out twice, nothing runs beyond its end (I4, I6);
-//! - nothing is placed beyond a quota;
+//! - nothing is placed beyond a quota, nor on a node that its job may not use;
 //! - a result is on the head whole, when its task ends and for as long as it is kept (I5);
 //! - whatever waits has a reason, and counts add up (I10);
 //! - a state loaded from snapshot and log is byte for byte the one that the log alone gives;
@@ -33,6 +33,7 @@ mod network;
 mod node;
 mod operators;
 mod outcome;
+mod partitions;
 mod quotas;
 mod rng;
 mod trace;

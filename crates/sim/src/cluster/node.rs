@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hostler_core::agent::{Exit, RunLaunch, Why};
-use hostler_model::{BootId, CpuSet, NodeName, Resources, RunId};
+use hostler_model::{
+    BootId, CoreKind, Cpu, CpuSet, Gpu, GpuId, Hardware, NodeName, Resources, RunId, Topology, Vendor,
+};
 use hostler_proto::link::Usage;
 
 use super::agent::Agent;
@@ -22,6 +24,7 @@ const FOREVER: u64 = 24 * 3600 * SECOND;
 pub(super) struct Node {
     pub(super) name: NodeName,
     pub(super) resources: Resources,
+    pub(super) hardware: Hardware,
     /// How often it was started.
     boots: u64,
     pub(super) is_powered: bool,
@@ -96,6 +99,23 @@ pub(super) enum NodeStep {
     },
 }
 
+/// In half of the nodes some GPUs, and CPUs that do not all sit alike.
+fn hardware(cpus: &CpuSet, rng: &mut Rng) -> Hardware {
+    let (has_more, gpus) = (rng.chance(500), rng.range(1, 5) as u32);
+    if !has_more {
+        return Hardware::default();
+    }
+    let cpu = |id| Cpu { id, core: id / 2 * 2, package: 0, numa: id / 4, kind: CoreKind::Performance };
+    let gpu = |index: u32| Gpu {
+        id: GpuId::from_name(&format!("GPU-{index}")),
+        vendor: Vendor::Nvidia,
+        name: "card".to_owned(),
+        memory_bytes: None,
+        numa: Some(index % 2),
+    };
+    Hardware { topology: Topology::new(&cpus.iter().map(cpu).collect::<Vec<_>>()), gpus: (0..gpus).map(gpu).collect() }
+}
+
 impl Node {
     pub(super) fn new(number: usize, rng: &mut Rng) -> Self {
         let cpus: CpuSet = match rng.below(4) {
@@ -103,9 +123,13 @@ impl Node {
             0 => [1, 2, 5, 7].into_iter().collect(),
             wanted => CpuSet::first(wanted as u32 * 2),
         };
+        let mut resources = Resources::new(cpus, rng.range(2, 9) << 30);
+        let hardware = hardware(&resources.cpus, rng);
+        resources.gpus = hardware.gpus.iter().map(|gpu| gpu.id.clone()).collect();
         Self {
             name: format!("n{number}").parse().expect("a valid name"),
-            resources: Resources { memory_bytes: rng.range(2, 9) << 30, cpus },
+            resources,
+            hardware,
             boots: 1,
             is_powered: true,
             frozen: None,

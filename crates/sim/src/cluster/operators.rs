@@ -74,6 +74,7 @@ impl Books {
     /// Its runs are given up; should it come back, it is a new node.
     pub(super) fn see_node_removed(&mut self, node: &NodeName, records: &[Record]) {
         self.drained.remove(node);
+        self.places.see_removed(node);
         self.see_node_given_up(node, records);
     }
 }

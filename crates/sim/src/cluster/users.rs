@@ -48,6 +48,8 @@ pub(super) enum UserStep {
     Act { job: JobId },
     /// An operator drains, resumes or removes a node.
     Operate,
+    /// An operator changes a partition, or says what a node has.
+    Arrange,
     /// An admin sets a quota.
     Limit { dice: Rng },
     /// Held jobs are released, and those cancelled that would go on forever.
@@ -96,6 +98,7 @@ impl World {
             UserStep::Answered { request, answer } => self.answered(request, answer),
             UserStep::Act { job } => self.act(job),
             UserStep::Operate => self.operate(),
+            UserStep::Arrange => self.arrange(),
             UserStep::Limit { dice } => self.limit(dice),
             UserStep::TidyUp => self.tidy_up(),
         }
@@ -108,10 +111,10 @@ impl World {
             let (most, least) = (all().max().unwrap_or(1), all().min().unwrap_or(1));
             most.max(least * self.nodes.len() as u64)
         };
-        let largest = Resources {
-            cpus: CpuSet::first(largest(|node| node.resources.cpus.len().into()) as u32),
-            memory_bytes: largest(|node| node.resources.memory_bytes),
-        };
+        let largest = Resources::new(
+            CpuSet::first(largest(|node| node.resources.cpus.len().into()) as u32),
+            largest(|node| node.resources.memory_bytes),
+        );
         for command in quotas::commands(&ada().user, &largest, &mut dice) {
             self.request(command);
         }
@@ -119,7 +122,9 @@ impl World {
 
     fn submit(&mut self) {
         let key = SubmissionKey(u128::from(self.rng.below(u64::MAX)));
-        let spec = Arc::new(self.make_spec());
+        let mut spec = self.make_spec();
+        self.choose_nodes(&mut spec);
+        let spec = Arc::new(spec);
         self.users.submissions.insert(key, Submission { spec: Arc::clone(&spec), job: None });
         self.request(Command::Submit { caller: ada(), key, spec, snapshot_is_complete: true });
     }
@@ -129,10 +134,11 @@ impl World {
         let node = self.rng.below(self.nodes.len() as u64) as usize;
         let resources = &self.nodes[node].resources;
         let (cpus, memory) = (u64::from(resources.cpus.len()), resources.memory_bytes >> 28);
+        let gpus = resources.gpus.len() as u64;
         let request = Request {
             cpus: self.rng.range(1, cpus + 1) as u32,
             memory_bytes: self.rng.range(1, memory + 1) << 28,
-            gpus: 0,
+            gpus: self.rng.range(0, gpus + 1) as u32,
         };
         let array = self.rng.chance(250).then(|| {
             let (last, limit) = (self.rng.range(1, 7), self.rng.range(1, 4));
@@ -142,6 +148,7 @@ impl World {
         let (request, nodes) = if self.rng.chance(250) { self.make_gang() } else { (request, 1) };
         JobSpec {
             nodes,
+            first_node: nodes == 2,
             time_limit_ms: self.rng.chance(400).then(|| self.rng.range(100, 6_000)),
             array,
             after: self.make_dependencies(),
@@ -158,10 +165,11 @@ impl World {
         let least = |of: fn(&Node) -> u64| self.nodes.iter().map(of).min().expect("there are nodes");
         let cpus = least(|node| u64::from(node.resources.cpus.len()));
         let memory = least(|node| node.resources.memory_bytes >> 28);
+        let gpus = least(|node| node.resources.gpus.len() as u64);
         let request = Request {
             cpus: self.rng.range(1, cpus + 1) as u32,
             memory_bytes: self.rng.range(1, memory + 1) << 28,
-            gpus: 0,
+            gpus: self.rng.range(0, gpus + 1) as u32,
         };
         (request, self.rng.range(1, self.nodes.len() as u64 + 1) as u32)
     }
@@ -214,6 +222,7 @@ impl World {
             wanted.extend(endless.map(|active| act(job.id, Some(active.run.task.index), JobAction::Cancel)));
         }
         wanted.extend(self.resume_all());
+        wanted.extend(self.let_all_run());
         wanted.into_iter().for_each(|command| self.request(command));
         self.user_later(5 * SECOND, UserStep::TidyUp);
     }
@@ -263,8 +272,9 @@ impl World {
         match (&command, answer) {
             // Asked again after the timeout.
             (_, Answer::NotStored) => return,
-            // The node it needs has not been seen yet.
-            (Command::Submit { .. }, Answer::Refused(Refusal::NeverFits(_))) => return,
+            // The node it needs has not been seen yet, or is not in its partition now.
+            (Command::Submit { .. }, Answer::Refused(Refusal::NeverFits(_) | Refusal::NoNodes(_))) => return,
+            (Command::Submit { .. }, Answer::Refused(Refusal::NoSuchPartition { .. })) => return,
             (Command::Submit { key, .. }, Answer::Done(Some(job))) => self.acknowledged(*key, job),
             (Command::Submit { .. }, answer) => {
                 self.books.wrong(format!("a submission was answered with {answer:?}"));

@@ -56,6 +56,8 @@ pub(super) struct World {
     pub(super) users: Users,
     /// Faults have stopped and everything was mended.
     pub(super) is_calm: bool,
+    /// Present in a world with partitions.
+    pub(super) partition_dice: Option<Rng>,
     break_rule: Option<Rule>,
     queue: BTreeMap<(u64, u64), Happening>,
     queued: u64,
@@ -79,6 +81,7 @@ impl World {
             nodes,
             users: Users::default(),
             is_calm: false,
+            partition_dice: None,
             break_rule: options.break_rule,
             queue: BTreeMap::new(),
             queued: 0,
@@ -92,6 +95,7 @@ impl World {
         let calm = world.plan_faults();
         world.plan_users(calm);
         world.plan_quota(calm, Rng::new(!seed));
+        world.plan_partitions(calm, Rng::new(seed.rotate_left(32)));
         world.later(LOOK, Happening::Look);
         world
     }

@@ -143,8 +143,10 @@ fn hello(node: &NodeName) -> anyhow::Result<AgentHello> {
         node: node.clone(),
         boot: BootId("swarm".to_owned()),
         pid: std::process::id(),
-        resources: Resources { cpus: "0-3".parse()?, memory_bytes: 8 << 30 },
+        resources: Resources::new("0-3".parse()?, 8 << 30),
+        hardware: Default::default(),
         advisory: Default::default(),
+        features: std::collections::BTreeSet::new(),
         address: None,
         runs: Vec::new(),
     })

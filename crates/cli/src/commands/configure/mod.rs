@@ -2,6 +2,7 @@
 //! about a cluster that runs.
 
 mod audit;
+mod partition;
 mod quota;
 mod roster;
 mod setting;
@@ -13,10 +14,10 @@ use super::node::Node;
 use crate::context::Context;
 use crate::failure::Outcome;
 
-/// Set the cluster up: users, quotas, nodes and settings, and a look at who did what
+/// Set the cluster up: users, quotas, nodes, partitions and settings, and a look at who did what
 ///
-/// For admins: root and the user that runs the head, on the head's machine, and users whom they have given that role. Nodes and settings are
-/// for operators as well.
+/// For admins: root and the user that runs the head, on the head's machine, and users whom they have given that role. Nodes, partitions
+/// and settings are for operators as well.
 #[derive(Debug, Args)]
 pub(crate) struct Configure {
     #[command(subcommand)]
@@ -29,6 +30,7 @@ enum ConfigureCommand {
     Group(quota::Group),
     Audit(audit::Audit),
     Node(Node),
+    Partition(partition::Partition),
     Setting(setting::Setting),
 }
 
@@ -39,6 +41,7 @@ impl Configure {
             ConfigureCommand::Group(command) => command.run(context),
             ConfigureCommand::Audit(command) => command.run(context),
             ConfigureCommand::Node(node) => node.run(context),
+            ConfigureCommand::Partition(partition) => partition.run(context),
             ConfigureCommand::Setting(setting) => setting.run(context),
         }
     }

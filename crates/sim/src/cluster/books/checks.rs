@@ -1,6 +1,10 @@
 //! Comparisons of the accounts with what the head thinks and has stored.
 
-use hostler_core::head::{Part, State, SubmissionKey, explain};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use hostler_core::head::{Job, Part, State, SubmissionKey, explain};
 use hostler_model::{IndexSet, JobId};
 
 use super::{Books, PartAccount, Standing, any_result};
@@ -77,11 +81,11 @@ impl Books {
             }
         }
         for node in state.nodes() {
-            let (cpus, memory_bytes) = self.held_on(&node.name);
-            let mut free = node.resources.cpus.clone();
-            free.remove_all(&cpus);
-            if free != node.free_cpus() || node.resources.memory_bytes - memory_bytes != node.free_memory_bytes() {
-                differences.push(format!("{} should have {free} free, not {}", node.name, node.free_cpus()));
+            let mut free = node.resources.clone();
+            free.remove(&self.held_on(&node.name));
+            let counted = (node.free_cpus(), node.free_memory_bytes(), node.free_gpus());
+            if free != node.free_resources() || (free.cpus.clone(), free.memory_bytes, free.counts().gpus) != counted {
+                differences.push(format!("{} should have {free:?} free, not {:?}", node.name, node.free_resources()));
             }
         }
         if let Some(first) = differences.into_iter().next() {
@@ -116,8 +120,22 @@ impl Books {
         self.expect(counted == (waiting, placed), || {
             format!("{waiting} tasks wait and {placed} are placed: {counts:?}")
         });
-        let places = state.queue().map(|job| state.ahead_of(job));
-        self.expect(places.eq(0..state.queue().count() as u64), || "places in the queue are miscounted".to_owned());
+        let mut ahead = BTreeMap::new();
+        let mut places = state.queue().map(|job| {
+            let ahead = ahead.entry(&job.spec.partition).or_insert(0);
+            std::mem::replace(ahead, *ahead + 1) == state.ahead_of(job)
+        });
+        let is_counted = places.all(|is_right| is_right);
+        self.expect(is_counted, || "places in the queue are miscounted".to_owned());
+        let waiting: BTreeSet<_> = state.jobs().filter(|job| job.startable() > 0).map(|job| job.id).collect();
+        let queued: Vec<_> = state.queue().map(|job| job.id).collect();
+        let is_whole = queued.len() == waiting.len() && queued.iter().all(|job| waiting.contains(job));
+        self.expect(is_whole, || format!("the queue has {queued:?} where {waiting:?} wait"));
+        let tier = |job: &Arc<Job>| {
+            job.spec.partition.as_ref().and_then(|name| state.partitions.get(name)).map_or(0, |it| it.priority)
+        };
+        let is_sorted = state.queue().is_sorted_by_key(|job| (Reverse(tier(job)), Reverse(job.spec.priority), job.id));
+        self.expect(is_sorted, || format!("the queue is out of order: {queued:?}"));
         for job in state.jobs() {
             let ended: u64 = job.endings.values().map(IndexSet::len).sum();
             let adds_up = job.pending.len() + job.active.len() as u64 + ended == job.len();
@@ -126,11 +144,11 @@ impl Books {
             self.expect(has_reason, || format!("I10: job {} waits for no reason", job.id));
         }
         for node in state.nodes() {
-            let mut free = node.resources.cpus.clone();
+            let mut free = node.resources.clone();
             for (run, held) in &node.runs {
-                let is_free = free.is_superset(&held.cpus);
-                free.remove_all(&held.cpus);
-                self.expect(is_free, || format!("I4: {run} shares CPUs of {}", node.name));
+                let is_free = free.includes(held);
+                free.remove(held);
+                self.expect(is_free, || format!("I4: {run} shares CPUs, memory or GPUs of {}", node.name));
                 self.expect(state.active(*run).is_some(), || format!("{run} holds {} for nobody", node.name));
             }
         }

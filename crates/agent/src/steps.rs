@@ -1,0 +1,96 @@
+//! The steps of a run: how this node is known to the run's others, and the files by which the job's processes launch on them.
+//!
+//! The key is made for the run, on the node, and never leaves it; what others know of it is in the door that the head passes on. The files
+//! belong to the job's user, in a directory that nobody else can enter.
+
+use std::fs::DirBuilder;
+use std::net::Ipv4Addr;
+use std::os::unix::fs::{DirBuilderExt, chown, symlink};
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use hostler_core::agent::RunLaunch;
+use hostler_proto::link::{Peer, StepDoor};
+use hostler_shepherd::Launch;
+use hostler_steps::{
+    Allocation, Credentials, HOSTFILE, MACHINEFILE, Place, REMOTE_SHELL, VARIABLE, hostfile, launcher_variables,
+    machinefile,
+};
+
+use crate::directory::RunDirectory;
+use crate::engine::{Node, free_port};
+
+/// The file with what the job's processes must know.
+const ALLOCATION: &str = "allocation";
+
+/// The node as the run's others know it.
+pub(crate) struct Own {
+    pub(crate) door: StepDoor,
+    credentials: Credentials,
+}
+
+impl Own {
+    /// A new key, and a port that is free.
+    pub(crate) fn make() -> anyhow::Result<Self> {
+        let credentials = Credentials::generate().context("cannot make a key for its steps")?;
+        let certificate = credentials.fingerprint()?;
+        Ok(Self { door: StepDoor { port: free_port().context("no port is free")?, certificate }, credentials })
+    }
+
+    /// Writes the files of a run whose nodes take steps at these doors, and says in its orders where they are.
+    pub(crate) fn lay_out(
+        self,
+        node: &Node,
+        launch: &RunLaunch,
+        directory: &RunDirectory,
+        doors: &[StepDoor],
+        orders: &mut Launch,
+    ) -> anyhow::Result<()> {
+        let alone = [Peer { name: node.name.clone(), address: Some(Ipv4Addr::LOCALHOST.into()) }];
+        let (rank, peers) = launch.gang.as_ref().map_or((0, &alone[..]), |gang| (gang.rank, &gang.nodes[..]));
+        if doors.len() != peers.len() {
+            bail!(
+                "the head does not say where the nodes of the job take steps; is it of an older version than the nodes?"
+            );
+        }
+        if doors.get(rank as usize) != Some(&self.door) {
+            bail!("its agent was started again at the very moment at which it began; submit it again");
+        }
+        let place = |(peer, door): (&Peer, &StepDoor)| Place {
+            name: peer.name.clone(),
+            address: peer.address,
+            port: door.port,
+            certificate: door.certificate,
+        };
+        let nodes: Vec<Place> = peers.iter().zip(doors).map(place).collect();
+        let slots = launch.spec.tasks_per_node;
+        let texts = [(HOSTFILE, hostfile(&nodes, slots)), (MACHINEFILE, machinefile(&nodes, slots))];
+        let steps = directory.steps();
+        let variables = launcher_variables(&steps, &nodes);
+        let allocation = Allocation { rank, directory: orders.cwd.clone(), nodes, credentials: self.credentials };
+        let owner = orders.options.credentials.as_ref().map(|user| (user.uid, user.gid));
+        let give = |path: &Path| owner.map_or(Ok(()), |(uid, gid)| chown(path, Some(uid), Some(gid)));
+        let write = || -> std::io::Result<()> {
+            DirBuilder::new().mode(0o700).create(&steps)?;
+            let files = texts.iter().map(|(name, text)| (*name, text.as_bytes()));
+            let secret = allocation.to_bytes();
+            for (name, content) in files.chain([(ALLOCATION, &secret[..])]) {
+                let path = steps.join(name);
+                directory.store(&path, content)?;
+                give(&path)?;
+            }
+            symlink(&node.program, steps.join(REMOTE_SHELL))?;
+            // Last: from now on the user can put other things in its place.
+            give(&steps)
+        };
+        write().with_context(|| format!("cannot write what it needs for its steps in {}", steps.display()))?;
+        orders.env.push((VARIABLE.into(), steps.join(ALLOCATION).into_os_string()));
+        for (name, value) in variables {
+            // Who has chosen a way of launching keeps it.
+            if !orders.env.iter().any(|(known, _)| known == name) {
+                orders.env.push((name.into(), value.into()));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,252 @@
+//! `hostler configure partition`.
+
+use std::collections::BTreeSet;
+use std::str::FromStr;
+
+use clap::{Args, Subcommand};
+use hostler_client::Client;
+use hostler_model::{NodePatterns, PartitionName, PartitionState, UserName};
+use hostler_proto::partitions::{NewPartition, PartitionChange};
+
+use crate::context::{Context, block_on};
+use crate::exit;
+use crate::failure::{Failure, Outcome};
+use crate::flags::TimeLimit;
+use crate::output::{self, partitions};
+
+/// Partitions: parts of the cluster to which jobs are submitted, with limits and a priority of their own
+#[derive(Debug, Args)]
+pub(crate) struct Partition {
+    #[command(subcommand)]
+    command: PartitionCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum PartitionCommand {
+    /// List the partitions
+    List,
+    /// Show all about one partition
+    Show(Named),
+    /// Add a partition
+    ///
+    /// A node may be in several. Nodes that join later are in it as well if their names match.
+    Add(Add),
+    /// Change a partition; what is not named stays as it is, and jobs that wait follow
+    Set(Set),
+    /// Remove a partition in which no job waits
+    Remove(Named),
+}
+
+#[derive(Debug, Args)]
+struct Named {
+    /// A partition such as gpu
+    name: PartitionName,
+}
+
+#[derive(Debug, Args)]
+struct Add {
+    /// Its name
+    name: PartitionName,
+
+    /// Which nodes are in it, by their names: n1,n3 or n[1-4,7] or gpu* or * for all
+    #[arg(long, value_name = "NODES")]
+    nodes: NodePatterns,
+
+    #[command(flatten)]
+    about: About,
+}
+
+#[derive(Debug, Args)]
+struct Set {
+    /// A partition such as gpu
+    name: PartitionName,
+
+    /// Which nodes are in it, by their names: n1,n3 or n[1-4,7] or gpu* or * for all
+    #[arg(long, value_name = "NODES")]
+    nodes: Option<NodePatterns>,
+
+    #[command(flatten)]
+    about: About,
+}
+
+/// What both may say.
+#[derive(Debug, Args)]
+struct About {
+    /// Jobs that name no partition go there; one partition at most is that
+    #[arg(long, value_name = "YES|NO", num_args = 0..=1, default_missing_value = "yes")]
+    default: Option<YesNo>,
+
+    /// The time limit of jobs that do not say one, or `none`
+    #[arg(long, value_name = "TIME")]
+    default_time: Option<Limit<TimeLimit>>,
+
+    /// The longest time limit that a job may have, or `none`
+    #[arg(long, value_name = "TIME")]
+    max_time: Option<Limit<TimeLimit>>,
+
+    /// The most nodes that a job may ask for, or `none`
+    #[arg(long, value_name = "N")]
+    max_nodes: Option<Limit<u32>>,
+
+    /// Jobs of a partition with a higher one go first, whatever their own
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    priority: Option<i32>,
+
+    /// Who may use it: users, or `all`
+    #[arg(long, value_name = "USERS")]
+    users: Option<Names>,
+
+    /// Whose users may use it besides: groups of the cluster, or `all`
+    #[arg(long, value_name = "GROUPS")]
+    groups: Option<Names>,
+
+    /// `open`, `paused` (takes jobs and starts none) or `closed` (takes none, those that wait start)
+    #[arg(long, value_name = "STATE")]
+    state: Option<PartitionState>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct YesNo(bool);
+
+impl FromStr for YesNo {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "yes" => Ok(Self(true)),
+            "no" => Ok(Self(false)),
+            _ => Err("say yes or no"),
+        }
+    }
+}
+
+/// A limit, or that there is to be none.
+#[derive(Debug, Clone, Copy)]
+struct Limit<T>(Option<T>);
+
+impl<T: FromStr<Err: std::fmt::Display>> FromStr for Limit<T> {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "none" => Ok(Self(None)),
+            _ => text
+                .parse()
+                .map(|limit| Self(Some(limit)))
+                .map_err(|error: T::Err| format!("{error}, nor is it `none`")),
+        }
+    }
+}
+
+/// Names separated by commas; none of them stands for everybody.
+#[derive(Debug, Clone)]
+struct Names(BTreeSet<UserName>);
+
+impl FromStr for Names {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "all" {
+            return Ok(Self(BTreeSet::new()));
+        }
+        let names = text.split(',').map(|name| name.trim().parse::<UserName>());
+        names.collect::<Result<_, _>>().map(Self).map_err(|error| error.to_string())
+    }
+}
+
+impl Partition {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let client = context.client()?;
+        match self.command {
+            PartitionCommand::List => list(context, &client),
+            PartitionCommand::Show(Named { name }) => show(context, &client, &name),
+            PartitionCommand::Add(command) => command.run(context, &client),
+            PartitionCommand::Set(command) => command.run(context, &client),
+            PartitionCommand::Remove(Named { name }) => remove(context, &client, &name),
+        }
+    }
+}
+
+fn list(context: &Context, client: &Client) -> Outcome {
+    let all = block_on(async { Ok(client.partitions().await?) })?;
+    let output = &context.output;
+    if output.is_json() {
+        output.json(&all);
+    } else if output.is_quiet() {
+        all.iter().for_each(|partition| output.data(partition.name.as_str()));
+    } else if all.is_empty() {
+        output.say("there are no partitions: every job may run on every node");
+    } else {
+        output.data(&partitions::list(&all, output::width()));
+    }
+    Ok(exit::OK)
+}
+
+fn show(context: &Context, client: &Client, name: &PartitionName) -> Outcome {
+    let partition = block_on(async { Ok(client.partition(name).await?) })?;
+    match context.output.is_json() {
+        true => context.output.json(&partition),
+        false => context.output.data(&partitions::one(&partition)),
+    }
+    Ok(exit::OK)
+}
+
+fn remove(context: &Context, client: &Client, name: &PartitionName) -> Outcome {
+    block_on(async { Ok(client.remove_partition(name).await?) })?;
+    if context.output.is_json() {
+        context.output.json(name);
+    }
+    context.output.say(&format!("partition {name} is removed"));
+    Ok(exit::OK)
+}
+
+impl Add {
+    fn run(self, context: &Context, client: &Client) -> Outcome {
+        let about = PartitionChange { nodes: Some(self.nodes), ..self.about.change() };
+        let new = NewPartition { name: self.name, about };
+        let partition = block_on(async { Ok(client.add_partition(&new).await?) })?;
+        if context.output.is_json() {
+            context.output.json(&partition);
+        }
+        context.output.say(&format!("partition {} has {}", partition.name, partitions::nodes(&partition)));
+        if partition.node_count == 0 {
+            context.output.say(&format!("no node has a name that matches {}", partition.nodes));
+        }
+        Ok(exit::OK)
+    }
+}
+
+impl Set {
+    fn run(self, context: &Context, client: &Client) -> Outcome {
+        let change = PartitionChange { nodes: self.nodes, ..self.about.change() };
+        if change == PartitionChange::default() {
+            return Err(
+                Failure::usage("nothing is to be different").hint("`--help` shows what can be, such as --max-time 4h")
+            );
+        }
+        let partition = block_on(async { Ok(client.change_partition(&self.name, &change).await?) })?;
+        if context.output.is_json() {
+            context.output.json(&partition);
+        } else if !context.output.is_quiet() {
+            context.output.data(&partitions::one(&partition));
+        }
+        Ok(exit::OK)
+    }
+}
+
+impl About {
+    fn change(self) -> PartitionChange {
+        let time = |limit: Limit<TimeLimit>| limit.0.map_or(0, TimeLimit::as_ms);
+        PartitionChange {
+            nodes: None,
+            is_default: self.default.map(|yes| yes.0),
+            state: self.state,
+            priority: self.priority,
+            default_time_ms: self.default_time.map(time),
+            max_time_ms: self.max_time.map(time),
+            max_nodes: self.max_nodes.map(|limit| limit.0.unwrap_or(0)),
+            users: self.users.map(|names| names.0),
+            groups: self.groups.map(|names| names.0),
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! `hostler step`, for programs of a job and for `mpirun`; and `hostler steps`, for agents.
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Args;
+use hostler_steps::{Allocation, RemoteShell, Step as Wanted, StepError, Stream, VARIABLE, host, launch};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::broadcast;
+
+use crate::args::conclude;
+use crate::context::Context;
+use crate::exit;
+use crate::failure::{During, Failure, Outcome};
+use crate::output::{Format, Output};
+
+/// Signals that a step gets in the place of whoever asked for it.
+const PASSED_ON: [fn() -> SignalKind; 6] = [
+    SignalKind::interrupt,
+    SignalKind::terminate,
+    SignalKind::hangup,
+    SignalKind::quit,
+    SignalKind::user_defined1,
+    SignalKind::user_defined2,
+];
+
+/// Run a command on another node of the job that this is called in
+///
+/// For programs of jobs that were started with --first-node. The command runs in this directory and environment, as the job's user and
+/// within its limits; standard input, output and signals are passed on, and its exit code is that of this command. It ends when this
+/// command does. Exit codes of its own: 125 when the node cannot be reached, 126 and 127 when it cannot start the command.
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "hostler step [OPTIONS] <NODE> <COMMAND>...\n       hostler step [OPTIONS] --all <COMMAND>..."
+)]
+pub(crate) struct Step {
+    /// On all nodes of the job at once, this one included; every line of output begins with the node's name, and the exit code is
+    /// that of the first node whose command failed
+    #[arg(long)]
+    all: bool,
+
+    /// Give the command no standard input
+    #[arg(long)]
+    no_input: bool,
+
+    /// The node, by its name or its rank within the job; then the command and its arguments
+    #[arg(value_name = "NODE COMMAND", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    words: Vec<OsString>,
+}
+
+impl Step {
+    pub(crate) fn run(mut self, context: &Context) -> Outcome {
+        let allocation = allocation()?;
+        if self.all {
+            return on_all(&context.output, &allocation, self.words);
+        }
+        let node = self.words.remove(0);
+        let rank = rank_of(&allocation, &node.to_string_lossy())?;
+        if self.words.is_empty() {
+            return Err(Failure::usage("no command is given")
+                .hint(format!("write it after the node: hostler step {} hostname", node.display())));
+        }
+        on_one(&context.output, &allocation, rank, &Wanted { argv: self.words, has_input: !self.no_input })
+    }
+}
+
+/// Acts as the `ssh` of a launcher such as `mpirun`.
+pub(crate) fn remote_shell(arguments: &[OsString]) -> ExitCode {
+    let context = Context { output: Output::new(Format::Text), head: None };
+    let run = || {
+        let wanted = RemoteShell::parse(arguments).map_err(|why| {
+            Failure::usage(format!("this takes the command line of ssh: {why}"))
+                .hint("it is for programs such as mpirun; `hostler step` is for people")
+        })?;
+        let allocation = allocation()?;
+        let rank = rank_of(&allocation, &wanted.host)?;
+        on_one(&context.output, &allocation, rank, &Wanted { argv: wanted.argv(), has_input: !wanted.no_input })
+    };
+    conclude(&context, run())
+}
+
+/// Where this process can launch.
+fn allocation() -> Result<Allocation, Failure> {
+    let path = std::env::var_os(VARIABLE).ok_or_else(|| {
+        Failure::new(format!("this is no job that takes steps: {VARIABLE} is not set"))
+            .hint("`hostler run --first-node -N 4 SCRIPT` starts SCRIPT on the first of four nodes, and steps are launched there")
+            .exiting(exit::RUN_FAILED)
+    })?;
+    let path = Path::new(&path);
+    Allocation::read(path)
+        .during(|| format!("cannot read {}, which says on which nodes this job is", path.display()))
+        .map_err(|failure| failure.exiting(exit::RUN_FAILED))
+}
+
+fn rank_of(allocation: &Allocation, node: &str) -> Result<u32, Failure> {
+    allocation.rank_of(node).ok_or_else(|| {
+        Failure::usage(format!("{node} is no node of this job"))
+            .hint(format!("it is on {}; their ranks count from 0", allocation.names()))
+    })
+}
+
+/// Runs a future on a runtime that does not wait for a read of standard input.
+fn finish<T>(future: impl Future<Output = T>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.during(|| "cannot start a runtime".to_owned())?;
+    let value = runtime.block_on(future);
+    runtime.shutdown_background();
+    Ok(value)
+}
+
+/// The signals that this process gets, from now on.
+fn signals() -> Result<broadcast::Sender<i32>, Failure> {
+    let (sender, _) = broadcast::channel(16);
+    for kind in PASSED_ON {
+        let mut stream = signal(kind()).during(|| "cannot handle signals".to_owned())?;
+        let sender = sender.clone();
+        tokio::spawn(async move {
+            while stream.recv().await.is_some() {
+                let _ = sender.send(kind().as_raw_value());
+            }
+        });
+    }
+    Ok(sender)
+}
+
+fn on_one(output: &Output, allocation: &Allocation, rank: u32, wanted: &Wanted) -> Outcome {
+    finish(async {
+        let signals = signals()?;
+        let write = |stream, bytes: &[u8]| {
+            match stream {
+                Stream::Stdout => output.job_stdout(bytes),
+                Stream::Stderr => output.job_stderr(bytes),
+            }
+            Ok(())
+        };
+        launch(allocation, rank, wanted, signals.subscribe(), write).await.map_err(|error| failure(&error))
+    })?
+}
+
+fn on_all(output: &Output, allocation: &Allocation, argv: Vec<OsString>) -> Outcome {
+    let wanted = Wanted { argv, has_input: false };
+    let ends = finish(async {
+        let signals = signals()?;
+        let all = (0..).zip(&allocation.nodes).map(|(rank, place)| {
+            let mut lines = Lines::new(output, place.name.as_str());
+            let (wanted, signals) = (&wanted, signals.subscribe());
+            async move {
+                let write = |stream, bytes: &[u8]| {
+                    lines.write(stream, bytes);
+                    Ok(())
+                };
+                launch(allocation, rank, wanted, signals, write).await.map_err(|error| failure(&error))
+            }
+        });
+        Ok::<_, Failure>(futures_util::future::join_all(all).await)
+    })??;
+    summarize(output, allocation, &ends)
+}
+
+/// Says which nodes failed, and answers with the exit code of the first.
+fn summarize(output: &Output, allocation: &Allocation, ends: &[Outcome]) -> Outcome {
+    let mut first = exit::OK;
+    for (place, end) in allocation.nodes.iter().zip(ends) {
+        let code = match end {
+            Ok(exit::OK) => continue,
+            Ok(code) => {
+                output.say(&format!("node {}: exit code {code}", place.name));
+                *code
+            }
+            Err(failure) => {
+                output.fail(failure);
+                failure.exit
+            }
+        };
+        first = if first == exit::OK { code } else { first };
+    }
+    Ok(first)
+}
+
+fn failure(error: &StepError) -> Failure {
+    let code = if let StepError::Refused { code, .. } = error { *code } else { exit::RUN_FAILED };
+    let failure = Failure::new(error.to_string()).because(error).exiting(code);
+    match error {
+        StepError::Unreachable { .. } => failure
+            .hint("is the port open between the nodes? `hostler job` says whether the job's part there still runs"),
+        _ => failure,
+    }
+}
+
+/// Output of one node among others, line by line with its name before it.
+struct Lines<'a> {
+    output: &'a Output,
+    node: &'a str,
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+}
+
+/// What is passed on of a line at once: a longer one comes in pieces.
+const LINE_BYTES: usize = 64 << 10;
+
+impl<'a> Lines<'a> {
+    fn new(output: &'a Output, node: &'a str) -> Self {
+        Self { output, node, stdout: Vec::new(), stderr: Vec::new() }
+    }
+
+    fn write(&mut self, stream: Stream, bytes: &[u8]) {
+        let line = if stream == Stream::Stdout { &mut self.stdout } else { &mut self.stderr };
+        line.extend(bytes);
+        let whole = match line.iter().rposition(|byte| *byte == b'\n') {
+            Some(end) => end + 1,
+            None if line.len() >= LINE_BYTES => line.len(),
+            None => return,
+        };
+        let lines: Vec<u8> = line.drain(..whole).collect();
+        self.print(stream, &lines);
+    }
+
+    fn print(&self, stream: Stream, lines: &[u8]) {
+        let mut text = Vec::new();
+        for line in lines.split_inclusive(|byte| *byte == b'\n') {
+            text.extend(self.node.as_bytes());
+            text.extend(b": ");
+            text.extend(line);
+            if !line.ends_with(b"\n") {
+                text.push(b'\n');
+            }
+        }
+        match stream {
+            Stream::Stdout => self.output.job_stdout(&text),
+            Stream::Stderr => self.output.job_stderr(&text),
+        }
+    }
+}
+
+impl Drop for Lines<'_> {
+    fn drop(&mut self) {
+        for (stream, rest) in [(Stream::Stdout, &self.stdout), (Stream::Stderr, &self.stderr)] {
+            if !rest.is_empty() {
+                self.print(stream, rest);
+            }
+        }
+    }
+}
+
+/// Take the steps of a job on this node
+#[derive(Debug, Args)]
+#[command(hide = true)]
+pub(crate) struct Steps {
+    /// The program of the first node and its arguments; on the others there is none
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    argv: Vec<OsString>,
+}
+
+impl Steps {
+    pub(crate) fn run(self) -> Outcome {
+        let allocation = allocation()?;
+        let program = (!self.argv.is_empty()).then_some(self.argv.as_slice());
+        let what = || match program {
+            Some([name, ..]) => format!("cannot start {}", Path::new(OsStr::new(name)).display()),
+            _ => "cannot take the steps of this job".to_owned(),
+        };
+        let code = host(&allocation, program).during(what)?;
+        Ok(u8::try_from(code).unwrap_or(exit::FAILED))
+    }
+}

@@ -1,0 +1,303 @@
+//! Programs on several nodes that are launched by `mpirun` or `hostler step` from the first of them. Needs root, Open MPI and mpi4py.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use hostler_testkit::{Cluster, Daemon, Host, Network, Outcome, SharedCluster, Size, wait_until};
+
+const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
+
+/// The interpreter for which Debian packages mpi4py.
+const PYTHON: &str = "/usr/bin/python3";
+
+/// An account without processes of its own, on every Debian. `mpirun` does not like to be root.
+const USER: &str = "games";
+
+/// Variables with which it does, as a user would set them.
+const AS_ROOT: [&str; 4] = ["--env", "OMPI_ALLOW_RUN_AS_ROOT=1", "--env", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"];
+
+const SUM: &str = "\
+import os, socket
+from mpi4py import MPI
+world = MPI.COMM_WORLD
+total = world.allreduce(world.rank + 1)
+print(world.rank, world.size, socket.gethostname(), os.environ['HOSTLER_NODE'], total, flush=True)
+";
+
+const RING: &str = "\
+#include <mpi.h>
+#include <stdio.h>
+int main(int argc, char **argv) {
+    int rank, size, token = 1;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (rank) MPI_Recv(&token, 1, MPI_INT, rank - 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE), token *= 2;
+    MPI_Send(&token, 1, MPI_INT, (rank + 1) % size, 0, MPI_COMM_WORLD);
+    if (!rank) {
+        MPI_Recv(&token, 1, MPI_INT, size - 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        printf(\"%d went round %d\\n\", token, size);
+    }
+    return MPI_Finalize();
+}
+";
+
+/// A head and four nodes with addresses of their own, no name service but a table of names, and no `ssh`.
+struct Machines {
+    head: Host,
+    nodes: Vec<Host>,
+    _daemons: Vec<Daemon>,
+    // Last: its hosts go first.
+    _network: Network,
+}
+
+impl Machines {
+    fn new() -> Self {
+        let network = Network::new(HOSTLER);
+        let head = network.host("head");
+        head.ok(&["hostler", "head", "init", "--advertise", "head"]);
+        let mut daemons = vec![head.daemon("head", &["hostler", "head", "run"])];
+        wait_until("the head to answer", 30, || (head.run(&["hostler", "info"]).code == 0).then_some(()));
+        head.ok(&["sh", "-c", &format!("mkdir /home/{USER} && chown {USER} /home/{USER}")]);
+        let mut nodes = Vec::new();
+        for number in 1..=4 {
+            let name = format!("n{number}");
+            let host = network.host(&name);
+            host.ok(&["chmod", "1777", "/tmp"]);
+            let code = head.ok(&["hostler", "node", "invite", &name]);
+            let joined = host.run_with_input(&["hostler", "agent", "join", "-"], &format!("{code}\n"));
+            assert_eq!(joined.code, 0, "{joined:?}");
+            daemons.push(host.daemon("agent", &["hostler", "agent", "run"]));
+            nodes.push(host);
+        }
+        let machines = Self { head, nodes, _daemons: daemons, _network: network };
+        wait_until("all nodes up", 30, || {
+            let nodes = machines.head.json(&["hostler", "nodes"]);
+            nodes.as_array().expect("a list").iter().all(|node| node["state"] == "up").then_some(())
+        });
+        machines
+    }
+
+    /// A client's command of the user, on the head's host.
+    fn run(&self, arguments: &[&str]) -> Outcome {
+        let home = format!("HOME=/home/{USER}");
+        let user = ["setpriv", "--reuid", USER, "--regid", USER, "--init-groups", "env", &home, "hostler"];
+        self.head.run(&[&user, arguments].concat())
+    }
+
+    fn ok(&self, arguments: &[&str]) -> String {
+        let outcome = self.run(arguments);
+        assert_eq!(outcome.code, 0, "{arguments:?}: {}{}", outcome.stdout, outcome.stderr);
+        outcome.stdout.trim_end().to_owned()
+    }
+
+    /// Submits a folder with this shell script, on four nodes with two places for processes each.
+    fn submit(&self, script: &str) -> String {
+        self.head.write(&format!("/home/{USER}/p/main.sh"), script);
+        self.ok(&["submit", &format!("/home/{USER}/p"), "main.sh", "--first-node", "-N", "4", "-n", "2", "-m", "200M"])
+    }
+
+    /// How it ended: what the first node wrote to standard output, and in the place of standard error all that is said about it.
+    fn ended(&self, id: &str) -> Outcome {
+        let waited = self.run(&["wait", id]);
+        let logs = self.run(&["logs", id]);
+        let job = self.ok(&["job", id]);
+        Outcome { code: waited.code, stdout: logs.stdout, stderr: format!("{}{}{job}", waited.stderr, logs.stderr) }
+    }
+
+    /// How many processes with this in their command line there are on each node.
+    fn processes(&self, text: &str) -> Vec<usize> {
+        let count = |node: &Host| {
+            // In brackets the search does not find itself.
+            let (first, rest) = text.split_at(1);
+            let search = format!("cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -ao '[{first}]{rest}' | wc -l");
+            node.ok(&["sh", "-c", &search]).trim().parse().expect("a number")
+        };
+        self.nodes.iter().map(count).collect()
+    }
+}
+
+/// The words of each line.
+fn table(text: &str) -> Vec<Vec<&str>> {
+    text.lines().map(|line| line.split(' ').collect()).collect()
+}
+
+#[test]
+fn mpirun_launches_on_machines_without_ssh() {
+    let machines = Machines::new();
+    let folder = machines.head.path(&format!("/home/{USER}/p"));
+    machines.head.write(&format!("/home/{USER}/p/sum.py"), SUM);
+    machines.head.write(&format!("/home/{USER}/p/ring.c"), RING);
+    let compiled = Command::new("mpicc").args(["-o", "ring", "ring.c"]).current_dir(&folder).status();
+    assert!(compiled.expect("mpicc is there").success());
+
+    // Each rank is on the node of its turn, and all of them are one program.
+    let id = machines.submit(&format!("mpirun {PYTHON} sum.py\nmpirun ./ring\n"));
+    let ended = machines.ended(&id);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let (sums, ring): (Vec<_>, Vec<_>) = table(&ended.stdout).into_iter().partition(|words| words.len() == 5);
+    assert_eq!(sums.len(), 8, "{ended:?}");
+    let ranks: BTreeSet<&str> = sums.iter().map(|words| words[0]).collect();
+    let hosts: BTreeSet<&str> = sums.iter().map(|words| words[2]).collect();
+    assert_eq!(ranks.into_iter().collect::<Vec<_>>(), ["0", "1", "2", "3", "4", "5", "6", "7"]);
+    assert_eq!(hosts.into_iter().collect::<Vec<_>>(), ["n1", "n2", "n3", "n4"]);
+    assert!(sums.iter().all(|words| words[1] == "8" && words[2] == words[3] && words[4] == "36"), "{sums:?}");
+    for host in ["n1", "n2", "n3", "n4"] {
+        assert_eq!(sums.iter().filter(|words| words[2] == host).count(), 2, "{sums:?}");
+    }
+    assert_eq!(ring, [["128", "went", "round", "8"]], "{ended:?}");
+    let job = machines.head.json(&["hostler", "job", &id]);
+    let states: Vec<_> =
+        job["tasks_shown"][0]["parts"].as_array().expect("one for each").iter().map(|part| &part["state"]).collect();
+    assert_eq!(states, ["completed"; 4]);
+
+    // One rank that dies ends the program, and with it the job, which says so.
+    machines.head.write(
+        &format!("/home/{USER}/p/dies.py"),
+        "from mpi4py import MPI\nimport os\nif MPI.COMM_WORLD.rank == 5: os._exit(9)\nMPI.COMM_WORLD.Barrier()\n",
+    );
+    let id = machines.submit(&format!("mpirun {PYTHON} dies.py\n"));
+    let ended = machines.ended(&id);
+    assert_ne!(ended.code, 0);
+    assert!(ended.stderr.contains("was the first to fail: exit code 9"), "{ended:?}");
+    assert!(ended.stderr.contains("non-zero") && ended.stderr.contains("node"), "mpirun's own words: {ended:?}");
+
+    // Nothing is left of one that is cancelled.
+    machines.head.write(
+        &format!("/home/{USER}/p/sleeps.py"),
+        "from mpi4py import MPI\nimport time\nMPI.COMM_WORLD.Barrier()\ntime.sleep(600)\n",
+    );
+    let id = machines.submit(&format!("mpirun {PYTHON} sleeps.py\n"));
+    wait_until("two ranks on each node", 60, || {
+        machines.processes("sleeps.py").iter().all(|count| *count >= 2).then_some(())
+    });
+    machines.ok(&["cancel", &id]);
+    let ended = machines.ended(&id);
+    assert_ne!(ended.code, 0);
+    for name in ["orted", "sleeps.py", "hostler steps", "hostler-rsh"] {
+        assert_eq!(machines.processes(name), [0; 4], "{name} is left");
+    }
+}
+
+#[test]
+fn steps_have_input_output_signals_and_exit_codes() {
+    let machines = Machines::new();
+    let script = "\
+PATH=/run/bin:$PATH
+echo $HOSTLER_NODE_LIST
+echo a line | hostler step 1 cat
+hostler step 2 sh -c 'echo out; echo err >&2; exit 7'; echo code $?
+hostler step 3 sh -c 'kill -TERM $$'; echo code $?
+head -c 5000000 /dev/zero | hostler step 1 wc -c
+hostler step 1 sh -c 'trap \"echo caught; exit 3\" TERM; echo up; while :; do sleep 0.1; done' > signalled &
+step=$!
+while ! grep -q up signalled; do sleep 0.05; done
+kill -TERM $step; wait $step; echo code $?; cat signalled
+hostler step --all sh -c 'echo $HOSTLER_NODE_RANK $HOSTLER_NODE; [ $HOSTLER_NODE_RANK -lt 2 ] || exit $HOSTLER_NODE_RANK'; echo code $?
+hostler step nowhere true; echo code $?
+hostler step 1 /no/such/program; echo code $?
+cat $HOSTLER_STEPS >/dev/null && stat -c %a-%U $HOSTLER_STEPS
+hostler step 1 sh -c 'echo $$ > pid; exec sleep 600' & left=$!
+hostler step 1 sh -c 'while [ ! -s pid ]; do sleep 0.05; done'
+kill -9 $left
+hostler step 1 sh -c 'while [ -d /proc/$(cat pid) ]; do sleep 0.05; done'; echo gone
+";
+    let id = machines.submit(script);
+    let ended = machines.ended(&id);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let lines: Vec<&str> = ended.stdout.lines().collect();
+    let names: Vec<&str> = lines[0].split(',').collect();
+    let expected = ["a line", "out", "code 7", "code 143", "5000000", "code 3", "up", "caught"];
+    assert_eq!(lines[1..9], expected, "{ended:?}");
+    let mut all: Vec<&str> = lines[9..13].to_vec();
+    all.sort_by_key(|line| line.split(' ').nth(1).map(ToOwned::to_owned));
+    let of_each: Vec<String> = names.iter().enumerate().map(|(rank, name)| format!("{name}: {rank} {name}")).collect();
+    assert_eq!(all, of_each);
+    assert_eq!(lines[13..], ["code 2", "code 2", "code 127", "600-games", "gone"], "{ended:?}");
+    let words = [
+        &format!("node {}: exit code 3", names[3])[..],
+        "nowhere is no node of this job",
+        "cannot start /no/such/program",
+        "err",
+    ];
+    for word in words {
+        assert!(ended.stderr.contains(word), "{word}: {ended:?}");
+    }
+    // Outside of such a job there is nothing to launch on.
+    let outside = machines.run(&["step", "1", "true"]);
+    assert_eq!(outside.code, 125);
+    assert!(
+        outside.stderr.contains("HOSTLER_STEPS is not set") && outside.stderr.contains("--first-node"),
+        "{outside:?}"
+    );
+}
+
+#[test]
+fn virtual_nodes_are_nodes_to_mpirun_too() {
+    let cluster = Cluster::up(HOSTLER, Size { nodes: 4, cpus: 2, ..Size::default() });
+    cluster.write("sum.py", SUM);
+    let run = |more: &[&str]| {
+        let begin = ["run", "--first-node", "-m", "200M"];
+        cluster.run(&[&begin, &AS_ROOT, more].concat())
+    };
+    let outcome = run(&["-N", "4", "-n", "2", "mpirun", PYTHON, "sum.py"]);
+    assert_eq!(outcome.code, 0, "{}", outcome.stderr);
+    let mut lines = table(&outcome.stdout);
+    lines.sort_unstable();
+    let nodes: BTreeSet<&str> = lines.iter().map(|words| words[3]).collect();
+    assert_eq!((lines.len(), nodes.len()), (8, 4), "{lines:?}");
+    assert!(lines.iter().all(|words| words[1] == "8" && words[4] == "36"), "{lines:?}");
+    // One node is a case like any other.
+    let outcome = run(&["-n", "2", "mpirun", PYTHON, "sum.py"]);
+    assert_eq!((outcome.code, outcome.stdout.lines().count()), (0, 2), "{}", outcome.stderr);
+    let outcome = run(&[HOSTLER, "step", "0", "sh", "-c", "exit 4"]);
+    assert_eq!(outcome.code, 4, "{}", outcome.stderr);
+
+    // The example, as its page says.
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/mpi");
+    let submit = ["submit", example, "main.sh", "--first-node", "-N", "4", "-n", "2", "-m", "200M"];
+    let programs = std::path::Path::new(HOSTLER).parent().expect("it is in a directory").display();
+    let path = format!("PATH={programs}:{}", std::env::var("PATH").expect("it is set"));
+    let id = cluster.ok(&[&submit[..], &AS_ROOT, &["--env", &path]].concat());
+    let waited = cluster.run(&["wait", &id]);
+    let logs = cluster.run(&["logs", &id]);
+    assert_eq!(waited.code, 0, "{}{}", waited.stderr, logs.stderr);
+    assert!(
+        logs.stdout.contains("pi is 3.14159265") && logs.stdout.contains("8 processes on 4 nodes"),
+        "{}",
+        logs.stdout
+    );
+}
+
+#[test]
+fn another_user_of_the_node_cannot_launch_into_a_job() {
+    let cluster = SharedCluster::up(HOSTLER, &[]);
+    let run = ["run", "--first-node", "-c", "1", "-m", "64M", "--", "sh", "-c"];
+    let home = cluster.home_of(USER);
+    let script = "ls $HOSTLER_STEPS && echo $HOSTLER_STEPS > where.part && mv where.part where && exec sleep 60";
+    let mut owner = cluster.command(USER, &[&run[..], &[script]].concat());
+    let mut owner = owner.stdout(Stdio::null()).spawn().expect("it starts");
+    let steps = wait_until("the job to say where its key is", 30, || fs::read_to_string(home.join("where")).ok());
+    let steps = steps.trim();
+    let allocation: serde_json::Value =
+        serde_json::from_slice(&fs::read(steps).expect("root may")).expect("it is JSON");
+    let port = allocation["nodes"][0]["port"].as_u64().expect("a port");
+
+    // Neither the file nor a process tells the key, and the door opens for nobody without it.
+    let spy = format!(
+        "cat {steps}; ls $(dirname {steps}); HOSTLER_STEPS={steps} {HOSTLER} step 0 id; \
+         cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' | grep -c PRIVATE; \
+         exec 3<>/dev/tcp/127.0.0.1/{port}; echo hello >&3; head -c 100 <&3 | wc -c"
+    );
+    let spied = cluster.run("news", &["run", "-c", "1", "-m", "64M", "--", "bash", "-c", &spy]);
+    let lines: Vec<&str> = spied.stdout.lines().collect();
+    assert_eq!(lines[0], "0", "no environment has a key: {spied:?}");
+    assert!(lines[1].trim().parse::<u32>().expect("a number") < 20, "an alert at most: {spied:?}");
+    assert_eq!(spied.stderr.matches("Permission denied").count(), 3, "{spied:?}");
+    let begun = Instant::now();
+    owner.kill().expect("it runs");
+    let _ = owner.wait();
+    assert!(begun.elapsed() < Duration::from_secs(30));
+}

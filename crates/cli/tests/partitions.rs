@@ -1,0 +1,97 @@
+//! Partitions, features and weights, as operators set them and users meet them.
+
+use hostler_testkit::{Cluster, Size, wait_until};
+
+const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
+
+fn three_nodes() -> Cluster {
+    Cluster::up(HOSTLER, Size { nodes: 3, cpus: 2, ..Size::default() })
+}
+
+fn done(cluster: &Cluster, arguments: &[&str]) -> String {
+    let outcome = cluster.run(arguments);
+    assert_eq!(outcome.code, 0, "{arguments:?}: {}", outcome.stderr);
+    outcome.stdout
+}
+
+fn refused(cluster: &Cluster, arguments: &[&str]) -> String {
+    let outcome = cluster.run(arguments);
+    assert_ne!(outcome.code, 0, "{arguments:?} is refused: {}", outcome.stdout);
+    outcome.stderr
+}
+
+#[test]
+fn a_partition_is_made_used_changed_and_removed() {
+    let cluster = three_nodes();
+    let add = ["configure", "partition", "add", "fast", "--nodes", "n[2-3]", "--default", "--max-time", "1h"];
+    assert!(cluster.run(&add).stderr.contains("partition fast has 2 nodes, 2 up"));
+    let where_am_i = "echo $HOSTLER_NODE $SLURM_JOB_PARTITION $HOSTLER_PARTITION";
+    for _ in 0..3 {
+        let said = done(&cluster, &["run", "-m", "64M", "sh", "-c", where_am_i]);
+        assert!(["n2 fast fast\n", "n3 fast fast\n"].contains(&said.as_str()), "the default takes it: {said}");
+    }
+    assert_eq!(cluster.json(&["job", "1"])["partition"], "fast");
+    assert_eq!(cluster.json(&["node", "show", "n2"])["partitions"], serde_json::json!(["fast"]));
+    let listed = cluster.json(&["configure", "partition", "list"]);
+    assert_eq!(
+        (&listed[0]["node_count"], &listed[0]["cpus"], &listed[0]["is_default"]),
+        (&2.into(), &4.into(), &true.into())
+    );
+    assert!(done(&cluster, &["info"]).contains("\nfast*"), "everybody sees the partitions");
+
+    let said = refused(&cluster, &["run", "-t", "2h", "true"]);
+    assert!(said.contains("partition fast lets jobs run for at most 1h00m, and this one asks for 2h00m"), "{said}");
+    let said = refused(&cluster, &["run", "-p", "slow", "true"]);
+    assert!(said.contains("there is no partition slow") && said.contains("there are fast"), "{said}");
+    let said = refused(&cluster, &["run", "-p", "a b", "true"]);
+    assert!(said.contains("not the name of a partition"), "{said}");
+    let said = refused(&cluster, &["configure", "partition", "add", "x", "--nodes", "n[3-1]"]);
+    assert!(said.contains("not a list of nodes such as n1,n3 or n[1-4,7]"), "{said}");
+    let said = refused(&cluster, &["configure", "partition", "add", "fast", "--nodes", "*"]);
+    assert!(said.contains("there is a partition fast already") && said.contains("partition set fast"), "{said}");
+
+    done(&cluster, &["configure", "partition", "set", "fast", "--state", "paused"]);
+    done(&cluster, &["run", "--detach", "-m", "64M", "true"]);
+    let jobs = cluster.json(&["jobs"]);
+    let id = jobs["jobs"][0]["id"].to_string();
+    assert!(done(&cluster, &["why", &id]).contains("partition fast is paused"));
+    let said = refused(&cluster, &["configure", "partition", "remove", "fast"]);
+    assert!(said.contains("1 job waits in partition fast") && said.contains("--state closed"), "{said}");
+    done(
+        &cluster,
+        &["configure", "partition", "set", "fast", "--state", "open", "--default", "no", "--max-time", "none"],
+    );
+    wait_until("what waited has run", 30, || (cluster.json(&["job", &id])["state"] == "completed").then_some(()));
+    done(&cluster, &["configure", "partition", "remove", "fast"]);
+    assert_eq!(cluster.json(&["configure", "partition", "list"]), serde_json::json!([]));
+}
+
+#[test]
+fn what_nodes_have_is_said_and_asked_for() {
+    let cluster = three_nodes();
+    let on = |cluster: &Cluster, arguments: &[&str]| {
+        done(cluster, &[&["run", "-m", "64M"], arguments, &["sh", "-c", "echo $HOSTLER_NODE"]].concat())
+    };
+    done(&cluster, &["node", "set", "n3", "--features", "ssd,rack-2"]);
+    // It is the first choice until it is heavy.
+    done(&cluster, &["node", "set", "n1", "--weight", "10"]);
+    assert_eq!(on(&cluster, &["--constraint", "ssd&!old"]), "n3\n");
+    assert_eq!(on(&cluster, &["--constraint", "n1"]), "n1\n", "a name is a feature");
+    assert_eq!(on(&cluster, &[]), "n2\n");
+    let arch = std::env::consts::ARCH;
+    assert_eq!(on(&cluster, &["--constraint", &format!("{arch}&rack-2")]), "n3\n");
+    let said = refused(&cluster, &["run", "--constraint", "tape", "true"]);
+    assert!(said.contains("no node that has tape is in the cluster"), "{said}");
+    let said = refused(&cluster, &["run", "--constraint", "a&", "true"]);
+    assert!(said.contains("not a constraint on the features of nodes"), "{said}");
+    let said = refused(&cluster, &["node", "set", "n3"]);
+    assert!(said.contains("nothing is to be set"), "{said}");
+    let listed = done(&cluster, &["nodes"]);
+    assert!(listed.lines().next().is_some_and(|line| line.ends_with("FEATURES")), "{listed}");
+    let show = done(&cluster, &["node", "show", "n1"]);
+    assert!(show.contains("weight") && show.contains("10"), "{show}");
+    // It survives the head.
+    done(&cluster, &["down"]);
+    done(&cluster, &["up"]);
+    assert_eq!(on(&cluster, &["--constraint", "ssd"]), "n3\n");
+}

@@ -1,0 +1,113 @@
+//! GPUs: which a task gets, and that nobody else has them meanwhile.
+
+use std::collections::BTreeSet;
+
+use hostler_core::head::{Refusal, explain};
+use hostler_model::{
+    CoreKind, Cpu, CpuSet, Gpu, GpuId, Hardware, JobId, JobSpec, JobState, Reason, Request, Resources, Topology, Vendor,
+};
+use hostler_proto::link::{HeadMessage, RunReport, RunStatus};
+
+use super::harness::{Head, ended, spec};
+
+/// Two NUMA nodes, with four CPUs and two GPUs each.
+fn machine() -> (Resources, Hardware) {
+    let cpu = |id| Cpu { id, core: id, package: id / 4, numa: id / 4, kind: CoreKind::Performance };
+    let gpu = |index: u32| Gpu {
+        id: GpuId::from_name(&format!("GPU-{index}")),
+        vendor: Vendor::Nvidia,
+        name: "card".to_owned(),
+        memory_bytes: Some(1 << 34),
+        numa: Some(index / 2),
+    };
+    let hardware =
+        Hardware { topology: Topology::new(&(0..8).map(cpu).collect::<Vec<_>>()), gpus: (0..4).map(gpu).collect() };
+    let gpus = hardware.gpus.iter().map(|gpu| gpu.id.clone()).collect();
+    (Resources { gpus, ..Resources::new(CpuSet::first(8), 8 << 30) }, hardware)
+}
+
+fn with_gpus(gpus: u32) -> JobSpec {
+    JobSpec { request: Request { gpus, ..spec().request }, requeue: true, ..spec() }
+}
+
+/// The GPUs and CPUs of a job's only part.
+fn held(head: &Head, job: JobId) -> String {
+    let resources = &head.job(job).active[&0].parts[0].resources;
+    let gpus: Vec<&str> = resources.gpus.iter().map(GpuId::as_str).collect();
+    format!("{} {}", gpus.join("+"), resources.cpus)
+}
+
+fn free(head: &Head) -> u32 {
+    head.state.nodes().next().expect("one node").free_gpus()
+}
+
+#[test]
+fn each_gpu_is_one_jobs() {
+    let mut head = Head::new();
+    head.hello_of("n1", 1, "boot", Vec::new(), machine());
+    let [one, two, three] = [1, 2, 2].map(|gpus| head.submit(with_gpus(gpus)).expect("fits"));
+    assert_eq!(held(&head, one), "GPU-0 0");
+    assert_eq!(held(&head, two), "GPU-2+GPU-3 4", "both of one NUMA node, with a CPU of the same");
+    assert_eq!(head.state_of(three), JobState::Pending);
+    let Some(Reason::Resources { closest }) = explain(&head.state, head.job(three)) else {
+        panic!("it waits for a GPU")
+    };
+    assert_eq!(closest[0].to_string(), "n1, which lacks 1 GPU");
+    assert_eq!((free(&head), head.state.capacity().2.total), (1, 4));
+
+    let sent = head.sent();
+    let ids: Vec<BTreeSet<GpuId>> = sent
+        .iter()
+        .filter_map(|message| match message {
+            HeadMessage::Launch(launch) => Some(launch.runs[0].resources.gpus.clone()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(ids.iter().map(BTreeSet::len).collect::<Vec<_>>(), [1, 2], "an agent is told which");
+
+    let run = head.run_of(one);
+    head.report(1, run, ended(0)).expect("current");
+    assert_eq!(held(&head, three), "GPU-0+GPU-1 0");
+    assert_eq!(free(&head), 0);
+}
+
+#[test]
+fn too_many_are_refused_with_words() {
+    let mut head = Head::new();
+    head.hello_of("n1", 1, "boot", Vec::new(), machine());
+    let Err(Refusal::NeverFits(why)) = head.submit(with_gpus(5)) else { panic!("there are four") };
+    assert!(why.to_string().contains("4 GPUs"), "{why}");
+}
+
+#[test]
+fn a_restarted_head_and_a_restarted_agent_keep_the_books() {
+    let mut head = Head::new();
+    head.hello_of("n1", 1, "boot", Vec::new(), machine());
+    let (one, two) = (head.submit(with_gpus(2)).expect("fits"), head.submit(with_gpus(1)).expect("fits"));
+    let before = [held(&head, one), held(&head, two)];
+    let runs = [one, two].map(|job| RunReport { run: head.run_of(job), status: RunStatus::Running });
+    head.restart();
+    head.hello_of("n1", 2, "boot", runs.to_vec(), machine());
+    assert_eq!([held(&head, one), held(&head, two)], before);
+    assert_eq!(free(&head), 1);
+    let third = head.submit(with_gpus(1)).expect("fits");
+    assert_eq!(held(&head, third), "GPU-3 5", "the one that is left");
+
+    // A card has gone: what holds it goes on, and nobody else gets more than there is.
+    let (mut resources, mut hardware) = machine();
+    resources.gpus.remove(&hardware.gpus.remove(0).id);
+    head.hello_of("n1", 3, "boot", runs.to_vec(), (resources, hardware));
+    assert_eq!(free(&head), 0);
+}
+
+#[test]
+fn words_of_an_older_release_are_understood() {
+    let (resources, _) = machine();
+    let old = rmp_encoded(&serde_json::json!({ "cpus": "0-7", "memory_bytes": 8_u64 << 30 }));
+    let read: Resources = hostler_proto::decode(&old).expect("no GPUs were spoken of");
+    assert_eq!(read, Resources { gpus: BTreeSet::new(), ..resources });
+}
+
+fn rmp_encoded(value: &serde_json::Value) -> Vec<u8> {
+    hostler_proto::encode(value)
+}

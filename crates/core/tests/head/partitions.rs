@@ -1,0 +1,248 @@
+//! Partitions, features and weights: which nodes a job may use, in which order, and what it is told.
+
+use std::collections::BTreeSet;
+
+use hostler_core::head::{Command, PartitionsCommand, Refusal, explain};
+use hostler_model::{Feature, JobId, JobSpec, JobState, PartitionName, PartitionState, Timestamp};
+use hostler_proto::api::Unsaid;
+use hostler_proto::link::RunStatus;
+use hostler_proto::partitions::PartitionChange;
+
+use crate::harness::*;
+
+fn on(nodes: &str) -> PartitionChange {
+    PartitionChange { nodes: Some(nodes.parse().expect(nodes)), ..PartitionChange::default() }
+}
+
+fn add(head: &mut Head, partition: &str, about: PartitionChange) {
+    let command = PartitionsCommand::Add(partition.parse().expect(partition), about);
+    head.command(&Command::Partitions(command)).expect(partition);
+}
+
+fn change(head: &mut Head, partition: &str, about: PartitionChange) -> Result<(), Refusal> {
+    head.command(&Command::Partitions(PartitionsCommand::Change(partition.parse().expect(partition), about)))
+}
+
+fn remove(head: &mut Head, partition: &str) -> Result<(), Refusal> {
+    head.command(&Command::Partitions(PartitionsCommand::Remove(partition.parse().expect(partition))))
+}
+
+fn set(head: &mut Head, node: &str, weight: Option<u32>, features: Option<&[&str]>) -> Result<(), Refusal> {
+    let features = features.map(|all| all.iter().map(|word| word.parse().expect(word)).collect::<BTreeSet<Feature>>());
+    head.command(&Command::Partitions(PartitionsCommand::SetTraits { node: name(node), weight, features }))
+}
+
+fn within(partition: &str) -> JobSpec {
+    JobSpec { partition: Some(partition.parse().expect(partition)), ..spec() }
+}
+
+fn needing(constraint: &str) -> JobSpec {
+    JobSpec { constraint: Some(constraint.parse().expect(constraint)), ..spec() }
+}
+
+/// Nodes of two CPUs, connected under their place in the list, from 1.
+fn cluster(nodes: &[&str]) -> Head {
+    let mut head = Head::new();
+    for (connection, node) in (1..).zip(nodes) {
+        head.hello(node, connection, "boot", vec![]);
+    }
+    head
+}
+
+fn node_of(head: &Head, job: JobId) -> Option<String> {
+    let active = head.job(job).active.values().next()?;
+    Some(active.parts[0].node.to_string())
+}
+
+fn why(head: &Head, job: JobId) -> String {
+    explain(&head.state, head.job(job)).expect("it waits").to_string()
+}
+
+#[test]
+fn jobs_run_within_their_partition_and_nodes_that_join_later_are_in_it() {
+    let mut head = cluster(&["n1", "gpu1"]);
+    add(&mut head, "gpu", on("gpu*"));
+    let jobs: Vec<JobId> = (0..3).map(|_| head.submit(within("gpu")).expect("it is open")).collect();
+    assert_eq!(jobs.iter().filter(|job| node_of(&head, **job).as_deref() == Some("gpu1")).count(), 2);
+    assert_eq!(why(&head, jobs[2]), "no node has enough free now; closest is gpu1, which lacks 1 CPU");
+    head.hello("gpu2", 3, "boot", vec![]);
+    assert_eq!(node_of(&head, jobs[2]).as_deref(), Some("gpu2"));
+    let anywhere = head.submit(spec()).expect("it names none, and none is the default");
+    assert!(node_of(&head, anywhere).is_some());
+    head.restart();
+    assert_eq!(head.state.partitions.iter().count(), 1);
+}
+
+#[test]
+fn features_are_named_by_agents_and_operators_and_a_name_is_one() {
+    let mut head = cluster(&["n1", "n2", "n3"]);
+    set(&mut head, "n2", None, Some(&["ssd", "rack-2"])).expect("there is a node n2");
+    set(&mut head, "n3", None, Some(&["ssd", "old"])).expect("there is a node n3");
+    let run_on = |head: &mut Head, constraint: &str| {
+        let job = head.submit(needing(constraint)).expect(constraint);
+        node_of(head, job).expect("there is room")
+    };
+    assert_eq!(run_on(&mut head, "ssd&!old"), "n2");
+    assert_eq!(run_on(&mut head, "old|rack-9"), "n3");
+    assert_eq!(run_on(&mut head, "!ssd"), "n1");
+    assert_eq!(run_on(&mut head, "n3"), "n3");
+    let refusal = head.submit(needing("ssd&rack-9")).expect_err("no node has that");
+    assert_eq!(refusal.to_string(), "no node can ever run this job: no node that has ssd&rack-9 is in the cluster");
+    assert_eq!(refusal.code(), "never_fits");
+    // What waits is asked again when features change.
+    let waiting = head.submit(needing("n2&rack-2")).expect("n2 has it");
+    let full = head.submit(needing("rack-2")).expect("n2 has it");
+    assert_eq!((node_of(&head, waiting).as_deref(), node_of(&head, full)), (Some("n2"), None));
+    set(&mut head, "n2", None, Some(&[])).expect("there is a node n2");
+    assert_eq!(why(&head, full), "no node that has rack-2 is in the cluster");
+    set(&mut head, "n1", None, Some(&["rack-2"])).expect("there is a node n1");
+    assert_eq!(node_of(&head, full).as_deref(), Some("n1"));
+    assert!(matches!(set(&mut head, "n9", Some(1), None), Err(Refusal::NoSuchNode(_))));
+}
+
+#[test]
+fn lighter_nodes_are_used_first_also_after_a_restart() {
+    let mut head = cluster(&["n1", "n2"]);
+    set(&mut head, "n1", Some(10), None).expect("there is a node n1");
+    let first = head.submit(spec()).expect("it fits");
+    assert_eq!(node_of(&head, first).as_deref(), Some("n2"));
+    head.restart();
+    head.hello("n1", 3, "boot", vec![]);
+    head.hello("n2", 4, "boot", vec![]);
+    let second = head.submit(spec()).expect("it fits");
+    let third = head.submit(spec()).expect("it fits");
+    let mut places = [node_of(&head, second), node_of(&head, third)];
+    places.sort();
+    assert_eq!(places, [Some("n1".to_owned()), Some("n2".to_owned())], "the other when the light one is full");
+    // What was set about a node goes when the node is removed.
+    head.command(&Command::RemoveNode { node: name("n1"), by: "root".into() }).expect("there is a node n1");
+    assert_eq!(head.state.partitions.traits(&name("n1")), None);
+}
+
+#[test]
+fn limits_of_a_partition_are_refused_with_figures_or_filled_in() {
+    let mut head = cluster(&["n1", "n2"]);
+    let hour = 3_600_000;
+    let about = PartitionChange {
+        max_time_ms: Some(2 * hour),
+        max_nodes: Some(1),
+        users: Some(BTreeSet::from(["ada".parse().expect("a name")])),
+        ..on("*")
+    };
+    add(&mut head, "short", about);
+    let refusal = |head: &mut Head, spec: JobSpec| head.submit(spec).expect_err("it is refused").to_string();
+    let long = JobSpec { time_limit_ms: Some(3 * hour), ..within("short") };
+    assert_eq!(
+        refusal(&mut head, long),
+        "partition short lets jobs run for at most 2h00m, and this one asks for 3h00m"
+    );
+    let endless = "partition short lets jobs run for at most 2h00m, and this one has no limit";
+    assert_eq!(refusal(&mut head, within("short")), endless);
+    let wide = JobSpec { nodes: 2, time_limit_ms: Some(hour), ..within("short") };
+    assert_eq!(refusal(&mut head, wide), "partition short gives a job at most 1 node, and this one asks for 2");
+    let nowhere = head.submit(within("long")).expect_err("there is none");
+    let there = vec!["short".parse().expect("a name")];
+    assert_eq!(nowhere, Refusal::NoSuchPartition { partition: "long".parse().expect("a name"), there });
+
+    // Who says nothing gets what the partition lets them have.
+    let complete = |head: &Head, unsaid: &[Unsaid]| {
+        let mut spec = within("short");
+        head.state.complete(&mut spec, unsaid);
+        spec.time_limit_ms
+    };
+    assert_eq!(complete(&head, &[Unsaid::TimeLimitMs]), Some(2 * hour));
+    assert_eq!(complete(&head, &[]), None, "that was said");
+    change(&mut head, "short", PartitionChange { default_time_ms: Some(hour), ..Default::default() }).expect("shorter");
+    assert_eq!(complete(&head, &[Unsaid::TimeLimitMs]), Some(hour));
+    let wrong = PartitionChange { default_time_ms: Some(9 * hour), ..Default::default() };
+    assert!(matches!(change(&mut head, "short", wrong), Err(Refusal::BadPartition(_))));
+
+    let others =
+        PartitionChange { users: Some(BTreeSet::from(["eve".parse().expect("a name")])), ..Default::default() };
+    change(&mut head, "short", others).expect("it is there");
+    let mine = JobSpec { time_limit_ms: Some(hour), ..within("short") };
+    assert_eq!(refusal(&mut head, mine), "partition short is not open to ada");
+}
+
+#[test]
+fn the_default_takes_what_names_none() {
+    let mut head = cluster(&["n1", "n2"]);
+    add(&mut head, "small", PartitionChange { is_default: Some(true), ..on("n1") });
+    let mut spec = spec();
+    head.state.complete(&mut spec, &[]);
+    assert_eq!(spec.partition.as_ref().map(PartitionName::as_str), Some("small"));
+    add(&mut head, "large", PartitionChange { is_default: Some(true), ..on("n2") });
+    assert_eq!(head.state.partitions.default().map(PartitionName::as_str), Some("large"), "there is one at most");
+    change(&mut head, "large", PartitionChange { is_default: Some(false), ..Default::default() }).expect("it is there");
+    assert_eq!(head.state.partitions.default(), None);
+}
+
+#[test]
+fn paused_closed_and_removed() {
+    let mut head = cluster(&["n1"]);
+    add(&mut head, "main", on("*"));
+    let state = |state| PartitionChange { state: Some(state), ..PartitionChange::default() };
+    change(&mut head, "main", state(PartitionState::Paused)).expect("it is there");
+    let job = head.submit(within("main")).expect("paused partitions take jobs");
+    assert_eq!((head.state_of(job), why(&head, job).as_str()), (JobState::Pending, "partition main is paused"));
+    let elsewhere = head.submit(spec()).expect("it is in no partition");
+    assert_eq!(head.state_of(elsewhere), JobState::Starting, "what is paused holds nobody else up");
+    assert_eq!(remove(&mut head, "main").expect_err("a job waits").to_string(), "1 job waits in partition main");
+    change(&mut head, "main", state(PartitionState::Closed)).expect("it is there");
+    assert_eq!(head.state_of(job), JobState::Starting, "what waited starts");
+    let refusal = head.submit(within("main")).expect_err("it is closed").to_string();
+    assert_eq!(refusal, "partition main is closed: it takes no new jobs");
+    remove(&mut head, "main").expect("nothing waits in it");
+    head.report(1, head.run_of(job), RunStatus::Running).expect("its own");
+    // Run again, it has nowhere to go until there is such a partition again.
+    head.act(job, hostler_proto::api::JobAction::Requeue).expect("it is his");
+    head.report(1, head.run_of(job), fate(hostler_proto::link::Fate::Requeued)).expect("its own");
+    assert_eq!(why(&head, job), "there is no partition main any more");
+    add(&mut head, "main", on("*"));
+    assert_eq!(head.state_of(job), JobState::Starting);
+}
+
+#[test]
+fn partitions_with_a_higher_priority_go_first_and_do_not_wait_for_each_other() {
+    let mut head = cluster(&["n1", "n2"]);
+    add(&mut head, "batch", on("n1"));
+    add(&mut head, "urgent", PartitionChange { priority: Some(5), ..on("n1") });
+    add(&mut head, "other", on("n2"));
+    let two = |partition| {
+        let mut spec = within(partition);
+        spec.request.cpus = 2;
+        spec
+    };
+    let running = head.submit(two("batch")).expect("it fits");
+    let batch = head.submit(JobSpec { priority: 100, ..two("batch") }).expect("it fits");
+    let urgent = head.submit(two("urgent")).expect("it fits");
+    let order: Vec<JobId> = head.state.queue().map(|job| job.id).collect();
+    assert_eq!(order, [urgent, batch]);
+    assert_eq!(head.state.ahead_of(head.job(batch)), 0, "none of its partition");
+    let other = head.submit(two("other")).expect("it fits");
+    assert_eq!(node_of(&head, other).as_deref(), Some("n2"), "n2 is none of their business");
+    let next = head.submit(two("other")).expect("it fits");
+    assert_eq!(why(&head, next), "no node has enough free now; closest is n2, which lacks 2 CPUs");
+    // Another priority counts for what waits already.
+    change(&mut head, "batch", PartitionChange { priority: Some(6), ..Default::default() }).expect("it is there");
+    let order: Vec<JobId> = head.state.queue().map(|job| job.id).collect();
+    assert_eq!(order, [batch, urgent, next]);
+    head.report(1, head.run_of(running), ended(0)).expect("its own");
+    assert_eq!((head.state_of(batch), head.state_of(urgent)), (JobState::Starting, JobState::Pending));
+    assert!(head.state.expected_start(urgent).is_none_or(|at| at > Timestamp(0)));
+}
+
+#[test]
+fn what_is_set_survives_a_restart_and_nonsense_is_refused() {
+    let mut head = cluster(&["n1"]);
+    add(&mut head, "a", PartitionChange { priority: Some(-3), is_default: Some(true), ..on("n[1-4]") });
+    let again = PartitionsCommand::Add("a".parse().expect("a name"), on("*"));
+    assert!(matches!(head.command(&Command::Partitions(again)), Err(Refusal::PartitionExists(_))));
+    let empty = PartitionsCommand::Add("b".parse().expect("a name"), PartitionChange::default());
+    assert!(matches!(head.command(&Command::Partitions(empty)), Err(Refusal::BadPartition(_))));
+    assert!(matches!(change(&mut head, "b", on("*")), Err(Refusal::NoSuchPartition { .. })));
+    head.restart();
+    let restored = head.state.partitions.get(&"a".parse().expect("a name")).expect("it is there");
+    assert_eq!((restored.priority, restored.nodes.to_string().as_str()), (-3, "n[1-4]"));
+    assert_eq!(head.state.partitions_of(&name("n3")).count(), 1);
+}

@@ -1,0 +1,73 @@
+//! Partitions: what there are, and changing them.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use hostler_core::head::{Command, PartitionsCommand, Refusal};
+use hostler_model::PartitionName;
+use hostler_proto::partitions::{NewPartition, PartitionChange, PartitionView};
+
+use super::error::ApiError;
+use super::extract::{Json as Body, Path};
+use super::who::User;
+use crate::head::Head;
+use crate::views;
+
+/// `GET /partitions`.
+pub(crate) async fn list(_: User, State(head): State<Arc<Head>>) -> Json<Vec<PartitionView>> {
+    let state = head.engine.state();
+    Json(state.partitions.iter().map(|partition| views::partition(&state, partition)).collect())
+}
+
+/// `GET /partitions/{name}`.
+pub(crate) async fn show(
+    _: User,
+    State(head): State<Arc<Head>>,
+    Path(name): Path<PartitionName>,
+) -> Result<Json<PartitionView>, ApiError> {
+    let state = head.engine.state();
+    let partition = state.partitions.get(&name).ok_or_else(|| Refusal::NoSuchPartition {
+        partition: name.clone(),
+        there: state.partitions.iter().map(|partition| partition.name.clone()).collect(),
+    })?;
+    Ok(Json(views::partition(&state, partition)))
+}
+
+/// `POST /partitions`.
+pub(crate) async fn add(
+    user: User,
+    State(head): State<Arc<Head>>,
+    Body(NewPartition { name, about }): Body<NewPartition>,
+) -> Result<Json<PartitionView>, ApiError> {
+    user.must_operate("add partitions")?;
+    head.engine.command(Command::Partitions(PartitionsCommand::Add(name.clone(), about))).await?;
+    tracing::info!(%name, by = user.0.user, "partition added");
+    show(user, State(head), Path(name)).await
+}
+
+/// `POST /partitions/{name}`.
+pub(crate) async fn change(
+    user: User,
+    State(head): State<Arc<Head>>,
+    Path(name): Path<PartitionName>,
+    Body(change): Body<PartitionChange>,
+) -> Result<Json<PartitionView>, ApiError> {
+    user.must_operate("change partitions")?;
+    head.engine.command(Command::Partitions(PartitionsCommand::Change(name.clone(), change))).await?;
+    tracing::info!(%name, by = user.0.user, "partition changed");
+    show(user, State(head), Path(name)).await
+}
+
+/// `DELETE /partitions/{name}`.
+pub(crate) async fn remove(
+    user: User,
+    State(head): State<Arc<Head>>,
+    Path(name): Path<PartitionName>,
+) -> Result<StatusCode, ApiError> {
+    user.must_operate("remove partitions")?;
+    head.engine.command(Command::Partitions(PartitionsCommand::Remove(name.clone()))).await?;
+    tracing::info!(%name, by = user.0.user, "partition removed");
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,29 @@
+//! Partitions, as the API shows them.
+
+use hostler_core::head::{Node, Partition, State};
+use hostler_model::NodeState;
+use hostler_proto::partitions::PartitionView;
+
+/// A partition with what its nodes have.
+pub(crate) fn partition(state: &State, partition: &Partition) -> PartitionView {
+    let nodes: Vec<&Node> = state.nodes().filter(|node| partition.nodes.matches(&node.name)).collect();
+    let up: Vec<&&Node> = nodes.iter().filter(|node| node.state() == NodeState::Up).collect();
+    let count = |nodes: usize| u32::try_from(nodes).unwrap_or(u32::MAX);
+    PartitionView {
+        name: partition.name.clone(),
+        nodes: partition.nodes.clone(),
+        is_default: state.partitions.default() == Some(&partition.name),
+        state: partition.state,
+        priority: partition.priority,
+        default_time_ms: partition.default_time_ms,
+        max_time_ms: partition.max_time_ms,
+        max_nodes: partition.max_nodes,
+        users: partition.users.clone(),
+        groups: partition.groups.clone(),
+        node_count: count(nodes.len()),
+        nodes_up: count(up.len()),
+        cpus: up.iter().map(|node| u64::from(node.resources.cpus.len())).sum(),
+        cpus_free: up.iter().map(|node| u64::from(node.free_cpus().len())).sum(),
+        waiting: state.waiting_in(&partition.name),
+    }
+}

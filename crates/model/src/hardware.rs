@@ -1,0 +1,330 @@
+//! What a node has beyond counts: GPUs, and how CPUs and GPUs sit together; and which of them to give to a job.
+//!
+//! [`Hardware::choose`] is arithmetic, no policy: that a job fits has been decided before. It gives GPUs of one NUMA node where it
+//! can, and CPUs of the same one. Links between GPUs are deliberately not looked at: those of one NUMA node are the ones that are
+//! linked on the machines that exist.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{CpuSet, ParseError, Request, Resources, Topology};
+
+/// The longest id of a GPU, in bytes.
+const MAX_ID_BYTES: usize = 128;
+
+/// A GPU of a node, by the name that stays with it and that no other of the node has, such as `GPU-5d8f0c1a-…`, `MIG-…` or
+/// `pci-0000:07:00.0`: visible ASCII without commas, so that a list of them is one.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct GpuId(String);
+
+/// Who makes a GPU, and with that which variables show it to a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Vendor {
+    /// NVIDIA.
+    Nvidia,
+    /// AMD.
+    Amd,
+    /// Intel.
+    Intel,
+}
+
+/// A GPU that a node gives, or a part of one that can be given by itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gpu {
+    /// Its name on the node.
+    pub id: GpuId,
+    /// Who makes it.
+    pub vendor: Vendor,
+    /// The model, for people.
+    pub name: String,
+    /// Memory of its own, in bytes; absent when it shares the machine's, or its size is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+    /// The NUMA node that it is attached to; absent when there is only one, or it is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub numa: Option<u32>,
+}
+
+/// What a node has beyond counts. Nothing is known of nodes with an older agent, and nothing needs to be.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hardware {
+    /// How the CPUs that it gives sit together.
+    #[serde(default)]
+    pub topology: Topology,
+    /// The GPUs that it gives, in the order of the machine.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gpus: Vec<Gpu>,
+}
+
+impl Hardware {
+    /// Picks what `request` asks for out of what is `free`, exactly as much; `None` when that is not free. The same question always
+    /// has the same answer.
+    ///
+    /// GPUs are of one NUMA node, or of as few as will do: of one with enough free CPUs, and of those the one where the fewest GPUs
+    /// remain. CPUs are of the NUMA nodes of the GPUs when these have enough, and otherwise as [`Topology::choose`] picks them. What
+    /// nothing is known of comes last.
+    #[must_use]
+    pub fn choose(&self, free: &Resources, request: &Request) -> Option<Resources> {
+        if !free.counts().covers(request) {
+            return None;
+        }
+        let chosen = if request.gpus == 0 { Vec::new() } else { self.choose_gpus(free, request) };
+        let near: BTreeSet<u32> = chosen.iter().filter_map(|gpu| gpu.numa).collect();
+        Some(Resources {
+            cpus: self.choose_cpus(&free.cpus, request.cpus, &near),
+            memory_bytes: request.memory_bytes,
+            gpus: chosen.into_iter().map(|gpu| gpu.id.clone()).collect(),
+        })
+    }
+
+    /// As many of the free GPUs as are asked for.
+    fn choose_gpus<'a>(&self, free: &'a Resources, request: &Request) -> Vec<FreeGpu<'a>> {
+        let count = request.gpus as usize;
+        let mut domains: BTreeMap<Option<u32>, Vec<FreeGpu<'a>>> = BTreeMap::new();
+        for gpu in self.free_gpus(free) {
+            domains.entry(gpu.numa).or_default().push(gpu);
+        }
+        let is_short_of_cpus = |numa: Option<u32>| {
+            numa.is_some_and(|numa| self.topology.of_numa_nodes(&free.cpus, &[numa].into()).len() < request.cpus)
+        };
+        let fitting = domains.iter().filter(|(_, gpus)| gpus.len() >= count);
+        let best = fitting.min_by_key(|(numa, gpus)| (is_short_of_cpus(**numa), gpus.len())).map(|(numa, _)| *numa);
+        let mut gpus = match best {
+            Some(numa) => domains.remove(&numa).unwrap_or_default(),
+            None => {
+                let mut largest_first: Vec<_> = domains.into_values().collect();
+                largest_first.sort_by_key(|gpus| std::cmp::Reverse(gpus.len()));
+                largest_first.concat()
+            }
+        };
+        gpus.truncate(count);
+        gpus
+    }
+
+    /// The free GPUs in the order of the machine, and then those of which nothing is known.
+    fn free_gpus<'a>(&self, free: &'a Resources) -> Vec<FreeGpu<'a>> {
+        let mut rest: BTreeSet<&GpuId> = free.gpus.iter().collect();
+        let known = self.gpus.iter().filter_map(|gpu| Some(FreeGpu { id: rest.take(&gpu.id)?, numa: gpu.numa }));
+        let mut all: Vec<_> = known.collect();
+        all.extend(rest.into_iter().map(|id| FreeGpu { id, numa: None }));
+        all
+    }
+
+    /// `count` of the free CPUs, of which there are as many.
+    fn choose_cpus(&self, free: &CpuSet, count: u32, near: &BTreeSet<u32>) -> CpuSet {
+        if self.topology.is_flat() {
+            return free.lowest(count).unwrap_or_default();
+        }
+        let local = self.topology.of_numa_nodes(free, near);
+        let mut chosen = self.topology.choose(if local.len() >= count { &local } else { free }, count);
+        // Virtual nodes may say to have CPUs that stand for none.
+        let missing = count - chosen.len();
+        if missing > 0 {
+            let mut rest = free.clone();
+            rest.remove_all(&chosen);
+            chosen.add_all(&rest.lowest(missing).unwrap_or_default());
+        }
+        chosen
+    }
+}
+
+/// A GPU that is free.
+#[derive(Debug, Clone, Copy)]
+struct FreeGpu<'a> {
+    id: &'a GpuId,
+    numa: Option<u32>,
+}
+
+impl GpuId {
+    /// The id as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// As much of a name as an id can have.
+    #[must_use]
+    pub fn from_name(name: &str) -> Self {
+        let fit = |c: char| if c.is_ascii_graphic() && c != ',' { c } else { '_' };
+        let text: String = name.chars().map(fit).take(MAX_ID_BYTES).collect();
+        Self(if text.is_empty() { "unknown".to_owned() } else { text })
+    }
+}
+
+impl FromStr for GpuId {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let is_id = (1..=MAX_ID_BYTES).contains(&text.len()) && text.bytes().all(|c| c.is_ascii_graphic() && c != b',');
+        if is_id { Ok(Self(text.to_owned())) } else { Err(ParseError::new(text, "the unique id of a GPU")) }
+    }
+}
+
+impl TryFrom<String> for GpuId {
+    type Error = ParseError;
+
+    fn try_from(text: String) -> Result<Self, ParseError> {
+        text.parse()
+    }
+}
+
+impl From<GpuId> for String {
+    fn from(id: GpuId) -> Self {
+        id.0
+    }
+}
+
+impl fmt::Display for GpuId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Vendor {
+    /// The word shown to people and in JSON.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Nvidia => "nvidia",
+            Self::Amd => "amd",
+            Self::Intel => "intel",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{CoreKind, Cpu};
+
+    /// Two NUMA nodes with `cores` cores of two threads each and `gpus` GPUs each.
+    fn server(cores: u32, gpus: u32) -> (Hardware, Resources) {
+        let cpu = |id: u32| {
+            let core = id % (2 * cores);
+            Cpu { id, core, package: core / cores, numa: core / cores, kind: CoreKind::Performance }
+        };
+        let cpus: Vec<_> = (0..4 * cores).map(cpu).collect();
+        let gpus: Vec<_> = (0..2 * gpus).map(|index| gpu(index, Some(index / gpus))).collect();
+        let free = Resources {
+            cpus: cpus.iter().map(|cpu| cpu.id).collect(),
+            memory_bytes: 1 << 30,
+            gpus: gpus.iter().map(|gpu| gpu.id.clone()).collect(),
+        };
+        (Hardware { topology: Topology::new(&cpus), gpus }, free)
+    }
+
+    fn gpu(index: u32, numa: Option<u32>) -> Gpu {
+        let id = format!("GPU-{index}").parse().expect("an id");
+        Gpu { id, vendor: Vendor::Nvidia, name: "card".to_owned(), memory_bytes: None, numa }
+    }
+
+    fn asks(cpus: u32, gpus: u32) -> Request {
+        Request { cpus, memory_bytes: 1, gpus }
+    }
+
+    /// Takes what was chosen; its CPUs and GPUs as text.
+    fn take(hardware: &Hardware, free: &mut Resources, request: Request) -> String {
+        let taken = hardware.choose(free, &request).expect("it is free");
+        free.remove(&taken);
+        let gpus: Vec<_> = taken.gpus.iter().map(GpuId::as_str).collect();
+        format!("{} {}", taken.cpus, gpus.join("+"))
+    }
+
+    #[test]
+    fn gpus_of_one_numa_node_with_cpus_of_the_same() {
+        let (hardware, mut free) = server(4, 2);
+        assert_eq!(take(&hardware, &mut free, asks(2, 1)), "0,8 GPU-0");
+        assert_eq!(take(&hardware, &mut free, asks(2, 2)), "4,12 GPU-2+GPU-3", "not one of each");
+        assert_eq!(take(&hardware, &mut free, asks(2, 1)), "1,9 GPU-1");
+        assert!(hardware.choose(&free, &asks(1, 1)).is_none());
+        assert_eq!(take(&hardware, &mut free, asks(2, 0)), "2,10 ");
+    }
+
+    #[test]
+    fn gpus_where_there_are_cpus() {
+        let (hardware, mut free) = server(2, 2);
+        free.cpus.remove_all(&"0,1,4".parse().expect("CPUs"));
+        assert_eq!(take(&hardware, &mut free, asks(2, 1)), "2,6 GPU-2", "the first NUMA node has but one CPU left");
+        assert_eq!(
+            take(&hardware, &mut free, asks(3, 1)),
+            "3,5,7 GPU-3",
+            "no NUMA node has three: the fewest GPUs remain"
+        );
+    }
+
+    #[test]
+    fn as_few_numa_nodes_as_will_do() {
+        let (hardware, mut free) = server(4, 2);
+        free.gpus.remove(&gpu(0, None).id);
+        assert_eq!(take(&hardware, &mut free, asks(1, 3)), "0 GPU-1+GPU-2+GPU-3");
+    }
+
+    #[test]
+    fn nothing_needs_to_be_known() {
+        let nothing = Hardware::default();
+        let mut free = Resources { cpus: CpuSet::first(4), memory_bytes: 9, gpus: [gpu(7, None).id].into() };
+        assert_eq!(take(&nothing, &mut free, asks(3, 1)), "0-2 GPU-7");
+        let (hardware, _) = server(1, 0);
+        let mut more = Resources { cpus: CpuSet::first(9), memory_bytes: 9, gpus: BTreeSet::new() };
+        assert_eq!(take(&hardware, &mut more, asks(6, 0)), "0-5 ", "five stand for no CPU of the machine");
+    }
+
+    #[test]
+    fn ids_are_words() {
+        for text in ["", "a b", "a,b", "GPU-é", &"x".repeat(129)] {
+            assert!(text.parse::<GpuId>().is_err(), "{text}");
+            assert!(GpuId::from_name(text).as_str().parse::<GpuId>().is_ok(), "{text}");
+        }
+        assert_eq!(GpuId::from_name("MIG-1").as_str(), "MIG-1");
+    }
+
+    proptest! {
+        /// Jobs come and go: nothing is ever given twice, everybody gets exactly what they asked for or there is not so much, and the
+        /// GPUs are in as few NUMA nodes as can be.
+        #[test]
+        fn gives_what_is_free_and_exactly_what_was_asked_for(
+            shape in (1..5_u32, 0..5_u32),
+            strange in any::<bool>(),
+            jobs in proptest::collection::vec((0..6_u32, 0..5_u32, any::<bool>()), 1..40),
+        ) {
+            let (hardware, all) = server(shape.0, shape.1);
+            let hardware = if strange { Hardware::default() } else { hardware };
+            let (mut free, mut held) = (all.clone(), Vec::<Resources>::new());
+            for (cpus, gpus, leaves) in jobs {
+                let request = asks(cpus, gpus);
+                let Some(taken) = hardware.choose(&free, &request) else {
+                    prop_assert!(!free.counts().covers(&request));
+                    continue;
+                };
+                prop_assert_eq!(hardware.choose(&free, &request), Some(taken.clone()), "the same question");
+                prop_assert_eq!(taken.counts(), request);
+                prop_assert!(free.includes(&taken));
+                prop_assert!(held.iter().all(|other| other.gpus.is_disjoint(&taken.gpus)));
+                prop_assert!(held.iter().all(|other| other.cpus.intersection(&taken.cpus).is_empty()));
+                let of = |numa| free.gpus.iter().filter(|id| numa_of(&hardware, id) == Some(numa)).count();
+                if gpus > 0 && (0..2).any(|numa| of(numa) >= gpus as usize) {
+                    let nodes: BTreeSet<_> = taken.gpus.iter().map(|id| numa_of(&hardware, id)).collect();
+                    prop_assert_eq!(nodes.len(), 1);
+                }
+                free.remove(&taken);
+                held.push(taken);
+                if leaves {
+                    free.add(&held.swap_remove(0));
+                }
+            }
+            held.iter().for_each(|held| free.add(held));
+            prop_assert_eq!(free, all);
+        }
+    }
+
+    fn numa_of(hardware: &Hardware, id: &GpuId) -> Option<u32> {
+        hardware.gpus.iter().find(|gpu| gpu.id == *id)?.numa
+    }
+}

@@ -1,0 +1,294 @@
+//! Partitions: parts of a cluster with a name, to which jobs are submitted. Which nodes are in one is said by their names.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{NodeName, ParseError};
+
+/// The name of a partition: letters, digits, `-` and `_`, at most 63.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct PartitionName(Arc<str>);
+
+impl PartitionName {
+    /// The name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for PartitionName {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let valid = (1..=63).contains(&text.len())
+            && text.starts_with(|c: char| c.is_ascii_alphanumeric())
+            && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c));
+        if valid {
+            Ok(Self(text.into()))
+        } else {
+            Err(ParseError::new(text, "the name of a partition: up to 63 letters, digits, `-` and `_`"))
+        }
+    }
+}
+
+impl TryFrom<String> for PartitionName {
+    type Error = ParseError;
+
+    fn try_from(text: String) -> Result<Self, ParseError> {
+        text.parse()
+    }
+}
+
+impl From<PartitionName> for String {
+    fn from(name: PartitionName) -> Self {
+        name.0.as_ref().to_owned()
+    }
+}
+
+impl fmt::Display for PartitionName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+/// What becomes of jobs in a partition.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PartitionState {
+    /// They are taken and start.
+    #[default]
+    Open,
+    /// They are taken and wait.
+    Paused,
+    /// None are taken; those that wait already start.
+    Closed,
+}
+
+impl PartitionState {
+    /// The word for it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Paused => "paused",
+            Self::Closed => "closed",
+        }
+    }
+}
+
+impl fmt::Display for PartitionState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for PartitionState {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let found = [Self::Open, Self::Paused, Self::Closed].into_iter().find(|state| state.as_str() == text);
+        found.ok_or_else(|| ParseError::new(text, "open, paused or closed"))
+    }
+}
+
+/// Nodes by their names: `n1,n3`, `n[1-4,7]`, `gpu*`, or `*` for all. Numbers may have leading zeros: `node[01-16]`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct NodePatterns {
+    /// As it was written.
+    text: Arc<str>,
+    patterns: Vec<Pattern>,
+}
+
+/// Pieces that a name must consist of, one after the other.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Pattern(Vec<Piece>);
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Piece {
+    /// These letters.
+    Letters(String),
+    /// Whatever there is, also nothing.
+    Star,
+    /// A number in one of these ranges.
+    Number(Vec<NumberRange>),
+}
+
+/// Numbers from the first to the last, written with at least so many digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct NumberRange {
+    first: u64,
+    last: u64,
+    digits: usize,
+}
+
+/// The longest text, in bytes.
+const MAX_BYTES: usize = 4096;
+
+/// How many pieces with a choice a pattern may have: matching tries their combinations.
+const MAX_CHOICES: usize = 4;
+
+const EXPECTED: &str = "a list of nodes such as n1,n3 or n[1-4,7] or gpu* or *";
+
+impl NodePatterns {
+    /// Whether a node is meant.
+    #[must_use]
+    pub fn matches(&self, node: &NodeName) -> bool {
+        self.patterns.iter().any(|pattern| matches(&pattern.0, node.as_str()))
+    }
+}
+
+/// Whether a name consists of these pieces.
+fn matches(pieces: &[Piece], name: &str) -> bool {
+    match pieces {
+        [] => name.is_empty(),
+        [Piece::Letters(letters), rest @ ..] => {
+            name.strip_prefix(letters.as_str()).is_some_and(|end| matches(rest, end))
+        }
+        // Names are ASCII, so every byte is a place at which to go on.
+        [Piece::Star, rest @ ..] => (0..=name.len()).any(|at| matches(rest, &name[at..])),
+        [Piece::Number(ranges), rest @ ..] => {
+            let digits = name.len() - name.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+            let is_number = |digits: usize| ranges.iter().any(|range| range.contains(&name[..digits]));
+            (1..=digits).any(|digits| is_number(digits) && matches(rest, &name[digits..]))
+        }
+    }
+}
+
+impl NumberRange {
+    fn contains(&self, digits: &str) -> bool {
+        let is_as_written = digits.len() == self.digits || digits.len() > self.digits && !digits.starts_with('0');
+        is_as_written && digits.parse().is_ok_and(|number| (self.first..=self.last).contains(&number))
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        let is_number = |text: &str| (1..=18).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+        if !is_number(first) || !is_number(last) {
+            return None;
+        }
+        let digits = if first.starts_with('0') { first.len() } else { 1 };
+        let range = Self { first: first.parse().ok()?, last: last.parse().ok()?, digits };
+        (range.first <= range.last).then_some(range)
+    }
+}
+
+impl Pattern {
+    fn parse(text: &str) -> Option<Self> {
+        let mut pieces = Vec::new();
+        let mut rest = text;
+        while let Some(first) = rest.chars().next() {
+            let piece = match first {
+                '*' => {
+                    rest = &rest[1..];
+                    Piece::Star
+                }
+                '[' => {
+                    let (inner, after) = rest[1..].split_once(']')?;
+                    rest = after;
+                    Piece::Number(inner.split(',').map(NumberRange::parse).collect::<Option<_>>()?)
+                }
+                _ => {
+                    let (letters, after) = rest.split_at(rest.find(['*', '[']).unwrap_or(rest.len()));
+                    rest = after;
+                    Piece::Letters(letters.to_owned())
+                }
+            };
+            pieces.push(piece);
+        }
+        let is_of_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        let is_possible = |piece: &Piece| !matches!(piece, Piece::Letters(text) if !text.chars().all(is_of_name));
+        let choices = pieces.iter().filter(|piece| !matches!(piece, Piece::Letters(_))).count();
+        let is_good = !pieces.is_empty() && pieces.iter().all(is_possible) && choices <= MAX_CHOICES;
+        is_good.then_some(Self(pieces))
+    }
+}
+
+impl FromStr for NodePatterns {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let error = || ParseError::new(text, EXPECTED);
+        if text.len() > MAX_BYTES {
+            return Err(error());
+        }
+        // Commas within brackets belong to these.
+        let mut is_inside = false;
+        let parts = text.split(|c| {
+            is_inside = c == '[' || is_inside && c != ']';
+            c == ',' && !is_inside
+        });
+        let patterns = parts.map(|part| Pattern::parse(part.trim())).collect::<Option<Vec<_>>>().ok_or_else(error)?;
+        Ok(Self { text: text.trim().into(), patterns })
+    }
+}
+
+impl TryFrom<String> for NodePatterns {
+    type Error = ParseError;
+
+    fn try_from(text: String) -> Result<Self, ParseError> {
+        text.parse()
+    }
+}
+
+impl From<NodePatterns> for String {
+    fn from(patterns: NodePatterns) -> Self {
+        patterns.text.as_ref().to_owned()
+    }
+}
+
+impl fmt::Display for NodePatterns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meant(patterns: &str, names: &[&str]) -> Vec<String> {
+        let patterns: NodePatterns = patterns.parse().expect(patterns);
+        let name = |text: &&str| text.parse::<NodeName>().expect("a name");
+        names.iter().map(name).filter(|name| patterns.matches(name)).map(|name| name.to_string()).collect()
+    }
+
+    #[test]
+    fn nodes_by_name_range_and_star() {
+        let names = ["n1", "n2", "n10", "n02", "m1", "n1-a", "gpu-a", "gpu"];
+        assert_eq!(meant("n1, m1", &names), ["n1", "m1"]);
+        assert_eq!(meant("n[1-4,10]", &names), ["n1", "n2", "n10"]);
+        assert_eq!(meant("n[01-04]", &names), ["n02"]);
+        assert_eq!(meant("gpu*", &names), ["gpu-a", "gpu"]);
+        assert_eq!(meant("*-a", &names), ["n1-a", "gpu-a"]);
+        assert_eq!(meant("n[1-2]*", &names), ["n1", "n2", "n10", "n1-a"]);
+        assert_eq!(meant("*", &names).len(), names.len());
+    }
+
+    #[test]
+    fn mistakes_are_refused() {
+        for text in ["", ",", "n1,", "n[1", "n1]", "n[]", "n[a]", "n[3-1]", "n 1", "n/1", "n[[1]]", "*a*b*c*d*e"] {
+            assert!(text.parse::<NodePatterns>().is_err(), "{text}");
+        }
+        assert!("n,".repeat(3000).parse::<NodePatterns>().is_err(), "it is too long");
+        assert_eq!("n[1-4,7]".parse::<NodePatterns>().map(String::from).as_deref(), Ok("n[1-4,7]"));
+    }
+
+    #[test]
+    fn names_and_states() {
+        for text in ["gpu", "long-jobs_2", "4th"] {
+            assert_eq!(text.parse::<PartitionName>().map(String::from).as_deref(), Ok(text));
+        }
+        for text in ["", "-x", "a b", "a.b", "a/b", "ä"] {
+            assert!(text.parse::<PartitionName>().is_err(), "{text}");
+        }
+        for state in [PartitionState::Open, PartitionState::Paused, PartitionState::Closed] {
+            assert_eq!(state.as_str().parse(), Ok(state));
+        }
+    }
+}

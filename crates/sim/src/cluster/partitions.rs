@@ -1,0 +1,145 @@
+//! Partitions in the world: in half of the lives there is one, operators move nodes in and out of it, pause and remove it and say what
+//! nodes have; some jobs ask for that. No placement may be on a node that its job may not use at that time.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hostler_core::head::{Command, PartitionsCommand, PartitionsEvent};
+use hostler_model::{Feature, JobSpec, NodeName, PartitionName, PartitionState, RunId};
+use hostler_proto::partitions::PartitionChange;
+
+use super::books::Books;
+use super::rng::Rng;
+use super::users::UserStep;
+use super::world::World;
+
+/// The one partition that there may be.
+fn name() -> PartitionName {
+    "left".parse().expect("a valid name")
+}
+
+/// The one feature that nodes may have beside their names.
+fn odd() -> Feature {
+    "odd".parse().expect("a valid word")
+}
+
+impl World {
+    /// The dice are of their own, so the rest of a world stays what it was.
+    pub(super) fn plan_partitions(&mut self, calm: u64, mut dice: Rng) {
+        if dice.chance(500) {
+            for _ in 0..dice.range(2, 10) {
+                let at = dice.below(calm);
+                self.user_later(at, UserStep::Arrange);
+            }
+            self.partition_dice = Some(dice);
+        }
+    }
+
+    /// An operator has something to do with partitions.
+    pub(super) fn arrange(&mut self) {
+        let names: Vec<NodeName> = self.nodes.iter().map(|node| node.name.clone()).collect();
+        let Some(dice) = self.partition_dice.as_mut().filter(|_| !self.is_calm) else { return };
+        let some = |dice: &mut Rng| {
+            let some: Vec<&str> = names.iter().filter(|_| dice.chance(600)).map(NodeName::as_str).collect();
+            if some.is_empty() { "*".to_owned() } else { some.join(",") }
+        };
+        let nodes = some(dice).parse().ok();
+        let state = *dice.pick(&[PartitionState::Open, PartitionState::Open, PartitionState::Paused]);
+        let priority = Some(dice.below(3) as i32 - 1);
+        let about = PartitionChange { nodes, state: Some(state), priority, ..PartitionChange::default() };
+        let features = Some(if dice.chance(500) { BTreeSet::from([odd()]) } else { BTreeSet::new() });
+        let command = match dice.below(8) {
+            0 | 1 => PartitionsCommand::Add(name(), about),
+            2 | 3 => PartitionsCommand::Change(name(), about),
+            4 => PartitionsCommand::Remove(name()),
+            _ => {
+                let weight = Some(dice.below(3) as u32);
+                PartitionsCommand::SetTraits { node: dice.pick(&names).clone(), weight, features }
+            }
+        };
+        self.request(Command::Partitions(command));
+    }
+
+    /// In a world with partitions some jobs ask for one, or for nodes that have something.
+    pub(super) fn choose_nodes(&mut self, spec: &mut JobSpec) {
+        let Some(dice) = &mut self.partition_dice else { return };
+        spec.partition = dice.chance(300).then(name);
+        spec.constraint = dice.chance(300).then(|| {
+            let constraint = *dice.pick(&["odd", "odd|n0", "odd&(n0|n1|odd)", "n0|odd"]);
+            constraint.parse().expect("a valid constraint")
+        });
+    }
+
+    /// When all is calm, every job has nodes that it may use.
+    pub(super) fn let_all_run(&self) -> Vec<Command> {
+        let Some(process) = self.head.process.as_ref().filter(|_| self.partition_dice.is_some()) else {
+            return Vec::new();
+        };
+        let about = PartitionChange {
+            nodes: "*".parse().ok(),
+            state: Some(PartitionState::Open),
+            ..PartitionChange::default()
+        };
+        let partition = match process.state.partitions.get(&name()) {
+            None => PartitionsCommand::Add(name(), about),
+            Some(_) => PartitionsCommand::Change(name(), about),
+        };
+        let give = |name: &NodeName| PartitionsCommand::SetTraits {
+            node: name.clone(),
+            weight: None,
+            features: Some(BTreeSet::from([odd()])),
+        };
+        let nodes = process.state.nodes().map(|node| give(&node.name));
+        std::iter::once(partition).chain(nodes).map(Command::Partitions).collect()
+    }
+}
+
+/// Which nodes may be used for what, by what became durable.
+#[derive(Default)]
+pub(super) struct Places {
+    partitions: BTreeMap<PartitionName, hostler_core::head::Partition>,
+    features: BTreeMap<NodeName, BTreeSet<Feature>>,
+}
+
+impl Places {
+    pub(super) fn see(&mut self, event: &PartitionsEvent) {
+        match event {
+            PartitionsEvent::Put { partition, .. } => {
+                self.partitions.insert(partition.name.clone(), partition.clone());
+            }
+            PartitionsEvent::Removed(name) => {
+                self.partitions.remove(name);
+            }
+            PartitionsEvent::Traits { node, traits } => {
+                self.features.insert(node.clone(), traits.features.clone());
+            }
+        }
+    }
+
+    /// What was said of a node goes with it.
+    pub(super) fn see_removed(&mut self, node: &NodeName) {
+        self.features.remove(node);
+    }
+
+    fn allow(&self, spec: &JobSpec, node: &NodeName) -> bool {
+        let has = |feature: &Feature| {
+            feature.as_str() == node.as_str() || self.features.get(node).is_some_and(|all| all.contains(feature))
+        };
+        let is_within = |name: &PartitionName| {
+            let known = self.partitions.get(name);
+            known.is_some_and(|known| known.state != PartitionState::Paused && known.nodes.matches(node))
+        };
+        spec.partition.as_ref().is_none_or(is_within) && spec.constraint.as_ref().is_none_or(|all| all.holds(has))
+    }
+}
+
+impl Books {
+    pub(super) fn check_may_use(&mut self, run: RunId, spec: &JobSpec, node: &NodeName) {
+        let may_use = self.places.allow(spec, node);
+        self.expect(may_use, || {
+            format!(
+                "{run} is placed on {node}, which a job of {:?} with {:?} may not use",
+                spec.partition, spec.constraint
+            )
+        });
+    }
+}

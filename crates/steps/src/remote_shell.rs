@@ -1,0 +1,94 @@
+//! The command line of `ssh` and `rsh`, as programs write it that launch by them.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+/// Options of `ssh` that have a value.
+const WITH_VALUE: &[u8] = b"BbcDEeFIiJLlmOoPpQRSWw";
+
+/// What such a command line asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemoteShell {
+    /// Where.
+    pub host: String,
+    /// What a shell there is to run: the words joined by spaces, as `ssh` does.
+    pub command: OsString,
+    /// Whether it was told to read no standard input.
+    pub no_input: bool,
+}
+
+impl RemoteShell {
+    /// Reads the arguments. Options are those of `ssh`: of keys, ports and terminals nothing is needed here, and another user is none
+    /// of the job's.
+    ///
+    /// # Errors
+    /// What is missing.
+    pub fn parse(arguments: &[OsString]) -> Result<Self, &'static str> {
+        let mut rest = arguments.iter();
+        let mut no_input = false;
+        let host = loop {
+            let word = rest.next().ok_or("it names no node")?;
+            let bytes = word.as_bytes();
+            match bytes.strip_prefix(b"-") {
+                None => break word,
+                Some(b"-") => break rest.next().ok_or("it names no node")?,
+                Some(flags) => {
+                    no_input |= flags.contains(&b'n') && !takes_value(flags);
+                    // `-p22` has its value with it, `-p 22` in the next word.
+                    if flags.last().is_some_and(|last| WITH_VALUE.contains(last))
+                        && !takes_value(&flags[..flags.len() - 1])
+                    {
+                        rest.next().ok_or("an option lacks its value")?;
+                    }
+                }
+            }
+        };
+        let words: Vec<&[u8]> = rest.map(|word| word.as_bytes()).collect();
+        if words.is_empty() {
+            return Err("it names no command");
+        }
+        let host = host.to_string_lossy();
+        let host = host.rsplit_once('@').map_or(&*host, |(_, host)| host).to_owned();
+        Ok(Self { host, command: OsString::from_vec(words.join(&b' ')), no_input })
+    }
+
+    /// The program and its arguments that run it on a node.
+    #[must_use]
+    pub fn argv(&self) -> Vec<OsString> {
+        let shell = ["/bin/sh", "-c"].map(OsStr::new);
+        shell.into_iter().map(OsStr::to_owned).chain([self.command.clone()]).collect()
+    }
+}
+
+/// Whether one of these flags has the rest of its word as its value.
+fn takes_value(flags: &[u8]) -> bool {
+    flags.iter().any(|flag| WITH_VALUE.contains(flag))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_programs_write_it() {
+        let check = |line: &str, host: &str, command: &str, no_input: bool| {
+            let words: Vec<OsString> = line.split('|').map(Into::into).collect();
+            let expected = RemoteShell { host: host.into(), command: command.into(), no_input };
+            assert_eq!(RemoteShell::parse(&words), Ok(expected), "{line}");
+        };
+        // Open MPI and PRRTE: one word. Hydra: several, with their quotes.
+        check("n2|orted -mca ess \"env\"", "n2", "orted -mca ess \"env\"", false);
+        check(
+            "-x|n2|\"/usr/bin/hydra_pmi_proxy\"|--proxy-id|3",
+            "n2",
+            "\"/usr/bin/hydra_pmi_proxy\" --proxy-id 3",
+            false,
+        );
+        check("-o|BatchMode=yes|-p22|-nx|-l|me|me@n2|true", "n2", "true", true);
+        check("-pn|--|n2|true", "n2", "true", false);
+        for line in ["-x", "n2", "-p"] {
+            let words: Vec<OsString> = line.split('|').map(Into::into).collect();
+            assert!(RemoteShell::parse(&words).is_err(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! What it costs to hold a job to its limits: the same cluster twice, once where the kernel's control groups are out of reach.
+
+use anyhow::Result;
+use serde_json::Value;
+
+use crate::bench::Bench;
+use crate::bench::cluster::Cluster;
+use crate::bench::floors;
+use crate::bench::measure::{Contender, interleave, milliseconds};
+use crate::bench::report::{Row, compare};
+
+const FLOOR: &str = "bash -c true";
+const ENFORCED: &str = "limits enforced";
+const ADVISORY: &str = "limits advisory";
+
+pub(super) fn measure(bench: &Bench) -> Result<Vec<Row>> {
+    let Some(enforced) = bench.cluster()? else { return Ok(Vec::new()) };
+    if is_advisory(&enforced)? {
+        println!("  (absent: the kernel does not hold jobs to their limits here)");
+        return Ok(Vec::new());
+    }
+    let Some(program) = bench.hostler.as_deref() else { return Ok(Vec::new()) };
+    let advisory = match Cluster::up_without_control_groups(program) {
+        Ok(cluster) if is_advisory(&cluster)? => cluster,
+        Ok(_) => anyhow::bail!("the nodes enforce limits although control groups are hidden from them"),
+        Err(error) => {
+            println!("  (absent: control groups cannot be hidden from a cluster, which takes root: {error:#})");
+            return Ok(Vec::new());
+        }
+    };
+    let mut rows = one(bench, &enforced, &advisory)?;
+    rows.extend(many(bench, &enforced, &advisory)?);
+    Ok(rows)
+}
+
+/// One job after the other.
+fn one(bench: &Bench, enforced: &Cluster, advisory: &Cluster) -> Result<Vec<Row>> {
+    let run = |cluster: &Cluster| cluster.command(&["run", "--", "true"]);
+    let samples = interleave(
+        bench.runs,
+        vec![
+            Contender::timed(FLOOR, floors::bash),
+            Contender::timed(format!("run true, {ADVISORY}"), || run(advisory)),
+            Contender::timed(format!("run true, {ENFORCED}"), || run(enforced)),
+        ],
+    )?;
+    Ok(compare(&samples, "ms", &format!("run true, {ENFORCED}"), &[]))
+}
+
+/// An array, whose tasks follow each other in the same control groups; milliseconds for each task.
+fn many(bench: &Bench, enforced: &Cluster, advisory: &Cluster) -> Result<Vec<Row>> {
+    let count = bench.scaled(1_000);
+    let each = |cluster: &Cluster| {
+        let indices = format!("0-{}", count - 1);
+        Ok(milliseconds(&mut cluster.command(&["run", "-a", &indices, "--", "true"]))? / count as f64)
+    };
+    let spawn = || {
+        let begun = std::time::Instant::now();
+        floors::spawn_loop(count, 2)?;
+        Ok(begun.elapsed().as_secs_f64() * 1e3 / count as f64)
+    };
+    let samples = interleave(
+        bench.long_runs(),
+        vec![
+            Contender::new("task: fork and exec alone, two at a time", spawn),
+            Contender::new(format!("task, {ADVISORY}"), || each(advisory)),
+            Contender::new(format!("task, {ENFORCED}"), || each(enforced)),
+        ],
+    )?;
+    Ok(compare(&samples, "ms", &format!("task, {ENFORCED}"), &[]))
+}
+
+/// Whether some node of the cluster cannot hold jobs to their memory or CPUs.
+fn is_advisory(cluster: &Cluster) -> Result<bool> {
+    let nodes: Value = serde_json::from_str(&cluster.output(&mut cluster.command(&["nodes", "--json"]))?)?;
+    let lacks = |node: &Value| ["cpus", "memory"].iter().any(|limit| node["advisory"][limit].is_string());
+    Ok(nodes.as_array().is_some_and(|nodes| nodes.iter().any(lacks)))
+}

@@ -1,0 +1,57 @@
+//! What a head needs for a thousand agents that have nothing to do.
+
+use anyhow::{Context, Result};
+
+use crate::bench::Bench;
+use crate::bench::report::{Goal, Row};
+use crate::swarm;
+
+const AGENTS: usize = 1_000;
+
+pub(super) fn measure(bench: &Bench) -> Result<Vec<Row>> {
+    let Some(program) = bench.hostler.as_deref() else { return Ok(Vec::new()) };
+    let agents = bench.scaled(AGENTS);
+    let said = swarm::watch(program, agents)?;
+    let idle = idle(&said).with_context(|| format!("the swarm did not say what its head needs: {said}"))?;
+    let thousands = agents as f64 / AGENTS as f64;
+    Ok(vec![
+        Row::once("head's CPU per 1,000 idle agents", idle.cpu_percent / thousands, "%"),
+        Row::once("head with the agents, resident", idle.resident_mib, "MiB"),
+        Row::once("until all have joined", idle.joined_secs, "s").with_goal(Goal::AtMost(10.0)),
+    ])
+}
+
+/// What the swarm says of its head.
+#[derive(Debug, PartialEq)]
+struct Idle {
+    joined_secs: f64,
+    cpu_percent: f64,
+    resident_mib: f64,
+}
+
+/// Reads it out of what the swarm prints for people.
+fn idle(said: &str) -> Option<Idle> {
+    let after = |begin: &str| {
+        let (_, rest) = said.split_once(begin)?;
+        rest.split_whitespace().next()?.parse().ok()
+    };
+    Some(Idle {
+        joined_secs: after("joined, linked and up in ")?,
+        cpu_percent: after("always up: ")?,
+        resident_mib: after("looks included; ")?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_swarm_prints_is_understood() {
+        let said = "run 1 of 1, 1000 agents\n  joined, linked and up in 3.21 s; at most 64 handshakes at once, 0 attempts refused; \
+                    the head used 1.20 s of CPU\n  idle for 30 s, always up: 4.50 % of a CPU, looks included; 61 MiB resident, 40.1 KiB \
+                    for each agent\n";
+        assert_eq!(idle(said), Some(Idle { joined_secs: 3.21, cpu_percent: 4.5, resident_mib: 61.0 }));
+        assert_eq!(idle("error: no room"), None);
+    }
+}

@@ -1,0 +1,47 @@
+//! `cargo xtask docker` and `cargo xtask vm`: the product on a real Docker engine and in a virtual machine with a real systemd.
+//!
+//! Both need root, big downloads and minutes, so they are no part of `cargo xtask test`. What they have shown is in
+//! docs/internals/real-systems.md. The work is done by scripts, which can be used without cargo as well.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+
+use crate::workspace::{cargo, find_program, root, run as run_command, target_directory};
+
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// The program to try, built for Debian 12 or older; by default a release build of this checkout
+    #[arg(long, value_name = "FILE")]
+    program: Option<PathBuf>,
+}
+
+/// The image and the compose file of packaging/docker.
+pub(crate) fn docker(options: &Options) -> Result<()> {
+    run(options, "docker", &["dockerd", "docker", "docker-compose", "debootstrap", "ssh-keygen"])
+}
+
+/// The units of packaging/systemd.
+pub(crate) fn vm(options: &Options) -> Result<()> {
+    run(options, "systemd", &["qemu-system-x86_64", "debootstrap", "mkfs.ext4", "ssh", "ssh-keygen"])
+}
+
+fn run(options: &Options, packaging: &str, needed: &[&str]) -> Result<()> {
+    let missing: Vec<&str> = needed.iter().copied().filter(|program| find_program(program).is_none()).collect();
+    ensure!(
+        missing.is_empty(),
+        "not installed: {}; on Debian: apt install docker.io docker-compose qemu-system-x86 debootstrap e2fsprogs openssh-client",
+        missing.join(", ")
+    );
+    let program = match &options.program {
+        Some(program) => program.canonicalize().with_context(|| format!("cannot find {}", program.display()))?,
+        None => {
+            run_command(cargo().args(["build", "--release", "--package", "hostler"]))?;
+            target_directory()?.join("release/hostler")
+        }
+    };
+    let script = root().join("packaging").join(packaging).join("test.sh");
+    run_command(Command::new("bash").arg(script).arg(program).arg(target_directory()?.join("systems").join(packaging)))
+}
