@@ -53,6 +53,14 @@ pub(crate) enum AccountError {
         "there is no user `{0}` on it; an administrator can create the account on all nodes: hostler configure user add {0}"
     )]
     Unknown(String),
+    /// The user has no account here, and this agent could not make one.
+    #[error("there is no user `{name}` on it, and its agent has not made the account: {why}")]
+    NotMade {
+        /// The user.
+        name: String,
+        /// Why not, as the agent's log has it.
+        why: String,
+    },
     /// The name is one that the head gives to the root of a node.
     #[error("jobs of a node's root are not run; submit it as another user, or on the head's machine")]
     RootElsewhere,
@@ -76,6 +84,8 @@ pub(crate) struct Accounts {
     is_root: bool,
     root_jobs: bool,
     known: Mutex<HashMap<String, Known>>,
+    /// Why accounts that were to be made were not, by name, as of the last time the head named all users.
+    not_made: Mutex<HashMap<String, String>>,
 }
 
 #[derive(Debug)]
@@ -87,7 +97,7 @@ struct Known {
 impl Accounts {
     /// Those that the agent's own user may become; root itself only with `root_jobs`.
     pub(crate) fn new(root_jobs: bool) -> Self {
-        Self { is_root: geteuid().is_root(), root_jobs, known: Mutex::default() }
+        Self { is_root: geteuid().is_root(), root_jobs, known: Mutex::default(), not_made: Mutex::default() }
     }
 
     /// Why jobs do not run as the user who submitted them, if they do not.
@@ -119,7 +129,8 @@ impl Accounts {
                 let name = user.to_owned();
                 // Asking may take long.
                 let found = tokio::task::spawn_blocking(move || Account::named(&name)).await;
-                let account = Arc::new(found.map_err(|error| lookup(user, error.into()))??);
+                let found = found.map_err(|error| lookup(user, error.into()))?;
+                let account = Arc::new(found.map_err(|error| self.explained(error))?);
                 self.remember(Arc::clone(&account));
                 account
             }
@@ -128,6 +139,20 @@ impl Accounts {
             (0, false) => Err(AccountError::Root),
             (0, true) => Ok(None),
             _ => Ok(Some(account)),
+        }
+    }
+
+    /// Keeps why accounts were not made, for those whose jobs come here.
+    pub(crate) fn keep_not_made(&self, not_made: HashMap<String, String>) {
+        *self.not_made.lock().unwrap_or_else(PoisonError::into_inner) = not_made;
+    }
+
+    /// The same error, with what is known of why there is no such account.
+    fn explained(&self, error: AccountError) -> AccountError {
+        let AccountError::Unknown(name) = error else { return error };
+        match self.not_made.lock().unwrap_or_else(PoisonError::into_inner).get(&name) {
+            Some(why) => AccountError::NotMade { name, why: why.clone() },
+            None => AccountError::Unknown(name),
         }
     }
 
@@ -316,6 +341,12 @@ mod tests {
     fn what_stands_in_the_way_is_said_with_what_to_do() {
         let error = Account::named("no-such-user-here").expect_err("nobody").to_string();
         assert!(error.contains("no user `no-such-user-here`") && error.contains("configure user add"), "{error}");
+        let accounts = Accounts::new(false);
+        let unknown = || AccountError::Unknown("no-such-user-here".to_owned());
+        assert!(matches!(accounts.explained(unknown()), AccountError::Unknown(_)));
+        accounts.keep_not_made([("no-such-user-here".to_owned(), "uid 2000 is ben's here".to_owned())].into());
+        let error = accounts.explained(unknown()).to_string();
+        assert!(error.ends_with("has not made the account: uid 2000 is ben's here"), "{error}");
         let root = Account::named("root").expect("everywhere");
         assert_eq!((root.ids.uid, root.name.as_str()), (0, "root"));
     }

@@ -238,8 +238,10 @@ impl Engine {
             }
             Effect::Stream(request) => self.stream(request),
             Effect::Accounts(accounts) => {
-                let how = self.node.new_accounts;
-                tokio::task::spawn_blocking(move || roster::ensure(&accounts, how));
+                let node = Arc::clone(&self.node);
+                tokio::task::spawn_blocking(move || {
+                    node.accounts.keep_not_made(roster::ensure(&accounts, node.new_accounts));
+                });
             }
             Effect::Stop => {}
         }

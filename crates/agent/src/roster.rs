@@ -4,6 +4,7 @@
 //! that is another's, and all that belongs to the system are reported in the log and not touched. Nothing is removed: files would be left
 //! that belong to nobody.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -36,27 +37,31 @@ enum Standing {
     Wrong(String),
 }
 
-/// Adds the accounts that are missing. Blocks while `useradd` works.
-pub(crate) fn ensure(accounts: &[Account], how: NewAccounts) {
+/// Adds the accounts that are missing; which of them were not made, and why not. Blocks while `useradd` works.
+pub(crate) fn ensure(accounts: &[Account], how: NewAccounts) -> HashMap<String, String> {
+    let mut not_made = HashMap::new();
     if how == NewAccounts::Leave {
-        return;
+        return not_made;
     }
     if !Uid::effective().is_root() {
         tracing::warn!("accounts are to be created, but this agent is not run by root; none is");
-        return;
+        return not_made;
     }
     for account in accounts {
-        match standing(account, by_name(account.name.as_str()), by_uid(account.uid)) {
-            Standing::Good => {}
-            Standing::Wrong(why) => {
+        let outcome = match standing(account, by_name(account.name.as_str()), by_uid(account.uid)) {
+            Standing::Good => continue,
+            Standing::Wrong(why) => Err(why),
+            Standing::Missing => add(account, how),
+        };
+        match outcome {
+            Ok(()) => tracing::info!(user = %account.name, uid = account.uid, "account made"),
+            Err(why) => {
                 tracing::warn!(user = %account.name, uid = account.uid, "no account is made: {why}");
+                not_made.insert(account.name.to_string(), why);
             }
-            Standing::Missing => match add(account, how) {
-                Ok(()) => tracing::info!(user = %account.name, uid = account.uid, "account made"),
-                Err(why) => tracing::warn!(user = %account.name, uid = account.uid, "cannot make an account: {why}"),
-            },
         }
     }
+    not_made
 }
 
 /// The uid that a name has here.

@@ -12,8 +12,8 @@ use hostler_core::head::{
     schedule, update,
 };
 use hostler_model::{
-    ArraySpec, Attempt, CpuSet, Digest, Ending, Epoch, GpuId, IndexSet, JobId, JobState, NodeName, Resources, RunId, TaskId,
-    Timestamp, WallTime,
+    ArraySpec, Attempt, CpuSet, Digest, Ending, Epoch, GpuId, IndexSet, JobId, JobState, NodeName, Resources, RunId,
+    TaskId, Timestamp, WallTime,
 };
 use hostler_proto::api::JobAction;
 use hostler_proto::link::{AgentMessage, Fate, RunEnd, RunReport, RunResult, RunStatus, Usage};

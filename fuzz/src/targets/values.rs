@@ -60,11 +60,17 @@ pub(crate) fn hello() -> AgentHello {
         advisory: Default::default(),
         features: std::collections::BTreeSet::new(),
         address: Some([127, 0, 0, 1].into()),
-        runs: [RunStatus::Accepted, RunStatus::Ready { port: 9, door: None }, RunStatus::Running, RunStatus::Completing, ended()]
-            .into_iter()
-            .enumerate()
-            .map(|(job, status)| RunReport { run: run(job as u64), status })
-            .collect(),
+        runs: [
+            RunStatus::Accepted,
+            RunStatus::Ready { port: 9, door: None },
+            RunStatus::Running,
+            RunStatus::Completing,
+            ended(),
+        ]
+        .into_iter()
+        .enumerate()
+        .map(|(job, status)| RunReport { run: run(job as u64), status })
+        .collect(),
     }
 }
 
