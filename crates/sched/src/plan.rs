@@ -173,17 +173,21 @@ impl<'a> Pass<'a> {
             if self.free.is_exhausted() && self.reserved.iter().all(|reserved| reserved.slot.is_closed()) {
                 break;
             }
-            let is_behind = || self.reserved.iter().any(|reserved| share_nodes(&reserved.among, &job.among));
-            if policy == Policy::Fcfs && is_behind() {
+            if policy == Policy::Fcfs && self.is_behind(&job) {
                 continue;
             }
             self.plan.examined += 1;
             let left = self.start_beside(&job);
-            let is_behind = || self.reserved.iter().any(|reserved| share_nodes(&reserved.among, &job.among));
-            if left > 0 && self.reserved.len() < MAX_RESERVATIONS && !is_behind() && self.pool.could_run(&job) {
+            if left > 0 && self.reserved.len() < MAX_RESERVATIONS && !self.is_behind(&job) && self.pool.could_run(&job)
+            {
                 self.reserve(&job);
             }
         }
+    }
+
+    /// Whether a job may use a node that a blocked one may use as well.
+    fn is_behind(&self, job: &Waiting) -> bool {
+        self.reserved.iter().any(|reserved| share_nodes(&reserved.among, &job.among))
     }
 
     /// Starts as many of a job's tasks as cannot delay a reservation; says how many are left.

@@ -273,34 +273,37 @@ impl State {
 
     /// Remembers which nodes a job of the queue may use.
     pub(super) fn remember_set(&mut self, spec: &JobSpec) {
-        if self.partitions.is_stale || spec.partition.is_none() && spec.constraint.is_none() {
+        if self.partitions.is_stale {
             return;
         }
-        let is_known =
-            self.partitions.sets.get(&spec.partition).is_some_and(|sets| sets.contains_key(&spec.constraint));
-        if !is_known {
-            let set = Arc::new(self.nodes_for(spec.partition.as_ref(), spec.constraint.as_ref()));
-            let sets = &mut self.partitions.sets;
-            sets.entry(spec.partition.clone()).or_default().insert(spec.constraint.clone(), set);
+        let mut sets = std::mem::take(&mut self.partitions.sets);
+        if self.add_set(&mut sets, spec) {
             self.partitions.is_stale = sets.values().map(BTreeMap::len).sum::<usize>() > SETS_BEFORE_CLEANING;
         }
+        self.partitions.sets = sets;
     }
 
     /// Finds out anew which nodes the jobs of the queue may use, if that may have changed.
     pub(super) fn renew_sets(&mut self) {
-        if !std::mem::take(&mut self.partitions.is_stale) {
-            return;
+        if std::mem::take(&mut self.partitions.is_stale) {
+            let mut sets = Sets::new();
+            self.queue().for_each(|job| {
+                self.add_set(&mut sets, &job.spec);
+            });
+            self.partitions.sets = sets;
         }
-        let mut sets = Sets::new();
-        for spec in
-            self.queue().map(|job| &job.spec).filter(|spec| spec.partition.is_some() || spec.constraint.is_some())
-        {
-            if !sets.get(&spec.partition).is_some_and(|sets| sets.contains_key(&spec.constraint)) {
-                let set = Arc::new(self.nodes_for(spec.partition.as_ref(), spec.constraint.as_ref()));
-                sets.entry(spec.partition.clone()).or_default().insert(spec.constraint.clone(), set);
-            }
+    }
+
+    /// Adds the set of a job that may not use all nodes; says whether it was not there.
+    fn add_set(&self, sets: &mut Sets, spec: &JobSpec) -> bool {
+        let (partition, constraint) = (&spec.partition, &spec.constraint);
+        let may_use_all = partition.is_none() && constraint.is_none();
+        if may_use_all || sets.get(partition).is_some_and(|sets| sets.contains_key(constraint)) {
+            return false;
         }
-        self.partitions.sets = sets;
+        let set = Arc::new(self.nodes_for(partition.as_ref(), constraint.as_ref()));
+        sets.entry(partition.clone()).or_default().insert(constraint.clone(), set);
+        true
     }
 }
 
