@@ -70,6 +70,7 @@ complete -c hostler -n "__fish_hostler_using_subcommand up" -l nodes -d 'How man
 complete -c hostler -n "__fish_hostler_using_subcommand up" -l cpus -d 'CPUs for each node; by default the machine\'s are divided, and shared if there are more nodes. More than the machine has is for trying things: CPU ids beyond those that there are stand for none, and a task that gets only such ids is not bound to any' -r
 complete -c hostler -n "__fish_hostler_using_subcommand up" -l memory -d 'Memory for each node; by default four fifths of what is free, at least half of all, are divided' -r
 complete -c hostler -n "__fish_hostler_using_subcommand up" -l gpus -d 'The GPUs of all nodes together: `all`, `none`, or a list of indices and unique ids; by default all. Each is given to one node' -r
+complete -c hostler -n "__fish_hostler_using_subcommand up" -l resource -d 'Something for each node to count, such as license=2, for jobs to hold with `--resource`; may be repeated' -r
 complete -c hostler -n "__fish_hostler_using_subcommand up" -l machine-from -d 'For tests: take GPUs and topology from the machine that `hostler node discover --capture` has captured in this file' -r -F
 complete -c hostler -n "__fish_hostler_using_subcommand up" -l results-cap -d 'What results may take on the head\'s disk before fetched ones are dropped; half of the disk by default. Remembered; holds from the next start of the head on' -r
 complete -c hostler -n "__fish_hostler_using_subcommand up" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
@@ -87,6 +88,7 @@ complete -c hostler -n "__fish_hostler_using_subcommand submit" -s N -l nodes -d
 complete -c hostler -n "__fish_hostler_using_subcommand submit" -s n -l tasks-per-node -d 'Start N processes on each node, which find their rank in RANK, LOCAL_RANK and WORLD_SIZE; 1 unless operators have set default-processes' -r
 complete -c hostler -n "__fish_hostler_using_subcommand submit" -s m -l memory -d 'Memory for each task, on each of its nodes, such as 600M or 2G; 512M unless operators have set default-memory' -r
 complete -c hostler -n "__fish_hostler_using_subcommand submit" -s g -l gpus -d 'GPUs for each task, on each of its nodes; none by default, and then it sees none' -r
+complete -c hostler -n "__fish_hostler_using_subcommand submit" -l resource -d 'Something that nodes count, for each task, on each of its nodes, such as license=2; one of it without a number. May be repeated; `hostler nodes` shows what there is' -r
 complete -c hostler -n "__fish_hostler_using_subcommand submit" -s t -l time -d 'Time limit for each task, such as 90s, 30m, 1h30m or 1-12:00:00; none unless operators have set default-time-limit' -r
 complete -c hostler -n "__fish_hostler_using_subcommand submit" -s p -l partition -d 'Run on nodes of this partition; `hostler info` lists them' -r
 complete -c hostler -n "__fish_hostler_using_subcommand submit" -l constraint -d 'Run on nodes with these features, or of these names: ssd, \'intel&!old\', \'n1|n2\'' -r
@@ -113,6 +115,7 @@ complete -c hostler -n "__fish_hostler_using_subcommand run" -s N -l nodes -d 'R
 complete -c hostler -n "__fish_hostler_using_subcommand run" -s n -l tasks-per-node -d 'Start N processes on each node, which find their rank in RANK, LOCAL_RANK and WORLD_SIZE; 1 unless operators have set default-processes' -r
 complete -c hostler -n "__fish_hostler_using_subcommand run" -s m -l memory -d 'Memory for each task, on each of its nodes, such as 600M or 2G; 512M unless operators have set default-memory' -r
 complete -c hostler -n "__fish_hostler_using_subcommand run" -s g -l gpus -d 'GPUs for each task, on each of its nodes; none by default, and then it sees none' -r
+complete -c hostler -n "__fish_hostler_using_subcommand run" -l resource -d 'Something that nodes count, for each task, on each of its nodes, such as license=2; one of it without a number. May be repeated; `hostler nodes` shows what there is' -r
 complete -c hostler -n "__fish_hostler_using_subcommand run" -s t -l time -d 'Time limit for each task, such as 90s, 30m, 1h30m or 1-12:00:00; none unless operators have set default-time-limit' -r
 complete -c hostler -n "__fish_hostler_using_subcommand run" -s p -l partition -d 'Run on nodes of this partition; `hostler info` lists them' -r
 complete -c hostler -n "__fish_hostler_using_subcommand run" -l constraint -d 'Run on nodes with these features, or of these names: ssd, \'intel&!old\', \'n1|n2\'' -r
@@ -398,6 +401,7 @@ complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_s
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l cpus -d 'The CPUs it gives, such as 0-3,8; by default all that it may use' -r
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l memory -d 'The memory it gives; by default all less a little' -r
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l feature -d 'Something that the machine has and others may not have, for `--constraint`, such as ssd; may be repeated. Its architecture, such as x86_64, is one in any case' -r
+complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l resource -d 'Something that the machine has and no kernel knows, such as license=10, for jobs to hold with `--resource`; may be repeated' -r
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l gpus -d 'The GPUs it gives: `all`, `none`, or a list of indices and unique ids; by default all. `hostler node discover` shows them' -r
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l machine-from -d 'For tests: take the machine for the one that `hostler node discover --capture` has captured in this file' -r -F
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l socket -d 'The socket for users of this machine; /run/hostler/agent.sock for everybody when root runs the agent in its usual place, agent.sock in its directory otherwise, and none when the head is on this machine' -r -F

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail};
 use hostler_client::{Client, Endpoint};
-use hostler_model::{BootId, CpuSet, Feature, Hardware, NodeName, Resources, Topology};
+use hostler_model::{BootId, Counted, CpuSet, Feature, Hardware, NodeName, Resources, Topology};
 use hostler_shepherd::{Launcher, cgroup};
 use hostler_snapshot::ChunkStore;
 use nix::fcntl::{Flock, FlockArg};
@@ -43,6 +43,8 @@ pub struct Config {
     pub memory_bytes: u64,
     /// What it has that other nodes may not have, for jobs that ask for it.
     pub features: BTreeSet<Feature>,
+    /// What it has besides, and how many of each, for jobs to hold.
+    pub counted: Counted,
     /// How the machine's CPUs sit together.
     pub topology: Topology,
     /// The machine's GPUs, also those that it does not give.
@@ -111,6 +113,7 @@ async fn serve(config: Config, accounts: Accounts, launcher: Launcher) -> anyhow
         boot: BootId(boot_id()?),
         resources: Resources {
             gpus: gpus.given().map(|gpu| gpu.id.clone()).collect(),
+            counted: config.counted,
             ..Resources::new(config.cpus, config.memory_bytes)
         },
         hardware,

@@ -128,6 +128,9 @@ fn identity(launch: &RunLaunch, node: &NodeName) -> Vec<(&'static str, String)> 
         ("SLURMD_NODENAME", node.to_string()),
         ("SLURM_RESTART_COUNT", (launch.run.attempt.0 - 1).to_string()),
     ];
+    if !spec.request.counted.is_empty() {
+        all.push(("HOSTLER_RESOURCES", spec.request.counted.to_string()));
+    }
     if let Some(partition) = &spec.partition {
         all.push(("HOSTLER_PARTITION", partition.to_string()));
         all.push(("SLURM_JOB_PARTITION", partition.to_string()));

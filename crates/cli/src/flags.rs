@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::Args;
 use hostler_discovery::GpuPick;
 use hostler_model::{
-    ArraySpec, Constraint, Dependency, Environment, JobSpec, ParseError, PartitionName, Request, WindowSize, Work,
-    format_bytes, parse_bytes, parse_duration,
+    ArraySpec, Constraint, Counted, Dependency, Environment, JobSpec, ParseError, PartitionName, Request, WindowSize,
+    Work, format_bytes, parse_bytes, parse_duration,
 };
 use hostler_proto::api::Unsaid;
 
@@ -42,6 +42,11 @@ pub(crate) struct JobFlags {
     /// GPUs for each task, on each of its nodes; none by default, and then it sees none
     #[arg(short, long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub(crate) gpus: u32,
+
+    /// Something that nodes count, for each task, on each of its nodes, such as license=2; one of it without a number. May be repeated;
+    /// `hostler nodes` shows what there is
+    #[arg(long, value_name = "NAME=COUNT")]
+    pub(crate) resource: Vec<Counted>,
 
     /// Time limit for each task, such as 90s, 30m, 1h30m or 1-12:00:00; none unless operators have set default-time-limit
     #[arg(short, long, value_name = "TIME")]
@@ -111,6 +116,15 @@ impl FromStr for Memory {
             bytes => Ok(Self(bytes)),
         }
     }
+}
+
+/// All that several `--resource` name.
+pub(crate) fn counted(all: &[Counted]) -> Result<Counted, Failure> {
+    let mut together = Counted::NONE;
+    for (name, count) in all.iter().flat_map(Counted::iter) {
+        together.insert(name, count).map_err(|error| Failure::usage("`--resource` makes no sense").because(&error))?;
+    }
+    Ok(together)
 }
 
 /// Which of a machine's GPUs may be given to jobs.
@@ -202,7 +216,12 @@ impl JobFlags {
         Ok(JobSpec {
             name: self.name.clone().unwrap_or_else(|| default_name.to_owned()),
             work,
-            request: Request { cpus: self.cpus.unwrap_or(tasks_per_node), memory_bytes, gpus: self.gpus },
+            request: Request {
+                cpus: self.cpus.unwrap_or(tasks_per_node),
+                memory_bytes,
+                gpus: self.gpus,
+                counted: counted(&self.resource)?,
+            },
             nodes: self.nodes.unwrap_or(1),
             tasks_per_node,
             first_node: self.first_node,
@@ -270,9 +289,23 @@ mod tests {
     #[test]
     fn defaults_are_modest() {
         let spec = spec("");
-        assert_eq!(spec.request, Request { cpus: 1, memory_bytes: 512 << 20, gpus: 0 });
+        assert_eq!(spec.request, Request::new(1, 512 << 20));
         assert_eq!((spec.time_limit_ms, spec.array, spec.name.as_str()), (None, None, "true"));
         assert_eq!(parse("").expect("no flags").unsaid().len(), 5, "operators may want something else");
+    }
+
+    #[test]
+    fn what_nodes_count_is_named() {
+        let spec = spec("--resource license=2 --resource camera");
+        assert_eq!(spec.request.counted.to_string(), "camera=1,license=2");
+        for (line, part) in [("--resource a --resource a=2", "counted twice"), ("--resource A=1", "no name")] {
+            let work = Work::Command { argv: vec!["true".to_owned()], directory: "/".to_owned() };
+            let failure = match parse(line) {
+                Ok(flags) => flags.spec(work, "true", Environment::new()).expect_err(line).render(),
+                Err(error) => error.to_string(),
+            };
+            assert!(failure.contains(part), "{line}: {failure}");
+        }
     }
 
     #[test]
@@ -287,7 +320,7 @@ mod tests {
         let spec = spec(
             "-g 2 -c 4 -m 1.5G -t 1h30m -a 0-9%3 -d afterok:3:4 --after 7 --priority -5 --env A=b=c --hold --requeue",
         );
-        assert_eq!(spec.request, Request { cpus: 4, memory_bytes: 3 << 29, gpus: 2 });
+        assert_eq!(spec.request, Request { gpus: 2, ..Request::new(4, 3 << 29) });
         assert_eq!(spec.time_limit_ms, Some(5_400_000));
         assert_eq!(spec.array.map(|array| array.to_string()).as_deref(), Some("0-9%3"));
         assert_eq!(

@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::str::FromStr;
 
+use hostler_model::Counted;
+
 use crate::failure::{During, Failure};
 
 /// A settings file; empty when there is none.
@@ -69,10 +71,32 @@ impl Settings {
     }
 }
 
+impl Settings {
+    /// A table of names and counts; empty when the key is not there.
+    pub(crate) fn counts(&self, key: &str, example: &str) -> Result<Counted, Failure> {
+        let values = match self.0.get(key) {
+            None => return Ok(Counted::NONE),
+            Some(toml::Value::Table(values)) => values,
+            Some(other) => return Err(wrong_type(key, other, "a table of counts", example)),
+        };
+        let mut all = Counted::NONE;
+        for (name, value) in values {
+            let toml::Value::Integer(count) = value else {
+                return Err(wrong_type(&format!("{key}.{name}"), value, "a count", example));
+            };
+            // What is below zero is as wrong as zero is.
+            all.insert(name, u64::try_from(*count).unwrap_or(0)).map_err(|error| nonsense(key, &error, example))?;
+        }
+        Ok(all)
+    }
+}
+
 fn meaning<T: FromStr<Err: std::error::Error>>(key: &str, text: &str, example: &str) -> Result<T, Failure> {
-    text.parse().map_err(|error: T::Err| {
-        Failure::usage(format!("`{key}` makes no sense")).because(&error).hint(format!("write it as {key} = {example}"))
-    })
+    text.parse().map_err(|error: T::Err| nonsense(key, &error, example))
+}
+
+fn nonsense(key: &str, error: &dyn std::error::Error, example: &str) -> Failure {
+    Failure::usage(format!("`{key}` makes no sense")).because(error).hint(format!("write it as {key} = {example}"))
 }
 
 fn wrong_type(key: &str, value: &toml::Value, wanted: &str, example: &str) -> Failure {

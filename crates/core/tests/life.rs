@@ -121,7 +121,7 @@ impl Head {
     fn submit(&mut self, requeue: bool) -> JobId {
         self.jobs += 1;
         let key = SubmissionKey(self.jobs);
-        let request = Request { cpus: 1, memory_bytes: 1 << 20, gpus: 0 };
+        let request = Request::new(1, 1 << 20);
         let spec = JobSpec { requeue, ..JobSpec::new("test", Work::command(["true"], "/"), request) };
         let caller = Caller { user: "ada".into(), operator: false };
         let command = Command::Submit { caller, key, spec: Arc::new(spec), snapshot_is_complete: true };

@@ -68,7 +68,7 @@ impl Head {
 
     /// Submits a job: tasks of so many CPUs and GiB each.
     fn submit(&mut self, user: &str, tasks: u32, cpus: u32, gib: u64) -> Result<JobId, Refusal> {
-        let request = Request { cpus, memory_bytes: gib * GIB, gpus: 0 };
+        let request = Request::new(cpus, gib * GIB);
         let mut spec = JobSpec::new("job", Work::command(["true"], "/"), request);
         spec.array = (tasks > 1).then(|| format!("0-{}", tasks - 1).parse().expect("an array"));
         self.keys += 1;

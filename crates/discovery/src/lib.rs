@@ -5,12 +5,11 @@
 //! so the same code answers for a machine recorded in a [`Fixture`].
 //!
 //! Nothing here is enforced, watched or stored, and nothing is believed that a person typed: configuration may only cap
-//! ([`Caps`]) or name what no kernel knows ([`Counted`]). Load and temperature are deliberately absent: this is what a machine
+//! ([`Caps`]). Load and temperature are deliberately absent: this is what a machine
 //! has at this moment, not what it does.
 
 mod caps;
 mod cgroup;
-mod counted;
 mod cpus;
 mod fixture;
 mod gpu;
@@ -20,7 +19,6 @@ mod source;
 mod within;
 
 pub use caps::{Caps, GpuPick};
-pub use counted::{Counted, CountedError};
 pub use fixture::{Fixture, FixtureError};
 pub use gpu::nvml::{NvmlAnswer, NvmlCard, NvmlSlice};
 pub use gpu::{DeviceFile, Gpu};

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use hostler_discovery::{Caps, Counted, Fixture, GpuPick, Machine, Source};
+use hostler_discovery::{Caps, Fixture, GpuPick, Machine, Source};
 use hostler_model::CpuSet;
 use proptest::prelude::*;
 
@@ -122,13 +122,6 @@ fixture.insert(path, &content);
     fn any_text_is_a_fixture_or_none(text in "\\PC{0,200}") {
         if let Ok(fixture) = Fixture::parse(&text) {
             holds_together(&Machine::of(&Source::fixture(fixture)));
-        }
-    }
-
-    #[test]
-    fn counted_resources_are_read_as_they_are_written(text in "([a-z0-9._-]{0,8} ?= ?[0-9]{0,4},? ?){0,4}") {
-        if let Ok(counted) = text.parse::<Counted>() {
-            prop_assert_eq!(counted.to_string().parse(), Ok(counted));
         }
     }
 }

@@ -54,6 +54,7 @@ pub(crate) fn summary(state: &State, job: &Job, row: Option<&EndedTask>) -> JobS
         cpus: job.spec.request.cpus,
         memory_bytes: job.spec.request.memory_bytes,
         gpus: job.spec.request.gpus,
+        counted: job.spec.request.counted.clone(),
         array: job.spec.array.clone(),
         tasks: TaskCounts {
             total: job.len(),
@@ -222,6 +223,12 @@ fn limits<'a>(state: &State, job: &Job, rows: impl Iterator<Item = &'a EndedTask
     if request.gpus > 0 || nodes.iter().any(|node| !node.resources.gpus.is_empty()) {
         limits.push(limit("gpus", u64::from(request.gpus), &|advisory| advisory.gpus.as_ref()));
     }
+    limits.extend(request.counted.iter().map(|(name, value)| LimitView {
+        name: name.to_owned(),
+        value,
+        enforcement: "advisory".to_owned(),
+        why: Some("it is counted, and no kernel knows what it is".to_owned()),
+    }));
     // By the shepherd.
     limits.extend(job.spec.time_limit_ms.map(|value| limit("time", value, &|_| None)));
     limits
@@ -300,13 +307,8 @@ fn more_lines(state: &State, job: &Job, reason: &Reason, now: Now) -> Vec<String
         Reason::Dependency { .. } => job.unmet.iter().map(|dependency| dependency_line(state, dependency)).collect(),
         Reason::ArrayLimit { .. } => vec![format!("{} of its tasks are placed now.", job.active.len())],
         Reason::Resources { closest } | Reason::TooFewNodes { closest, .. } => {
-            let asks = format!(
-                "A task asks for {}{}{} and {} of memory.",
-                if job.spec.nodes > 1 { format!("{} nodes, on each ", job.spec.nodes) } else { String::new() },
-                cpus(job.spec.request.cpus),
-                gpus_too(job.spec.request.gpus),
-                format_bytes(job.spec.request.memory_bytes)
-            );
+            let each = if job.spec.nodes > 1 { format!("{} nodes, on each ", job.spec.nodes) } else { String::new() };
+            let asks = format!("A task asks for {each}{}.", job.spec.request);
             let closest = closest.iter().map(|lack| shortfall_line(state, lack));
             std::iter::once(asks).chain(closest).chain(nodes::drained_lines(state, job)).collect()
         }
@@ -358,19 +360,19 @@ fn dependency_line(state: &State, dependency: &Dependency) -> String {
 /// What a node has free, what it lacks and what runs there.
 fn shortfall_line(state: &State, lack: &Shortfall) -> String {
     let Some(node) = state.node(&lack.node) else { return format!("Closest: {lack}.") };
-    let mut text = format!(
-        "Node {} has {} of {} free{} and {} of {} of memory; it lacks {}.",
-        node.name,
-        node.free_cpus().len(),
-        cpus(node.resources.cpus.len()),
-        match node.resources.counts().gpus {
-            0 => String::new(),
-            all => format!(", {} of {}", node.free_gpus(), gpus(all)),
-        },
-        format_bytes(node.free_memory_bytes()),
-        format_bytes(node.resources.memory_bytes),
-        lack.what(),
+    let all = node.resources.counts();
+    let units = |count: u32, one: &str| if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") };
+    let mut free = vec![format!("{} of {}", node.free_cpus().len(), units(all.cpus, "CPU"))];
+    free.extend((all.gpus > 0).then(|| format!("{} of {}", node.free_gpus(), units(all.gpus, "GPU"))));
+    free.push(format!("{} of {} of memory", format_bytes(node.free_memory_bytes()), format_bytes(all.memory_bytes)));
+    let counted = node.free_counted();
+    free.extend(
+        lack.lacks
+            .counted
+            .iter()
+            .map(|(name, _)| format!("{} of {} {name}", counted.count(name), all.counted.count(name))),
     );
+    let mut text = format!("Node {} has {} free; it lacks {}.", node.name, in_words(&free), lack.lacks);
     let mut jobs: Vec<JobId> = node.runs.keys().map(|run| run.task.job).collect();
     jobs.sort_unstable();
     jobs.dedup();
@@ -393,17 +395,12 @@ fn down_line(node: &Node, now: Now) -> String {
     }
 }
 
-fn cpus(count: u32) -> String {
-    if count == 1 { "1 CPU".to_owned() } else { format!("{count} CPUs") }
-}
-
-fn gpus(count: u32) -> String {
-    if count == 1 { "1 GPU".to_owned() } else { format!("{count} GPUs") }
-}
-
-/// `, 2 GPUs`, in a list; nothing for none.
-fn gpus_too(count: u32) -> String {
-    if count == 0 { String::new() } else { format!(", {}", gpus(count)) }
+/// `a, b and c`.
+fn in_words(parts: &[String]) -> String {
+    match parts {
+        [first @ .., last] if !first.is_empty() => format!("{} and {last}", first.join(", ")),
+        parts => parts.concat(),
+    }
 }
 
 /// `job 3 (train, of alice)`.

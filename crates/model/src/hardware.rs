@@ -79,6 +79,7 @@ impl Hardware {
             cpus: self.choose_cpus(&free.cpus, request.cpus, &near),
             memory_bytes: request.memory_bytes,
             gpus: chosen.into_iter().map(|gpu| gpu.id.clone()).collect(),
+            counted: request.counted.clone(),
         })
     }
 
@@ -202,7 +203,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{CoreKind, Cpu};
+    use crate::{CoreKind, Counted, Cpu};
 
     /// Two NUMA nodes with `cores` cores of two threads each and `gpus` GPUs each.
     fn server(cores: u32, gpus: u32) -> (Hardware, Resources) {
@@ -216,6 +217,7 @@ mod tests {
             cpus: cpus.iter().map(|cpu| cpu.id).collect(),
             memory_bytes: 1 << 30,
             gpus: gpus.iter().map(|gpu| gpu.id.clone()).collect(),
+            counted: Counted::NONE,
         };
         (Hardware { topology: Topology::new(&cpus), gpus }, free)
     }
@@ -226,12 +228,12 @@ mod tests {
     }
 
     fn asks(cpus: u32, gpus: u32) -> Request {
-        Request { cpus, memory_bytes: 1, gpus }
+        Request { gpus, ..Request::new(cpus, 1) }
     }
 
     /// Takes what was chosen; its CPUs and GPUs as text.
-    fn take(hardware: &Hardware, free: &mut Resources, request: Request) -> String {
-        let taken = hardware.choose(free, &request).expect("it is free");
+    fn take(hardware: &Hardware, free: &mut Resources, request: &Request) -> String {
+        let taken = hardware.choose(free, request).expect("it is free");
         free.remove(&taken);
         let gpus: Vec<_> = taken.gpus.iter().map(GpuId::as_str).collect();
         format!("{} {}", taken.cpus, gpus.join("+"))
@@ -240,20 +242,20 @@ mod tests {
     #[test]
     fn gpus_of_one_numa_node_with_cpus_of_the_same() {
         let (hardware, mut free) = server(4, 2);
-        assert_eq!(take(&hardware, &mut free, asks(2, 1)), "0,8 GPU-0");
-        assert_eq!(take(&hardware, &mut free, asks(2, 2)), "4,12 GPU-2+GPU-3", "not one of each");
-        assert_eq!(take(&hardware, &mut free, asks(2, 1)), "1,9 GPU-1");
+        assert_eq!(take(&hardware, &mut free, &asks(2, 1)), "0,8 GPU-0");
+        assert_eq!(take(&hardware, &mut free, &asks(2, 2)), "4,12 GPU-2+GPU-3", "not one of each");
+        assert_eq!(take(&hardware, &mut free, &asks(2, 1)), "1,9 GPU-1");
         assert!(hardware.choose(&free, &asks(1, 1)).is_none());
-        assert_eq!(take(&hardware, &mut free, asks(2, 0)), "2,10 ");
+        assert_eq!(take(&hardware, &mut free, &asks(2, 0)), "2,10 ");
     }
 
     #[test]
     fn gpus_where_there_are_cpus() {
         let (hardware, mut free) = server(2, 2);
         free.cpus.remove_all(&"0,1,4".parse().expect("CPUs"));
-        assert_eq!(take(&hardware, &mut free, asks(2, 1)), "2,6 GPU-2", "the first NUMA node has but one CPU left");
+        assert_eq!(take(&hardware, &mut free, &asks(2, 1)), "2,6 GPU-2", "the first NUMA node has but one CPU left");
         assert_eq!(
-            take(&hardware, &mut free, asks(3, 1)),
+            take(&hardware, &mut free, &asks(3, 1)),
             "3,5,7 GPU-3",
             "no NUMA node has three: the fewest GPUs remain"
         );
@@ -263,17 +265,17 @@ mod tests {
     fn as_few_numa_nodes_as_will_do() {
         let (hardware, mut free) = server(4, 2);
         free.gpus.remove(&gpu(0, None).id);
-        assert_eq!(take(&hardware, &mut free, asks(1, 3)), "0 GPU-1+GPU-2+GPU-3");
+        assert_eq!(take(&hardware, &mut free, &asks(1, 3)), "0 GPU-1+GPU-2+GPU-3");
     }
 
     #[test]
     fn nothing_needs_to_be_known() {
         let nothing = Hardware::default();
-        let mut free = Resources { cpus: CpuSet::first(4), memory_bytes: 9, gpus: [gpu(7, None).id].into() };
-        assert_eq!(take(&nothing, &mut free, asks(3, 1)), "0-2 GPU-7");
+        let mut free = Resources { gpus: [gpu(7, None).id].into(), ..Resources::new(CpuSet::first(4), 9) };
+        assert_eq!(take(&nothing, &mut free, &asks(3, 1)), "0-2 GPU-7");
         let (hardware, _) = server(1, 0);
-        let mut more = Resources { cpus: CpuSet::first(9), memory_bytes: 9, gpus: BTreeSet::new() };
-        assert_eq!(take(&hardware, &mut more, asks(6, 0)), "0-5 ", "five stand for no CPU of the machine");
+        let mut more = Resources::new(CpuSet::first(9), 9);
+        assert_eq!(take(&hardware, &mut more, &asks(6, 0)), "0-5 ", "five stand for no CPU of the machine");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ArraySpec, Constraint, Digest, JobId, ParseError, PartitionName};
+use crate::{ArraySpec, Constraint, Counted, Digest, JobId, ParseError, PartitionName, format_bytes};
 
 /// Environment variables by name.
 pub type Environment = BTreeMap<String, String>;
@@ -150,7 +150,7 @@ impl Work {
 }
 
 /// What one task needs on each of its nodes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Request {
     /// CPUs, at least one.
     pub cpus: u32,
@@ -159,13 +159,45 @@ pub struct Request {
     /// GPUs.
     #[serde(default, skip_serializing_if = "is_none")]
     pub gpus: u32,
+    /// What the nodes' configurations count.
+    #[serde(default, skip_serializing_if = "Counted::is_empty")]
+    pub counted: Counted,
 }
 
 impl Request {
+    /// CPUs and memory, and nothing else.
+    #[must_use]
+    pub const fn new(cpus: u32, memory_bytes: u64) -> Self {
+        Self { cpus, memory_bytes, gpus: 0, counted: Counted::NONE }
+    }
+
     /// Whether there is enough of everything for `wanted`.
     #[must_use]
-    pub const fn covers(&self, wanted: &Self) -> bool {
-        wanted.cpus <= self.cpus && wanted.memory_bytes <= self.memory_bytes && wanted.gpus <= self.gpus
+    pub fn covers(&self, wanted: &Self) -> bool {
+        wanted.cpus <= self.cpus
+            && wanted.memory_bytes <= self.memory_bytes
+            && wanted.gpus <= self.gpus
+            && self.counted.covers(&wanted.counted)
+    }
+}
+
+/// `4 CPUs, 1 GPU, 16G of memory and license=2`; `nothing` when it is nothing.
+impl fmt::Display for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units = |count: u32, one: &str| match count {
+            0 => None,
+            1 => Some(format!("1 {one}")),
+            many => Some(format!("{many} {one}s")),
+        };
+        let memory = (self.memory_bytes > 0).then(|| format!("{} of memory", format_bytes(self.memory_bytes)));
+        let counted = self.counted.iter().map(|(name, count)| format!("{name}={count}"));
+        let parts = [units(self.cpus, "CPU"), units(self.gpus, "GPU"), memory];
+        let parts: Vec<String> = parts.into_iter().flatten().chain(counted).collect();
+        match parts.as_slice() {
+            [] => f.write_str("nothing"),
+            [one] => f.write_str(one),
+            [first @ .., last] => write!(f, "{} and {last}", first.join(", ")),
+        }
     }
 }
 
@@ -392,6 +424,16 @@ pub struct Ending {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn amounts_are_said_in_words() {
+        assert_eq!(Request::default().to_string(), "nothing");
+        assert_eq!(Request::new(1, 0).to_string(), "1 CPU");
+        assert_eq!(Request::new(2, 16 << 30).to_string(), "2 CPUs and 16G of memory");
+        let counted = "camera,license=2".parse().expect("counts");
+        let all = Request { gpus: 1, counted, ..Request::new(4, 1 << 30) };
+        assert_eq!(all.to_string(), "4 CPUs, 1 GPU, 1G of memory, camera=1 and license=2");
+    }
 
     #[test]
     fn dependencies_as_people_write_them() {

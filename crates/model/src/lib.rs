@@ -5,6 +5,7 @@
 
 mod array;
 mod constraint;
+mod counted;
 mod cpus;
 mod digest;
 mod hardware;
@@ -21,6 +22,7 @@ mod users;
 
 pub use array::{ArraySpec, IndexSet};
 pub use constraint::{Constraint, Feature};
+pub use counted::{Counted, CountedError};
 pub use cpus::CpuSet;
 pub use digest::Digest;
 pub use hardware::{Gpu, GpuId, Hardware, Vendor};

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CpuSet, GpuId, Request};
+use crate::{Counted, CpuSet, GpuId, Request};
 
 /// What a node has to give, or an allocation holds, on one node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,20 +16,23 @@ pub struct Resources {
     /// GPUs.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub gpus: BTreeSet<GpuId>,
+    /// What the node's configuration counts.
+    #[serde(default, skip_serializing_if = "Counted::is_empty")]
+    pub counted: Counted,
 }
 
 impl Resources {
-    /// CPUs and memory, and no GPU.
+    /// CPUs and memory, and nothing else.
     #[must_use]
     pub const fn new(cpus: CpuSet, memory_bytes: u64) -> Self {
-        Self { cpus, memory_bytes, gpus: BTreeSet::new() }
+        Self { cpus, memory_bytes, gpus: BTreeSet::new(), counted: Counted::NONE }
     }
 
     /// How much it is.
     #[must_use]
     pub fn counts(&self) -> Request {
         let gpus = u32::try_from(self.gpus.len()).unwrap_or(u32::MAX);
-        Request { cpus: self.cpus.len(), memory_bytes: self.memory_bytes, gpus }
+        Request { cpus: self.cpus.len(), memory_bytes: self.memory_bytes, gpus, counted: self.counted.clone() }
     }
 
     /// Whether all of `part` is in it.
@@ -38,6 +41,7 @@ impl Resources {
         self.cpus.is_superset(&part.cpus)
             && self.memory_bytes >= part.memory_bytes
             && (part.gpus.is_empty() || self.gpus.is_superset(&part.gpus))
+            && self.counted.covers(&part.counted)
     }
 
     /// Takes `part` out of it, as far as it is in it.
@@ -45,6 +49,9 @@ impl Resources {
         self.cpus.remove_all(&part.cpus);
         self.memory_bytes = self.memory_bytes.saturating_sub(part.memory_bytes);
         part.gpus.iter().for_each(|gpu| _ = self.gpus.remove(gpu));
+        if !part.counted.is_empty() {
+            self.counted = self.counted.minus(&part.counted);
+        }
     }
 
     /// Puts `part` back.
@@ -52,6 +59,9 @@ impl Resources {
         self.cpus.add_all(&part.cpus);
         self.memory_bytes = self.memory_bytes.saturating_add(part.memory_bytes);
         self.gpus.extend(part.gpus.iter().cloned());
+        if !part.counted.is_empty() {
+            self.counted = self.counted.plus(&part.counted);
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Constraint, JobId, NodeName, PartitionName, QuotaKind, format_bytes};
+use crate::{Constraint, JobId, NodeName, PartitionName, QuotaKind, Request};
 
 /// Why a job is pending. Every pending job has one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -102,13 +102,9 @@ pub enum Reason {
 pub struct Shortfall {
     /// The node.
     pub node: NodeName,
-    /// Free CPUs it lacks.
-    pub cpus: u32,
-    /// Free memory it lacks, in bytes.
-    pub memory_bytes: u64,
-    /// Free GPUs it lacks.
-    #[serde(default)]
-    pub gpus: u32,
+    /// What it lacks of a request: of what is free there, or of what it has in all.
+    #[serde(flatten)]
+    pub lacks: Request,
 }
 
 impl fmt::Display for Reason {
@@ -176,27 +172,7 @@ fn absent<'a>(
 
 impl fmt::Display for Shortfall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, which lacks {}", self.node, self.what())
-    }
-}
-
-impl Shortfall {
-    /// `2 CPUs and 1 GPU`.
-    #[must_use]
-    pub fn what(&self) -> String {
-        let count = |count: u32, one: &str| match count {
-            0 => None,
-            1 => Some(format!("1 {one}")),
-            many => Some(format!("{many} {one}s")),
-        };
-        let memory = (self.memory_bytes > 0).then(|| format!("{} of memory", format_bytes(self.memory_bytes)));
-        let parts: Vec<String> =
-            count(self.cpus, "CPU").into_iter().chain(memory).chain(count(self.gpus, "GPU")).collect();
-        match parts.as_slice() {
-            [] => "nothing".to_owned(),
-            [one] => one.clone(),
-            [first @ .., last] => format!("{} and {last}", first.join(", ")),
-        }
+        write!(f, "{}, which lacks {}", self.node, self.lacks)
     }
 }
 

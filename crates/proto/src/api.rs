@@ -6,8 +6,8 @@
 use std::collections::BTreeSet;
 
 use hostler_model::{
-    Advisory, ArraySpec, Attempt, Constraint, Dependency, Digest, Feature, GpuId, JobId, JobSpec, JobState, NodeName,
-    NodeState, PartitionName, Reason, TaskId, Vendor, WallTime,
+    Advisory, ArraySpec, Attempt, Constraint, Counted, Dependency, Digest, Feature, GpuId, JobId, JobSpec, JobState,
+    NodeName, NodeState, PartitionName, Reason, TaskId, Vendor, WallTime,
 };
 use serde::{Deserialize, Serialize};
 
@@ -95,6 +95,12 @@ pub struct Info {
     /// GPUs of all nodes that are up, and how many are free.
     #[serde(default)]
     pub gpus: Amount,
+    /// What the configurations of the nodes that are up count.
+    #[serde(default)]
+    pub counted: Counted,
+    /// What no job holds of that.
+    #[serde(default)]
+    pub counted_free: Counted,
 }
 
 /// The head process.
@@ -206,6 +212,12 @@ pub struct NodeView {
     /// GPUs that no job holds.
     #[serde(default)]
     pub gpus_free: u32,
+    /// What its configuration counts.
+    #[serde(default)]
+    pub counted: Counted,
+    /// What no job holds of that.
+    #[serde(default)]
+    pub counted_free: Counted,
     /// Tasks it holds.
     pub tasks: u32,
     /// The agent's process id, 0 before it ever connected.
@@ -275,6 +287,9 @@ pub struct NodeRunView {
     /// The GPUs it holds.
     #[serde(default)]
     pub gpu_ids: Vec<GpuId>,
+    /// What it holds of what the node's configuration counts.
+    #[serde(default)]
+    pub counted: Counted,
 }
 
 /// A GPU of a node, in [`NodeDetail`].
@@ -370,6 +385,9 @@ pub struct JobSummary {
     /// GPUs a task, on each of its nodes.
     #[serde(default)]
     pub gpus: u32,
+    /// What a task holds of what configurations count, on each of its nodes.
+    #[serde(default)]
+    pub counted: Counted,
     /// The array, as it was asked for.
     pub array: Option<ArraySpec>,
     /// Tasks by state.
@@ -431,7 +449,7 @@ pub struct JobDetail {
 /// A limit on a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitView {
-    /// `cpus`, `memory`, `gpus` or `time`.
+    /// `cpus`, `memory`, `gpus`, `time`, or the name of what a configuration counts.
     pub name: String,
     /// Its value: a count, bytes or milliseconds.
     pub value: u64,

@@ -13,13 +13,13 @@
 
 use std::time::{Duration, Instant};
 
-use hostler_model::{JobId, NodeName, Request, Timestamp};
+use hostler_model::{Counted, JobId, NodeName, Request, Timestamp};
 use hostler_sched::{NodeIx, Policy, Pool, Running, Waiting, explain, plan};
 
 const NODES: u32 = 10_000;
 const JOBS: u64 = 100_000;
 const G: u64 = 1 << 30;
-const NODE: Request = Request { cpus: 64, memory_bytes: 256 * G, gpus: 0 };
+const NODE: Request = Request::new(64, 256 * G);
 const NOW: Timestamp = Timestamp(1_000_000);
 const REPETITIONS: usize = 9;
 
@@ -28,14 +28,10 @@ fn main() {
         println!("{NODES} nodes, {JOBS} waiting jobs, EASY; the median of {REPETITIONS} passes\n");
         println!("{:<46} {:>9} {:>9} {:>9} {:>12}", "mix", "pass ms", "started", "examined", "µs a start");
     }
-    let same = |_: &mut Random| Request { cpus: 4, memory_bytes: 16 * G, gpus: 0 };
-    let random = |random: &mut Random| Request {
-        cpus: 1 + random.below(64) as u32,
-        memory_bytes: (1 + random.below(256)) * G,
-        gpus: 0,
-    };
-    let large = |_: &mut Random| Request { cpus: 64, memory_bytes: 256 * G, gpus: 0 };
-    let one = |_: &mut Random| Request { cpus: 1, memory_bytes: G, gpus: 0 };
+    let same = |_: &mut Random| Request::new(4, 16 * G);
+    let random = |random: &mut Random| Request::new(1 + random.below(64) as u32, (1 + random.below(256)) * G);
+    let large = |_: &mut Random| Request::new(64, 256 * G);
+    let one = |_: &mut Random| Request::new(1, G);
     measure("empty cluster, one shape", &empty(), &queue(same));
     measure("empty cluster, random shapes", &empty(), &queue(random));
     measure("empty cluster, whole nodes", &empty(), &queue(large));
@@ -45,6 +41,8 @@ fn main() {
     measure("nearly full (random), random shapes", &nearly_full(), &queue(random));
     measure("nearly full (random), whole nodes", &nearly_full(), &queue(large));
     measure("nearly full (random), single CPUs", &nearly_full(), &queue(one));
+    let licensed = |random: &mut Random| Request { counted: licenses(random.below(2)), ..one(random) };
+    measure("half ask for licenses that few nodes have", &with_licenses(), &queue(licensed));
     measure("CPUs free everywhere, memory nowhere", &without_memory(), &queue(random));
     measure("nearly full (random), one job", &nearly_full(), &queue(random)[..1]);
     measure("empty cluster, one job", &empty(), &queue(random)[..1]);
@@ -63,7 +61,7 @@ fn measure(mix: &str, cluster: &Cluster, queue: &[Waiting]) {
     let (mut started, mut examined) = (0, 0);
     for _ in 0..REPETITIONS {
         let begin = Instant::now();
-        let running = || cluster.running.iter().copied();
+        let running = || cluster.running.iter().cloned();
         let plan = plan(&cluster.pool, queue.iter().cloned(), running, Policy::Easy, NOW);
         times.push(begin.elapsed());
         started = plan.starts.iter().map(|start| u64::from(start.count)).sum();
@@ -84,8 +82,7 @@ fn measure(mix: &str, cluster: &Cluster, queue: &[Waiting]) {
 fn single_calls() {
     let mut cluster = nearly_full();
     let mut random = Random(7);
-    let jobs =
-        queue(|random| Request { cpus: 1 + random.below(8) as u32, memory_bytes: (1 + random.below(32)) * G, gpus: 0 });
+    let jobs = queue(|random| Request::new(1 + random.below(8) as u32, (1 + random.below(32)) * G));
     println!();
     let per_call = |begin: Instant, calls: usize| begin.elapsed().as_secs_f64() * 1e9 / calls as f64;
     let begin = Instant::now();
@@ -94,7 +91,7 @@ fn single_calls() {
     let begin = Instant::now();
     let refused = jobs.iter().filter(|job| cluster.pool.admit(job).is_err()).count();
     println!("admit               {:>7.0} ns a call ({refused} refused)", per_call(begin, jobs.len()));
-    let one = Request { cpus: 1, memory_bytes: 1, gpus: 0 };
+    let one = Request::new(1, 1);
     let nodes: Vec<NodeIx> = (0..100_000).map(|_| NodeIx(random.below(u64::from(NODES)) as u32)).collect();
     let begin = Instant::now();
     for ix in &nodes {
@@ -117,6 +114,22 @@ struct Cluster {
     running: Vec<Running>,
 }
 
+/// Nothing runs, and one node in a hundred has four licenses.
+fn with_licenses() -> Cluster {
+    let mut cluster = empty();
+    for ix in (0..NODES).step_by(100) {
+        let name: NodeName = format!("n{ix}").parse().expect("a node name");
+        let total = Request { counted: licenses(4), ..NODE };
+        cluster.pool.set(NodeIx(ix), &name, &total, &total, true);
+    }
+    cluster
+}
+
+/// So many licenses; none at all for zero.
+fn licenses(count: u64) -> Counted {
+    if count == 0 { Counted::NONE } else { format!("license={count}").parse().expect("a count") }
+}
+
 /// Nothing runs.
 fn empty() -> Cluster {
     cluster(|_| Vec::new())
@@ -124,22 +137,18 @@ fn empty() -> Cluster {
 
 /// Sixteen tasks of four CPUs on every node.
 fn full() -> Cluster {
-    cluster(|_| vec![Request { cpus: 4, memory_bytes: 16 * G, gpus: 0 }; 16])
+    cluster(|_| vec![Request::new(4, 16 * G); 16])
 }
 
 /// Ten tasks a node, most of which fit.
 fn nearly_full() -> Cluster {
-    let random = |random: &mut Random| Request {
-        cpus: 1 + random.below(12) as u32,
-        memory_bytes: (1 + random.below(40)) * G,
-        gpus: 0,
-    };
+    let random = |random: &mut Random| Request::new(1 + random.below(12) as u32, (1 + random.below(40)) * G);
     cluster(|seed| (0..10).map(|_| random(seed)).collect())
 }
 
 /// One task a node with all the memory.
 fn without_memory() -> Cluster {
-    cluster(|random| vec![Request { cpus: 1 + random.below(63) as u32, memory_bytes: 256 * G, gpus: 0 }])
+    cluster(|random| vec![Request::new(1 + random.below(63) as u32, 256 * G)])
 }
 
 fn cluster(tasks: impl Fn(&mut Random) -> Vec<Request>) -> Cluster {
@@ -147,7 +156,7 @@ fn cluster(tasks: impl Fn(&mut Random) -> Vec<Request>) -> Cluster {
     let mut cluster = Cluster { pool: Pool::default(), running: Vec::new() };
     for ix in (0..NODES).map(NodeIx) {
         let name: NodeName = format!("n{}", ix.0).parse().expect("a node name");
-        cluster.pool.set(ix, &name, NODE, NODE, true);
+        cluster.pool.set(ix, &name, &NODE, &NODE, true);
         for request in tasks(&mut random) {
             let free = cluster.pool.free(ix).expect("just set");
             if request.cpus <= free.cpus && request.memory_bytes <= free.memory_bytes {

@@ -3,9 +3,10 @@
 use std::cmp::Reverse;
 use std::fmt;
 
-use hostler_model::{NodeName, Request, format_bytes};
+use hostler_model::{NodeName, Request, Shortfall};
 
-use crate::amount::covers;
+use crate::amount::{NOTHING, at_most, scaled};
+use crate::explain::closest;
 use crate::{NodeSet, Pool, Waiting};
 
 /// Why a request can never be satisfied by the nodes there are.
@@ -17,16 +18,24 @@ pub enum NeverFits {
     /// There are nodes, but none that the job may use. Why not is for the caller to say.
     #[error("may use none of the nodes")]
     NoneMay,
-    /// No node has as many GPUs.
-    #[error("asks for {}; {}", Gpus(*.gpus), MostGpus(.most))]
-    TooFewGpus {
-        /// How many were asked for.
-        gpus: u32,
-        /// The node with the most.
-        most: NodeSize,
+    /// No node has as much of something that few nodes have at all.
+    #[error("asks for {asked}; {}", Most(.most))]
+    TooFew {
+        /// How much of it was asked for, and of nothing else.
+        asked: Request,
+        /// The node with the most of it, and how much that is; none has any when absent.
+        most: Option<NodeSize>,
+    },
+    /// Nodes have enough of each resource, but those with what few nodes have lack something else.
+    #[error("asks for {request}; nodes have each of that, but none has all of it: closest is {closest}")]
+    NotTogether {
+        /// What was asked for.
+        request: Request,
+        /// The node that comes closest.
+        closest: Shortfall,
     },
     /// Nodes are large enough, but too few of them, whatever state they are in.
-    #[error("asks for {nodes} nodes at once, each with {}; {}", Size(.request), Able(*.able))]
+    #[error("asks for {nodes} nodes at once, each with {request}; {}", Able(*.able))]
     TooFewNodes {
         /// How many nodes were asked for.
         nodes: u32,
@@ -36,7 +45,7 @@ pub enum NeverFits {
         able: usize,
     },
     /// No node is large enough, whatever state it is in.
-    #[error("asks for {}; {}", Size(.request), Largest(.most_cpus, .most_memory))]
+    #[error("asks for {request}; {}", Largest(.most_cpus, .most_memory))]
     TooLarge {
         /// What was asked for.
         request: Request,
@@ -62,29 +71,53 @@ impl Pool {
     ///
     /// # Errors
     /// When there are no such nodes.
-    pub fn admit(&self, job: &Waiting) -> Result<(), NeverFits> {
+    pub fn admit(&self, job: &Waiting) -> Result<(), Box<NeverFits>> {
         if self.could_ever_run(job) {
             return Ok(());
         }
         let Waiting { request, nodes, .. } = job;
         let able = self.able(job);
         if able > 0 {
-            return Err(NeverFits::TooFewNodes { nodes: *nodes, request: *request, able });
+            return Err(Box::new(NeverFits::TooFewNodes { nodes: *nodes, request: request.clone(), able }));
         }
         let largest = |size: fn(&Request) -> (u64, u64)| largest(self, job.among(), size);
         let Some(most_cpus) = largest(|total| (u64::from(total.cpus), total.memory_bytes)) else {
-            return Err(if job.among.is_some() { NeverFits::NoneMay } else { NeverFits::NoNodes });
+            return Err(Box::new(if job.among.is_some() { NeverFits::NoneMay } else { NeverFits::NoNodes }));
         };
-        let most_gpus = largest(|total| (u64::from(total.gpus), u64::from(total.cpus))).expect("there is a node");
-        if most_gpus.total.gpus < request.gpus {
-            return Err(NeverFits::TooFewGpus { gpus: request.gpus, most: most_gpus });
+        if let Some(refusal) = rare_resources(request).find_map(|asked| too_few(self, job, asked)) {
+            return Err(Box::new(refusal));
         }
         let most_memory = largest(|total| (total.memory_bytes, u64::from(total.cpus))).expect("there is a node");
+        let is_there = most_cpus.total.cpus >= request.cpus && most_memory.total.memory_bytes >= request.memory_bytes;
+        if is_there && rare_resources(request).next().is_some() {
+            let nodes = self.nodes().filter(|(ix, _)| job.may_use(*ix));
+            let closest = closest(nodes, request, |node| &node.total).into_iter().next().expect("there is a node");
+            return Err(Box::new(NeverFits::NotTogether { request: request.clone(), closest }));
+        }
         // One node that is as large as the other in both is all there is to say.
-        let is_largest = covers(&most_cpus.total, &most_memory.total);
+        let is_largest = most_cpus.total.memory_bytes == most_memory.total.memory_bytes;
         let most_memory = if is_largest { most_cpus.clone() } else { most_memory };
-        Err(NeverFits::TooLarge { request: *request, most_cpus, most_memory })
+        Err(Box::new(NeverFits::TooLarge { request: request.clone(), most_cpus, most_memory }))
     }
+}
+
+/// What a request asks for beyond CPUs and memory, one resource at a time.
+fn rare_resources(request: &Request) -> impl Iterator<Item = Request> {
+    let gpus = (request.gpus > 0).then_some(Request { gpus: request.gpus, ..NOTHING });
+    gpus.into_iter().chain(request.counted.each_alone().map(|counted| Request { counted, ..NOTHING }))
+}
+
+/// The refusal of a job because no node has as much of something as is `asked` for.
+fn too_few(pool: &Pool, job: &Waiting, asked: Request) -> Option<NeverFits> {
+    let limit = scaled(&asked, u32::MAX);
+    let part = |total: &Request| at_most(total, &limit);
+    let most = largest(pool, job.among(), |total| {
+        let Request { gpus, counted, .. } = part(total);
+        (u64::from(gpus), counted.iter().map(|(_, count)| count).sum())
+    });
+    let most = most.map(|most| NodeSize { total: part(&most.total), ..most })?;
+    let has_any = most.total != NOTHING;
+    (!most.total.covers(&asked)).then(|| NeverFits::TooFew { asked, most: has_any.then_some(most) })
 }
 
 /// The node that is the greatest by `size` among those that may be used, the first one of equals.
@@ -93,45 +126,17 @@ fn largest(pool: &Pool, among: Option<&NodeSet>, size: impl Fn(&Request) -> (u64
     let nodes = pool.nodes().filter(|(ix, _)| may(*ix));
     let (_, Reverse(ix)) = nodes.map(|(ix, node)| (size(&node.total), Reverse(ix))).max()?;
     let node = pool.expect(ix);
-    Some(NodeSize { node: node.name.clone(), total: node.total })
+    Some(NodeSize { node: node.name.clone(), total: node.total.clone() })
 }
 
-/// `4 CPUs and 16G of memory`; memory is left out when none is asked for.
-struct Size<'a>(&'a Request);
+/// The node with the most of something, if any node has it.
+struct Most<'a>(&'a Option<NodeSize>);
 
-impl fmt::Display for Size<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.cpus {
-            1 => f.write_str("1 CPU")?,
-            cpus => write!(f, "{cpus} CPUs")?,
-        }
-        match self.0.memory_bytes {
-            0 => Ok(()),
-            memory => write!(f, " and {} of memory", format_bytes(memory)),
-        }
-    }
-}
-
-/// `2 GPUs`.
-struct Gpus(u32);
-
-impl fmt::Display for Gpus {
+impl fmt::Display for Most<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            1 => f.write_str("1 GPU"),
-            gpus => write!(f, "{gpus} GPUs"),
-        }
-    }
-}
-
-/// The node with the most GPUs, if it has any.
-struct MostGpus<'a>(&'a NodeSize);
-
-impl fmt::Display for MostGpus<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.total.gpus {
-            0 => f.write_str("no node has one"),
-            gpus => write!(f, "no node has more than {}, which has {}", self.0.node, Gpus(gpus)),
+            None => f.write_str("no node has any"),
+            Some(most) => write!(f, "no node has more than {}, which has {}", most.node, most.total),
         }
     }
 }
@@ -155,9 +160,9 @@ impl fmt::Display for Largest<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(cpus, memory) = self;
         if cpus == memory {
-            return write!(f, "the largest node, {}, has {}", cpus.node, Size(&cpus.total));
+            return write!(f, "the largest node, {}, has {}", cpus.node, cpus.total);
         }
-        let (first, second) = (Size(&cpus.total), Size(&memory.total));
+        let (first, second) = (&cpus.total, &memory.total);
         write!(f, "the largest nodes are {} with {first} and {} with {second}", cpus.node, memory.node)
     }
 }
@@ -176,14 +181,14 @@ mod tests {
     fn pool(nodes: &[(&str, u32, u64, bool)]) -> Pool {
         let mut pool = Pool::default();
         for (ix, (name, cpus, memory_bytes, is_usable)) in nodes.iter().enumerate() {
-            let total = Request { cpus: *cpus, memory_bytes: *memory_bytes, gpus: 0 };
-            pool.set(NodeIx(ix as u32), &name.parse().expect("a name"), total, total, *is_usable);
+            let total = Request::new(*cpus, *memory_bytes);
+            pool.set(NodeIx(ix as u32), &name.parse().expect("a name"), &total, &total, *is_usable);
         }
         pool
     }
 
     fn on_nodes(nodes: u32, cpus: u32, memory_bytes: u64) -> Waiting {
-        let request = Request { cpus, memory_bytes, gpus: 0 };
+        let request = Request::new(cpus, memory_bytes);
         Waiting { job: JobId(1), request, nodes, among: None, tasks: 1, time_limit_ms: None }
     }
 
@@ -218,7 +223,7 @@ mod tests {
 
     #[test]
     fn no_nodes_is_a_case_of_its_own() {
-        assert_eq!(Pool::default().admit(&on_nodes(1, 1, 1)), Err(NeverFits::NoNodes));
+        assert_eq!(Pool::default().admit(&on_nodes(1, 1, 1)), Err(Box::new(NeverFits::NoNodes)));
     }
 
     #[test]
@@ -231,19 +236,26 @@ mod tests {
         assert_eq!(among(&[0, 1]), Ok(()));
         let text = "asks for 4 CPUs and 1G of memory; the largest node, n1, has 2 CPUs and 4G of memory";
         assert_eq!(among(&[0]).expect_err("n2 may not be used").to_string(), text);
-        assert_eq!(among(&[]), Err(NeverFits::NoneMay));
+        assert_eq!(among(&[]), Err(Box::new(NeverFits::NoneMay)));
     }
 
     #[test]
-    fn gpus_are_refused_by_name() {
+    fn what_few_nodes_have_is_refused_by_name() {
         let mut pool = pool(&[("n1", 2, 4 * G, true)]);
-        let one_gpu = Request { cpus: 1, memory_bytes: 1, gpus: 2 };
-        let refusal = |pool: &Pool| {
-            pool.admit(&Waiting { request: one_gpu, ..on_nodes(1, 1, 1) }).expect_err("too few").to_string()
+        let refusal = |pool: &Pool, request: Request| {
+            pool.admit(&Waiting { request, ..on_nodes(1, 1, 1) }).expect_err("too few").to_string()
         };
-        assert_eq!(refusal(&pool), "asks for 2 GPUs; no node has one");
-        let total = Request { cpus: 2, memory_bytes: G, gpus: 1 };
-        pool.set(NodeIx(1), &"gpu".parse().expect("a name"), total, total, true);
-        assert_eq!(refusal(&pool), "asks for 2 GPUs; no node has more than gpu, which has 1 GPU");
+        let gpus = |gpus| Request { gpus, ..Request::new(1, 1) };
+        let counted = |text: &str| Request { counted: text.parse().expect(text), ..Request::new(1, 1) };
+        assert_eq!(refusal(&pool, gpus(2)), "asks for 2 GPUs; no node has any");
+        assert_eq!(refusal(&pool, counted("license=2")), "asks for license=2; no node has any");
+        let total = Request { gpus: 1, counted: counted("license=1,plate=9").counted, ..Request::new(2, G) };
+        pool.set(NodeIx(1), &"lab".parse().expect("a name"), &total, &total, true);
+        assert_eq!(refusal(&pool, gpus(2)), "asks for 2 GPUs; no node has more than lab, which has 1 GPU");
+        let text = "asks for license=2; no node has more than lab, which has license=1";
+        assert_eq!(refusal(&pool, counted("license=2,plate=5")), text);
+        let text = "asks for 2 CPUs, 2G of memory and license=1; nodes have each of that, but none has all of it: \
+                    closest is lab, which lacks 1G of memory";
+        assert_eq!(refusal(&pool, Request { cpus: 2, memory_bytes: 2 * G, ..counted("license") }), text);
     }
 }

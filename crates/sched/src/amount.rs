@@ -3,45 +3,44 @@
 use hostler_model::Request;
 
 /// No resources at all.
-pub(crate) const NOTHING: Request = Request { cpus: 0, memory_bytes: 0, gpus: 0 };
-
-/// Whether `have` is enough for `wanted`.
-pub(crate) const fn covers(have: &Request, wanted: &Request) -> bool {
-    wanted.cpus <= have.cpus && wanted.memory_bytes <= have.memory_bytes && wanted.gpus <= have.gpus
-}
+pub(crate) const NOTHING: Request = Request::new(0, 0);
 
 /// How many times `wanted` can be taken out of `have`.
 pub(crate) fn times(have: &Request, wanted: &Request) -> u32 {
     let by_cpus = have.cpus.checked_div(wanted.cpus).unwrap_or(u32::MAX);
     let by_memory = have.memory_bytes.checked_div(wanted.memory_bytes).unwrap_or(u64::MAX);
     let by_gpus = have.gpus.checked_div(wanted.gpus).unwrap_or(u32::MAX);
-    by_cpus.min(u32::try_from(by_memory).unwrap_or(u32::MAX)).min(by_gpus)
+    let by_others = by_memory.min(have.counted.times(&wanted.counted));
+    by_cpus.min(u32::try_from(by_others).unwrap_or(u32::MAX)).min(by_gpus)
 }
 
 /// `count` times `one`; saturates.
-pub(crate) const fn scaled(one: &Request, count: u32) -> Request {
+pub(crate) fn scaled(one: &Request, count: u32) -> Request {
     Request {
         cpus: one.cpus.saturating_mul(count),
-        memory_bytes: one.memory_bytes.saturating_mul(count as u64),
+        memory_bytes: one.memory_bytes.saturating_mul(count.into()),
         gpus: one.gpus.saturating_mul(count),
+        counted: one.counted.scaled(count.into()),
     }
 }
 
 /// Both together; saturates.
-pub(crate) const fn sum(a: &Request, b: &Request) -> Request {
+pub(crate) fn sum(a: &Request, b: &Request) -> Request {
     Request {
         cpus: a.cpus.saturating_add(b.cpus),
         memory_bytes: a.memory_bytes.saturating_add(b.memory_bytes),
         gpus: a.gpus.saturating_add(b.gpus),
+        counted: a.counted.plus(&b.counted),
     }
 }
 
 /// What is left of `a` without `b`, zero where `b` is more: also what `b` lacks for `a`.
-pub(crate) const fn without(a: &Request, b: &Request) -> Request {
+pub(crate) fn without(a: &Request, b: &Request) -> Request {
     Request {
         cpus: a.cpus.saturating_sub(b.cpus),
         memory_bytes: a.memory_bytes.saturating_sub(b.memory_bytes),
         gpus: a.gpus.saturating_sub(b.gpus),
+        counted: a.counted.minus(&b.counted),
     }
 }
 
@@ -51,6 +50,7 @@ pub(crate) fn at_most(a: &Request, limit: &Request) -> Request {
         cpus: a.cpus.min(limit.cpus),
         memory_bytes: a.memory_bytes.min(limit.memory_bytes),
         gpus: a.gpus.min(limit.gpus),
+        counted: a.counted.at_most(&limit.counted),
     }
 }
 
@@ -58,9 +58,10 @@ pub(crate) fn at_most(a: &Request, limit: &Request) -> Request {
 /// is wanted. Zero when it is enough.
 pub(crate) fn distance(have: &Request, wanted: &Request) -> u32 {
     let missing = without(wanted, have);
-    let cpus = millionths(u64::from(missing.cpus), u64::from(wanted.cpus));
-    let gpus = millionths(u64::from(missing.gpus), u64::from(wanted.gpus));
-    cpus.max(millionths(missing.memory_bytes, wanted.memory_bytes)).max(gpus)
+    let cpus = millionths(missing.cpus.into(), wanted.cpus.into());
+    let gpus = millionths(missing.gpus.into(), wanted.gpus.into());
+    let counted = missing.counted.iter().map(|(name, count)| millionths(count, wanted.counted.count(name)));
+    cpus.max(millionths(missing.memory_bytes, wanted.memory_bytes)).max(gpus).max(counted.max().unwrap_or(0))
 }
 
 /// `part` of `whole` in millionths, rounded up so that only nothing is zero.
@@ -74,7 +75,11 @@ mod tests {
     use super::*;
 
     fn amount(cpus: u32, memory_bytes: u64) -> Request {
-        Request { cpus, memory_bytes, gpus: 0 }
+        Request::new(cpus, memory_bytes)
+    }
+
+    fn with(counted: &str) -> Request {
+        Request { counted: counted.parse().expect("counts"), ..amount(4, 10) }
     }
 
     #[test]
@@ -84,6 +89,8 @@ mod tests {
         assert_eq!(times(&amount(7, 9), &amount(2, 10)), 0);
         assert_eq!(times(&amount(7, u64::MAX), &amount(0, 1)), u32::MAX);
         assert_eq!(times(&NOTHING, &NOTHING), u32::MAX);
+        assert_eq!(times(&scaled(&with("a=3"), 4), &with("a=4")), 3);
+        assert_eq!(times(&with("a=3"), &with("b")), 0);
     }
 
     #[test]
@@ -92,5 +99,7 @@ mod tests {
         assert_eq!(distance(&amount(3, 10), &amount(4, 10)), 250_000);
         assert_eq!(distance(&amount(3, 5), &amount(4, 10)), 500_000);
         assert_eq!(distance(&amount(4, u64::MAX - 1), &amount(4, u64::MAX)), 1);
+        assert_eq!(distance(&with("a=1,b=3"), &with("a=2,b=4")), 500_000);
+        assert_eq!(distance(&with("a=1"), &with("b=1")), 1_000_000);
     }
 }

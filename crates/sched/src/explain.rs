@@ -2,7 +2,7 @@
 
 use hostler_model::{Reason, Request, Shortfall};
 
-use crate::amount::{covers, distance, without};
+use crate::amount::{distance, without};
 use crate::pool::Node;
 use crate::{NodeIx, Policy, Pool, Reservation, Waiting};
 
@@ -19,17 +19,17 @@ pub fn explain(pool: &Pool, waiting: &Waiting, ahead: u64, blocked: &[Reservatio
     let nodes = || pool.nodes().filter(|(ix, _)| waiting.may_use(*ix));
     if !pool.could_ever_run(waiting) {
         // Accepted before there were nodes, or the large ones have come back smaller. It waits for another node, not for its turn.
-        return lacking(nodes(), waiting, |node| node.total);
+        return lacking(nodes(), waiting, |node| &node.total);
     }
     if !pool.could_run(waiting) {
-        let able = nodes().map(|(_, node)| node).filter(|node| !node.is_usable && covers(&node.total, request));
+        let able = nodes().map(|(_, node)| node).filter(|node| !node.is_usable && node.total.covers(request));
         let wanted = waiting.nodes;
         return Reason::NodesDown { wanted, nodes: able.take(NAMED).map(|node| node.name.clone()).collect() };
     }
     let is_blocked = blocked.iter().any(|blocked| blocked.job == waiting.job);
     if !pool.fits_now(waiting) && (ahead == 0 || is_blocked) {
-        let able = nodes().filter(|(_, node)| node.is_usable && covers(&node.total, request));
-        return lacking(able, waiting, |node| node.free);
+        let able = nodes().filter(|(_, node)| node.is_usable && node.total.covers(request));
+        return lacking(able, waiting, |node| &node.free);
     }
     if !pool.fits_now(waiting) {
         return Reason::Priority { ahead };
@@ -47,34 +47,32 @@ pub fn explain(pool: &Pool, waiting: &Waiting, ahead: u64, blocked: &[Reservatio
 fn lacking<'a>(
     nodes: impl Iterator<Item = (NodeIx, &'a Node)>,
     waiting: &Waiting,
-    have: impl Fn(&Node) -> Request,
+    have: impl Fn(&Node) -> &Request,
 ) -> Reason {
     if waiting.nodes == 1 {
         return Reason::Resources { closest: closest(nodes, &waiting.request, have) };
     }
-    let (enough, short): (Vec<_>, Vec<_>) = nodes.partition(|(_, node)| covers(&have(node), &waiting.request));
+    let (enough, short): (Vec<_>, Vec<_>) = nodes.partition(|(_, node)| have(node).covers(&waiting.request));
     let closest = closest(short.into_iter(), &waiting.request, have);
     Reason::TooFewNodes { wanted: waiting.nodes, enough: enough.len() as u64, closest }
 }
 
 /// What these nodes lack of a request with what they `have`, those that lack least first.
-fn closest<'a>(
+pub(crate) fn closest<'a>(
     nodes: impl Iterator<Item = (NodeIx, &'a Node)>,
     request: &Request,
-    have: impl Fn(&Node) -> Request,
+    have: impl Fn(&Node) -> &Request,
 ) -> Vec<Shortfall> {
     let mut ranked: Vec<(u32, NodeIx, &Node)> =
-        nodes.map(|(ix, node)| (distance(&have(node), request), ix, node)).collect();
+        nodes.map(|(ix, node)| (distance(have(node), request), ix, node)).collect();
     let rank = |(distance, ix, _): &(u32, NodeIx, &Node)| (*distance, *ix);
     if ranked.len() > NAMED {
         ranked.select_nth_unstable_by_key(NAMED, rank);
         ranked.truncate(NAMED);
     }
     ranked.sort_unstable_by_key(rank);
-    let shortfall = |(_, _, node): (u32, NodeIx, &Node)| {
-        let lacks = without(request, &have(node));
-        Shortfall { node: node.name.clone(), cpus: lacks.cpus, memory_bytes: lacks.memory_bytes, gpus: lacks.gpus }
-    };
+    let shortfall =
+        |(_, _, node): (u32, NodeIx, &Node)| Shortfall { node: node.name.clone(), lacks: without(request, have(node)) };
     ranked.into_iter().map(shortfall).collect()
 }
 
@@ -89,14 +87,14 @@ mod tests {
         let mut pool = Pool::default();
         for ix in 0..4 {
             let (total, free) = (amount(8), amount(2 * ix));
-            pool.set(NodeIx(ix), &format!("n{ix}").parse().expect("a name"), total, free, true);
+            pool.set(NodeIx(ix), &format!("n{ix}").parse().expect("a name"), &total, &free, true);
         }
-        pool.set(NodeIx(4), &"big".parse().expect("a name"), amount(64), amount(64), false);
+        pool.set(NodeIx(4), &"big".parse().expect("a name"), &amount(64), &amount(64), false);
         pool
     }
 
     fn amount(cpus: u32) -> Request {
-        Request { cpus, memory_bytes: 1 << 30, gpus: 0 }
+        Request::new(cpus, 1 << 30)
     }
 
     fn why(cpus: u32, ahead: u64, blocked: Option<u64>) -> String {

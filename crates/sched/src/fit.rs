@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-use hostler_model::Request;
+use hostler_model::{Counted, Request};
 
 use crate::{NodeIx, NodeSet};
 
@@ -25,6 +25,8 @@ pub(crate) struct Class {
     pub(crate) weight: u32,
     /// How many GPUs it has in all.
     pub(crate) gpus: u32,
+    /// How many other things it has that not every node has: what its configuration counts.
+    pub(crate) kinds: u32,
 }
 
 /// How best fit compares nodes: by class, then fewer CPUs first, less memory, fewer GPUs, and then the node that was known first.
@@ -49,23 +51,34 @@ impl Fit {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FitIndex {
     classes: BTreeMap<Class, ClassIndex>,
+    /// What is counted on each node, for those that have any of it.
+    counted: BTreeMap<NodeIx, Counted>,
 }
 
 impl FitIndex {
     /// Puts a node where it belongs after its class or amount has changed. `None` means that it is not in the index.
-    pub(crate) fn replace(&mut self, node: NodeIx, before: Option<(Class, Request)>, after: Option<(Class, Request)>) {
+    pub(crate) fn replace(
+        &mut self,
+        node: NodeIx,
+        before: Option<(Class, &Request)>,
+        after: Option<(Class, &Request)>,
+    ) {
         if before == after {
             return;
         }
+        match after.map(|(_, amount)| &amount.counted).filter(|counted| !counted.is_empty()) {
+            Some(counted) => drop(self.counted.insert(node, counted.clone())),
+            None => drop(self.counted.remove(&node)),
+        }
         if let Some((class, amount)) = before {
             let index = self.classes.get_mut(&class).expect("the node is in the index");
-            index.remove(&Fit::new(node, class, &amount));
+            index.remove(&Fit::new(node, class, amount));
             if index.order.is_empty() {
                 self.classes.remove(&class);
             }
         }
         if let Some((class, amount)) = after {
-            self.classes.entry(class).or_default().insert(Fit::new(node, class, &amount));
+            self.classes.entry(class).or_default().insert(Fit::new(node, class, amount));
         }
     }
 
@@ -76,11 +89,15 @@ impl FitIndex {
 
     /// Every node that may be used and satisfies the request, the best first.
     pub(crate) fn all<'a>(&'a self, request: &Request, among: Option<&'a NodeSet>) -> impl Iterator<Item = Fit> + 'a {
-        let request = *request;
-        let classes = self.classes.iter().filter(move |(class, _)| class.gpus >= request.gpus);
+        let Request { cpus, memory_bytes, gpus, ref counted } = *request;
+        let (kinds, counted) = (counted.kinds() as u32, counted.clone());
+        let has_counted =
+            move |node| counted.is_empty() || self.counted.get(&node).is_some_and(|have| have.covers(&counted));
+        let classes = self.classes.iter().filter(move |(class, _)| class.gpus >= gpus && class.kinds >= kinds);
         classes
-            .flat_map(move |(_, index)| index.all(request))
-            .filter(move |fit| fit.gpus >= request.gpus && among.is_none_or(|among| among.contains(fit.node)))
+            .flat_map(move |(_, index)| index.all(cpus, memory_bytes))
+            .filter(move |fit| fit.gpus >= gpus && among.is_none_or(|among| among.contains(fit.node)))
+            .filter(move |fit| has_counted(fit.node))
     }
 
     /// The most CPUs of any node, zero without nodes.
@@ -110,30 +127,29 @@ impl ClassIndex {
         self.settle(fit.cpus);
     }
 
-    /// The node with the least that has the CPUs and the memory of the request.
-    fn best(&self, request: &Request) -> Option<Fit> {
-        let cpus = self.lowest_count(request)?;
+    /// The node with the least that has so many CPUs and so much memory.
+    fn best(&self, cpus: u32, memory_bytes: u64) -> Option<Fit> {
+        let cpus = self.lowest_count(cpus, memory_bytes)?;
         let class = self.class()?;
-        let from = Fit { class, cpus, memory_bytes: request.memory_bytes, gpus: 0, node: NodeIx(0) };
+        let from = Fit { class, cpus, memory_bytes, gpus: 0, node: NodeIx(0) };
         let best = self.order.range(from..).next().expect("the tree knows of a node with this count and enough memory");
         debug_assert_eq!(best.cpus, cpus, "the tree and the set disagree");
         Some(*best)
     }
 
-    /// Every node that has the CPUs and the memory of the request, the best first. Takes as long as the best does for each that is
-    /// asked for.
-    fn all(&self, request: Request) -> impl Iterator<Item = Fit> {
-        std::iter::successors(self.best(&request), move |last| self.after(last, &request))
+    /// Every node that has so many CPUs and so much memory, the best first. Takes as long as the best does for each that is asked for.
+    fn all(&self, cpus: u32, memory_bytes: u64) -> impl Iterator<Item = Fit> {
+        std::iter::successors(self.best(cpus, memory_bytes), move |last| self.after(last, memory_bytes))
     }
 
     /// The node that comes next after `last`, which is one of them.
-    fn after(&self, last: &Fit, request: &Request) -> Option<Fit> {
+    fn after(&self, last: &Fit, memory_bytes: u64) -> Option<Fit> {
         let next = self.order.range((Bound::Excluded(*last), Bound::Unbounded)).next()?;
         if next.cpus == last.cpus {
             // With as many CPUs it has no less memory.
             return Some(*next);
         }
-        self.best(&Request { cpus: next.cpus, ..*request })
+        self.best(next.cpus, memory_bytes)
     }
 
     /// The class that all of its nodes have.
@@ -146,15 +162,15 @@ impl ClassIndex {
         self.order.last().map_or(0, |fit| fit.cpus)
     }
 
-    /// The lowest CPU count of at least `request.cpus` at which a node has enough memory.
-    fn lowest_count(&self, request: &Request) -> Option<u32> {
+    /// The lowest CPU count of at least `cpus` at which a node has enough memory.
+    fn lowest_count(&self, cpus: u32, memory_bytes: u64) -> Option<u32> {
         let leaves = self.most_memory.len() / 2;
-        let has_enough = |at: usize| self.most_memory[at].is_some_and(|most| most >= request.memory_bytes);
-        if request.cpus as usize >= leaves {
+        let has_enough = |at: usize| self.most_memory[at].is_some_and(|most| most >= memory_bytes);
+        if cpus as usize >= leaves {
             return None;
         }
-        // Up, until the subtree holds an answer and nothing left of the request; then down, to the leftmost leaf of it.
-        let mut at = leaves + request.cpus as usize;
+        // Up, until the subtree holds an answer and nothing left of it; then down, to the leftmost leaf of it.
+        let mut at = leaves + cpus as usize;
         while !has_enough(at) {
             while at % 2 == 1 {
                 at /= 2;

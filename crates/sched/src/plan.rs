@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use hostler_model::{JobId, Request, Timestamp};
 
-use crate::amount::{covers, scaled, times, without};
+use crate::amount::{scaled, times, without};
 use crate::fit::{Fit, FitIndex};
 use crate::reservation::Slot;
 use crate::{NodeIx, NodeSet, Policy, Pool, Reservation, Running};
@@ -111,8 +111,9 @@ struct Pass<'a> {
     placed: Vec<Running>,
     /// What is kept for the jobs that must wait. No two of them share a node.
     reserved: Vec<Reserved>,
-    /// By set of nodes, what was asked for and did not fit: whatever asks for as much does not fit either, since what is free only
-    /// becomes less. Without a set the index answers as quickly. Nothing depends on the order of the addresses.
+    /// By set of nodes, of which none is null, what was asked for and did not fit: whatever asks for as much does not fit either, since
+    /// what is free only becomes less. For CPUs and memory of any node the index answers as quickly. Nothing depends on the order of the
+    /// addresses.
     refused: BTreeMap<*const NodeSet, Vec<Request>>,
     plan: Plan,
 }
@@ -153,7 +154,7 @@ impl<'a> Pass<'a> {
 
     /// Keeps nodes for a job that usable nodes could run and that does not fit now.
     fn reserve(&mut self, job: &Waiting) {
-        let running = self.running.iter().chain(&self.placed).copied();
+        let running = self.running.iter().chain(&self.placed);
         let free_on = |ix| self.free.on(ix);
         let slot =
             Slot::find(self.pool, free_on, job, running, self.now).expect("as many usable nodes are large enough");
@@ -212,15 +213,19 @@ impl<'a> Pass<'a> {
 
     /// The nodes that fit a task best, as many as it asks for or as there are.
     fn best_of(&mut self, job: &Waiting) -> Vec<Fit> {
-        let Some(set) = &job.among else { return self.free.best_of(job) };
-        let refused = self.refused.entry(Arc::as_ptr(set)).or_default();
-        if refused.iter().any(|refused| covers(&job.request, refused)) {
+        let Waiting { request, among, .. } = job;
+        if among.is_none() && request.gpus == 0 && request.counted.is_empty() {
+            return self.free.best_of(job);
+        }
+        let set = among.as_ref().map_or(std::ptr::null(), Arc::as_ptr);
+        let refused = self.refused.entry(set).or_default();
+        if refused.iter().any(|refused| request.covers(refused)) {
             return Vec::new();
         }
         let fits = self.free.best_of(job);
         if fits.is_empty() {
-            refused.retain(|refused| !covers(refused, &job.request));
-            refused.push(job.request);
+            refused.retain(|refused| !refused.covers(request));
+            refused.push(request.clone());
         }
         fits
     }
@@ -256,7 +261,7 @@ impl<'a> Pass<'a> {
         let ends_at = self.ends_at(job);
         for &node in &nodes {
             self.free.take(node, &held);
-            self.placed.push(Running { node, request: held, ends_at });
+            self.placed.push(Running { node, request: held.clone(), ends_at });
         }
         self.plan.starts.push(Start { job: job.job, nodes, count });
         u64::from(count)
@@ -293,7 +298,6 @@ struct Free<'a> {
 }
 
 /// A node that has changed while the index still shows it as it was.
-#[derive(Clone, Copy)]
 struct Open {
     node: NodeIx,
     shown: Request,
@@ -309,8 +313,8 @@ impl<'a> Free<'a> {
     fn best(&mut self, job: &Waiting) -> Option<Fit> {
         let Waiting { request, .. } = job;
         let shown = self.index.best(request, job.among())?;
-        match self.open {
-            Some(open) if covers(&open.free, request) && job.may_use(open.node) => {
+        match &self.open {
+            Some(open) if open.free.covers(request) && job.may_use(open.node) => {
                 Some(shown.min(Fit::new(open.node, self.pool.class(open.node), &open.free)))
             }
             Some(open) if open.node == shown.node => {
@@ -332,9 +336,9 @@ impl<'a> Free<'a> {
 
     /// What is free on a node.
     fn on(&self, node: NodeIx) -> Request {
-        match self.open {
-            Some(open) if open.node == node => open.free,
-            _ => self.changed.get(&node).copied().unwrap_or_else(|| self.pool.expect(node).free),
+        match &self.open {
+            Some(open) if open.node == node => open.free.clone(),
+            _ => self.changed.get(&node).unwrap_or_else(|| &self.pool.expect(node).free).clone(),
         }
     }
 
@@ -354,7 +358,8 @@ impl<'a> Free<'a> {
             _ => {
                 self.close();
                 let shown = self.on(node);
-                self.open = Some(Open { node, shown, free: without(&shown, held) });
+                let free = without(&shown, held);
+                self.open = Some(Open { node, shown, free });
             }
         }
     }
@@ -363,7 +368,7 @@ impl<'a> Free<'a> {
     fn set_apart(&mut self, node: NodeIx) {
         self.close();
         let free = self.on(node);
-        self.index.to_mut().replace(node, Some((self.pool.class(node), free)), None);
+        self.index.to_mut().replace(node, Some((self.pool.class(node), &free)), None);
         self.apart.insert(node);
     }
 
@@ -371,7 +376,7 @@ impl<'a> Free<'a> {
     fn close(&mut self) {
         if let Some(Open { node, shown, free }) = self.open.take() {
             let class = self.pool.class(node);
-            self.index.to_mut().replace(node, Some((class, shown)), Some((class, free)));
+            self.index.to_mut().replace(node, Some((class, &shown)), Some((class, &free)));
             self.changed.insert(node, free);
         }
     }

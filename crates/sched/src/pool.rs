@@ -7,7 +7,7 @@ use hostler_model::{NodeName, Request};
 use serde::{Deserialize, Serialize};
 
 use crate::Waiting;
-use crate::amount::{at_most, covers, sum, without};
+use crate::amount::{at_most, sum, without};
 use crate::fit::{Class, FitIndex};
 
 /// The most CPUs of a node that are used; memory for the index grows with the largest node.
@@ -43,17 +43,18 @@ pub(crate) struct Node {
 
 impl Node {
     fn class(&self) -> Class {
-        Class { weight: self.weight, gpus: self.total.gpus }
+        Class { weight: self.weight, gpus: self.total.gpus, kinds: self.total.counted.kinds() as u32 }
     }
 }
 
 impl Pool {
     /// Adds a node, or replaces what is known of it but for its weight. Only a usable node is given work; what a node has in all counts for
     /// [`Self::admit`] in any case.
-    pub fn set(&mut self, ix: NodeIx, name: &NodeName, total: Request, free: Request, is_usable: bool) {
-        let total = Request { cpus: total.cpus.min(MAX_CPUS), ..total };
+    pub fn set(&mut self, ix: NodeIx, name: &NodeName, total: &Request, free: &Request, is_usable: bool) {
+        let total = Request { cpus: total.cpus.min(MAX_CPUS), ..total.clone() };
+        let free = at_most(free, &total);
         let weight = self.node(ix).map_or(0, |node| node.weight);
-        let node = Node { name: name.clone(), total, free: at_most(&free, &total), is_usable, weight };
+        let node = Node { name: name.clone(), total, free, is_usable, weight };
         self.put(ix, Some(node));
     }
 
@@ -77,7 +78,7 @@ impl Pool {
     /// When the node is not there or has less free: the caller's books are wrong.
     pub fn allocate(&mut self, ix: NodeIx, request: &Request) {
         let node = self.expect(ix);
-        assert!(covers(&node.free, request), "node {} has less free than is taken", node.name);
+        assert!(node.free.covers(request), "node {} has less free than is taken", node.name);
         let free = without(&node.free, request);
         let node = Node { free, ..node.clone() };
         self.put(ix, Some(node));
@@ -90,7 +91,7 @@ impl Pool {
     pub fn release(&mut self, ix: NodeIx, request: &Request) {
         let node = self.expect(ix);
         let free = sum(&node.free, request);
-        assert!(covers(&node.total, &free), "node {} is given back more than was taken", node.name);
+        assert!(node.total.covers(&free), "node {} is given back more than was taken", node.name);
         let node = Node { free, ..node.clone() };
         self.put(ix, Some(node));
     }
@@ -98,11 +99,11 @@ impl Pool {
     /// What is free on a node, or `None` when it is not there.
     #[must_use]
     pub fn free(&self, ix: NodeIx) -> Option<Request> {
-        self.node(ix).map(|node| node.free)
+        self.node(ix).map(|node| node.free.clone())
     }
 
-    /// The usable node of the least weight and with the least free resources that satisfies the request: fewest GPUs, fewest free
-    /// CPUs, least free memory, then the lowest number.
+    /// The usable node of the least weight and with the least free resources that satisfies the request: fewest GPUs, fewest
+    /// kinds of what is counted, fewest free CPUs, least free memory, then the lowest number.
     #[must_use]
     pub fn best_fit(&self, request: &Request) -> Option<NodeIx> {
         self.free.best(request, None).map(|fit| fit.node)
@@ -162,7 +163,12 @@ impl Pool {
         let before = std::mem::replace(&mut self.nodes[at], after);
         let (before, after) = (before.as_ref(), self.nodes[at].as_ref());
         let usable = |node: &&Node| node.is_usable;
-        let (free, total) = (|node: &Node| (node.class(), node.free), |node: &Node| (node.class(), node.total));
+        fn free(node: &Node) -> (Class, &Request) {
+            (node.class(), &node.free)
+        }
+        fn total(node: &Node) -> (Class, &Request) {
+            (node.class(), &node.total)
+        }
         self.free.replace(ix, before.filter(usable).map(free), after.filter(usable).map(free));
         self.usable.replace(ix, before.filter(usable).map(total), after.filter(usable).map(total));
         self.all.replace(ix, before.map(total), after.map(total));

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hostler_model::{JobId, Request, Timestamp};
 
-use crate::amount::{NOTHING, at_most, covers, distance, sum, times, without};
+use crate::amount::{NOTHING, at_most, distance, sum, times, without};
 use crate::fit::{Class, Fit};
 use crate::{NodeIx, Pool, Waiting};
 
@@ -31,7 +31,7 @@ pub struct Reservation {
 }
 
 /// Something that holds resources on a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Running {
     /// The node.
     pub node: NodeIx,
@@ -52,7 +52,7 @@ pub(crate) struct Slot {
 }
 
 /// One reserved node.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Share {
     pub(crate) node: NodeIx,
     /// What will be left over there when the reserved task has started.
@@ -61,16 +61,16 @@ pub(crate) struct Share {
 
 impl Slot {
     /// The best slot for one task of the job, or `None` if too few usable nodes could ever run it. `free_on` says what is free on a node now, and `running` what holds the rest.
-    pub(crate) fn find(
+    pub(crate) fn find<'a>(
         pool: &Pool,
         free_on: impl Fn(NodeIx) -> Request,
         job: &Waiting,
-        running: impl Iterator<Item = Running>,
+        running: impl Iterator<Item = &'a Running>,
         now: Timestamp,
     ) -> Option<Self> {
         let Waiting { request, nodes, .. } = job;
         let is_candidate =
-            |ix| job.may_use(ix) && pool.node(ix).is_some_and(|node| node.is_usable && covers(&node.total, request));
+            |ix| job.may_use(ix) && pool.node(ix).is_some_and(|node| node.is_usable && node.total.covers(request));
         let ends = EndsByNode::new(pool.slots(), running.filter(|task| is_candidate(task.node)));
         let candidates = pool.nodes().map(|(ix, _)| ix).filter(|ix| is_candidate(*ix));
         let ranked = candidates.map(|ix| {
@@ -170,20 +170,20 @@ fn rank(
     total: &Request,
     free_now: &Request,
     request: &Request,
-    ends: &[(Timestamp, Request)],
+    ends: &[&Running],
     now: Timestamp,
 ) -> (Rank, Request) {
-    let mut free = *free_now;
+    let mut free = free_now.clone();
     let mut at = now;
-    for (ends_at, held) in ends {
-        if covers(&free, request) && *ends_at > at {
+    for task in ends {
+        if free.covers(request) && task.ends_at > at {
             break;
         }
-        at = at.max(*ends_at);
+        at = at.max(task.ends_at);
         // A node may have come back smaller than what it still runs.
-        free = at_most(&sum(&free, held), total);
+        free = at_most(&sum(&free, &task.request), total);
     }
-    if covers(&free, request) {
+    if free.covers(request) {
         return (Rank { at, distance: 0, fit: Fit::new(node, class, &free) }, without(&free, request));
     }
     let distance = distance(free_now, request);
@@ -191,22 +191,22 @@ fn rank(
 }
 
 /// What will be free on a node at that time.
-fn free_at(total: &Request, free_now: &Request, ends: &[(Timestamp, Request)], at: Timestamp) -> Request {
-    let over = ends.iter().take_while(|(ends_at, _)| *ends_at <= at);
-    over.fold(*free_now, |free, (_, held)| at_most(&sum(&free, held), total))
+fn free_at(total: &Request, free_now: &Request, ends: &[&Running], at: Timestamp) -> Request {
+    let over = ends.iter().take_while(|task| task.ends_at <= at);
+    over.fold(free_now.clone(), |free, task| at_most(&sum(&free, &task.request), total))
 }
 
-/// The known ends of what runs, node by node in the order of time.
-struct EndsByNode {
-    ends: Vec<(Timestamp, Request)>,
+/// What runs and is known to end, node by node in the order of time.
+struct EndsByNode<'a> {
+    ends: Vec<&'a Running>,
     /// Where the ends of each node begin in `ends`, and at last where those of the last node end.
     begins: Vec<usize>,
 }
 
-impl EndsByNode {
+impl<'a> EndsByNode<'a> {
     /// Distributes what runs over `slots` nodes. Each node's share is small, so this is quicker than to sort everything.
-    fn new(slots: usize, running: impl Iterator<Item = Running>) -> Self {
-        let known: Vec<Running> = running.filter(|task| task.ends_at != Timestamp::NEVER).collect();
+    fn new(slots: usize, running: impl Iterator<Item = &'a Running>) -> Self {
+        let known: Vec<&Running> = running.filter(|task| task.ends_at != Timestamp::NEVER).collect();
         let mut begins = vec![0; slots + 1];
         for task in &known {
             begins[task.node.0 as usize + 1] += 1;
@@ -215,19 +215,19 @@ impl EndsByNode {
             begins[slot + 1] += begins[slot];
         }
         let mut next = begins.clone();
-        let mut ends = vec![(Timestamp::NEVER, NOTHING); known.len()];
-        for task in &known {
+        let mut ends = known.clone();
+        for task in known {
             let next = &mut next[task.node.0 as usize];
-            ends[*next] = (task.ends_at, task.request);
+            ends[*next] = task;
             *next += 1;
         }
         for slot in 0..slots {
-            ends[begins[slot]..begins[slot + 1]].sort_unstable_by_key(|(ends_at, _)| *ends_at);
+            ends[begins[slot]..begins[slot + 1]].sort_unstable_by_key(|task| task.ends_at);
         }
         Self { ends, begins }
     }
 
-    fn of(&self, node: NodeIx) -> &[(Timestamp, Request)] {
+    fn of(&self, node: NodeIx) -> &[&'a Running] {
         let slot = node.0 as usize;
         &self.ends[self.begins[slot]..self.begins[slot + 1]]
     }

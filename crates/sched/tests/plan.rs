@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use hostler_model::{JobId, NodeName, Request, Timestamp};
+use hostler_model::{Counted, JobId, NodeName, Request, Timestamp};
 use hostler_sched::{NodeIx, Plan, Policy, Pool, Reservation, Running, Start, Waiting, plan};
 use proptest::prelude::*;
 
@@ -31,15 +31,32 @@ impl Machine {
     }
 
     fn take(&mut self, request: &Request) {
-        self.free.cpus = self.free.cpus.checked_sub(request.cpus).expect("over-allocated CPUs");
-        self.free.memory_bytes =
-            self.free.memory_bytes.checked_sub(request.memory_bytes).expect("over-allocated memory");
-        self.free.gpus = self.free.gpus.checked_sub(request.gpus).expect("over-allocated GPUs");
+        self.free = amount(minus(counts(&self.free), counts(request)));
     }
 }
 
+/// CPUs, memory, GPUs, and two things that configurations count.
+type Counts = [u64; 5];
+
+fn counts(of: &Request) -> Counts {
+    [of.cpus.into(), of.memory_bytes, of.gpus.into(), of.counted.count("camera"), of.counted.count("license")]
+}
+
+fn amount([cpus, memory_bytes, gpus, camera, license]: Counts) -> Request {
+    let counted = [("camera", camera), ("license", license)].into_iter().filter(|(_, count)| *count > 0);
+    let counted = counted.fold(Counted::NONE, |mut all, (name, count)| {
+        all.insert(name, count).expect("a new name");
+        all
+    });
+    Request { cpus: cpus as u32, memory_bytes, gpus: gpus as u32, counted }
+}
+
+fn minus(have: Counts, part: Counts) -> Counts {
+    std::array::from_fn(|i| have[i].checked_sub(part[i]).expect("over-allocated"))
+}
+
 fn fits(request: &Request, have: &Request) -> bool {
-    request.cpus <= have.cpus && request.memory_bytes <= have.memory_bytes && request.gpus <= have.gpus
+    counts(request).iter().zip(counts(have)).all(|(wanted, have)| *wanted <= have)
 }
 
 impl Scene {
@@ -47,14 +64,14 @@ impl Scene {
         let mut pool = Pool::default();
         for (ix, node) in self.nodes.iter().enumerate() {
             let name: NodeName = format!("n{ix}").parse().expect("a name");
-            pool.set(NodeIx(ix as u32), &name, node.total, node.free, node.is_usable);
+            pool.set(NodeIx(ix as u32), &name, &node.total, &node.free, node.is_usable);
             pool.set_weight(NodeIx(ix as u32), node.weight);
         }
         pool
     }
 
     fn plan(&self, policy: Policy) -> Plan {
-        plan(&self.pool(), self.queue.iter().cloned(), || self.running.iter().copied(), policy, NOW)
+        plan(&self.pool(), self.queue.iter().cloned(), || self.running.iter().cloned(), policy, NOW)
     }
 
     fn could_run(&self, job: &Waiting) -> bool {
@@ -78,7 +95,7 @@ impl Scene {
         let ends_at = ends_at(job);
         for &node in nodes {
             self.nodes[node].take(&job.request);
-            self.running.push(Running { node: NodeIx(node as u32), request: job.request, ends_at });
+            self.running.push(Running { node: NodeIx(node as u32), request: job.request.clone(), ends_at });
         }
     }
 
@@ -108,13 +125,9 @@ impl Scene {
     fn fits_on(&self, ix: usize, request: &Request, moment: Timestamp) -> bool {
         let node = &self.nodes[ix];
         let held = self.running.iter().filter(|task| task.node.0 as usize == ix && task.ends_at.max(NOW) > moment);
-        let (cpus, memory, gpus) = held.fold((0, 0, 0), |(cpus, memory, gpus), task| {
-            (cpus + task.request.cpus, memory + task.request.memory_bytes, gpus + task.request.gpus)
-        });
-        node.is_usable
-            && cpus + request.cpus <= node.total.cpus
-            && memory + request.memory_bytes <= node.total.memory_bytes
-            && gpus + request.gpus <= node.total.gpus
+        let held = held.map(|task| &task.request).chain([request]).map(counts);
+        let all = held.fold([0; 5], |sum, held| std::array::from_fn(|i| sum[i] + held[i]));
+        node.is_usable && fits(&amount(all), &node.total)
     }
 }
 
@@ -123,13 +136,14 @@ fn may_use(job: &Waiting, ix: usize) -> bool {
 }
 
 /// Nodes of the least class are used first.
-fn class(node: &Machine) -> (u32, u32) {
-    (node.weight, node.total.gpus)
+fn class(node: &Machine) -> (u32, u32, usize) {
+    (node.weight, node.total.gpus, node.total.counted.kinds())
 }
 
 /// Within a class, the least that is free.
-fn order(free: &Request) -> (u32, u64, u32) {
-    (free.cpus, free.memory_bytes, free.gpus)
+fn order(free: &Request) -> [u64; 3] {
+    let [cpus, memory, gpus, ..] = counts(free);
+    [cpus, memory, gpus]
 }
 
 fn ends_at(job: &Waiting) -> Timestamp {
@@ -183,16 +197,12 @@ impl Blocked {
         let ranked = able.map(|(ix, node)| {
             let at = scene.earliest_on(ix, request);
             if at == Timestamp::NEVER {
-                let cpus = lacks(u64::from(request.cpus), u64::from(node.free.cpus));
-                let memory = lacks(request.memory_bytes, node.free.memory_bytes);
-                let gpus = lacks(u64::from(request.gpus), u64::from(node.free.gpus));
-                return (at, cpus.max(memory).max(gpus), class(node), order(&node.free), ix);
+                let lacking = counts(request).into_iter().zip(counts(&node.free)).map(|(want, have)| lacks(want, have));
+                return (at, lacking.max(), class(node), order(&node.free), ix);
             }
             let held = scene.running.iter().filter(|task| task.node.0 as usize == ix && task.ends_at.max(NOW) > at);
-            let free = held.fold(order(&node.total), |(cpus, memory, gpus), task| {
-                (cpus - task.request.cpus, memory - task.request.memory_bytes, gpus - task.request.gpus)
-            });
-            (at, 0, class(node), free, ix)
+            let free = held.fold(counts(&node.total), |free, task| minus(free, counts(&task.request)));
+            (at, None, class(node), order(&amount(free)), ix)
         });
         let mut ranked: Vec<_> = ranked.collect();
         ranked.sort_unstable();
@@ -211,7 +221,7 @@ impl Blocked {
             (at, _) => (at, ends_at(job)),
         };
         let mut with_it = scene.clone();
-        with_it.running.push(Running { node: NodeIx(ix as u32), request: job.request, ends_at });
+        with_it.running.push(Running { node: NodeIx(ix as u32), request: job.request.clone(), ends_at });
         with_it.fits_on(ix, &self.job.request, at)
     }
 }
@@ -231,8 +241,9 @@ fn single(request: Request) -> Waiting {
 }
 
 fn request() -> impl Strategy<Value = Request> {
-    let gpus = prop_oneof![3 => Just(0_u32), 1 => 1_u32..3];
-    (1_u32..9, 1_u64..9, gpus).prop_map(|(cpus, memory_bytes, gpus)| Request { cpus, memory_bytes, gpus })
+    let rare = || prop_oneof![3 => Just(0_u64), 1 => 1_u64..3];
+    (1_u64..9, 1_u64..9, rare(), rare(), rare())
+        .prop_map(|(cpus, memory, gpus, cameras, licenses)| amount([cpus, memory, gpus, cameras, licenses]))
 }
 
 fn limit() -> impl Strategy<Value = Option<u64>> {
@@ -241,8 +252,8 @@ fn limit() -> impl Strategy<Value = Option<u64>> {
 
 /// Small clusters in which something almost always blocks. Ends often coincide, and some are overdue.
 fn scene() -> impl Strategy<Value = Scene> {
-    let gpus = prop_oneof![2 => Just(0_u32), 1 => 1_u32..5];
-    let node = (1_u32..13, 1_u64..13, gpus, 0_u32..2, prop::bool::weighted(0.85));
+    let rare = || prop_oneof![2 => Just(0_u64), 1 => 1_u64..5];
+    let node = (1_u64..13, 1_u64..13, [rare(), rare(), rare()], 0_u32..2, prop::bool::weighted(0.85));
     // Which nodes a job may use, by the bits of a number.
     let among = prop_oneof![2 => Just(None), 1 => (0_u32..64).prop_map(Some)];
     let task = (
@@ -255,9 +266,9 @@ fn scene() -> impl Strategy<Value = Scene> {
     let parts =
         (prop::collection::vec(node, 1..6), prop::collection::vec(task, 0..14), prop::collection::vec(job, 0..14));
     parts.prop_map(|(nodes, tasks, jobs)| {
-        let nodes = nodes.into_iter().map(|(cpus, memory_bytes, gpus, weight, is_usable)| {
-            let total = Request { cpus, memory_bytes, gpus };
-            Machine { total, free: total, is_usable, weight }
+        let nodes = nodes.into_iter().map(|(cpus, memory, [gpus, cameras, licenses], weight, is_usable)| {
+            let total = amount([cpus, memory, gpus, cameras, licenses]);
+            Machine { total: total.clone(), free: total, is_usable, weight }
         });
         let mut scene = Scene { nodes: nodes.collect(), running: Vec::new(), queue: Vec::new() };
         for (ix, request, ends) in tasks {
@@ -284,17 +295,16 @@ fn policy() -> impl Strategy<Value = Policy> {
 
 #[test]
 fn small_jobs_do_not_keep_a_large_one_of_another_partition_waiting() {
-    let total = Request { cpus: 4, memory_bytes: 4, gpus: 0 };
-    let machine = |free| Machine { total, free: Request { cpus: free, ..total }, is_usable: true, weight: 0 };
-    let running =
-        |node, cpus| Running { node: NodeIx(node), request: Request { cpus, ..total }, ends_at: Timestamp(9_000) };
+    let amount = |cpus| Request::new(cpus, 4);
+    let machine = |free| Machine { total: amount(4), free: amount(free), is_usable: true, weight: 0 };
+    let running = |node, cpus| Running { node: NodeIx(node), request: amount(cpus), ends_at: Timestamp(9_000) };
     let partition = |node: u32| Some(Arc::new([NodeIx(node)].into_iter().collect()));
     let (one, other) = (partition(0), partition(1));
     let job = |job, cpus, among: &Option<_>| Waiting {
         job: JobId(job),
-        request: Request { cpus, memory_bytes: 1, gpus: 0 },
+        request: Request::new(cpus, 1),
         among: among.clone(),
-        ..single(total)
+        ..single(amount(4))
     };
     // Both nodes are half full for as long, and in each partition a small job comes behind one that needs a whole node.
     let scene = Scene {
@@ -365,7 +375,7 @@ proptest! {
                 let in_time = with.earliest_on(node, &first.request) <= reservation.at;
                 prop_assert!(in_time, "every reserved node is free in time");
                 if reservation.at == Timestamp::NEVER && free_at == Timestamp::NEVER {
-                    prop_assert_eq!(with.nodes[node].free, without.nodes[node].free, "the closest nodes are kept");
+                    prop_assert_eq!(&with.nodes[node].free, &without.nodes[node].free, "the closest nodes are kept");
                 }
             }
         }
@@ -401,7 +411,7 @@ proptest! {
     #[test]
     fn the_same_scene_gives_the_same_plan(scene in scene(), policy in policy()) {
         let pool = scene.pool();
-        let again = |pool: &Pool| plan(pool, scene.queue.iter().cloned(), || scene.running.iter().copied(), policy, NOW);
+        let again = |pool: &Pool| plan(pool, scene.queue.iter().cloned(), || scene.running.iter().cloned(), policy, NOW);
         prop_assert_eq!(again(&pool), again(&pool));
         // How the pool came to be as it is makes no difference.
         let mut detour = pool.clone();
@@ -409,14 +419,14 @@ proptest! {
             let ix = NodeIx(ix as u32);
             let name: NodeName = format!("n{}", ix.0).parse().expect("a name");
             detour.remove(ix);
-            let larger = Request { cpus: node.total.cpus + 100, ..node.total };
-            detour.set(ix, &name, larger, larger, true);
+            let larger = Request { cpus: node.total.cpus + 100, ..node.total.clone() };
+            detour.set(ix, &name, &larger, &larger, true);
             detour.set_weight(ix, node.weight);
-            detour.set(ix, &name, node.total, node.free, node.is_usable);
+            detour.set(ix, &name, &node.total, &node.free, node.is_usable);
         }
         prop_assert_eq!(again(&pool), again(&detour));
         // Neither does the order in which running tasks are listed.
-        let backwards = plan(&pool, scene.queue.iter().cloned(), || scene.running.iter().rev().copied(), policy, NOW);
+        let backwards = plan(&pool, scene.queue.iter().cloned(), || scene.running.iter().rev().cloned(), policy, NOW);
         prop_assert_eq!(again(&pool), backwards);
     }
 
@@ -433,18 +443,18 @@ proptest! {
         for request in &requests {
             if let Some(ix) = pool.best_fit(request) {
                 pool.allocate(ix, request);
-                taken.push((ix, *request));
+                taken.push((ix, request.clone()));
             }
         }
         for (ix, request) in taken {
             pool.release(ix, &request);
         }
         for (ix, node) in scene.nodes.iter().enumerate() {
-            prop_assert_eq!(pool.free(NodeIx(ix as u32)), Some(node.free));
+            prop_assert_eq!(pool.free(NodeIx(ix as u32)), Some(node.free.clone()));
         }
         for request in &requests {
             let best = pool.best_fit(request).map(|ix| vec![ix.0 as usize]);
-            prop_assert_eq!(best, scene.best_fit(&single(*request), |_| true));
+            prop_assert_eq!(best, scene.best_fit(&single(request.clone()), |_| true));
         }
     }
 }

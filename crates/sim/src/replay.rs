@@ -41,7 +41,7 @@ pub enum ReplayError {
         /// Its number in the trace.
         number: u64,
         /// What it asks for and what there is.
-        source: NeverFits,
+        source: Box<NeverFits>,
     },
 }
 
@@ -86,7 +86,7 @@ pub fn replay(trace: &Trace, options: &ReplayOptions) -> Result<Replay, ReplayEr
 fn nodes(trace: &Trace, options: &ReplayOptions) -> Result<Vec<Request>, ReplayError> {
     let nodes = if options.nodes.is_empty() {
         let cpus = trace.processors.ok_or(ReplayError::NoNodes)?;
-        vec![Request { cpus, memory_bytes: u64::MAX, gpus: 0 }]
+        vec![Request::new(cpus, u64::MAX)]
     } else {
         options.nodes.clone()
     };
@@ -116,7 +116,7 @@ impl<'a> World<'a> {
         let mut pool = Pool::default();
         for (ix, node) in (0..).map(NodeIx).zip(nodes) {
             let name: NodeName = format!("n{}", ix.0 + 1).parse().expect("a letter and digits");
-            pool.set(ix, &name, *node, *node, true);
+            pool.set(ix, &name, node, node, true);
         }
         for job in &trace.jobs {
             let never = |source| ReplayError::NeverFits { number: job.number, source };
@@ -158,7 +158,7 @@ impl<'a> World<'a> {
 
     fn schedule(&mut self, now_secs: u64) {
         let now = Timestamp(milliseconds(now_secs));
-        let running = || self.running.values().copied();
+        let running = || self.running.values().cloned();
         let plan = plan(&self.pool, self.queue.values().cloned(), running, self.policy, now);
         self.carry_out(&plan, now_secs);
     }
@@ -183,7 +183,7 @@ fn waiting(index: usize, job: &TraceJob) -> Waiting {
     let limit_secs = job.limit_secs.unwrap_or(job.run_secs);
     Waiting {
         job: JobId(index as u64),
-        request: job.request,
+        request: job.request.clone(),
         nodes: 1,
         among: None,
         tasks: 1,

@@ -25,7 +25,7 @@ pub struct Trace {
 }
 
 /// A job of a recorded workload.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TraceJob {
     /// Its number in the trace.
     pub number: u64,
@@ -167,7 +167,7 @@ fn read_job(line: &str) -> Result<Option<TraceJob>, Problem> {
         number: number.ok_or_else(|| out_of_range(&fields, NUMBER))?,
         submit_secs: submit.ok_or_else(|| out_of_range(&fields, SUBMIT))?,
         run_secs,
-        request: Request { cpus, memory_bytes, gpus: 0 },
+        request: Request::new(cpus, memory_bytes),
         limit_secs,
     }))
 }
@@ -206,7 +206,7 @@ mod tests {
         let trace =
             parse("; MaxNodes: 32\n; MaxProcs: 128 (4 a node)\n7 10 5 60 4 -1 100 8 120 200 1 1 1 1 1 -1 -1 -1\n");
         assert_eq!(trace.processors, Some(128));
-        let request = Request { cpus: 8, memory_bytes: 8 * 200 * 1024, gpus: 0 };
+        let request = Request::new(8, 8 * 200 * 1024);
         let job = TraceJob { number: 7, submit_secs: 10, run_secs: 60, request, limit_secs: Some(120) };
         assert_eq!((trace.jobs, trace.skipped), (vec![job], 0));
     }

@@ -54,12 +54,12 @@ fn six_jobs_with_backfill() {
 fn what_cannot_be_replayed_says_why() {
     let trace = Trace::parse(b"1 0 -1 10 8\n").expect("valid");
     assert_eq!(replay(&trace, &options(Policy::Easy)), Err(ReplayError::NoNodes));
-    let nodes = vec![Request { cpus: 4, memory_bytes: 1 << 30, gpus: 0 }; 2];
+    let nodes = vec![Request::new(4, 1 << 30); 2];
     let error = replay(&trace, &ReplayOptions { policy: Policy::Easy, nodes }).expect_err("too large");
     assert_eq!(error.to_string(), "job 1 can never run");
     let cause = std::error::Error::source(&error).expect("a cause").to_string();
     assert_eq!(cause, "asks for 8 CPUs; the largest node, n1, has 4 CPUs and 1G of memory");
-    let nodes = vec![Request { cpus: u32::MAX, memory_bytes: 1, gpus: 0 }];
+    let nodes = vec![Request::new(u32::MAX, 1)];
     let error = replay(&trace, &ReplayOptions { policy: Policy::Easy, nodes }).expect_err("too large");
     assert_eq!(error, ReplayError::NodeTooLarge { cpus: u32::MAX });
 }
@@ -84,10 +84,7 @@ fn agrees_with_a_plain_simulator_on_one_node() {
 
 #[test]
 fn several_nodes_are_never_over_allocated_and_keep_the_order() {
-    let nodes = vec![
-        Request { cpus: 64, memory_bytes: 1 << 40, gpus: 0 },
-        Request { cpus: 16, memory_bytes: 1 << 40, gpus: 0 },
-    ];
+    let nodes = vec![Request::new(64, 1 << 40), Request::new(16, 1 << 40)];
     for seed in 0..10 {
         let trace = workload(seed, 300);
         for policy in [Policy::Fcfs, Policy::Easy] {
@@ -212,7 +209,7 @@ fn workload(seed: u64, count: u64) -> Trace {
             1 => Some(1 + run_secs * 9 / 10),
             _ => Some(1 + run_secs * (1 + random.below(5))),
         };
-        let request = Request { cpus: cpus as u32, memory_bytes: 0, gpus: 0 };
+        let request = Request::new(cpus as u32, 0);
         TraceJob { number, submit_secs, run_secs, request, limit_secs }
     };
     let jobs = (1..=count).map(&mut job).collect();

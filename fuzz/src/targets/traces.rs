@@ -1,6 +1,6 @@
 //! Files from elsewhere that only tools read, workload traces and recorded machines; and what a configuration lets a machine offer.
 
-use hostler_discovery::{Caps, Counted, Fixture, Machine, Source};
+use hostler_discovery::{Caps, Fixture, Machine, Source};
 use hostler_sim::Trace;
 
 use crate::Target;
@@ -26,7 +26,6 @@ fn run(bytes: &[u8]) {
 
 /// Caps and counted resources, on a small machine: never more than there is.
 fn offered(text: &str) {
-    drop(toml::from_str::<Counted>(text));
     let Ok(caps) = toml::from_str::<Caps>(text) else { return };
     let machine = Machine::of(&Source::fixture(small()));
     let most = machine.resources();

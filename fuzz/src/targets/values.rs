@@ -18,7 +18,7 @@ pub(crate) fn run(job: u64) -> RunId {
 /// A job with everything a user can say.
 pub(crate) fn spec() -> JobSpec {
     let work = Work::Project { snapshot: Digest([7; 32]), entrypoint: "main.py".into(), args: vec!["--fast".into()] };
-    let mut spec = JobSpec::new("train", work, Request { cpus: 1, memory_bytes: 1 << 30, gpus: 0 });
+    let mut spec = JobSpec::new("train", work, Request::new(1, 1 << 30));
     spec.array = "0-9:2%3".parse::<ArraySpec>().ok();
     spec.after = vec!["afterok:1".parse().expect("a dependency")];
     spec.environment.insert("SEED".into(), "1".into());
@@ -29,7 +29,7 @@ pub(crate) fn spec() -> JobSpec {
 
 /// A job that takes one CPU of one node.
 pub(crate) fn command() -> JobSpec {
-    JobSpec::new("run", Work::command(["true"], "/"), Request { cpus: 1, memory_bytes: 1 << 20, gpus: 0 })
+    JobSpec::new("run", Work::command(["true"], "/"), Request::new(1, 1 << 20))
 }
 
 /// Two cores of two threads each, in two NUMA nodes.

@@ -3,7 +3,7 @@
 use std::fmt::{Debug, Display};
 use std::str::FromStr;
 
-use hostler_discovery::{Counted, GpuPick};
+use hostler_discovery::GpuPick;
 use hostler_model::{
     ArraySpec, CpuSet, Dependency, Digest, IndexSet, JobId, JobState, NodeName, Role, RunId, TaskId, UserName,
     format_bytes, format_duration, parse_bytes, parse_duration,
@@ -33,7 +33,7 @@ fn run(bytes: &[u8]) {
         10 => reads_back::<Address>(text),
         11 | 12 => reads_back::<JoinCode>(text),
         13 => reads_back::<GpuPick>(text),
-        14 => drop(text.parse::<Counted>()),
+        14 => reads_back::<Counted>(text),
         15 => drop(Dependency::parse_list(text)),
         18 => reads_back::<UserName>(text),
         19 => reads_back::<Role>(text),

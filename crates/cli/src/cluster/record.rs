@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use hostler_model::{CpuSet, NodeName};
+use hostler_model::{Counted, CpuSet, NodeName};
 use serde::{Deserialize, Serialize};
 
 use super::process::ProcessId;
@@ -39,6 +39,9 @@ pub(crate) struct NodeRecord {
     /// The GPUs it gives, by their unique ids.
     #[serde(default)]
     pub(crate) gpus: Vec<String>,
+    /// What it counts.
+    #[serde(default)]
+    pub(crate) counted: Counted,
     /// Its agent's process.
     pub(crate) agent: Option<ProcessId>,
 }
@@ -92,6 +95,7 @@ mod tests {
             cpus: CpuSet::first(2),
             memory_bytes: 1 << 30,
             gpus: vec!["GPU-1".to_owned()],
+            counted: "license=2".parse().expect("a count"),
             agent: ProcessId::of(std::process::id() as i32).expect("readable"),
         };
         let record = Record { nodes: vec![node], address: Some("127.0.0.1:7".to_owned()), ..Record::default() };

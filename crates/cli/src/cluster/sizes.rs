@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use hostler_discovery::Caps;
-use hostler_model::{CpuSet, NodeName};
+use hostler_model::{Counted, CpuSet, NodeName};
 use nix::sched::{CpuSet as Affinity, sched_getaffinity};
 use nix::unistd::Pid;
 
@@ -97,6 +97,8 @@ pub(crate) struct Sizes {
     pub(crate) memory_bytes: Option<u64>,
     /// GPUs of all nodes together.
     pub(crate) gpus: Option<GpuCap>,
+    /// What each node counts.
+    pub(crate) counted: Counted,
     /// A captured machine that has the GPUs and the topology, instead of this one; for tests.
     pub(crate) machine_from: Option<PathBuf>,
 }
@@ -120,6 +122,7 @@ impl Sizes {
                 cpus: cpu_ids(&machine.cpus, node, cpus),
                 memory_bytes,
                 gpus: machine.gpus.iter().skip(node as usize).step_by(nodes as usize).cloned().collect(),
+                counted: self.counted.clone(),
                 agent: None,
             })
             .collect()

@@ -181,7 +181,9 @@ impl<'a> Starter<'a> {
             return Ok(None);
         }
         let shape = |nodes: &[NodeRecord]| {
-            nodes.iter().map(|node| (node.cpus.len(), node.memory_bytes, node.gpus.len())).collect::<Vec<_>>()
+            let of_one =
+                |node: &NodeRecord| (node.cpus.len(), node.memory_bytes, node.gpus.len(), node.counted.clone());
+            nodes.iter().map(of_one).collect::<Vec<_>>()
         };
         if sizes.is_default() || shape(&wanted) == shape(&self.record.nodes) {
             return Ok(None);
@@ -228,6 +230,9 @@ impl<'a> Starter<'a> {
             "--head-file".into(),
             self.places.head().join(HEAD_FILE).into(),
         ];
+        if !node.counted.is_empty() {
+            args.extend(["--resource".into(), node.counted.to_string().into()]);
+        }
         if let Some(file) = &self.record.machine_from {
             args.extend(["--machine-from".into(), file.into()]);
         }

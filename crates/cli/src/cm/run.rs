@@ -122,6 +122,7 @@ impl Cmrun {
             cpus: self.num_cpus_per_node.unwrap_or(1),
             memory_bytes: self.mem_per_node.map_or(USUAL_MEMORY_BYTES, |memory| memory.0),
             gpus: self.gpus,
+            ..Request::default()
         };
         if let Some(flag) = self.command.first().filter(|word| word.starts_with('-')) {
             return Err(Failure::usage(format!("cmrun has no flag `{flag}`, and no command begins with a hyphen"))

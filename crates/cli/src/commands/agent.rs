@@ -10,7 +10,7 @@ use clap::{Args, Subcommand};
 use hostler_agent::{Device, DeviceFile, Introduction, MachineGpu, NewAccounts};
 use hostler_client::ClientError;
 use hostler_discovery::{Caps, Machine};
-use hostler_model::{CpuSet, Feature, NodeName};
+use hostler_model::{Counted, CpuSet, Feature, NodeName};
 use hostler_proto::join::JoinCode;
 use serde_json::json;
 
@@ -21,7 +21,7 @@ use crate::daemons::places::AgentPlaces;
 use crate::daemons::settings::AgentSettings;
 use crate::exit;
 use crate::failure::{During, Failure, Outcome};
-use crate::flags::{GpuCap, Memory};
+use crate::flags::{GpuCap, Memory, counted};
 
 /// The longest line that is read as a join code, in bytes.
 const MAX_CODE_BYTES: u64 = 4096;
@@ -36,7 +36,7 @@ pub(crate) struct Agent {
 #[derive(Debug, Subcommand)]
 enum AgentCommand {
     Join(AgentJoin),
-    Run(AgentRun),
+    Run(Box<AgentRun>),
 }
 
 /// Make this machine a node of a cluster, with a code that `hostler node invite` has printed there
@@ -63,7 +63,7 @@ struct AgentJoin {
 ///
 /// It needs no flags once `hostler agent join` has been called: the node gives all CPUs, memory and GPUs that it may use, less a little
 /// memory for the system. `cpus`, `memory`, `gpus` and `environments` in /etc/hostler/agent.toml, or agent.toml in the node's directory, cap what it gives;
-/// `features` there says what it has.
+/// `features` and the table `resources` there say what else it has.
 #[derive(Debug, Args)]
 struct AgentRun {
     /// Where it keeps jobs, environments and chunks
@@ -90,6 +90,11 @@ struct AgentRun {
     /// x86_64, is one in any case
     #[arg(long, value_name = "WORD")]
     feature: Vec<Feature>,
+
+    /// Something that the machine has and no kernel knows, such as license=10, for jobs to hold with `--resource`; may be repeated
+    #[arg(long, value_name = "NAME=COUNT")]
+    resource: Vec<Counted>,
+
     /// The GPUs it gives: `all`, `none`, or a list of indices and unique ids; by default all. `hostler node discover` shows them
     #[arg(long, value_name = "GPUS")]
     gpus: Option<GpuCap>,
@@ -249,6 +254,7 @@ impl AgentRun {
             name: self.name,
             cpus,
             memory_bytes,
+            counted: if self.resource.is_empty() { caps.resources } else { counted(&self.resource)? },
             features: std::iter::once(architecture()).chain(caps.features).chain(self.feature).collect(),
             topology: there_is.topology(),
             gpus,

@@ -149,7 +149,7 @@ fn write_example(directory: &Path) -> Result<PathBuf, Failure> {
 fn sweep(snapshot: hostler_model::Digest, memory_bytes: u64) -> Result<JobSpec, Failure> {
     let array: ArraySpec = TASKS.parse()?;
     let work = submission::project_work(snapshot, "main.py", &[]);
-    Ok(JobSpec { array: Some(array), ..JobSpec::new("digits-sweep", work, Request { cpus: 1, memory_bytes, gpus: 0 }) })
+    Ok(JobSpec { array: Some(array), ..JobSpec::new("digits-sweep", work, Request::new(1, memory_bytes)) })
 }
 
 /// Says what becomes of each task, and what the first one's environment is made of, until all have ended.

@@ -5,7 +5,7 @@ use clap::Args;
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::Outcome;
-use crate::output::{self, table, views};
+use crate::output::{self, node_views, table};
 
 /// List the nodes, what they have and what is free
 #[derive(Debug, Args)]
@@ -21,7 +21,7 @@ impl Nodes {
         } else if output.is_quiet() {
             nodes.iter().for_each(|node| output.data(node.name.as_str()));
         } else {
-            output.data(&views::node_list(&nodes, output::width()));
+            output.data(&node_views::node_list(&nodes, output::width()));
             for node in &nodes {
                 if let Some(reason) = &node.reason {
                     output.say(&format!("{} is {}", node.name, table::one_line(reason)));

@@ -65,7 +65,7 @@ impl Sim {
     fn machine(&self) -> Vec<Request> {
         let Some(cpus) = self.cpus else { return Vec::new() };
         let memory_bytes = self.memory.map_or(u64::MAX, |memory| memory.0);
-        vec![Request { cpus, memory_bytes, gpus: 0 }; self.nodes.unwrap_or(1) as usize]
+        vec![Request::new(cpus, memory_bytes); self.nodes.unwrap_or(1) as usize]
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use hostler_model::Advisory;
+use hostler_model::{Advisory, Counted};
 use hostler_proto::api::NodeView;
 use serde_json::json;
 
@@ -12,8 +12,8 @@ use crate::cluster::{Lock, Machine, Places, Sizes};
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::{During, Outcome};
-use crate::flags::{GpuCap, Memory};
-use crate::output::{self, views};
+use crate::flags::{GpuCap, Memory, counted};
+use crate::output::{self, node_views};
 
 /// Start a cluster on this machine: a head and virtual nodes that share its resources
 ///
@@ -39,6 +39,10 @@ pub(crate) struct Up {
     #[arg(long, value_name = "GPUS")]
     gpus: Option<GpuCap>,
 
+    /// Something for each node to count, such as license=2, for jobs to hold with `--resource`; may be repeated
+    #[arg(long, value_name = "NAME=COUNT")]
+    resource: Vec<Counted>,
+
     /// For tests: take GPUs and topology from the machine that `hostler node discover --capture` has captured in this file
     #[arg(long, value_name = "FILE", hide = true)]
     machine_from: Option<PathBuf>,
@@ -61,6 +65,7 @@ impl Up {
             cpus: self.cpus,
             memory_bytes: self.memory.map(|memory| memory.0),
             gpus: self.gpus,
+            counted: counted(&self.resource)?,
             // Agents start elsewhere.
             machine_from: self
                 .machine_from
@@ -77,7 +82,7 @@ impl Up {
                 0 => "the cluster is already running",
                 _ => "the cluster is up",
             });
-            output.data(&views::node_list(&started.nodes, output::width()));
+            output.data(&node_views::node_list(&started.nodes, output::width()));
         }
         let available = Machine::detect()?.cpus.len() as u32;
         if let Some(cpus) = self.cpus.filter(|cpus| *cpus > available && started.other_sizes.is_none()) {

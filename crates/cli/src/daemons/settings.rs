@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use hostler_model::{CpuSet, Feature};
+use hostler_model::{Counted, CpuSet, Feature};
 use hostler_proto::join::{Address, DEFAULT_PORT};
 
 use crate::failure::Failure;
@@ -14,7 +14,7 @@ use crate::toml_file::Settings;
 const HEAD_KEYS: &[&str] = &["directory", "socket", "listen", "advertise", "results_cap", "certificate_life"];
 
 /// Every key of `agent.toml`.
-const AGENT_KEYS: &[&str] = &["cpus", "memory", "gpus", "environments", "features"];
+const AGENT_KEYS: &[&str] = &["cpus", "memory", "gpus", "environments", "features", "resources"];
 
 /// Where a head listens unless told otherwise: on every address, since nodes are elsewhere.
 pub(crate) const DEFAULT_LISTEN: SocketAddr =
@@ -44,6 +44,8 @@ pub(crate) struct AgentSettings {
     pub(crate) environments: Option<PathBuf>,
     /// What the machine has that others may not have.
     pub(crate) features: Vec<Feature>,
+    /// What else the machine has, and how many of each.
+    pub(crate) resources: Counted,
 }
 
 impl HeadSettings {
@@ -121,6 +123,7 @@ impl AgentSettings {
             gpus: file.parsed("gpus", "\"0,2\"")?,
             environments: absolute_path(file, "environments", "\"/var/cache/hostler/environments\"")?,
             features: file.list("features", "[\"ssd\", \"rack-2\"]")?,
+            resources: file.counts("resources", "{ license = 10, camera = 1 }")?,
         })
     }
 }
@@ -205,10 +208,22 @@ mod tests {
         assert!(hint("advertise = \"head\"").contains("not a list"));
         assert!(hint("advertise = [\"http://head\"]").contains("HOST:PORT"));
         assert!(hint("socket = \"head.sock\"").contains("not an absolute path"));
-        let agent =
-            Settings::parse("cpus = \"0-1\"\nmemory = \"1G\"\ngpus = \"none\"\nfeatures = [\"ssd\"]", AGENT_KEYS)
-                .expect("known keys");
-        let agent = AgentSettings::from_file(&agent).expect("right values");
+        let agent = |text: &str| AgentSettings::from_file(&Settings::parse(text, AGENT_KEYS).expect("known keys"));
+        let wrong = |text: &str| agent(text).expect_err(text).render();
+        assert!(wrong("resources = 3").contains("not a table of counts"));
+        assert!(wrong("[resources]\nlicense = \"ten\"").contains("`resources.license` is a string, not a count"));
+        for text in ["license = 0", "license = -1"] {
+            let text = format!("[resources]\n{text}");
+            assert!(
+                wrong(&text).contains("not between 1 and") && wrong(&text).contains("{ license = 10, camera = 1 }")
+            );
+        }
+        assert!(wrong("resources = { gpus = 2 }").contains("discovered"));
+        let agent = agent(
+            "cpus = \"0-1\"\nmemory = \"1G\"\ngpus = \"none\"\nfeatures = [\"ssd\"]\n[resources]\nlicense = 10\n",
+        );
+        let agent = agent.expect("right values");
+        assert_eq!(agent.resources.to_string(), "license=10");
         assert_eq!((agent.cpus, agent.memory), (Some(CpuSet::first(2)), Some(Memory(1 << 30))));
         assert_eq!(agent.features, ["ssd".parse().expect("a feature")]);
         assert_eq!(agent.gpus, Some(GpuCap::Only(Vec::new())));

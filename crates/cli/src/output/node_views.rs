@@ -1,11 +1,74 @@
-//! One node, as text for people.
+//! Nodes, as text for people.
 
 use std::time::Duration;
 
-use hostler_model::{format_bytes, format_duration};
-use hostler_proto::api::{CertificateView, GpuView, NodeDetail};
+use hostler_model::{Counted, format_bytes, format_duration};
+use hostler_proto::api::{CertificateView, GpuView, NodeDetail, NodeView};
 
+use super::table::{Align, Table};
 use super::views::{Lines, Moment, held_gpus, words};
+
+/// The list of nodes.
+pub(crate) fn node_list(nodes: &[NodeView], width: Option<usize>) -> String {
+    // Most clusters have neither partitions nor nodes that differ.
+    let has_partitions = nodes.iter().any(|node| !node.partitions.is_empty());
+    let has_counted = nodes.iter().any(|node| !node.counted.is_empty());
+    let has_features = nodes.windows(2).any(|pair| pair[0].features != pair[1].features);
+    let mut columns = vec![
+        ("NAME", Align::Left),
+        ("STATE", Align::Left),
+        ("POWER", Align::Left),
+        ("CPUS", Align::Right),
+        ("FREE", Align::Right),
+        ("MEMORY", Align::Right),
+        ("FREE", Align::Right),
+        ("GPUS", Align::Right),
+        ("FREE", Align::Right),
+        ("TASKS", Align::Right),
+        ("PID", Align::Right),
+        ("VERSION", Align::Left),
+    ];
+    columns.extend(has_counted.then_some(("RESOURCES", Align::Left)));
+    columns.extend(has_partitions.then_some(("PARTITIONS", Align::Left)));
+    columns.extend(has_features.then_some(("FEATURES", Align::Left)));
+    let mut table = Table::new(&columns);
+    for node in nodes {
+        let cells = [
+            node.name.to_string(),
+            node.state.as_str().to_owned(),
+            node.power.clone(),
+            node.cpus.to_string(),
+            node.cpus_free.to_string(),
+            format_bytes(node.memory_bytes),
+            format_bytes(node.memory_free_bytes),
+            node.gpus.to_string(),
+            node.gpus_free.to_string(),
+            node.tasks.to_string(),
+            if node.agent_pid == 0 { "-".to_owned() } else { node.agent_pid.to_string() },
+            node.version.clone(),
+        ];
+        let partitions = has_partitions.then(|| words(&node.partitions));
+        let features = has_features.then(|| words(&node.features));
+        let counted = has_counted.then(|| counted_cell(node));
+        table.row(cells.into_iter().chain(counted).chain(partitions).chain(features));
+    }
+    let has_gpus = nodes.iter().any(|node| node.gpus > 0);
+    let table = if has_gpus { table } else { table.without(&[7, 8]) };
+    table.render(width)
+}
+
+/// `camera 1 of 1 free, license 8 of 10 free`; `None` when nothing is counted.
+pub(super) fn counted(all: &Counted, free: &Counted) -> Option<String> {
+    let of = |(name, count)| format!("{name} {} of {count} free", free.count(name));
+    let parts: Vec<String> = all.iter().map(of).collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
+}
+
+/// The same of a node, in a table: `camera 1/1,license 8/10`, or `-`.
+fn counted_cell(node: &NodeView) -> String {
+    let of = |(name, count)| format!("{name} {}/{count}", node.counted_free.count(name));
+    words(&node.counted.iter().map(of).collect::<Vec<_>>())
+}
 
 /// All about one node.
 pub(crate) fn node(detail: &NodeDetail, moment: &Moment) -> String {
@@ -21,6 +84,7 @@ pub(crate) fn node(detail: &NodeDetail, moment: &Moment) -> String {
     let (free, all) = (format_bytes(node.memory_free_bytes), format_bytes(node.memory_bytes));
     lines.add("memory", format!("{free} of {all} free"));
     lines.add_some("gpus", (node.gpus > 0).then(|| format!("{} of {} free", node.gpus_free, node.gpus)));
+    lines.add_some("resources", counted(&node.counted, &node.counted_free));
     detail.gpu_list.iter().for_each(|gpu| lines.add("gpu", self::gpu(gpu)));
     lines.add_some("partitions", (!node.partitions.is_empty()).then(|| words(&node.partitions)));
     lines.add_some("features", (!node.features.is_empty()).then(|| words(&node.features)));
@@ -37,7 +101,9 @@ pub(crate) fn node(detail: &NodeDetail, moment: &Moment) -> String {
     for run in &detail.runs {
         let memory = format_bytes(run.memory_bytes);
         let gpus = held_gpus(&run.gpu_ids).map_or_else(String::new, |ids| format!(" and {ids}"));
-        lines.add("task", format!("{}_{} on CPUs {} with {memory} of memory{gpus}", run.job, run.index, run.cpu_ids));
+        let counted = if run.counted.is_empty() { String::new() } else { format!(" and {}", run.counted) };
+        let (job, index, cpus) = (run.job, run.index, &run.cpu_ids);
+        lines.add("task", format!("{job}_{index} on CPUs {cpus} with {memory} of memory{gpus}{counted}"));
     }
     lines.into_text()
 }
@@ -65,4 +131,65 @@ fn certificate(certificate: &CertificateView) -> String {
         [certificate.age_ms, certificate.life_ms].map(|time| format_duration(Duration::from_millis(time)));
     let renewal = if certificate.is_being_renewed { ", a newer one was issued" } else { "" };
     format!("certificate issued {age} ago, good for {life}{renewal}")
+}
+
+#[cfg(test)]
+mod tests {
+    use hostler_model::{Advisory, NodeState};
+
+    use super::*;
+
+    #[test]
+    fn the_list_shows_what_some_node_has() {
+        let node = NodeView {
+            name: "n1".parse().expect("a name"),
+            state: NodeState::Up,
+            reason: None,
+            power: "on".to_owned(),
+            cpus: 4,
+            cpus_free: 1,
+            memory_bytes: 4 << 30,
+            memory_free_bytes: 1 << 30,
+            gpus: 0,
+            gpus_free: 0,
+            counted: Counted::NONE,
+            counted_free: Counted::NONE,
+            tasks: 3,
+            agent_pid: 4711,
+            version: "0.1.0".to_owned(),
+            advisory: Advisory::default(),
+            partitions: Vec::new(),
+            features: ["x86_64".parse().expect("a feature")].into(),
+            weight: 0,
+        };
+        let expected = "\
+NAME  STATE  POWER  CPUS  FREE  MEMORY  FREE  TASKS   PID  VERSION
+n1    up     on        4     1      4G    1G      3  4711  0.1.0
+";
+        assert_eq!(node_list(std::slice::from_ref(&node), None), expected);
+        let other = NodeView {
+            name: "n2".parse().expect("a name"),
+            partitions: ["gpu", "all"].map(|name| name.parse().expect("a name")).to_vec(),
+            features: Default::default(),
+            ..node.clone()
+        };
+        let expected = "\
+NAME  STATE  POWER  CPUS  FREE  MEMORY  FREE  TASKS   PID  VERSION  PARTITIONS  FEATURES
+n1    up     on        4     1      4G    1G      3  4711  0.1.0    -           x86_64
+n2    up     on        4     1      4G    1G      3  4711  0.1.0    gpu,all     -
+";
+        assert_eq!(node_list(&[node.clone(), other], None), expected);
+        let expected = "\
+NAME  STATE  POWER  CPUS  FREE  MEMORY  FREE  GPUS  FREE  TASKS   PID  VERSION
+n1    up     on        4     1      4G    1G     4     3      3  4711  0.1.0
+";
+        assert_eq!(node_list(&[NodeView { gpus: 4, gpus_free: 3, ..node.clone() }], None), expected);
+        let expected = "\
+NAME  STATE  POWER  CPUS  FREE  MEMORY  FREE  TASKS   PID  VERSION  RESOURCES
+n1    up     on        4     1      4G    1G      3  4711  0.1.0    camera 0/1,license 8/10
+";
+        let some = |text: &str| text.parse::<Counted>().expect("counts");
+        let (counted, counted_free) = (some("license=10,camera"), some("license=8"));
+        assert_eq!(node_list(&[NodeView { counted, counted_free, ..node }], None), expected);
+    }
 }

@@ -3,11 +3,12 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use hostler_model::{Attempt, GpuId, JobState, NodeName, WallTime, format_bytes, format_duration};
-use hostler_proto::api::{Info, JobDetail, JobSummary, LimitView, NodeView, PartView, TaskView, Why};
+use hostler_model::{Attempt, GpuId, JobState, NodeName, Request, WallTime, format_bytes, format_duration};
+use hostler_proto::api::{Info, JobDetail, JobSummary, LimitView, PartView, TaskView, Why};
 use hostler_proto::link::Usage;
 use jiff::tz::TimeZone;
 
+use super::node_views::counted;
 use super::table::{Align, Table, one_line};
 
 /// When and where a view is made.
@@ -129,11 +130,8 @@ pub(crate) fn job(job: &JobDetail, moment: &Moment, width: Option<usize>) -> Str
         1 => String::new(),
         nodes => format!("{nodes} nodes, on each "),
     };
-    let gpus = match summary.gpus {
-        0 => String::new(),
-        count => format!(", {}", self::gpus(count)),
-    };
-    lines.add("needs", format!("{each}{}{gpus}, {} of memory", cpus(summary.cpus), format_bytes(summary.memory_bytes)));
+    let JobSummary { cpus, memory_bytes, gpus, ref counted, .. } = *summary;
+    lines.add("needs", format!("{each}{}", Request { cpus, memory_bytes, gpus, counted: counted.clone() }));
     lines.add_some("partition", summary.partition.as_ref().map(ToString::to_string));
     lines.add_some("nodes have", job.constraint.as_ref().map(ToString::to_string));
     let limits: Vec<String> = job.limits.iter().map(limit).collect();
@@ -241,14 +239,6 @@ fn counts(job: &JobSummary) -> String {
     format!("{} {}: {}", tasks.total, if tasks.total == 1 { "task" } else { "tasks" }, parts.join(", "))
 }
 
-fn cpus(count: u32) -> String {
-    if count == 1 { "1 CPU".to_owned() } else { format!("{count} CPUs") }
-}
-
-pub(super) fn gpus(count: u32) -> String {
-    if count == 1 { "1 GPU".to_owned() } else { format!("{count} GPUs") }
-}
-
 /// The ids of the GPUs that are held, if any are.
 pub(super) fn held_gpus(ids: &[GpuId]) -> Option<String> {
     let ids: Vec<&str> = ids.iter().map(GpuId::as_str).collect();
@@ -319,52 +309,6 @@ fn tasks(tasks: &[TaskView], moment: &Moment, width: Option<usize>) -> String {
     table.render(width)
 }
 
-/// The list of nodes.
-pub(crate) fn node_list(nodes: &[NodeView], width: Option<usize>) -> String {
-    // Most clusters have neither partitions nor nodes that differ.
-    let has_partitions = nodes.iter().any(|node| !node.partitions.is_empty());
-    let has_features = nodes.windows(2).any(|pair| pair[0].features != pair[1].features);
-    let mut columns = vec![
-        ("NAME", Align::Left),
-        ("STATE", Align::Left),
-        ("POWER", Align::Left),
-        ("CPUS", Align::Right),
-        ("FREE", Align::Right),
-        ("MEMORY", Align::Right),
-        ("FREE", Align::Right),
-        ("GPUS", Align::Right),
-        ("FREE", Align::Right),
-        ("TASKS", Align::Right),
-        ("PID", Align::Right),
-        ("VERSION", Align::Left),
-    ];
-    columns.extend(has_partitions.then_some(("PARTITIONS", Align::Left)));
-    columns.extend(has_features.then_some(("FEATURES", Align::Left)));
-    let mut table = Table::new(&columns);
-    for node in nodes {
-        let cells = [
-            node.name.to_string(),
-            node.state.as_str().to_owned(),
-            node.power.clone(),
-            node.cpus.to_string(),
-            node.cpus_free.to_string(),
-            format_bytes(node.memory_bytes),
-            format_bytes(node.memory_free_bytes),
-            node.gpus.to_string(),
-            node.gpus_free.to_string(),
-            node.tasks.to_string(),
-            if node.agent_pid == 0 { "-".to_owned() } else { node.agent_pid.to_string() },
-            node.version.clone(),
-        ];
-        let partitions = has_partitions.then(|| words(&node.partitions));
-        let features = has_features.then(|| words(&node.features));
-        table.row(cells.into_iter().chain(partitions).chain(features));
-    }
-    let has_gpus = nodes.iter().any(|node| node.gpus > 0);
-    let table = if has_gpus { table } else { table.without(&[7, 8]) };
-    table.render(width)
-}
-
 /// `a,b`, or `-`.
 pub(crate) fn words<'a, T: std::fmt::Display + 'a>(all: impl IntoIterator<Item = &'a T>) -> String {
     let all: Vec<String> = all.into_iter().map(ToString::to_string).collect();
@@ -393,6 +337,7 @@ pub(crate) fn info(info: &Info) -> String {
     lines.add("memory", format!("{} of {} free", format_bytes(memory.free), format_bytes(memory.total)));
     let gpus = &info.gpus;
     lines.add_some("gpus", (gpus.total > 0).then(|| format!("{} of {} free", gpus.free, gpus.total)));
+    lines.add_some("resources", counted(&info.counted, &info.counted_free));
     let tasks = &info.tasks;
     lines.add(
         "tasks",
@@ -448,7 +393,7 @@ impl Lines {
 
 #[cfg(test)]
 mod tests {
-    use hostler_model::{Advisory, JobId, NodeState};
+    use hostler_model::{Counted, JobId};
     use hostler_proto::api::{Amount, HeadInfo, LiveCounts, NodeCounts, TaskCounts};
     use hostler_proto::link::{IoSource, IoUsage};
 
@@ -478,6 +423,7 @@ mod tests {
             cpus: 2,
             memory_bytes: 600 << 20,
             gpus: 0,
+            counted: Counted::NONE,
             array: None,
             tasks: TaskCounts { total: 1, live: 1, ..TaskCounts::default() },
             submitted_at: WallTime(1_800_000_000_000),
@@ -579,7 +525,7 @@ job        7  train
 user       ada
 state      failed with exit code 1 on n1, attempt 2
 command    main.py --epochs 3
-needs      2 CPUs, 600M of memory
+needs      2 CPUs and 600M of memory
 limits     cpus 2 (enforced); memory 600M (advisory: no cgroup)
 submitted  2027-01-15 08:00:00
 started    2027-01-15 08:00:01
@@ -604,49 +550,7 @@ TASK  STATE   NODE  ATTEMPT  EXIT  TIME  MEMORY  MESSAGE
     }
 
     #[test]
-    fn nodes_and_the_cluster() {
-        let node = NodeView {
-            name: name("n1"),
-            state: NodeState::Up,
-            reason: None,
-            power: "on".to_owned(),
-            cpus: 4,
-            cpus_free: 1,
-            memory_bytes: 4 << 30,
-            memory_free_bytes: 1 << 30,
-            gpus: 0,
-            gpus_free: 0,
-            tasks: 3,
-            agent_pid: 4711,
-            version: "0.1.0".to_owned(),
-            advisory: Advisory::default(),
-            partitions: Vec::new(),
-            features: ["x86_64".parse().expect("a feature")].into(),
-            weight: 0,
-        };
-        let expected = "\
-NAME  STATE  POWER  CPUS  FREE  MEMORY  FREE  TASKS   PID  VERSION
-n1    up     on        4     1      4G    1G      3  4711  0.1.0
-";
-        assert_eq!(node_list(std::slice::from_ref(&node), None), expected);
-        let other = NodeView {
-            name: name("n2"),
-            partitions: ["gpu", "all"].map(|name| name.parse().expect("a name")).to_vec(),
-            features: Default::default(),
-            ..node.clone()
-        };
-        let expected = "\
-NAME  STATE  POWER  CPUS  FREE  MEMORY  FREE  TASKS   PID  VERSION  PARTITIONS  FEATURES
-n1    up     on        4     1      4G    1G      3  4711  0.1.0    -           x86_64
-n2    up     on        4     1      4G    1G      3  4711  0.1.0    gpu,all     -
-";
-        assert_eq!(node_list(&[node.clone(), other], None), expected);
-        let expected = "\
-NAME  STATE  POWER  CPUS  FREE  MEMORY  FREE  GPUS  FREE  TASKS   PID  VERSION
-n1    up     on        4     1      4G    1G     4     3      3  4711  0.1.0
-";
-        assert_eq!(node_list(&[NodeView { gpus: 4, gpus_free: 3, ..node }], None), expected);
-
+    fn the_cluster_at_a_glance() {
         let cluster = Info {
             head: HeadInfo {
                 pid: 42,
@@ -668,6 +572,8 @@ n1    up     on        4     1      4G    1G     4     3      3  4711  0.1.0
             cpus: Amount { total: 8, free: 6 },
             memory_bytes: Amount { total: 16 << 30, free: 12 << 30 },
             gpus: Amount::default(),
+            counted: "license=10".parse().expect("a count"),
+            counted_free: "license=8".parse().expect("a count"),
         };
         let expected = "\
 head       version 0.1.0, pid 42, epoch 3, embedded cluster
@@ -676,6 +582,7 @@ state in   /state/head
 nodes      4 up, 0 suspect, 0 down
 cpus       6 of 8 free
 memory     12G of 16G free
+resources  license 8 of 10 free
 tasks      1 pending, 0 starting, 2 running, 0 completing
 results    3G, of 40G set aside
 ";

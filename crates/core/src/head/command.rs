@@ -159,7 +159,7 @@ pub enum Command {
 pub enum Refusal {
     /// No node could ever run it.
     #[error("no node can ever run this job: it {0}")]
-    NeverFits(NeverFits),
+    NeverFits(Box<NeverFits>),
     /// It is more than its user may have.
     #[error("{0}")]
     OverQuota(String),

@@ -126,14 +126,14 @@ fn decide_submit(
         }
     }
     partitions::admit(state, &caller.user, spec)?;
-    match state.pool.admit(&asked(state, spec)) {
+    match state.pool.admit(&asked(state, spec)).map_err(|refusal| *refusal) {
         // Nodes are still to come, and one of them may have what it takes.
         Ok(()) | Err(NeverFits::NoNodes) => {}
         Err(NeverFits::NoneMay) => {
             let (partition, constraint) = (spec.partition.clone(), spec.constraint.clone());
             return Err(Refusal::NoNodes(Reason::NoNodes { partition, constraint }));
         }
-        Err(too_large) => return Err(Refusal::NeverFits(too_large)),
+        Err(too_large) => return Err(Refusal::NeverFits(Box::new(too_large))),
     }
     if let Some(why) = refuses_submission(state, &caller.user, spec) {
         return Err(Refusal::OverQuota(why));

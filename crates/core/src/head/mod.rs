@@ -30,6 +30,6 @@ pub use node::{Drain, Link, Node, Silence};
 pub use partitions::{NodeTraits, Partition, Partitions, PartitionsCommand, PartitionsEvent};
 pub use schedule::{explain, schedule};
 pub use settings::{JobDefaults, Kind, SetBy, Setting, SettingValue, Settings};
-pub use state::State;
+pub use state::{Capacity, State};
 pub use update::update;
 pub use users::{NewUser, TOKEN_TTL_MS, User, Users, UsersCommand, UsersEvent, UsersRefusal};

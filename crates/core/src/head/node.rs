@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use hostler_model::{
-    Advisory, BootId, CpuSet, Feature, Hardware, NodeName, NodeState, Request, Resources, RunId, Timestamp, WallTime,
+    Advisory, BootId, Counted, CpuSet, Feature, Hardware, NodeName, NodeState, Request, Resources, RunId, Timestamp,
+    WallTime,
 };
 use hostler_sched::NodeIx;
 use serde::{Deserialize, Serialize};
@@ -165,6 +166,13 @@ impl Node {
         self.resources.counts().gpus - held.count() as u32
     }
 
+    /// What no run holds of what its configuration counts.
+    #[must_use]
+    pub fn free_counted(&self) -> Counted {
+        let held = self.runs.values().map(|held| &held.counted).filter(|counted| !counted.is_empty());
+        held.fold(self.resources.counted.clone(), |free, held| free.minus(held))
+    }
+
     /// What it has in all, as counts.
     pub(super) fn total(&self) -> Request {
         self.resources.counts()
@@ -172,6 +180,11 @@ impl Node {
 
     /// What no run holds, as counts.
     pub(super) fn free(&self) -> Request {
-        Request { cpus: self.free_cpus().len(), memory_bytes: self.free_memory_bytes(), gpus: self.free_gpus() }
+        Request {
+            cpus: self.free_cpus().len(),
+            memory_bytes: self.free_memory_bytes(),
+            gpus: self.free_gpus(),
+            counted: self.free_counted(),
+        }
     }
 }

@@ -99,7 +99,7 @@ fn waiting(state: &State, job: &Job) -> Waiting {
 /// What a specification asks for, as the scheduler sees it: one task of a job without a number.
 pub(super) fn asked(state: &State, spec: &JobSpec) -> Waiting {
     let among = state.among(spec);
-    Waiting { job: JobId(0), request: spec.request, nodes: spec.nodes, among, tasks: 1, time_limit_ms: None }
+    Waiting { job: JobId(0), request: spec.request.clone(), nodes: spec.nodes, among, tasks: 1, time_limit_ms: None }
 }
 
 /// As much of a job as quotas leave; `None` when that is nothing.
@@ -113,7 +113,7 @@ fn within_quota(waiting: Waiting, job: &Job, budget: Option<&mut Budget<'_>>) ->
 fn running(state: &State) -> Vec<Running> {
     let of_job = |job: &Job, active: &Active, node: &Node| Running {
         node: node.ix,
-        request: job.spec.request,
+        request: job.spec.request.clone(),
         ends_at: longest_ms(state, job).map_or(Timestamp::NEVER, |longest| active.since.plus_ms(longest)),
     };
     state.placed().map(|(job, active, node)| of_job(job, active, node)).collect()

@@ -563,7 +563,7 @@ mod tests {
     #[test]
     fn only_what_was_left_unsaid_is_filled_in_and_only_with_what_was_set() {
         let all = [Unsaid::Nodes, Unsaid::TasksPerNode, Unsaid::Cpus, Unsaid::MemoryBytes, Unsaid::TimeLimitMs];
-        let asked = JobSpec::new("x", Work::command(["x"], "/"), Request { cpus: 3, memory_bytes: 7 << 20, gpus: 0 });
+        let asked = JobSpec::new("x", Work::command(["x"], "/"), Request::new(3, 7 << 20));
         let mut spec = asked.clone();
         Settings::default().fill(&mut spec, &all);
         assert_eq!(spec, asked, "nothing is set");
@@ -588,7 +588,7 @@ mod tests {
     #[test]
     fn lines_are_labelled_when_there_are_several_writers_whoever_said_so() {
         let work = Work::command(["x"], "/");
-        let asked = JobSpec { label: true, ..JobSpec::new("x", work, Request { cpus: 1, memory_bytes: 1, gpus: 0 }) };
+        let asked = JobSpec { label: true, ..JobSpec::new("x", work, Request::new(1, 1)) };
         let two = Settings { job: JobDefaults { nodes: Some(2), ..JobDefaults::default() }, ..Settings::default() };
         for (settings, unsaid, labelled) in [
             (&Settings::default(), vec![Unsaid::Nodes], false),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use hostler_model::{Dependency, Digest, Epoch, JobId, NodeName, NodeState, PartitionName, RunId, Timestamp};
+use hostler_model::{Counted, Dependency, Digest, Epoch, JobId, NodeName, NodeState, PartitionName, RunId, Timestamp};
 use hostler_proto::api::{Amount, LiveCounts, NodeCounts};
 use hostler_sched::{NodeIx, Pool, Reservation};
 use serde::{Deserialize, Serialize};
@@ -79,6 +79,21 @@ pub struct State {
     pub(super) needs_pass: bool,
 }
 
+/// What the nodes that are up have together.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Capacity {
+    /// CPUs.
+    pub cpus: Amount,
+    /// Memory in bytes.
+    pub memory_bytes: Amount,
+    /// GPUs.
+    pub gpus: Amount,
+    /// What their configurations count.
+    pub counted: Counted,
+    /// What no run holds of that.
+    pub counted_free: Counted,
+}
+
 impl State {
     /// Rebuilds what is derived, after a snapshot was read.
     #[must_use]
@@ -135,7 +150,7 @@ impl State {
     pub(super) fn sync_pool(&mut self, name: &NodeName) {
         let node = &self.nodes[name];
         let usable = node.state() == NodeState::Up;
-        self.pool.set(node.ix, name, node.total(), node.free(), usable);
+        self.pool.set(node.ix, name, &node.total(), &node.free(), usable);
         self.needs_pass = true;
     }
 
@@ -334,19 +349,21 @@ impl State {
         counts
     }
 
-    /// CPUs, memory and GPUs of the nodes that are up. Agents may say anything, so sums that are too large stay at the largest number.
+    /// What the nodes that are up have together. Agents may say anything, so sums that are too large stay at the largest number.
     #[must_use]
-    pub fn capacity(&self) -> (Amount, Amount, Amount) {
-        let (mut cpus, mut memory, mut gpus) = (Amount::default(), Amount::default(), Amount::default());
+    pub fn capacity(&self) -> Capacity {
+        let mut all = Capacity::default();
         for node in self.nodes.values().filter(|node| node.state() == NodeState::Up) {
-            cpus.total += u64::from(node.resources.cpus.len());
-            cpus.free += u64::from(node.free_cpus().len());
-            memory.total = memory.total.saturating_add(node.resources.memory_bytes);
-            memory.free = memory.free.saturating_add(node.free_memory_bytes());
-            gpus.total += u64::from(node.resources.counts().gpus);
-            gpus.free += u64::from(node.free_gpus());
+            all.cpus.total += u64::from(node.resources.cpus.len());
+            all.cpus.free += u64::from(node.free_cpus().len());
+            all.memory_bytes.total = all.memory_bytes.total.saturating_add(node.resources.memory_bytes);
+            all.memory_bytes.free = all.memory_bytes.free.saturating_add(node.free_memory_bytes());
+            all.gpus.total += u64::from(node.resources.counts().gpus);
+            all.gpus.free += u64::from(node.free_gpus());
+            all.counted = all.counted.plus(&node.resources.counted);
+            all.counted_free = all.counted_free.plus(&node.free_counted());
         }
-        (cpus, memory, gpus)
+        all
     }
 
     /// Adds a job under the next id.

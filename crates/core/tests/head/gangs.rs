@@ -163,7 +163,7 @@ fn what_has_not_begun_everywhere_has_not_begun() {
 #[test]
 fn two_jobs_that_each_want_most_nodes_do_not_hold_each_other_up() {
     let mut head = cluster();
-    let wide = JobSpec { request: hostler_model::Request { cpus: 2, memory_bytes: 1 << 30, gpus: 0 }, ..on_nodes(2) };
+    let wide = JobSpec { request: hostler_model::Request::new(2, 1 << 30), ..on_nodes(2) };
     let first = head.submit(wide.clone()).expect("it fits");
     let second = head.submit(wide).expect("it fits");
     assert_eq!(head.job(first).active[&0].parts.len(), 2);

@@ -53,7 +53,7 @@ fn each_gpu_is_one_jobs() {
         panic!("it waits for a GPU")
     };
     assert_eq!(closest[0].to_string(), "n1, which lacks 1 GPU");
-    assert_eq!((free(&head), head.state.capacity().2.total), (1, 4));
+    assert_eq!((free(&head), head.state.capacity().gpus.total), (1, 4));
 
     let sent = head.sent();
     let ids: Vec<BTreeSet<GpuId>> = sent

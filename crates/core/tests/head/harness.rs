@@ -203,7 +203,7 @@ pub(crate) fn name(text: &str) -> NodeName {
 }
 
 pub(crate) fn spec() -> JobSpec {
-    JobSpec::new("test", Work::command(["true"], "/"), Request { cpus: 1, memory_bytes: 1 << 30, gpus: 0 })
+    JobSpec::new("test", Work::command(["true"], "/"), Request::new(1, 1 << 30))
 }
 
 pub(crate) fn ended(code: i32) -> RunStatus {

@@ -1,5 +1,6 @@
 //! The head's state machine, as scripts: commands in, messages and records out.
 
+mod counted;
 mod gangs;
 mod gpus;
 mod harness;
@@ -41,7 +42,7 @@ fn a_retried_submission_is_the_same_job_and_what_cannot_run_is_refused() {
     let first = head.submit(spec()).expect("accepted");
     head.keys -= 1;
     assert_eq!(head.submit(spec()), Ok(first));
-    let huge = JobSpec { request: Request { cpus: 3, memory_bytes: 1, gpus: 0 }, ..spec() };
+    let huge = JobSpec { request: Request::new(3, 1), ..spec() };
     let refusal = head.submit(huge).expect_err("the node has two CPUs");
     assert!(refusal.to_string().contains("3 CPUs"), "{refusal}");
     let ghost = JobSpec { after: Dependency::parse_list("afterok:99").expect("valid"), ..spec() };
@@ -478,5 +479,5 @@ fn nodes_that_claim_all_the_memory_there_can_be_are_added_up() {
         let resources = Resources::new(CpuSet::first(1), u64::MAX);
         head.hello_with(node, connection as u64, "boot", Vec::new(), resources);
     }
-    assert_eq!(head.state.capacity().1.total, u64::MAX);
+    assert_eq!(head.state.capacity().memory_bytes.total, u64::MAX);
 }

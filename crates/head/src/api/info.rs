@@ -6,6 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
+use hostler_core::head::Capacity;
 use hostler_proto::api::{API_VERSION, HeadInfo, HeadMachine, Info};
 use tokio::sync::OnceCell;
 
@@ -18,7 +19,7 @@ pub(crate) async fn info(_: User, State(head): State<Arc<Head>>) -> Json<Info> {
     let machine = Some(machine().await.clone());
     let refusing = head.refusing();
     let state = head.engine.state();
-    let (cpus, memory_bytes, gpus) = state.capacity();
+    let Capacity { cpus, memory_bytes, gpus, counted, counted_free } = state.capacity();
     Json(Info {
         head: HeadInfo {
             pid: std::process::id(),
@@ -40,6 +41,8 @@ pub(crate) async fn info(_: User, State(head): State<Arc<Head>>) -> Json<Info> {
         cpus,
         memory_bytes,
         gpus,
+        counted,
+        counted_free,
     })
 }
 

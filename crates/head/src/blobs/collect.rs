@@ -174,7 +174,7 @@ mod tests {
 
     fn project(snapshot: Digest) -> Command {
         let work = Work::Project { snapshot, entrypoint: "main.py".to_owned(), args: Vec::new() };
-        let spec = JobSpec::new("test", work, Request { cpus: 1, memory_bytes: 1, gpus: 0 });
+        let spec = JobSpec::new("test", work, Request::new(1, 1));
         let caller = Caller { user: "a".to_owned(), operator: false };
         Command::Submit { caller, key: SubmissionKey(1), spec: Arc::new(spec), snapshot_is_complete: true }
     }

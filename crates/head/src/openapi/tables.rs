@@ -150,6 +150,8 @@ pub(super) const SHAPES: &[Shape] = &[
         ("cpus", "Amount", "CPUs of the nodes that are up"),
         ("memory_bytes", "Amount", "memory of the nodes that are up"),
         ("gpus", "Amount", "GPUs of the nodes that are up"),
+        ("counted", "Counted", "what the configurations of the nodes that are up count"),
+        ("counted_free", "Counted", "what no job holds of that"),
     ]),
     ("HeadInfo", "The head process.", &[
         ("pid", "integer", "its process id"),
@@ -198,6 +200,8 @@ pub(super) const SHAPES: &[Shape] = &[
         ("memory_free_bytes", "integer", "memory that no job holds"),
         ("gpus", "integer", "GPUs"),
         ("gpus_free", "integer", "GPUs that no job holds"),
+        ("counted", "Counted", "what its configuration counts"),
+        ("counted_free", "Counted", "what no job holds of that"),
         ("tasks", "integer", "tasks it holds"),
         ("agent_pid", "integer", "the agent's process id, 0 while it is not connected"),
         ("version", "string", "the agent's release"),
@@ -240,6 +244,7 @@ pub(super) const SHAPES: &[Shape] = &[
         ("cpu_ids", "string", "the CPUs it holds"),
         ("memory_bytes", "integer", "the memory it holds"),
         ("gpu_ids", "[string]", "the GPUs it holds"),
+        ("counted", "Counted", "what it holds of what the node's configuration counts"),
     ]),
     ("Certificate", "A node's certificate, by the cluster's clock.", &[
         ("age_ms", "integer", "how long ago it was issued"),
@@ -365,6 +370,7 @@ pub(super) const SHAPES: &[Shape] = &[
         ("cpus", "integer", "CPUs, at least 1"),
         ("memory_bytes", "integer", "memory"),
         ("gpus", "integer*", "GPUs; none when absent"),
+        ("counted", "Counted*", "what nodes' configurations count; nothing when absent"),
     ]),
     ("WindowSize", "The size of a terminal.", &[
         ("rows", "integer", "lines"),
@@ -395,7 +401,7 @@ pub(super) const SHAPES: &[Shape] = &[
         ("tasks_shown", "[Task]", "its tasks: all that are placed, and the first that ended"),
     ]),
     ("Limit", "A limit on a job.", &[
-        ("name", "string", "`cpus`, `memory`, `gpus` or `time`"),
+        ("name", "string", "`cpus`, `memory`, `gpus`, `time`, or the name of what a configuration counts"),
         ("value", "integer", "a count, bytes or milliseconds"),
         ("enforcement", "string", "`enforced` or `advisory`"),
         ("why", "string?", "why it is advisory"),
@@ -537,6 +543,7 @@ pub(super) const JOB: &[Field] = &[
     ("cpus", "integer", "CPUs a task, on each of its nodes"),
     ("memory_bytes", "integer", "memory a task"),
     ("gpus", "integer", "GPUs a task, on each of its nodes"),
+    ("counted", "Counted", "what a task holds of what configurations count, on each of its nodes"),
     ("array", "string?", "the array, as it was asked for"),
     ("tasks", "TaskCounts", "tasks by state"),
     ("submitted_at", "integer", "ms since the epoch"),

@@ -21,6 +21,8 @@ pub(crate) fn node(state: &State, node: &Node) -> NodeView {
         memory_free_bytes: node.free_memory_bytes(),
         gpus: node.resources.counts().gpus,
         gpus_free: node.free_gpus(),
+        counted: node.resources.counted.clone(),
+        counted_free: node.free_counted(),
         tasks: u32::try_from(node.runs.len()).unwrap_or(u32::MAX),
         agent_pid: link.map_or(0, |link| link.pid),
         version: link.map_or_else(String::new, |link| link.version.clone()),
@@ -54,6 +56,7 @@ pub(crate) fn node_detail(state: &State, node: &Node, now: Now) -> NodeDetail {
                 cpu_ids: held.cpus.to_string(),
                 memory_bytes: held.memory_bytes,
                 gpu_ids: held.gpus.iter().cloned().collect(),
+                counted: held.counted.clone(),
             })
             .collect(),
         certificate: member.map(|member| CertificateView {

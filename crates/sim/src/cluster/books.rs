@@ -289,7 +289,7 @@ impl Books {
         starts.iter().for_each(|start| self.check_may_use(*run, &spec, &start.node));
         let job = &self.jobs[&run.task.job];
         let task = job.tasks[&run.task.index].clone();
-        let request = job.spec.request;
+        let request = job.spec.request.clone();
         let (is_held, is_ready) = (job.is_held, job.spec.after.iter().all(|on| self.is_met(on, job.was_requeued)));
         let active = job.tasks.values().filter(|task| matches!(task.at, Standing::Placed { .. })).count() as u32;
         let is_within_limit = job.spec.array.as_ref().and_then(|array| array.limit).is_none_or(|limit| active < limit);
@@ -306,8 +306,8 @@ impl Books {
             format!("{run} is placed on {distinct} nodes where it asked for {wanted}")
         });
         for Start { node, resources, .. } in starts {
-            let (asked, given) = (request, resources.counts());
-            self.expect(asked == given, || format!("I4: {run} gets {given:?} where it asked for {asked:?}"));
+            let given = resources.counts();
+            self.expect(request == given, || format!("I4: {run} gets {given:?} where it asked for {request:?}"));
             let held = self.held_on(node);
             let mut free = self.nodes[node].clone();
             free.remove(&held);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hostler_core::agent::{Exit, RunLaunch, Why};
 use hostler_model::{
-    BootId, CoreKind, Cpu, CpuSet, Gpu, GpuId, Hardware, NodeName, Resources, RunId, Topology, Vendor,
+    BootId, CoreKind, Counted, Cpu, CpuSet, Gpu, GpuId, Hardware, NodeName, Resources, RunId, Topology, Vendor,
 };
 use hostler_proto::link::Usage;
 
@@ -116,6 +116,17 @@ fn hardware(cpus: &CpuSet, rng: &mut Rng) -> Hardware {
     Hardware { topology: Topology::new(&cpus.iter().map(cpu).collect::<Vec<_>>()), gpus: (0..gpus).map(gpu).collect() }
 }
 
+/// What the configurations of half of the nodes count.
+fn counted(rng: &mut Rng) -> Counted {
+    let text = match rng.below(6) {
+        0 => "camera=1,license=3",
+        1 => "license=2",
+        2 => "camera=2",
+        _ => "",
+    };
+    text.parse().expect("names and counts")
+}
+
 impl Node {
     pub(super) fn new(number: usize, rng: &mut Rng) -> Self {
         let cpus: CpuSet = match rng.below(4) {
@@ -126,6 +137,7 @@ impl Node {
         let mut resources = Resources::new(cpus, rng.range(2, 9) << 30);
         let hardware = hardware(&resources.cpus, rng);
         resources.gpus = hardware.gpus.iter().map(|gpu| gpu.id.clone()).collect();
+        resources.counted = counted(rng);
         Self {
             name: format!("n{number}").parse().expect("a valid name"),
             resources,

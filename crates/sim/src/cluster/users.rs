@@ -132,14 +132,8 @@ impl World {
     /// A job that fits at least one of the nodes.
     fn make_spec(&mut self) -> JobSpec {
         let node = self.rng.below(self.nodes.len() as u64) as usize;
-        let resources = &self.nodes[node].resources;
-        let (cpus, memory) = (u64::from(resources.cpus.len()), resources.memory_bytes >> 28);
-        let gpus = resources.gpus.len() as u64;
-        let request = Request {
-            cpus: self.rng.range(1, cpus + 1) as u32,
-            memory_bytes: self.rng.range(1, memory + 1) << 28,
-            gpus: self.rng.range(0, gpus + 1) as u32,
-        };
+        let most = self.nodes[node].resources.counts();
+        let request = self.make_request(&most);
         let array = self.rng.chance(250).then(|| {
             let (last, limit) = (self.rng.range(1, 7), self.rng.range(1, 4));
             let text = if self.rng.chance(500) { format!("0-{last}") } else { format!("0-{last}%{limit}") };
@@ -162,16 +156,32 @@ impl World {
 
     /// On some nodes at once, what each of them has.
     fn make_gang(&mut self) -> (Request, u32) {
-        let least = |of: fn(&Node) -> u64| self.nodes.iter().map(of).min().expect("there are nodes");
-        let cpus = least(|node| u64::from(node.resources.cpus.len()));
-        let memory = least(|node| node.resources.memory_bytes >> 28);
-        let gpus = least(|node| node.resources.gpus.len() as u64);
-        let request = Request {
-            cpus: self.rng.range(1, cpus + 1) as u32,
-            memory_bytes: self.rng.range(1, memory + 1) << 28,
-            gpus: self.rng.range(0, gpus + 1) as u32,
-        };
+        let all = self.nodes.iter().map(|node| node.resources.counts());
+        let least = all.reduce(|least, other| Request {
+            cpus: least.cpus.min(other.cpus),
+            memory_bytes: least.memory_bytes.min(other.memory_bytes),
+            gpus: least.gpus.min(other.gpus),
+            counted: least.counted.at_most(&other.counted),
+        });
+        let request = self.make_request(&least.expect("there are nodes"));
         (request, self.rng.range(1, self.nodes.len() as u64 + 1) as u32)
+    }
+
+    /// At most so much.
+    fn make_request(&mut self, most: &Request) -> Request {
+        let counted: Vec<String> = most
+            .counted
+            .iter()
+            .map(|(name, count)| (name, self.rng.range(0, count + 1)))
+            .filter(|(_, count)| *count > 0)
+            .map(|(name, count)| format!("{name}={count}"))
+            .collect();
+        Request {
+            cpus: self.rng.range(1, u64::from(most.cpus) + 1) as u32,
+            memory_bytes: self.rng.range(1, (most.memory_bytes >> 28) + 1) << 28,
+            gpus: self.rng.range(0, u64::from(most.gpus) + 1) as u32,
+            counted: counted.join(",").parse().expect("names and counts"),
+        }
     }
 
     fn make_dependencies(&mut self) -> Vec<Dependency> {

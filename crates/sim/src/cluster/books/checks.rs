@@ -83,8 +83,9 @@ impl Books {
         for node in state.nodes() {
             let mut free = node.resources.clone();
             free.remove(&self.held_on(&node.name));
-            let counted = (node.free_cpus(), node.free_memory_bytes(), node.free_gpus());
-            if free != node.free_resources() || (free.cpus.clone(), free.memory_bytes, free.counts().gpus) != counted {
+            let counted = (node.free_cpus(), node.free_memory_bytes(), node.free_gpus(), node.free_counted());
+            let booked = (free.cpus.clone(), free.memory_bytes, free.counts().gpus, free.counted.clone());
+            if free != node.free_resources() || booked != counted {
                 differences.push(format!("{} should have {free:?} free, not {:?}", node.name, node.free_resources()));
             }
         }

@@ -1,0 +1,97 @@
+//! What configurations count: held by jobs like everything else.
+
+use hostler_core::head::{Refusal, explain};
+use hostler_model::{CpuSet, Hardware, JobId, JobSpec, JobState, Reason, Request, Resources};
+use hostler_proto::link::{HeadMessage, RunReport, RunStatus};
+
+use super::harness::{Head, ended, spec};
+
+/// A machine of eight CPUs.
+fn machine(counted: &str) -> (Resources, Hardware) {
+    let counted = counted.parse().expect("names and counts");
+    (Resources { counted, ..Resources::new(CpuSet::first(8), 8 << 30) }, Hardware::default())
+}
+
+fn asks(counted: &str) -> JobSpec {
+    let counted = counted.parse().expect("names and counts");
+    JobSpec { request: Request { counted, ..spec().request }, requeue: true, ..spec() }
+}
+
+fn free(head: &Head) -> String {
+    head.state.capacity().counted_free.to_string()
+}
+
+fn submit(head: &mut Head, counted: &str) -> JobId {
+    head.submit(asks(counted)).expect("it fits when nothing else runs")
+}
+
+#[test]
+fn no_more_is_given_than_there_is() {
+    let mut head = Head::new();
+    head.hello_of("n1", 1, "boot", Vec::new(), machine("license=3,camera"));
+    let (one, none) = (submit(&mut head, "license=2"), submit(&mut head, ""));
+    let two = submit(&mut head, "license=2,camera");
+    assert_eq!(
+        [one, none, two].map(|job| head.state_of(job)),
+        [JobState::Starting, JobState::Starting, JobState::Pending]
+    );
+    let Some(Reason::Resources { closest }) = explain(&head.state, head.job(two)) else { panic!("it waits") };
+    assert_eq!(closest[0].to_string(), "n1, which lacks license=1");
+    assert_eq!(free(&head), "camera=1,license=1");
+    let told = head.sent().into_iter().find_map(|message| match message {
+        HeadMessage::Launch(launch) => Some(launch.runs[0].resources.counted.to_string()),
+        _ => None,
+    });
+    assert_eq!(told.as_deref(), Some("license=2"), "the agent is told");
+
+    let run = head.run_of(one);
+    head.report(1, run, ended(0)).expect("current");
+    assert_eq!((head.state_of(two), free(&head).as_str()), (JobState::Starting, "license=1"));
+}
+
+#[test]
+fn nodes_that_have_what_others_lack_are_kept_for_those_who_ask() {
+    let mut head = Head::new();
+    head.hello_of("lab", 1, "boot", Vec::new(), machine("camera"));
+    head.hello_of("plain", 2, "boot", Vec::new(), machine(""));
+    let (plain, camera) = (submit(&mut head, ""), submit(&mut head, "camera"));
+    let node = |job| head.job(job).active[&0].parts[0].node.to_string();
+    assert_eq!((node(plain), node(camera)), ("plain".to_owned(), "lab".to_owned()));
+}
+
+#[test]
+fn what_no_node_has_is_refused_with_words() {
+    let mut head = Head::new();
+    head.hello_of("n1", 1, "boot", Vec::new(), machine("license=3"));
+    for (asked, part) in [
+        ("license=4", "asks for license=4; no node has more than n1, which has license=3"),
+        ("robot", "asks for robot=1; no node has any"),
+    ] {
+        let Err(Refusal::NeverFits(why)) = head.submit(asks(asked)) else { panic!("{asked}: there are not so many") };
+        assert!(why.to_string().contains(part), "{why}");
+    }
+}
+
+#[test]
+fn a_configuration_may_change_while_jobs_run() {
+    let mut head = Head::new();
+    head.hello_of("n1", 1, "boot", Vec::new(), machine("license=3"));
+    let (one, two) = (submit(&mut head, "license=2"), submit(&mut head, "license=2"));
+    let runs = vec![RunReport { run: head.run_of(one), status: RunStatus::Running }];
+    head.restart();
+    // Fewer than are held: what runs goes on, and nobody else gets any.
+    head.hello_of("n1", 2, "boot", runs.clone(), machine("license=1"));
+    assert_eq!((head.state_of(one), free(&head).as_str()), (JobState::Running, ""));
+    let reason = explain(&head.state, head.job(two)).expect("it waits").to_string();
+    assert_eq!(reason, "no node has enough free now; closest is n1, which lacks license=1", "of what there is in all");
+    head.hello_of("n1", 3, "boot", runs, machine("license=4"));
+    assert_eq!((head.state_of(two), free(&head).as_str()), (JobState::Starting, ""));
+}
+
+#[test]
+fn words_of_an_older_release_are_understood() {
+    let old = hostler_proto::encode(&serde_json::json!({ "cpus": "0-7", "memory_bytes": 8_u64 << 30 }));
+    assert_eq!(hostler_proto::decode::<Resources>(&old).expect("nothing was counted"), machine("").0);
+    let old = hostler_proto::encode(&serde_json::json!({ "cpus": 1, "memory_bytes": 7 }));
+    assert_eq!(hostler_proto::decode::<Request>(&old).expect("nothing was counted"), Request::new(1, 7));
+}

@@ -1,0 +1,309 @@
+//! What a node has and no kernel knows: licences, cameras, places on a robot. Named and counted in the node's configuration, asked for by
+//! jobs, and given by the scheduler like everything else.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+/// Words that already mean something in a request.
+const RESERVED: [&str; 10] = ["cpu", "cpus", "gpu", "gpus", "memory", "mem", "node", "nodes", "time", "tasks"];
+
+const MAX_NAME: usize = 63;
+
+/// More of anything than is counted.
+const MAX_COUNT: u64 = 1_000_000_000;
+
+/// More than anybody names on one node.
+const MAX_KINDS: usize = 64;
+
+/// Names with counts: `license-matlab=4`. An amount of them is what a node has, what is free there, or what a job asks for.
+///
+/// A name begins with a lowercase letter, has letters, digits, `-`, `_` and `.` besides, at most 63 of them, and is none of the
+/// words that a request already knows, such as `cpus`. A count is between 1 and a thousand millions: what there is none of is not in
+/// it. At most 64 names.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "BTreeMap<String, u64>", into = "BTreeMap<String, u64>")]
+pub struct Counted(
+    /// Never an empty map. Most amounts have none, and cost nothing to pass on.
+    Option<Arc<Counts>>,
+);
+
+type Counts = BTreeMap<Arc<str>, u64>;
+
+/// Why something cannot be counted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CountedError {
+    /// It is written in another way.
+    #[error("`{0}` is not of the form NAME=COUNT, such as license-matlab=4")]
+    Form(String),
+    /// Its name is none.
+    #[error(
+        "`{0}` is no name of a resource: it begins with a lowercase letter and has at most 63 lowercase letters, digits, `-`, `_` or `.`"
+    )]
+    Name(String),
+    /// Its name means something else.
+    #[error("`{0}` is discovered or asked for in another way: a counted resource needs a name of its own")]
+    Reserved(String),
+    /// Its count is none.
+    #[error("`{name}` has the count {count}, which is not between 1 and 1000000000")]
+    Count {
+        /// Of the resource.
+        name: String,
+        /// As given.
+        count: u64,
+    },
+    /// It is there already.
+    #[error("`{0}` is counted twice")]
+    Twice(String),
+    /// There are too many of them.
+    #[error("more than 64 different resources are counted")]
+    TooMany,
+}
+
+impl Counted {
+    /// Nothing.
+    pub const NONE: Self = Self(None);
+
+    /// Names and counts, sorted by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.entries().map(|(name, count)| (&**name, *count))
+    }
+
+    /// As much of each thing by itself.
+    pub fn each_alone(&self) -> impl Iterator<Item = Self> {
+        self.entries().map(|(name, count)| Self::from_counts([(Arc::clone(name), *count)].into()))
+    }
+
+    /// How many different things are counted.
+    #[must_use]
+    pub fn kinds(&self) -> usize {
+        self.0.as_ref().map_or(0, |counts| counts.len())
+    }
+
+    /// How many there are; 0 of what is not counted.
+    #[must_use]
+    pub fn count(&self, name: &str) -> u64 {
+        self.0.as_ref().and_then(|counts| counts.get(name)).copied().unwrap_or(0)
+    }
+
+    /// Whether nothing is counted.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Adds a resource.
+    ///
+    /// # Errors
+    /// When the name or the count is not as the type says, or the name is there already.
+    pub fn insert(&mut self, name: &str, count: u64) -> Result<(), CountedError> {
+        let named = |error: fn(String) -> CountedError| Err(error(name.to_owned()));
+        if RESERVED.contains(&name) {
+            return named(CountedError::Reserved);
+        }
+        let is_character = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || b"-_.".contains(&c);
+        let begins_well = name.starts_with(|c: char| c.is_ascii_lowercase());
+        if !begins_well || name.len() > MAX_NAME || !name.bytes().all(is_character) {
+            return named(CountedError::Name);
+        }
+        if !(1..=MAX_COUNT).contains(&count) {
+            return Err(CountedError::Count { name: name.to_owned(), count });
+        }
+        if self.count(name) > 0 {
+            return named(CountedError::Twice);
+        }
+        if self.kinds() == MAX_KINDS {
+            return Err(CountedError::TooMany);
+        }
+        Arc::make_mut(self.0.get_or_insert_default()).insert(name.into(), count);
+        Ok(())
+    }
+
+    /// Whether there is enough of everything for `wanted`.
+    #[must_use]
+    pub fn covers(&self, wanted: &Self) -> bool {
+        wanted.iter().all(|(name, count)| self.count(name) >= count)
+    }
+
+    /// How many times `wanted` can be taken out of it; `u64::MAX` when nothing is wanted.
+    #[must_use]
+    pub fn times(&self, wanted: &Self) -> u64 {
+        wanted.iter().map(|(name, count)| self.count(name) / count).min().unwrap_or(u64::MAX)
+    }
+
+    /// `times` times as much; saturates.
+    #[must_use]
+    pub fn scaled(&self, times: u64) -> Self {
+        self.each(|_, count| count.saturating_mul(times))
+    }
+
+    /// Both together; saturates.
+    #[must_use]
+    pub fn plus(&self, other: &Self) -> Self {
+        if self.is_empty() || other.is_empty() {
+            return if self.is_empty() { other.clone() } else { self.clone() };
+        }
+        let mut sum: Counts = self.entries().map(|(name, count)| (Arc::clone(name), *count)).collect();
+        for (name, count) in other.entries() {
+            let entry = sum.entry(Arc::clone(name)).or_insert(0);
+            *entry = entry.saturating_add(*count);
+        }
+        Self::from_counts(sum)
+    }
+
+    /// What is left of it without `part`, nothing where `part` has more.
+    #[must_use]
+    pub fn minus(&self, part: &Self) -> Self {
+        if part.is_empty() {
+            return self.clone();
+        }
+        self.each(|name, count| count.saturating_sub(part.count(name)))
+    }
+
+    /// The smaller of both in each.
+    #[must_use]
+    pub fn at_most(&self, limit: &Self) -> Self {
+        self.each(|name, count| count.min(limit.count(name)))
+    }
+
+    /// The same names with other counts, without those of which none is left.
+    fn each(&self, change: impl Fn(&str, u64) -> u64) -> Self {
+        if self.is_empty() {
+            return Self::NONE;
+        }
+        let changed = self.entries().map(|(name, count)| (Arc::clone(name), change(name, *count)));
+        Self::from_counts(changed.filter(|(_, count)| *count > 0).collect())
+    }
+
+    fn entries(&self) -> impl Iterator<Item = (&Arc<str>, &u64)> {
+        self.0.iter().flat_map(|counts| counts.iter())
+    }
+
+    fn from_counts(counts: Counts) -> Self {
+        Self((!counts.is_empty()).then(|| Arc::new(counts)))
+    }
+}
+
+impl TryFrom<BTreeMap<String, u64>> for Counted {
+    type Error = CountedError;
+
+    fn try_from(counts: BTreeMap<String, u64>) -> Result<Self, CountedError> {
+        let mut counted = Self::NONE;
+        counts.iter().try_for_each(|(name, count)| counted.insert(name, *count))?;
+        Ok(counted)
+    }
+}
+
+impl From<Counted> for BTreeMap<String, u64> {
+    fn from(counted: Counted) -> Self {
+        counted.iter().map(|(name, count)| (name.to_owned(), count)).collect()
+    }
+}
+
+/// `NAME=COUNT`, or `NAME` alone for one of it, or several with commas between them.
+impl FromStr for Counted {
+    type Err = CountedError;
+
+    fn from_str(text: &str) -> Result<Self, CountedError> {
+        let mut counted = Self::NONE;
+        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+            let form = || CountedError::Form(part.to_owned());
+            let (name, count) = part.split_once('=').unwrap_or((part, "1"));
+            counted.insert(name.trim(), count.trim().parse().map_err(|_| form())?)?;
+        }
+        Ok(counted)
+    }
+}
+
+impl fmt::Display for Counted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts: Vec<_> = self.iter().map(|(name, count)| format!("{name}={count}")).collect();
+        f.write_str(&parts.join(","))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn counted(text: &str) -> Counted {
+        text.parse().expect(text)
+    }
+
+    #[test]
+    fn read_as_people_write_them() {
+        let some = counted("license-matlab = 4, camera");
+        assert_eq!(some.to_string(), "camera=1,license-matlab=4");
+        assert_eq!(counted(&some.to_string()), some);
+        assert_eq!((some.count("camera"), some.count("robot")), (1, 0));
+        let json = r#"{"camera":1,"license-matlab":4}"#;
+        assert_eq!(serde_json::from_str::<Counted>(json).expect("counts"), some);
+        assert_eq!(serde_json::to_string(&some).expect("JSON"), json);
+        assert!(counted("").is_empty());
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (text, part) in [
+            ("camera=many", "NAME=COUNT"),
+            ("camera=", "NAME=COUNT"),
+            ("camera=-1", "NAME=COUNT"),
+            ("camera=0", "between 1 and"),
+            ("camera=1000000001", "between 1 and"),
+            ("Camera=1", "no name"),
+            ("1camera=1", "no name"),
+            ("my camera=1", "no name"),
+            ("gpus=1", "discovered"),
+            ("a=1,a=2", "twice"),
+        ] {
+            let error = text.parse::<Counted>().expect_err(text).to_string();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+        for json in [r#"{"cpus":3}"#, r#"{"a":0}"#, r#"{"a":-1}"#, r#"["a"]"#] {
+            assert!(serde_json::from_str::<Counted>(json).is_err(), "{json}");
+        }
+        let many: Vec<String> = (0..65).map(|i| format!("r{i}")).collect();
+        assert_eq!(many.join(",").parse::<Counted>(), Err(CountedError::TooMany));
+    }
+
+    #[test]
+    fn arithmetic() {
+        let (have, wanted) = (counted("a=7,b=2"), counted("a=3,b"));
+        assert!(have.covers(&wanted) && have.covers(&Counted::NONE) && !wanted.covers(&have));
+        assert!(!have.covers(&counted("c")));
+        assert_eq!((have.times(&wanted), have.times(&Counted::NONE), have.times(&counted("c"))), (2, u64::MAX, 0));
+        assert_eq!(wanted.scaled(2), counted("a=6,b=2"));
+        assert_eq!(wanted.scaled(0), Counted::NONE);
+        assert_eq!(have.minus(&counted("a=3,b=2,c")), counted("a=4"), "what there is none of is not in it");
+        assert_eq!(counted("a=4").plus(&counted("a=3,b=2")), have);
+        assert_eq!(have.at_most(&counted("a=9,b=1,c=3")), counted("a=7,b=1"));
+    }
+
+    proptest! {
+        #[test]
+        fn read_as_they_are_written(text in "([a-z0-9._-]{0,8}( ?= ?[0-9]{0,4})?,? ?){0,4}") {
+            if let Ok(counted) = text.parse::<Counted>() {
+                prop_assert_eq!(counted.to_string().parse(), Ok(counted));
+            }
+        }
+
+        #[test]
+        fn what_is_taken_can_be_given_back(have in amounts(), wanted in amounts()) {
+            let left = have.minus(&wanted);
+            prop_assert_eq!(have.covers(&wanted), left.plus(&wanted) == have);
+            prop_assert_eq!(have.covers(&wanted), have.times(&wanted) > 0);
+            prop_assert_eq!(have.at_most(&wanted), wanted.at_most(&have));
+            prop_assert_eq!(have.at_most(&wanted).plus(&left), have);
+        }
+    }
+
+    /// A few of three things.
+    fn amounts() -> impl Strategy<Value = Counted> {
+        prop::collection::btree_map("[abc]", 1..5_u64, 0..3).prop_map(|counts| counts.try_into().expect("valid"))
+    }
+}
