@@ -53,7 +53,7 @@ fn seeds() -> Vec<Vec<u8>> {
         (0, trace),
         (1, &fixture.to_toml()),
         (2, "cpus = 2\nmemory_bytes = 5000000\ngpus = ['gpu-2A', '0']\n"),
-        (2, "camera = 1\nlicense-matlab = 4\n"),
+        (2, "cpus = 2\nmemory_bytes = 1\n"),
     ];
     texts.into_iter().map(|(kind, text)| [&[kind], text.as_bytes()].concat()).collect()
 }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use hostler_discovery::GpuPick;
 use hostler_model::{
-    ArraySpec, CpuSet, Dependency, Digest, IndexSet, JobId, JobState, NodeName, Role, RunId, TaskId, UserName,
+    ArraySpec, Counted, CpuSet, Dependency, Digest, IndexSet, JobId, JobState, NodeName, Role, RunId, TaskId, UserName,
     format_bytes, format_duration, parse_bytes, parse_duration,
 };
 use hostler_proto::join::{Address, JoinCode, LoginCode};
