@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::workspace::shown;
@@ -126,9 +127,16 @@ impl Cluster {
         Ok(())
     }
 
+    /// Whether some node cannot hold jobs to their memory or CPUs.
+    pub(crate) fn is_advisory(&self) -> Result<bool> {
+        let nodes: Value = serde_json::from_str(&self.output(&mut self.command(&["nodes", "--json"]))?)?;
+        let lacks = |node: &Value| ["cpus", "memory"].iter().any(|limit| node["advisory"][limit].is_string());
+        Ok(nodes.as_array().is_some_and(|nodes| nodes.iter().any(lacks)))
+    }
+
     /// The processes of this cluster that run our program, the clients of the moment apart.
     pub(crate) fn daemons(&self) -> Result<Vec<Daemon>> {
-        let info: serde_json::Value = serde_json::from_str(&self.output(&mut self.command(&["info", "--json"]))?)?;
+        let info: Value = serde_json::from_str(&self.output(&mut self.command(&["info", "--json"]))?)?;
         let head = info["head"]["pid"].as_u64().context("`info --json` names no head.pid")?;
         let home = self.home.path().as_os_str().as_encoded_bytes();
         let mut found = Vec::new();

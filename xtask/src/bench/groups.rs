@@ -5,6 +5,7 @@ mod enforcement;
 mod environment;
 mod idle;
 mod latency;
+mod neighbours;
 mod pending;
 mod scheduling;
 mod several_nodes;
@@ -39,6 +40,7 @@ pub(super) const GROUPS: &[Group] = &[
     },
     Group { name: "several-nodes", about: "a job on four nodes, submit to running", measure: several_nodes::measure },
     Group { name: "enforcement", about: "what holding a job to its limits costs", measure: enforcement::measure },
+    Group { name: "neighbours", about: "a job beside others that misbehave", measure: neighbours::measure },
     Group { name: "dead-node", about: "a node that says nothing any more", measure: dead_node::measure },
     Group { name: "swarm", about: "1,000 agents that have nothing to do", measure: swarm::measure },
     Group { name: "pending", about: "memory and queries with many jobs waiting", measure: pending::measure },

@@ -1,7 +1,6 @@
 //! What it costs to hold a job to its limits: the same cluster twice, once where the kernel's control groups are out of reach.
 
 use anyhow::Result;
-use serde_json::Value;
 
 use crate::bench::Bench;
 use crate::bench::cluster::Cluster;
@@ -15,13 +14,13 @@ const ADVISORY: &str = "limits advisory";
 
 pub(super) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     let Some(enforced) = bench.cluster()? else { return Ok(Vec::new()) };
-    if is_advisory(&enforced)? {
+    if enforced.is_advisory()? {
         println!("  (absent: the kernel does not hold jobs to their limits here)");
         return Ok(Vec::new());
     }
     let Some(program) = bench.hostler.as_deref() else { return Ok(Vec::new()) };
     let advisory = match Cluster::up_without_control_groups(program) {
-        Ok(cluster) if is_advisory(&cluster)? => cluster,
+        Ok(cluster) if cluster.is_advisory()? => cluster,
         Ok(_) => anyhow::bail!("the nodes enforce limits although control groups are hidden from them"),
         Err(error) => {
             println!("  (absent: control groups cannot be hidden from a cluster, which takes root: {error:#})");
@@ -68,11 +67,4 @@ fn many(bench: &Bench, enforced: &Cluster, advisory: &Cluster) -> Result<Vec<Row
         ],
     )?;
     Ok(compare(&samples, "ms", &format!("task, {ENFORCED}"), &[]))
-}
-
-/// Whether some node of the cluster cannot hold jobs to their memory or CPUs.
-fn is_advisory(cluster: &Cluster) -> Result<bool> {
-    let nodes: Value = serde_json::from_str(&cluster.output(&mut cluster.command(&["nodes", "--json"]))?)?;
-    let lacks = |node: &Value| ["cpus", "memory"].iter().any(|limit| node["advisory"][limit].is_string());
-    Ok(nodes.as_array().is_some_and(|nodes| nodes.iter().any(lacks)))
 }
