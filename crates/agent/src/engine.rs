@@ -301,7 +301,7 @@ impl Engine {
     fn remove(&mut self, launch: &RunLaunch) {
         let run = launch.run;
         self.controls.remove(&run);
-        if matches!(launch.spec.work, Work::Command { .. }) {
+        if matches!(launch.spec.work, Work::Command { .. }) && !launch.spec.first_node {
             return self.node.runs.retire(run);
         }
         let node = Arc::clone(&self.node);
