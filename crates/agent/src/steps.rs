@@ -122,7 +122,7 @@ fn temporary_of(
     }
     let rank = launch.gang.as_ref().map_or(0, |gang| gang.rank);
     let place = temporary::place(owner);
-    let name = format!("hostler-{}", doors[0].certificate.short());
+    let name = format!("hostler-run-{}", doors[0].certificate.short());
     let made = temporary::make(&place, &[name.clone(), format!("{name}-{rank}")], owner, &directory.temporary());
     let made = made.with_context(|| {
         format!(

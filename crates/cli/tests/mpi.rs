@@ -77,8 +77,10 @@ impl Machines {
         }
         let machines = Self { head, nodes, _daemons: daemons, _network: network };
         wait_until("all nodes up", 30, || {
+            // One that has not said hello yet is not listed.
             let nodes = machines.head.json(&["hostler", "nodes"]);
-            nodes.as_array().expect("a list").iter().all(|node| node["state"] == "up").then_some(())
+            let up = nodes.as_array().expect("a list").iter().filter(|node| node["state"] == "up").count();
+            (up == machines.nodes.len()).then_some(())
         });
         machines
     }
@@ -224,7 +226,7 @@ hostler step --all stat -c %a-%U-%n $TMPDIR
     let temporary: BTreeSet<&str> = lines[18..].iter().map(|line| line.split(": ").nth(1).expect("a label")).collect();
     let temporary = temporary.first().filter(|_| temporary.len() == 1 && lines.len() == 22).expect("one name");
     let path = temporary.strip_prefix("700-games-").expect("the user's alone");
-    assert!(path.starts_with("/tmp/hostler-"), "{path}");
+    assert!(path.starts_with("/tmp/hostler-run-"), "{path}");
     for node in &machines.nodes {
         wait_until("the directory to be gone", 30, || (!node.path(path).exists()).then_some(()));
     }
