@@ -55,7 +55,7 @@ fn others_may_look_but_not_touch() {
     let cancel = |caller| Command::Act { caller, job, index: None, action: JobAction::Cancel };
     let refusal = head.command(&cancel(user("eve"))).expect_err("not hers");
     assert_eq!(refusal, Refusal::NotYours { job, owner: "ada".into() });
-    head.command(&cancel(Caller { user: "root".into(), operator: true })).expect("an operator may");
+    head.command(&cancel(Caller { user: "root".into(), uid: None, operator: true })).expect("an operator may");
     assert_eq!(head.state_of(job), JobState::Cancelled);
 }
 
