@@ -17,9 +17,13 @@ use std::time::{Duration, Instant};
 use hostler_shepherd::Credentials;
 use nix::libc;
 use nix::unistd::{Gid, Uid, User, getegid, geteuid, getgroups};
+use tokio::sync::watch;
 
 /// How long an answer about an account holds: asking may take a directory server.
 const REMEMBERED: Duration = Duration::from_secs(30);
+
+/// How long a job waits for the account of its user to be made.
+const MADE_BOUND: Duration = Duration::from_secs(60);
 
 /// An account of this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,6 +65,19 @@ pub(crate) enum AccountError {
         /// Why not, as the agent's log has it.
         why: String,
     },
+    /// The account may be another person's.
+    #[error(
+        "user `{name}` has uid {here} on it and uid {there} in the cluster, so it may be another person; an administrator can give the \
+         account the same uid on all machines, and `hostler configure user list` shows which uids are fixed"
+    )]
+    OtherUid {
+        /// The user.
+        name: String,
+        /// The uid on this machine.
+        here: u32,
+        /// The uid in the cluster.
+        there: u32,
+    },
     /// The name is one that the head gives to the root of a node.
     #[error("jobs of a node's root are not run; submit it as another user, or on the head's machine")]
     RootElsewhere,
@@ -86,6 +103,27 @@ pub(crate) struct Accounts {
     known: Mutex<HashMap<String, Known>>,
     /// Why accounts that were to be made were not, by name, as of the last time the head named all users.
     not_made: Mutex<HashMap<String, String>>,
+    /// How many times accounts are to be made, or are being made, now.
+    at_work: watch::Sender<usize>,
+    /// Held while they are: two at once would be in each other's way.
+    making: Mutex<()>,
+}
+
+/// Accounts are being made.
+pub(crate) struct Making(Arc<Accounts>);
+
+impl Making {
+    /// Makes them, one after another with other calls, and keeps why some were not made, for those whose jobs come here. Blocks.
+    pub(crate) fn with(self, make: impl FnOnce() -> HashMap<String, String>) {
+        let _alone = self.0.making.lock().unwrap_or_else(PoisonError::into_inner);
+        *self.0.not_made.lock().unwrap_or_else(PoisonError::into_inner) = make();
+    }
+}
+
+impl Drop for Making {
+    fn drop(&mut self) {
+        self.0.at_work.send_modify(|at_work| *at_work -= 1);
+    }
 }
 
 #[derive(Debug)]
@@ -97,7 +135,14 @@ struct Known {
 impl Accounts {
     /// Those that the agent's own user may become; root itself only with `root_jobs`.
     pub(crate) fn new(root_jobs: bool) -> Self {
-        Self { is_root: geteuid().is_root(), root_jobs, known: Mutex::default(), not_made: Mutex::default() }
+        Self {
+            is_root: geteuid().is_root(),
+            root_jobs,
+            known: Mutex::default(),
+            not_made: Mutex::default(),
+            at_work: watch::Sender::default(),
+            making: Mutex::default(),
+        }
     }
 
     /// Why jobs do not run as the user who submitted them, if they do not.
@@ -115,36 +160,53 @@ impl Accounts {
         self.is_root
     }
 
-    /// Whom a run of `user` runs as; `None` is the agent's own user.
+    /// Whom a run of `user`, whose uid in the cluster is `uid` if that is known, runs as; `None` is the agent's own user. While
+    /// accounts are being made, one that is missing is waited for.
     ///
     /// # Errors
-    /// When that user has no account here, or is root and may not be.
-    pub(crate) async fn of(&self, user: &str) -> Result<Option<Arc<Account>>, AccountError> {
+    /// When that user has no account here, or one with another uid, or is root and may not be.
+    pub(crate) async fn of(&self, user: &str, uid: Option<u32>) -> Result<Option<Arc<Account>>, AccountError> {
         if !self.is_root {
             return Ok(None);
         }
-        let account = match self.remembered(user) {
-            Some(account) => account,
-            None => {
-                let name = user.to_owned();
-                // Asking may take long.
-                let found = tokio::task::spawn_blocking(move || Account::named(&name)).await;
-                let found = found.map_err(|error| lookup(user, error.into()))?;
-                let account = Arc::new(found.map_err(|error| self.explained(error))?);
-                self.remember(Arc::clone(&account));
-                account
+        let account = match self.look_up(user).await {
+            Err(AccountError::Unknown(_)) if *self.at_work.borrow() > 0 => {
+                let is_over = self.at_work.subscribe();
+                let _ = tokio::time::timeout(MADE_BOUND, is_over.clone().wait_for(|at_work| *at_work == 0)).await;
+                self.look_up(user).await
             }
+            found => found,
         };
-        match (account.ids.uid, self.root_jobs) {
+        let account = account.map_err(|error| self.explained(error))?;
+        let here = account.ids.uid;
+        if let Some(there) = uid.filter(|there| *there != here) {
+            // It may be given the right one at any time.
+            self.known().remove(user);
+            return Err(AccountError::OtherUid { name: user.to_owned(), here, there });
+        }
+        match (here, self.root_jobs) {
             (0, false) => Err(AccountError::Root),
             (0, true) => Ok(None),
             _ => Ok(Some(account)),
         }
     }
 
-    /// Keeps why accounts were not made, for those whose jobs come here.
-    pub(crate) fn keep_not_made(&self, not_made: HashMap<String, String>) {
-        *self.not_made.lock().unwrap_or_else(PoisonError::into_inner) = not_made;
+    async fn look_up(&self, user: &str) -> Result<Arc<Account>, AccountError> {
+        if let Some(account) = self.remembered(user) {
+            return Ok(account);
+        }
+        let name = user.to_owned();
+        // Asking may take long.
+        let found = tokio::task::spawn_blocking(move || Account::named(&name)).await;
+        let account = Arc::new(found.map_err(|error| lookup(user, error.into()))??);
+        self.remember(Arc::clone(&account));
+        Ok(account)
+    }
+
+    /// Says that accounts are about to be made, until what this returns is dropped.
+    pub(crate) fn begin_making(self: &Arc<Self>) -> Making {
+        self.at_work.send_modify(|at_work| *at_work += 1);
+        Making(Arc::clone(self))
     }
 
     /// The same error, with what is known of why there is no such account.
@@ -341,13 +403,39 @@ mod tests {
     fn what_stands_in_the_way_is_said_with_what_to_do() {
         let error = Account::named("no-such-user-here").expect_err("nobody").to_string();
         assert!(error.contains("no user `no-such-user-here`") && error.contains("configure user add"), "{error}");
-        let accounts = Accounts::new(false);
+        let accounts = Arc::new(Accounts::new(false));
         let unknown = || AccountError::Unknown("no-such-user-here".to_owned());
         assert!(matches!(accounts.explained(unknown()), AccountError::Unknown(_)));
-        accounts.keep_not_made([("no-such-user-here".to_owned(), "uid 2000 is ben's here".to_owned())].into());
+        let why = [("no-such-user-here".to_owned(), "uid 2000 is ben's here".to_owned())];
+        accounts.begin_making().with(|| why.into());
         let error = accounts.explained(unknown()).to_string();
         assert!(error.ends_with("has not made the account: uid 2000 is ben's here"), "{error}");
         let root = Account::named("root").expect("everywhere");
         assert_eq!((root.ids.uid, root.name.as_str()), (0, "root"));
+    }
+
+    /// Needs root.
+    #[tokio::test]
+    async fn an_account_with_another_uid_than_in_the_cluster_is_not_taken() {
+        let accounts = Accounts::new(false);
+        let here = Account::named("nobody").expect("everywhere").ids.uid;
+        for uid in [None, Some(here)] {
+            let account = accounts.of("nobody", uid).await.expect("theirs").expect("not the agent's own");
+            assert_eq!(account.ids.uid, here);
+        }
+        let error = accounts.of("nobody", Some(4711)).await.expect_err("somebody else's").to_string();
+        assert!(error.contains(&format!("has uid {here} on it and uid 4711 in the cluster")), "{error}");
+    }
+
+    /// Needs root.
+    #[tokio::test]
+    async fn a_missing_account_is_waited_for_while_accounts_are_made() {
+        let accounts = Arc::new(Accounts::new(false));
+        let making = accounts.begin_making();
+        let mut asked = Box::pin(accounts.of("no-such-user-here", None));
+        assert!(tokio::time::timeout(Duration::from_millis(100), &mut asked).await.is_err(), "it may come yet");
+        making.with(|| [("no-such-user-here".to_owned(), "no room".to_owned())].into());
+        let error = asked.await.expect_err("none was made");
+        assert!(matches!(&error, AccountError::NotMade { why, .. } if why == "no room"), "{error}");
     }
 }

@@ -7,6 +7,7 @@
 //!               manifest    the captured folder's manifest        (stage)
 //!               baseline    what was laid out of it               (stage)
 //!               steps/      how to launch on the job's other nodes (steps)
+//!               temporary   a link to a directory elsewhere       (temporary)
 //!               setup       output of preparing the environment   (stage)
 //!               stdout, stderr                                    (the job)
 //!               end         how it ended when no journal says so  (this room)
@@ -31,6 +32,8 @@ use hostler_core::agent::RunLaunch;
 use hostler_model::{BootId, RunId};
 use hostler_proto::link::RunEnd;
 use hostler_shepherd::journal::{self, Story};
+
+use crate::temporary;
 
 /// The most directories kept for later runs.
 const MAX_SPARE: usize = 64;
@@ -178,7 +181,7 @@ impl RunDirectory {
         let create = || fs::DirBuilder::new().mode(mode).create(&self.path);
         match create() {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                fs::remove_dir_all(&self.path)?;
+                self.clear()?;
                 create()
             }
             made => made,
@@ -213,6 +216,11 @@ impl RunDirectory {
     /// What the job's processes need to launch on its other nodes.
     pub(crate) fn steps(&self) -> PathBuf {
         self.path.join("steps")
+    }
+
+    /// The link to where its temporary files are.
+    pub(crate) fn temporary(&self) -> PathBuf {
+        self.path.join("temporary")
     }
 
     /// The job's folder.
@@ -263,9 +271,16 @@ impl RunDirectory {
         Ok(Some(story.note()?))
     }
 
-    /// Removes it with all that is in it.
+    fn clear(&self) -> io::Result<()> {
+        if let Err(error) = temporary::remove(&self.temporary()) {
+            tracing::warn!(path = %self.path.display(), %error, "cannot remove a run's temporary files");
+        }
+        fs::remove_dir_all(&self.path)
+    }
+
+    /// Removes it with all that is in it, and its temporary files.
     pub(crate) fn remove(&self) {
-        if let Err(error) = fs::remove_dir_all(&self.path)
+        if let Err(error) = self.clear()
             && error.kind() != io::ErrorKind::NotFound
         {
             tracing::warn!(path = %self.path.display(), %error, "cannot remove a run's directory");

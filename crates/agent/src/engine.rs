@@ -45,7 +45,7 @@ pub(crate) struct Node {
     pub(crate) leaf_prefix: String,
     pub(crate) chunks: ChunkStore,
     pub(crate) chunk_cap_bytes: u64,
-    pub(crate) accounts: Accounts,
+    pub(crate) accounts: Arc<Accounts>,
     pub(crate) environments: Environments,
     pub(crate) runs: Runs,
     pub(crate) idle: IdleShepherds,
@@ -238,10 +238,9 @@ impl Engine {
             }
             Effect::Stream(request) => self.stream(request),
             Effect::Accounts(accounts) => {
-                let node = Arc::clone(&self.node);
-                tokio::task::spawn_blocking(move || {
-                    node.accounts.keep_not_made(roster::ensure(&accounts, node.new_accounts));
-                });
+                // From now on, so that a launch that follows at once waits for it.
+                let (making, how) = (self.node.accounts.begin_making(), self.node.new_accounts);
+                tokio::task::spawn_blocking(move || making.with(|| roster::ensure(&accounts, how)));
             }
             Effect::Stop => {}
         }
@@ -301,7 +300,7 @@ impl Engine {
     fn remove(&mut self, launch: &RunLaunch) {
         let run = launch.run;
         self.controls.remove(&run);
-        if matches!(launch.spec.work, Work::Command { .. }) {
+        if matches!(launch.spec.work, Work::Command { .. }) && !launch.spec.first_node {
             return self.node.runs.retire(run);
         }
         let node = Arc::clone(&self.node);

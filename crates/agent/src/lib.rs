@@ -10,7 +10,7 @@
 //! - [`collect`] and [`transfer`]: results, and chunks on their way.
 //! - [`output`] and [`terminal`]: what people watch while it runs.
 //! - [`account`]: whose a run is here, and acting with a user's rights.
-//! - [`directory`]: a run's files, which outlive the agent; [`recover`]: what a new agent makes of them.
+//! - [`directory`]: a run's files, which outlive the agent, and [`temporary`] those that it need not keep; [`recover`]: what a new agent makes of them.
 //! - [`door`]: a socket for the users of this machine; [`roster`]: what they are called.
 //! - [`identity`]: who this node is, and how it came to be trusted; [`renewal`] keeps that fresh.
 //!
@@ -36,6 +36,7 @@ mod stage;
 mod start;
 mod steps;
 mod supervise;
+mod temporary;
 mod terminal;
 mod transfer;
 mod variables;

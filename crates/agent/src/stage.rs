@@ -39,7 +39,8 @@ pub(crate) async fn prepare(
     if let Some(gpu) = node.gpus.lacks(&launch.resources.gpus) {
         bail!("node {} does not have GPU {gpu} any more; `hostler requeue` has it placed anew", node.name);
     }
-    let account = node.accounts.of(&launch.user).await.with_context(|| format!("node {} cannot run it", node.name))?;
+    let account = node.accounts.of(&launch.user, launch.uid).await;
+    let account = account.with_context(|| format!("node {} cannot run it", node.name))?;
     let whose = Whose { node: Arc::clone(node), launch: Arc::clone(launch), directory: directory.clone(), account };
     match &launch.spec.work {
         Work::Command { argv, directory: cwd } => Ok(whose.command(argv, cwd)),

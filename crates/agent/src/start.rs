@@ -72,7 +72,7 @@ const CACHE_BYTES: u64 = 10 << 30;
 /// When it cannot start: the directory is another agent's, the node has not joined, or the system refuses something.
 pub fn run(config: Config) -> anyhow::Result<()> {
     let launcher = Launcher::start()?;
-    let accounts = Accounts::new(config.root_jobs);
+    let accounts = Arc::new(Accounts::new(config.root_jobs));
     if accounts.are_many() {
         // A closed one would shut users out of what is theirs; what is not has its own permissions.
         umask(Mode::S_IWGRP | Mode::S_IWOTH);
@@ -94,7 +94,7 @@ fn allow_many_files() {
     }
 }
 
-async fn serve(config: Config, accounts: Accounts, launcher: Launcher) -> anyhow::Result<()> {
+async fn serve(config: Config, accounts: Arc<Accounts>, launcher: Launcher) -> anyhow::Result<()> {
     let directory = config.directory;
     let identity =
         Identity::obtain(&directory, config.name.as_ref(), config.join_file.as_deref(), config.head_file).await?;

@@ -6,19 +6,20 @@
 use std::fs::DirBuilder;
 use std::net::Ipv4Addr;
 use std::os::unix::fs::{DirBuilderExt, chown, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use hostler_core::agent::RunLaunch;
 use hostler_proto::link::{Peer, StepDoor};
 use hostler_shepherd::Launch;
 use hostler_steps::{
-    Allocation, Credentials, HOSTFILE, MACHINEFILE, Place, REMOTE_SHELL, VARIABLE, hostfile, launcher_variables,
-    machinefile,
+    Allocation, Credentials, HOSTFILE, MACHINEFILE, Place, REMOTE_SHELL, TEMPORARY, VARIABLE, hostfile,
+    launcher_variables, machinefile,
 };
 
 use crate::directory::RunDirectory;
 use crate::engine::{Node, free_port};
+use crate::temporary;
 
 /// The file with what the job's processes must know.
 const ALLOCATION: &str = "allocation";
@@ -67,8 +68,15 @@ impl Own {
         let texts = [(HOSTFILE, hostfile(&nodes, slots)), (MACHINEFILE, machinefile(&nodes, slots))];
         let steps = directory.steps();
         let variables = launcher_variables(&steps, &nodes);
-        let allocation = Allocation { rank, directory: orders.cwd.clone(), nodes, credentials: self.credentials };
         let owner = orders.options.credentials.as_ref().map(|user| (user.uid, user.gid));
+        let temporary = temporary_of(launch, directory, doors, owner)?;
+        let allocation = Allocation {
+            rank,
+            directory: orders.cwd.clone(),
+            temporary: temporary.clone(),
+            nodes,
+            credentials: self.credentials,
+        };
         let give = |path: &Path| owner.map_or(Ok(()), |(uid, gid)| chown(path, Some(uid), Some(gid)));
         let write = || -> std::io::Result<()> {
             DirBuilder::new().mode(0o700).create(&steps)?;
@@ -85,6 +93,10 @@ impl Own {
         };
         write().with_context(|| format!("cannot write what it needs for its steps in {}", steps.display()))?;
         orders.env.push((VARIABLE.into(), steps.join(ALLOCATION).into_os_string()));
+        if let Some(path) = temporary {
+            orders.env.retain(|(name, _)| name != TEMPORARY);
+            orders.env.push((TEMPORARY.into(), path.into_os_string()));
+        }
         for (name, value) in variables {
             // Who has chosen a way of launching keeps it.
             if !orders.env.iter().any(|(known, _)| known == name) {
@@ -93,4 +105,30 @@ impl Own {
         }
         Ok(())
     }
+}
+
+/// Makes a directory for the run's temporary files, unless the job says where they are to be.
+///
+/// Its name is the same on all nodes where that can be, for launchers that give every node the environment of the first, and new for each
+/// run: the first node's certificate is. Where nodes are one machine, each has its rank in it.
+fn temporary_of(
+    launch: &RunLaunch,
+    directory: &RunDirectory,
+    doors: &[StepDoor],
+    owner: Option<(u32, u32)>,
+) -> anyhow::Result<Option<PathBuf>> {
+    if launch.spec.environment.contains_key(TEMPORARY) {
+        return Ok(None);
+    }
+    let rank = launch.gang.as_ref().map_or(0, |gang| gang.rank);
+    let place = temporary::place(owner);
+    let name = format!("hostler-run-{}", doors[0].certificate.short());
+    let made = temporary::make(&place, &[name.clone(), format!("{name}-{rank}")], owner, &directory.temporary());
+    let made = made.with_context(|| {
+        format!(
+            "cannot make a directory for its temporary files in {}; is there room, and may the agent write there?",
+            place.display()
+        )
+    })?;
+    Ok(Some(made))
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -23,7 +24,9 @@ import os, socket
 from mpi4py import MPI
 world = MPI.COMM_WORLD
 total = world.allreduce(world.rank + 1)
-print(world.rank, world.size, socket.gethostname(), os.environ['HOSTLER_NODE'], total, flush=True)
+line = f\"{world.rank} {world.size} {socket.gethostname()} {os.environ['HOSTLER_NODE']} {total}\"
+# One write: mpirun passes on what comes as it comes, and print makes several of a line.
+os.write(1, f'{line}\\n'.encode())
 ";
 
 const RING: &str = "\
@@ -74,8 +77,10 @@ impl Machines {
         }
         let machines = Self { head, nodes, _daemons: daemons, _network: network };
         wait_until("all nodes up", 30, || {
+            // One that has not said hello yet is not listed.
             let nodes = machines.head.json(&["hostler", "nodes"]);
-            nodes.as_array().expect("a list").iter().all(|node| node["state"] == "up").then_some(())
+            let up = nodes.as_array().expect("a list").iter().filter(|node| node["state"] == "up").count();
+            (up == machines.nodes.len()).then_some(())
         });
         machines
     }
@@ -203,6 +208,7 @@ hostler step 1 sh -c 'echo $$ > pid; exec sleep 600' & left=$!
 hostler step 1 sh -c 'while [ ! -s pid ]; do sleep 0.05; done'
 kill -9 $left
 hostler step 1 sh -c 'while [ -d /proc/$(cat pid) ]; do sleep 0.05; done'; echo gone
+hostler step --all stat -c %a-%U-%n $TMPDIR
 ";
     let id = machines.submit(script);
     let ended = machines.ended(&id);
@@ -215,7 +221,15 @@ hostler step 1 sh -c 'while [ -d /proc/$(cat pid) ]; do sleep 0.05; done'; echo 
     all.sort_by_key(|line| line.split(' ').nth(1).map(ToOwned::to_owned));
     let of_each: Vec<String> = names.iter().enumerate().map(|(rank, name)| format!("{name}: {rank} {name}")).collect();
     assert_eq!(all, of_each);
-    assert_eq!(lines[13..], ["code 2", "code 2", "code 127", "600-games", "gone"], "{ended:?}");
+    assert_eq!(lines[13..18], ["code 2", "code 2", "code 127", "600-games", "gone"], "{ended:?}");
+    // Where nodes do not share a machine, the directory for temporary files has the same name on each.
+    let temporary: BTreeSet<&str> = lines[18..].iter().map(|line| line.split(": ").nth(1).expect("a label")).collect();
+    let temporary = temporary.first().filter(|_| temporary.len() == 1 && lines.len() == 22).expect("one name");
+    let path = temporary.strip_prefix("700-games-").expect("the user's alone");
+    assert!(path.starts_with("/tmp/hostler-run-"), "{path}");
+    for node in &machines.nodes {
+        wait_until("the directory to be gone", 30, || (!node.path(path).exists()).then_some(()));
+    }
     let words = [
         &format!("node {}: exit code 3", names[3])[..],
         "nowhere is no node of this job",
@@ -272,22 +286,72 @@ fn virtual_nodes_are_nodes_to_mpirun_too() {
 }
 
 #[test]
+fn virtual_nodes_have_directories_of_their_own_for_temporary_files_and_lines_stay_whole() {
+    const LINES: usize = 300;
+    // Room for one more job meanwhile.
+    let cluster = Cluster::up(HOSTLER, Size { nodes: 4, cpus: 2, ..Size::default() });
+    // Some programs make sockets at long paths below it.
+    cluster.write(
+        "bind.py",
+        "import os, socket, sys\n\
+         path = os.environ['TMPDIR'] + '/' + sys.argv[1]\n\
+         os.makedirs(os.path.dirname(path))\n\
+         socket.socket(socket.AF_UNIX).bind(path)\n",
+    );
+    let script = "\
+hostler=$1
+$hostler step --all sh -c 'echo $TMPDIR'
+$hostler step --all python3 bind.py ray/session_2026-11-21_16-26-39_881232_1234567/sockets/plasma_store || exit 3
+TMPDIR=/elsewhere $hostler step 1 sh -c 'echo 1: $TMPDIR'
+TMPDIR=/elsewhere $hostler run --first-node -m 64M sh -c '[ -d $TMPDIR ] && echo 2: $TMPDIR'
+$hostler run -m 64M sh -c 'echo 3: ${TMPDIR-none}'
+$hostler step --all sh -c 'for line in $(seq 300); do printf \"line \"; printf \"$line \"; printf of; echo \" $HOSTLER_NODE\"; done'
+";
+    cluster.write("main.sh", script);
+    let outcome = cluster.run(&["run", "--first-node", "-N", "4", "-m", "64M", "sh", "main.sh", HOSTLER]);
+    assert_eq!(outcome.code, 0, "{}", outcome.stderr);
+    let lines = table(&outcome.stdout);
+    let (temporary, own): (BTreeSet<&str>, BTreeSet<&str>) =
+        lines[..4].iter().map(|words| (words[1], words[0])).unzip();
+    assert_eq!((temporary.len(), own.len()), (4, 4), "{:?}", &lines[..4]);
+    assert_eq!(lines[4], ["1:", "/elsewhere"]);
+    assert!(!temporary.contains(lines[5][1]) && lines[5][1] != "/elsewhere", "{:?}", lines[5]);
+    assert_eq!(lines[6], ["3:", "none"]);
+    for path in temporary.into_iter().chain([lines[5][1]]) {
+        wait_until("the directory to be gone", 30, || fs::symlink_metadata(path).is_err().then_some(()));
+    }
+    // Pieces of lines that come from many nodes at once are put together.
+    let mut counts = std::collections::BTreeMap::new();
+    for words in &lines[7..] {
+        let next: &mut usize = counts.entry(words[0]).or_default();
+        *next += 1;
+        assert_eq!(words[1..], ["line", &next.to_string(), "of", words[0].trim_end_matches(':')]);
+    }
+    assert_eq!(counts.into_values().collect::<Vec<_>>(), [LINES; 4]);
+
+    let chosen =
+        cluster.run(&["run", "--first-node", "--env", "TMPDIR=/mine", "-m", "64M", "sh", "-c", "echo $TMPDIR"]);
+    assert_eq!(chosen.stdout, "/mine\n", "{}", chosen.stderr);
+}
+
+#[test]
 fn another_user_of_the_node_cannot_launch_into_a_job() {
     let cluster = SharedCluster::up(HOSTLER, &[]);
     let run = ["run", "--first-node", "-c", "1", "-m", "64M", "--", "sh", "-c"];
     let home = cluster.home_of(USER);
-    let script = "ls $HOSTLER_STEPS && echo $HOSTLER_STEPS > where.part && mv where.part where && exec sleep 60";
+    let script =
+        "ls $HOSTLER_STEPS && echo $HOSTLER_STEPS $TMPDIR > where.part && mv where.part where && exec sleep 60";
     let mut owner = cluster.command(USER, &[&run[..], &[script]].concat());
-    let mut owner = owner.stdout(Stdio::null()).spawn().expect("it starts");
+    let mut owner = owner.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
     let steps = wait_until("the job to say where its key is", 30, || fs::read_to_string(home.join("where")).ok());
-    let steps = steps.trim();
+    let (steps, temporary) = steps.trim().split_once(' ').expect("two paths");
     let allocation: serde_json::Value =
         serde_json::from_slice(&fs::read(steps).expect("root may")).expect("it is JSON");
     let port = allocation["nodes"][0]["port"].as_u64().expect("a port");
 
     // Neither the file nor a process tells the key, and the door opens for nobody without it.
     let spy = format!(
-        "cat {steps}; ls $(dirname {steps}); HOSTLER_STEPS={steps} {HOSTLER} step 0 id; \
+        "cat {steps}; ls $(dirname {steps}) {temporary}; HOSTLER_STEPS={steps} {HOSTLER} step 0 id; \
          cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' | grep -c PRIVATE; \
          exec 3<>/dev/tcp/127.0.0.1/{port}; echo hello >&3; head -c 100 <&3 | wc -c"
     );
@@ -295,9 +359,10 @@ fn another_user_of_the_node_cannot_launch_into_a_job() {
     let lines: Vec<&str> = spied.stdout.lines().collect();
     assert_eq!(lines[0], "0", "no environment has a key: {spied:?}");
     assert!(lines[1].trim().parse::<u32>().expect("a number") < 20, "an alert at most: {spied:?}");
-    assert_eq!(spied.stderr.matches("Permission denied").count(), 3, "{spied:?}");
+    assert_eq!(spied.stderr.matches("Permission denied").count(), 4, "{spied:?}");
     let begun = Instant::now();
-    owner.kill().expect("it runs");
+    assert_eq!(cluster.run(USER, &["cancel", "1"]).code, 0);
     let _ = owner.wait();
     assert!(begun.elapsed() < Duration::from_secs(30));
+    wait_until("its temporary files to be gone", 30, || (!Path::new(temporary).exists()).then_some(()));
 }

@@ -15,6 +15,14 @@ fn a_smaller_cluster_does_not_list_what_is_gone() {
     let cluster = Cluster::up(HOSTLER, Size { nodes: 3, ..Size::default() });
     let refusal = cluster.fails(&["node", "forget", "n3"]);
     assert!(refusal.contains("connected"), "{refusal}");
+    let other = cluster.run(&["up", "--nodes", "1"]);
+    assert_eq!(other.code, 2, "{other:?}");
+    let words = ["already runs with other sizes: 3 nodes with", "`hostler down`"];
+    assert!(words.iter().all(|word| other.stderr.contains(word)), "{other:?}");
+    for same in [&["up", "--nodes", "3"][..], &["up"]] {
+        assert_eq!(cluster.run(same).code, 0);
+    }
+    assert_eq!(names(&cluster), ["n1", "n2", "n3"]);
     cluster.ok(&["down"]);
     cluster.start(Size { nodes: 1, cpus: 1, ..Size::default() });
     assert_eq!(names(&cluster), ["n1"]);

@@ -72,8 +72,8 @@ fn what_nodes_have_is_said_and_asked_for() {
     let on = |cluster: &Cluster, arguments: &[&str]| {
         done(cluster, &[&["run", "-m", "64M"], arguments, &["sh", "-c", "echo $HOSTLER_NODE"]].concat())
     };
-    done(&cluster, &["node", "set", "n3", "--features", "ssd,rack-2"]);
-    // It is the first choice until it is heavy.
+    // Of equal ones the first choice is the one that came first, and that may be any of them.
+    done(&cluster, &["node", "set", "n3", "--features", "ssd,rack-2", "--weight", "5"]);
     done(&cluster, &["node", "set", "n1", "--weight", "10"]);
     assert_eq!(on(&cluster, &["--constraint", "ssd&!old"]), "n3\n");
     assert_eq!(on(&cluster, &["--constraint", "n1"]), "n1\n", "a name is a feature");

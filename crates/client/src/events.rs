@@ -7,6 +7,9 @@ use hyper::body::Incoming;
 use crate::connection::{Connection, failure};
 use crate::{Client, ClientError, Endpoint};
 
+/// The longest line that is taken: an event names a job or a node and takes a hundredth of it.
+const MAX_LINE_BYTES: usize = 64 << 10;
+
 /// What changes in the cluster, as it changes.
 #[derive(Debug)]
 pub struct Events {
@@ -36,7 +39,7 @@ impl Events {
     /// The next event, or `None` when the head has closed the stream. Cancel safe.
     ///
     /// # Errors
-    /// [`ClientError::Interrupted`] when the connection broke.
+    /// [`ClientError::Interrupted`] when the connection broke, [`ClientError::NotAHead`] when a line has no end.
     pub async fn next(&mut self) -> Result<Option<Notice>, ClientError> {
         loop {
             while let Some(line) = self.lines.next() {
@@ -45,6 +48,12 @@ impl Events {
                 if let Some(notice) = data {
                     return Ok(Some(notice));
                 }
+            }
+            if self.lines.pending.len() > MAX_LINE_BYTES {
+                return Err(ClientError::NotAHead {
+                    endpoint: self.endpoint.to_string(),
+                    what: format!("a line of its events has more than {MAX_LINE_BYTES} bytes"),
+                });
             }
             let Some(frame) = self.body.frame().await else { return Ok(None) };
             let frame = frame.map_err(|error| failure(&self.endpoint, &error))?;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use hostler_client::{Client, ClientError, ConnectFailure, Endpoint, Follow, LogEvent, Patience, download};
 use hostler_model::{Attempt, Digest, JobId, TaskId};
-use hostler_proto::api::{JobAction, SubmitRequest};
+use hostler_proto::api::{JobAction, Notice, SubmitRequest};
 use hostler_proto::link::Output;
 use hostler_proto::manifest::{Manifest, ResultManifest};
 use hostler_snapshot::{chunk, pack, wire};
@@ -280,4 +280,16 @@ async fn a_download_asks_only_for_what_had_not_arrived() {
     assert!(head.request().contains(&digests[0].to_string()));
     let second = head.request();
     assert!(!second.contains(&digests[0].to_string()) && second.contains(&digests[1].to_string()), "{second}");
+}
+
+#[tokio::test]
+async fn a_line_of_events_that_has_no_end_is_not_kept() {
+    let event = "data: {\"event\":\"job\",\"id\":7,\"state\":\"running\"}\n\n";
+    let endless = format!("HTTP/1.1 200 OK\r\n\r\n{event}data: {}", "x".repeat(1 << 20));
+    let head = Head::with(vec![Answer::Raw(endless.into_bytes())]);
+    let mut events = head.client().events().await.expect("it answers");
+    assert!(matches!(events.next().await, Ok(Some(Notice::Job { id: JobId(7), .. }))), "what came before is told");
+    let error = events.next().await.expect_err("no line is that long");
+    assert!(matches!(error, ClientError::NotAHead { .. }), "{error}");
+    assert!(error.to_string().contains("a line of its events has more than 65536 bytes"), "{error}");
 }

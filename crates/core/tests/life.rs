@@ -123,7 +123,7 @@ impl Head {
         let key = SubmissionKey(self.jobs);
         let request = Request::new(1, 1 << 20);
         let spec = JobSpec { requeue, ..JobSpec::new("test", Work::command(["true"], "/"), request) };
-        let caller = Caller { user: "ada".into(), operator: false };
+        let caller = Caller { user: "ada".into(), uid: None, operator: false };
         let command = Command::Submit { caller, key, spec: Arc::new(spec), snapshot_is_complete: true };
         self.command(&command).expect("it fits");
         self.state.job_of_key(key).expect("accepted")

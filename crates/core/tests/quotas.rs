@@ -73,7 +73,7 @@ impl Head {
         spec.array = (tasks > 1).then(|| format!("0-{}", tasks - 1).parse().expect("an array"));
         self.keys += 1;
         let key = SubmissionKey(self.keys);
-        let caller = Caller { user: user.to_owned(), operator: false };
+        let caller = Caller { user: user.to_owned(), uid: None, operator: false };
         self.command(&Command::Submit { caller, key, spec: Arc::new(spec), snapshot_is_complete: true })?;
         Ok(self.state.job_of_key(key).expect("just submitted"))
     }
@@ -186,7 +186,7 @@ fn what_can_never_run_and_what_waits_too_long_a_line_is_refused_at_once() {
     head.submit("ben", 1_000, 5, 1).expect("he has no quota");
     head.users(UsersCommand::SetGroupQuota(name("lab"), Quota { queued: Some(7), ..Quota::default() }));
     assert!(head.submit("ada", 1, 1, 1).expect_err("seven wait").to_string().starts_with("group lab"));
-    let caller = Caller { user: "ada".to_owned(), operator: false };
+    let caller = Caller { user: "ada".to_owned(), uid: None, operator: false };
     head.command(&Command::Act { caller, job: first, index: None, action: JobAction::Cancel }).expect("it is hers");
     head.submit("ada", 1, 1, 1).expect("three wait");
 }

@@ -171,6 +171,9 @@ pub struct Launch {
     pub array_len: u64,
     /// The runs and what each may use.
     pub runs: Vec<Placement>,
+    /// The uid that the user has in the cluster, if it is known: an account of the name with another may be another person's.
+    #[serde(default)]
+    pub uid: Option<u32>,
 }
 
 /// One run and the resources allocated to it.

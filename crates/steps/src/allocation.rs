@@ -17,6 +17,9 @@ pub struct Allocation {
     pub rank: u32,
     /// The job's directory on this node.
     pub directory: PathBuf,
+    /// The run's directory for temporary files on this node, to which `TMPDIR` is set; `None` when the job has its own.
+    #[serde(default)]
+    pub temporary: Option<PathBuf>,
     /// All nodes, in the order of their ranks.
     pub nodes: Vec<Place>,
     /// By which the others know this node.
@@ -103,6 +106,7 @@ pub(crate) mod tests {
         let view = |(rank, credentials): (u32, Credentials)| Allocation {
             rank,
             directory: "/tmp".into(),
+            temporary: None,
             nodes: nodes.clone(),
             credentials,
         };

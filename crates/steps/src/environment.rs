@@ -20,6 +20,9 @@ pub const MACHINEFILE: &str = "machines";
 const ON_ONE_MACHINE: [(&str, &str); 3] =
     [("OMPI_MCA_btl", "self,tcp"), ("OMPI_MCA_btl_tcp_if_include", "lo"), ("OMPI_MCA_oob_tcp_if_include", "lo")];
 
+/// Where programs put temporary files.
+pub const TEMPORARY: &str = "TMPDIR";
+
 /// Variables that say which GPUs are the job's on a node.
 const OF_GPUS: [&str; 4] =
     ["CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"];
@@ -84,13 +87,25 @@ pub fn machinefile(nodes: &[Place], slots: u32) -> String {
     nodes.iter().map(|node| format!("{}:{slots}\n", node.name)).collect()
 }
 
+/// What a step's node is told of its caller's environment: not where temporary files of the caller's node are, unless the caller has
+/// chosen another place for them.
+pub(crate) fn for_another_node(
+    callers: impl IntoIterator<Item = (OsString, OsString)>,
+    temporary: Option<&Path>,
+) -> Vec<(OsString, OsString)> {
+    let is_of_the_run = |value: &OsStr| temporary.is_some_and(|path| path == Path::new(value));
+    callers.into_iter().filter(|(name, value)| name != TEMPORARY || !is_of_the_run(value)).collect()
+}
+
 /// The environment of a step: its caller's, but what is true of one node only as it is on this one.
 pub(crate) fn on_this_node(
     callers: impl IntoIterator<Item = (OsString, OsString)>,
     own: &[(OsString, OsString)],
 ) -> Vec<(OsString, OsString)> {
     let mut all: Vec<_> = callers.into_iter().filter(|(name, _)| !is_of_one_node(name)).collect();
-    all.extend(own.iter().filter(|(name, _)| is_of_one_node(name)).cloned());
+    let has_chosen = all.iter().any(|(name, _)| name == TEMPORARY);
+    let is_own = |name: &OsStr| is_of_one_node(name) || (name == TEMPORARY && !has_chosen);
+    all.extend(own.iter().filter(|(name, _)| is_own(name)).cloned());
     all
 }
 
@@ -127,5 +142,18 @@ mod tests {
         let expected =
             variables(&[("A", "1"), ("PATH", "/mine"), ("HOSTLER_NODE", "n2"), ("CUDA_VISIBLE_DEVICES", "GPU-7")]);
         assert_eq!(on_this_node(callers, &own), expected);
+    }
+
+    #[test]
+    fn temporary_files_are_on_the_steps_own_node_unless_the_caller_has_chosen() {
+        let own = [(TEMPORARY.into(), "/tmp/two".into())];
+        let told = |callers: &str| {
+            let callers = [(TEMPORARY.into(), callers.into())];
+            on_this_node(for_another_node(callers, Some(Path::new("/tmp/one"))), &own)
+        };
+        assert_eq!(told("/tmp/one"), own);
+        assert_eq!(told("/scratch"), [(TEMPORARY.into(), "/scratch".into())]);
+        let none = for_another_node([(TEMPORARY.into(), "/tmp/one".into())], None);
+        assert_eq!(none, [(TEMPORARY.into(), "/tmp/one".into())], "the job has its own");
     }
 }

@@ -8,14 +8,16 @@
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
+use std::fs::File;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use nix::fcntl::{Flock, FlockArg};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, ChildStdin, Command};
@@ -70,6 +72,7 @@ pub fn host(allocation: &Allocation, program: Option<&[OsString]>) -> io::Result
 async fn serve(allocation: &Allocation, program: Option<&[OsString]>) -> io::Result<i32> {
     let own = allocation.own()?;
     let trusted = allocation.nodes.iter().map(|place| place.certificate).collect();
+    let _kept = allocation.temporary.as_deref().and_then(keep);
     let listener = listen(own.address.unwrap_or(Ipv4Addr::UNSPECIFIED.into()), own.port).await?;
     let host = Arc::new(Host {
         node: own.name.to_string(),
@@ -98,6 +101,12 @@ async fn serve(allocation: &Allocation, program: Option<&[OsString]>) -> io::Res
             _ = terminate.recv(), if program.is_none() => return Ok(0),
         }
     }
+}
+
+/// Locks the directory for temporary files, if it is there: `systemd-tmpfiles` would take one away that is not used for ten days, but not
+/// one that is locked.
+fn keep(temporary: &Path) -> Option<Flock<File>> {
+    Flock::lock(File::open(temporary).ok()?, FlockArg::LockSharedNonblock).ok()
 }
 
 /// Listens at the port that the run was promised.

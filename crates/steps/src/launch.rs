@@ -16,6 +16,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::allocation::{Allocation, Place};
 use crate::credentials;
+use crate::environment::for_another_node;
 use crate::frame::{self, Directory, Frame, PIECE_BYTES, Start, WINDOW};
 use crate::keep_alive;
 
@@ -112,7 +113,7 @@ pub async fn launch(
     let place = &allocation.nodes[rank as usize];
     let node = place.name.to_string();
     let broken = |source| StepError::Broken { node: node.clone(), source };
-    let environment: Vec<_> = env::vars_os().collect();
+    let environment = for_another_node(env::vars_os(), allocation.temporary.as_deref());
     let directory = env::current_dir().map_err(broken)?;
     let start = Start::new(&step.argv, &environment, place_of(&directory, &allocation.directory), step.has_input);
 

@@ -33,7 +33,7 @@ mod remote_shell;
 
 pub use allocation::{Allocation, Place};
 pub use credentials::Credentials;
-pub use environment::{HOSTFILE, MACHINEFILE, REMOTE_SHELL, hostfile, launcher_variables, machinefile};
+pub use environment::{HOSTFILE, MACHINEFILE, REMOTE_SHELL, TEMPORARY, hostfile, launcher_variables, machinefile};
 pub use host::host;
 pub use launch::{Step, StepError, Stream, launch};
 pub use remote_shell::RemoteShell;

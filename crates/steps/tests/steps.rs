@@ -74,7 +74,13 @@ fn allocations(directory: &Path) -> [Allocation; 2] {
     let mut rank = 0;
     credentials.map(|credentials| {
         rank += 1;
-        Allocation { rank: rank - 1, directory: directory.to_owned(), nodes: nodes.clone(), credentials }
+        Allocation {
+            rank: rank - 1,
+            directory: directory.to_owned(),
+            temporary: None,
+            nodes: nodes.clone(),
+            credentials,
+        }
     })
 }
 

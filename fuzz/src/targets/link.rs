@@ -73,6 +73,7 @@ fn seeds() -> Vec<Vec<u8>> {
             resources: values::hello().resources,
             gang: Some(Gang { rank: 1, nodes: vec![Peer { name: values::node(), address: None }] }),
         }],
+        uid: Some(2000),
     };
     let stream = |what| HeadMessage::Stream(StreamRequest { stream: "x".into(), run, what });
     let to_agent = vec![

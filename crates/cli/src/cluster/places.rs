@@ -25,7 +25,8 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// This user's: `$XDG_STATE_HOME/hostler` and `$XDG_RUNTIME_DIR/hostler`, with the usual defaults.
+    /// This user's: `$XDG_STATE_HOME/hostler` and `$XDG_RUNTIME_DIR/hostler`, with the usual defaults. Without a runtime directory, each
+    /// state directory has one of its own: a user may have several.
     pub(crate) fn from_environment() -> Result<Self, Failure> {
         Self::chosen(absolute("XDG_STATE_HOME"), absolute("XDG_RUNTIME_DIR"), absolute("HOME"), geteuid())
     }
@@ -52,7 +53,7 @@ impl Places {
         };
         let shared = PathBuf::from(format!("/tmp/hostler-{uid}"));
         let (runtime, exposed) = match runtime.map(|runtime| runtime.join("hostler")) {
-            None => (shared.clone(), Some(shared)),
+            None => (shared.join(short_name(&state)), Some(shared)),
             Some(long) if socket_in(&long).as_os_str().len() > SOCKET_PATH_LIMIT => {
                 (shared.join(short_name(&long)), Some(shared))
             }
@@ -187,7 +188,10 @@ mod tests {
 
         let places = chosen(None, None);
         assert_eq!(places.state(), Path::new("/home/ada/.local/state/hostler"));
-        assert_eq!(places.socket().expect("short"), Path::new("/tmp/hostler-7/head.sock"));
+        let socket = places.socket().expect("short");
+        assert!(socket.starts_with("/tmp/hostler-7/") && socket.ends_with("head.sock"), "{}", socket.display());
+        assert_eq!(socket, chosen(None, None).socket().expect("short"));
+        assert_ne!(socket, chosen(Some("/state"), None).socket().expect("short"), "two clusters of one user");
         assert!(Places::chosen(None, None, None, Uid::from_raw(7)).is_err());
     }
 

@@ -1,5 +1,6 @@
 //! How the machine is divided among virtual nodes.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use hostler_discovery::Caps;
@@ -104,9 +105,15 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    /// Whether anything in particular was asked for.
-    pub(crate) fn is_default(&self) -> bool {
-        *self == Self::default()
+    /// Whether nodes that run are as asked for. `dealt` is what [`Self::deal`] makes of the machine now; what was not asked for may differ
+    /// from it, as the memory that is free does.
+    pub(crate) fn fit(&self, dealt: &[NodeRecord], running: &[NodeRecord]) -> bool {
+        let gpus = |nodes: &[NodeRecord]| nodes.iter().flat_map(|node| node.gpus.clone()).collect::<BTreeSet<_>>();
+        self.nodes.is_none_or(|_| dealt.len() == running.len())
+            && self.cpus.is_none_or(|cpus| running.iter().all(|node| node.cpus.len() == cpus))
+            && self.memory_bytes.is_none_or(|bytes| running.iter().all(|node| node.memory_bytes == bytes))
+            && (self.gpus.is_none() || gpus(dealt) == gpus(running))
+            && (self.counted.is_empty() || running.iter().all(|node| node.counted == self.counted))
     }
 
     /// Deals the machine out: CPU ids in turn, memory in equal parts, each GPU to one node in turn.
@@ -173,6 +180,27 @@ mod tests {
         assert_eq!(dealt(&sizes, &[0, 1, 2, 3], 1 << 20), [row("n1", "0-2", 1024), row("n2", "0-1,3", 1024)]);
         let large = Sizes { nodes: Some(1), cpus: Some(5), ..Sizes::default() };
         assert_eq!(dealt(&large, &[0, 2], 1 << 20), [row("n1", "0,2-5", 64)]);
+    }
+
+    #[test]
+    fn only_what_was_asked_for_must_fit() {
+        let machine = |gpus: &[&str]| Machine {
+            cpus: (0..8).collect(),
+            memory_bytes: 8 << 30,
+            gpus: gpus.iter().map(|&gpu| gpu.to_owned()).collect(),
+        };
+        let nothing = Sizes::default();
+        let running = Sizes { cpus: Some(3), ..nothing.clone() }.deal(&machine(&["a", "b"]));
+        let fits =
+            |sizes: Sizes| sizes.fit(&sizes.deal(&Machine { memory_bytes: 1 << 30, ..machine(&["b", "a"]) }), &running);
+        assert!(fits(nothing.clone()), "other memory is free now");
+        let of = |nodes| Sizes { nodes: Some(nodes), ..nothing.clone() };
+        assert!(fits(of(4)) && !fits(of(3)) && !fits(of(5)));
+        assert!(fits(Sizes { cpus: Some(3), memory_bytes: Some(2 << 30), ..nothing.clone() }));
+        assert!(!fits(Sizes { cpus: Some(2), ..nothing.clone() }));
+        assert!(!fits(Sizes { memory_bytes: Some(1 << 30), ..nothing.clone() }));
+        let all = Sizes { gpus: Some(GpuCap::All), ..nothing.clone() };
+        assert!(fits(all.clone()) && !all.fit(&all.deal(&machine(&["a"])), &running));
     }
 
     #[test]

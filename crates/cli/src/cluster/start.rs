@@ -42,11 +42,10 @@ pub(crate) struct Started {
     pub(crate) nodes: Vec<NodeView>,
     /// How many processes had to be started; none when all ran already.
     pub(crate) started: usize,
-    /// Other sizes than those that were asked for, as a sentence.
-    pub(crate) other_sizes: Option<String>,
 }
 
-/// Starts what does not run and waits until all nodes are up. `tell` hears what is being done. The caller holds the lock.
+/// Starts what does not run and waits until all nodes are up. `tell` hears what is being done. The caller holds the lock. A cluster that runs
+/// with other sizes than those that are asked for is left alone, and that is an error.
 pub(crate) async fn bring_up(
     places: &Places,
     sizes: Sizes,
@@ -56,17 +55,17 @@ pub(crate) async fn bring_up(
     // Whatever is started here shares the group that this process is in.
     hostler_agent::step_aside();
     let mut starter = Starter::new(places)?;
+    starter.choose_nodes(&sizes)?;
     if results_cap_bytes.is_some() {
         starter.record.results_cap_bytes = results_cap_bytes;
         starter.save()?;
     }
     starter.ensure_head(&mut tell).await?;
-    let other_sizes = starter.choose_nodes(&sizes)?;
     starter.ensure_agents(&mut tell).await?;
     let nodes = starter.wait_for_nodes(&mut tell).await?;
     starter.forget_others(&mut tell).await?;
     let info = starter.client.info().await?;
-    Ok(Started { info, nodes, started: starter.children.len(), other_sizes })
+    Ok(Started { info, nodes, started: starter.children.len() })
 }
 
 /// A process that was started here, while it is not known to be well.
@@ -166,8 +165,8 @@ impl<'a> Starter<'a> {
         }
     }
 
-    /// Takes the recorded nodes if any of them still runs, else divides the machine anew. Says so if other sizes were asked for.
-    fn choose_nodes(&mut self, sizes: &Sizes) -> Result<Option<String>, Failure> {
+    /// Takes the recorded nodes if any of them still runs and they are as asked for, else divides the machine anew.
+    fn choose_nodes(&mut self, sizes: &Sizes) -> Result<(), Failure> {
         let found = match &sizes.machine_from {
             Some(file) => captured_machine(file)?,
             None => hostler_discovery::machine(),
@@ -177,21 +176,14 @@ impl<'a> Starter<'a> {
         if !is_running {
             self.record.nodes = wanted;
             self.record.machine_from = sizes.machine_from.clone();
-            self.save()?;
-            return Ok(None);
+            return self.save();
         }
-        let shape = |nodes: &[NodeRecord]| {
-            let of_one =
-                |node: &NodeRecord| (node.cpus.len(), node.memory_bytes, node.gpus.len(), node.counted.clone());
-            nodes.iter().map(of_one).collect::<Vec<_>>()
-        };
-        if sizes.is_default() || shape(&wanted) == shape(&self.record.nodes) {
-            return Ok(None);
+        if sizes.fit(&wanted, &self.record.nodes) {
+            return Ok(());
         }
-        Ok(Some(format!(
-            "the cluster runs with {}; `hostler down` first, then `hostler up` with other sizes",
-            describe(&self.record.nodes)
-        )))
+        Err(Failure::usage(format!("the cluster already runs with other sizes: {}", describe(&self.record.nodes)))
+            .hint("nothing was changed; to change its sizes, end it with `hostler down` and call this again")
+            .hint("`hostler up` without sizes starts whatever of it has died"))
     }
 
     async fn ensure_agents(&mut self, tell: &mut impl FnMut(&str)) -> Result<(), Failure> {

@@ -17,6 +17,7 @@ use serde_json::json;
 use super::head::log_to_stderr;
 use crate::config;
 use crate::context::{Context, block_on};
+use crate::daemons::ignore_umask_of_root;
 use crate::daemons::places::AgentPlaces;
 use crate::daemons::settings::AgentSettings;
 use crate::exit;
@@ -144,6 +145,7 @@ impl Agent {
 impl AgentJoin {
     fn run(self, context: &Context) -> Outcome {
         let output = &context.output;
+        ignore_umask_of_root();
         let text = match self.code.as_str() {
             "-" => {
                 if io::stdin().is_terminal() {

@@ -15,6 +15,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::cluster::Places;
 use crate::context::Context;
+use crate::daemons::ignore_umask_of_root;
 use crate::daemons::places::HeadPlaces;
 use crate::daemons::settings::{DEFAULT_LISTEN, HeadSettings};
 use crate::exit;
@@ -102,6 +103,7 @@ impl Head {
 impl HeadInit {
     fn run(self, context: &Context) -> Outcome {
         let Self { directory, listen, advertise, socket } = self;
+        ignore_umask_of_root();
         let places = HeadPlaces::choose(directory.as_deref())?;
         let wanted = HeadSettings {
             directory: Some(places.directory.clone()),

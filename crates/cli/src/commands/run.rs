@@ -9,7 +9,7 @@ use hostler_client::Client;
 use hostler_model::{ArraySpec, Environment, JobId, JobSpec, JobState, TaskId, Work};
 use hostler_proto::api::{JobAction, JobDetail, Unsaid};
 use hostler_proto::link::Output;
-use hostler_steps::{Allocation, VARIABLE, launcher_variables};
+use hostler_steps::{Allocation, TEMPORARY, VARIABLE, launcher_variables};
 use nix::sys::stat::{Mode, umask};
 use serde_json::json;
 
@@ -82,7 +82,12 @@ impl Run {
         }
         let program = self.command[0].rsplit('/').next().unwrap_or_default();
         let work = Work::Command { argv: self.command.clone(), directory: own_directory()? };
-        let mut spec = self.flags.spec(work, program, own_environment())?;
+        let mut environment = own_environment();
+        if self.flags.first_node {
+            // Ours is no more than where this machine has temporary files; such a job gets a directory of its own on each node.
+            environment.remove(TEMPORARY);
+        }
+        let mut spec = self.flags.spec(work, program, environment)?;
         spec.umask = Some(own_umask());
         // The head knows how many processes there are when this does not say it.
         spec.label = self.label;
@@ -259,10 +264,12 @@ pub(crate) fn own_environment() -> Environment {
 /// The variables by which a job that takes steps launches on its nodes, when this is one.
 fn of_the_allocation() -> Environment {
     let Ok(path) = std::env::var(VARIABLE) else { return Environment::new() };
-    let nodes = Allocation::read(Path::new(&path)).map(|allocation| allocation.nodes).unwrap_or_default();
+    let allocation = Allocation::read(Path::new(&path));
+    let (nodes, temporary) = allocation.map(|it| (it.nodes, it.temporary)).unwrap_or_default();
     let directory = Path::new(&path).parent().unwrap_or(Path::new("/"));
     let own = launcher_variables(directory, &nodes).into_iter().map(|(name, value)| (name.to_owned(), value));
-    own.chain([(VARIABLE.to_owned(), path.clone())]).collect()
+    let temporary = temporary.map(|path| (TEMPORARY.to_owned(), path.to_string_lossy().into_owned()));
+    own.chain(temporary).chain([(VARIABLE.to_owned(), path.clone())]).collect()
 }
 
 pub(crate) fn own_umask() -> u32 {

@@ -19,7 +19,7 @@ use crate::output::{self, node_views};
 ///
 /// It goes on when the terminal is closed, and needs no root; its jobs run as whoever calls this, root included. Its state, jobs and
 /// results are in $XDG_STATE_HOME/hostler (~/.local/state/hostler). Called again, it starts whatever has died and leaves the rest
-/// alone. `hostler down` ends it.
+/// alone; with other sizes than those it runs with, it changes nothing and says so. `hostler down` ends it.
 #[derive(Debug, Args)]
 pub(crate) struct Up {
     /// How many nodes; four by default
@@ -85,16 +85,13 @@ impl Up {
             output.data(&node_views::node_list(&started.nodes, output::width()));
         }
         let available = Machine::detect()?.cpus.len() as u32;
-        if let Some(cpus) = self.cpus.filter(|cpus| *cpus > available && started.other_sizes.is_none()) {
+        if let Some(cpus) = self.cpus.filter(|cpus| *cpus > available) {
             output.say(&format!(
                 "note: this machine has {available} CPUs and each node says it has {cpus}; they share what there is, and tasks are not \
                  bound to CPUs of their own"
             ));
         }
         if let Some(text) = shortcomings(&started.nodes) {
-            output.say(&format!("note: {text}"));
-        }
-        if let Some(text) = started.other_sizes {
             output.say(&format!("note: {text}"));
         }
         Ok(exit::OK)

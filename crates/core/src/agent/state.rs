@@ -47,6 +47,9 @@ pub struct RunLaunch {
     /// The other nodes, for a run on several.
     #[serde(default)]
     pub gang: Option<Gang>,
+    /// The uid that its user has in the cluster, if it is known.
+    #[serde(default)]
+    pub uid: Option<u32>,
 }
 
 /// How far a run is.

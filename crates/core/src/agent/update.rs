@@ -57,6 +57,7 @@ fn accept(state: &mut State, launch: &Launch, effects: &mut Vec<Effect>) {
             array_len: launch.array_len,
             resources: placement.resources.clone(),
             gang: placement.gang.clone(),
+            uid: launch.uid,
         });
         let run = Run { launch: Arc::clone(&launch), stage: Stage::Staging, ending: None, forgotten: false };
         state.runs.insert(placement.run, run);

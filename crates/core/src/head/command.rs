@@ -19,6 +19,8 @@ use super::users::{UsersCommand, UsersRefusal};
 pub struct Caller {
     /// The user's name.
     pub user: String,
+    /// The uid that belongs to it, if whoever let them in knows it.
+    pub uid: Option<u32>,
     /// Whether they may touch other users' jobs.
     pub operator: bool,
 }

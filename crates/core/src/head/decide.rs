@@ -141,7 +141,8 @@ fn decide_submit(
     if matches!(spec.work, Work::Project { .. }) && !snapshot_is_complete {
         return Err(Refusal::SnapshotMissing);
     }
-    Ok(vec![Event::Submitted { job: state.next_job(), key, user: caller.user.clone(), spec: Arc::clone(spec) }])
+    let (user, uid) = (caller.user.clone(), caller.uid);
+    Ok(vec![Event::Submitted { job: state.next_job(), key, user, uid, spec: Arc::clone(spec) }])
 }
 
 /// Refuses what no node could make sense of.

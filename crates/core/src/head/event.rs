@@ -60,6 +60,8 @@ pub enum Event {
         key: SubmissionKey,
         /// Who submitted it.
         user: String,
+        /// Their uid, if it is known.
+        uid: Option<u32>,
         /// What it asked for.
         spec: Arc<JobSpec>,
     },

@@ -47,6 +47,9 @@ pub struct Job {
     pub results: IndexSet,
     /// Tasks whose result has reached a client.
     pub fetched: IndexSet,
+    /// The uid that its user had where it was submitted, if that is known.
+    #[serde(default)]
+    pub uid: Option<u32>,
 }
 
 /// A task that is placed. It runs as one run, with a part on each of its nodes.

@@ -77,8 +77,14 @@ impl Step<'_> {
     pub(super) fn launch(&mut self, connection: ConnectionId, id: JobId, parts: &[(RunId, u32)]) {
         let job = self.job(id);
         let runs = parts.iter().map(|(run, rank)| placement(self.state, &job.active[&run.task.index], *rank)).collect();
-        let launch =
-            Launch { job: id, user: job.user.clone(), spec: Arc::clone(&job.spec), array_len: job.len(), runs };
+        let launch = Launch {
+            job: id,
+            user: job.user.clone(),
+            spec: Arc::clone(&job.spec),
+            array_len: job.len(),
+            runs,
+            uid: self.state.users.get(&job.user).map(|user| user.uid).or(job.uid),
+        };
         self.send(connection, HeadMessage::Launch(launch));
     }
 

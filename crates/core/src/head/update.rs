@@ -27,7 +27,7 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
     let mut step = Step { state, now, changes };
     match &stamped.event {
         Event::EpochStarted { epoch } => step.start_epoch(*epoch),
-        Event::Submitted { job, key, user, spec } => step.submit(*job, *key, user, spec),
+        Event::Submitted { job, key, user, uid, spec } => step.submit(*job, *key, (user, *uid), spec),
         Event::Cancelled { job, index } => step.cancel(*job, *index),
         Event::Held { job } => step.state.change_job(*job, |job| job.held = true),
         Event::Released { job } => step.state.change_job(*job, |job| job.held = false),
@@ -107,7 +107,7 @@ impl Step<'_> {
         }
     }
 
-    fn submit(&mut self, id: JobId, key: SubmissionKey, user: &str, spec: &Arc<JobSpec>) {
+    fn submit(&mut self, id: JobId, key: SubmissionKey, (user, uid): (&str, Option<u32>), spec: &Arc<JobSpec>) {
         self.state.insert_job(Job {
             id,
             key,
@@ -125,6 +125,7 @@ impl Step<'_> {
             attempts: BTreeMap::new(),
             results: IndexSet::default(),
             fetched: IndexSet::default(),
+            uid,
         });
         self.settle_dependencies(id);
         self.notify(id);

@@ -195,7 +195,7 @@ impl Head {
 }
 
 pub(crate) fn user(name: &str) -> Caller {
-    Caller { user: name.into(), operator: false }
+    Caller { user: name.into(), uid: None, operator: false }
 }
 
 pub(crate) fn name(text: &str) -> NodeName {

@@ -7,13 +7,48 @@ mod harness;
 mod partitions;
 mod settings;
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use harness::*;
-use hostler_core::head::{Caller, Command, ConnectionId, Record, Refusal, explain};
+use hostler_core::head::{
+    Caller, Command, ConnectionId, NewUser, Record, Refusal, SubmissionKey, UsersCommand, explain,
+};
 use hostler_model::{
-    CpuSet, Dependency, Digest, Ending, JobId, JobSpec, JobState, NodeState, Reason, Request, Resources, RunId,
+    CpuSet, Dependency, Digest, Ending, JobId, JobSpec, JobState, NodeState, Reason, Request, Resources, Role, RunId,
 };
 use hostler_proto::api::JobAction;
 use hostler_proto::link::{AgentMessage, EndCause, Fate, HeadMessage, RunEnd, RunReport, RunResult, RunStatus, Usage};
+
+#[test]
+fn a_launch_says_the_uid_that_the_user_has_in_the_cluster() {
+    let mut head = Head::new();
+    head.hello("n1", 1, "boot", vec![]);
+    let uid = |head: &mut Head| {
+        let caller = Caller { uid: Some(1000), ..user("ada") };
+        head.keys += 1;
+        let (key, spec) = (SubmissionKey(head.keys), Arc::new(spec()));
+        head.command(&Command::Submit { caller, key, spec, snapshot_is_complete: true }).expect("accepted");
+        let job = head.state.job_of_key(key).expect("accepted");
+        let sent = head.sent();
+        head.act(job, JobAction::Cancel).expect("theirs");
+        let found = sent.into_iter().find_map(|message| match message {
+            HeadMessage::Launch(launch) => Some(launch.uid),
+            _ => None,
+        });
+        found.expect("there is room")
+    };
+    assert_eq!(uid(&mut head), Some(1000), "as where it was submitted");
+    let ada = NewUser {
+        name: "ada".parse().expect("a name"),
+        uid: Some(2000),
+        role: Role::User,
+        groups: BTreeSet::new(),
+        keys: Vec::new(),
+    };
+    head.command(&Command::Users(UsersCommand::Add(ada))).expect("free");
+    assert_eq!(uid(&mut head), Some(2000), "as an admin has said");
+}
 
 #[test]
 fn a_job_goes_its_way() {
@@ -56,7 +91,7 @@ fn others_may_look_but_not_touch() {
     let cancel = |caller| Command::Act { caller, job, index: None, action: JobAction::Cancel };
     let refusal = head.command(&cancel(user("eve"))).expect_err("not hers");
     assert_eq!(refusal, Refusal::NotYours { job, owner: "ada".into() });
-    head.command(&cancel(Caller { user: "root".into(), operator: true })).expect("an operator may");
+    head.command(&cancel(Caller { user: "root".into(), uid: None, operator: true })).expect("an operator may");
     assert_eq!(head.state_of(job), JobState::Cancelled);
 }
 

@@ -84,7 +84,12 @@ pub(crate) enum Nobody {
 impl Person {
     /// As the core wants to know it.
     pub(crate) fn caller(&self) -> Caller {
-        Caller { user: self.name.clone(), operator: self.role >= Role::Operator }
+        let uid = match self.origin {
+            Origin::Socket { uid } | Origin::Node { uid, .. } => Some(uid),
+            // What the cluster knows of the name holds.
+            Origin::Token(_) => None,
+        };
+        Caller { user: self.name.clone(), uid, operator: self.role >= Role::Operator }
     }
 }
 

@@ -175,7 +175,7 @@ mod tests {
     fn project(snapshot: Digest) -> Command {
         let work = Work::Project { snapshot, entrypoint: "main.py".to_owned(), args: Vec::new() };
         let spec = JobSpec::new("test", work, Request::new(1, 1));
-        let caller = Caller { user: "a".to_owned(), operator: false };
+        let caller = Caller { user: "a".to_owned(), uid: None, operator: false };
         Command::Submit { caller, key: SubmissionKey(1), spec: Arc::new(spec), snapshot_is_complete: true }
     }
 
@@ -242,7 +242,7 @@ mod tests {
         assert!(chunks.iter().all(|chunk| library.chunks.contains(chunk)), "nothing unfetched is dropped");
 
         for run in [runs[1], runs[2]] {
-            let caller = Caller { user: "a".to_owned(), operator: false };
+            let caller = Caller { user: "a".to_owned(), uid: None, operator: false };
             let indices = hostler_model::IndexSet::one(0);
             engine.command(Command::Fetched { caller, job: run.task.job, indices }).await.expect("it has a result");
         }

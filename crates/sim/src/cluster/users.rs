@@ -306,7 +306,7 @@ impl World {
 }
 
 fn ada() -> Caller {
-    Caller { user: "ada".to_owned(), operator: false }
+    Caller { user: "ada".to_owned(), uid: None, operator: false }
 }
 
 /// A request in a few words.

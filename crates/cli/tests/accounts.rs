@@ -1,0 +1,82 @@
+//! Whose a job is on a node that agents of root make accounts on, or that has accounts of its own. Needs root.
+
+use std::process::Stdio;
+
+use hostler_testkit::{Daemon, Host, Network, Outcome, wait_until};
+
+const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
+
+/// Keeps `useradd` from its work until it is told to end.
+const KEEP_FROM_WORK: &str = "import fcntl, sys; lock = open('/etc/.pwd.lock', 'w'); fcntl.lockf(lock, fcntl.LOCK_EX); open('/tmp/kept', 'w'); sys.stdin.read()";
+
+/// A head and a node that makes accounts, set up by a root who lets nobody see what they make.
+struct Machines {
+    node: Host,
+    head: Host,
+    _daemons: [Daemon; 2],
+    // Last: its hosts go first.
+    _network: Network,
+}
+
+impl Machines {
+    fn new() -> Self {
+        let network = Network::new(HOSTLER);
+        let (head, node) = (network.host("head"), network.host("n1"));
+        head.ok(&["sh", "-c", "umask 077 && hostler head init --advertise head"]);
+        let runs = head.daemon("head", &["hostler", "head", "run"]);
+        wait_until("the head to answer", 30, || (head.run(&["hostler", "info"]).code == 0).then_some(()));
+        let code = head.ok(&["hostler", "node", "invite", "n1"]);
+        let joined = node.run_with_input(&["sh", "-c", "umask 077 && hostler agent join -"], &format!("{code}\n"));
+        assert_eq!(joined.code, 0, "{joined:?}");
+        let agent = node.daemon("agent", &["hostler", "agent", "run", "--accounts"]);
+        wait_until("the node to be up", 30, || (head.json(&["hostler", "nodes"])[0]["state"] == "up").then_some(()));
+        Self { node, head, _daemons: [runs, agent], _network: network }
+    }
+
+    /// A command of this user on the head's machine.
+    fn run(&self, user: &str, arguments: &[&str]) -> Outcome {
+        let begin =
+            ["setpriv", "--reuid", user, "--regid", user, "--init-groups", "env", "-C", "/", "HOME=/", "hostler"];
+        self.head.run(&[&begin, arguments].concat())
+    }
+}
+
+fn add(host: &Host, name: &str, uid: &str) {
+    host.ok(&["useradd", "--uid", uid, "--user-group", "--no-create-home", name]);
+}
+
+#[test]
+fn a_name_means_the_same_person_everywhere_and_a_new_user_is_waited_for() {
+    let machines = Machines::new();
+    let modes = |host: &Host, own: &str| host.ok(&["stat", "-c", "%a", "/var/lib/hostler", own]);
+    assert_eq!(modes(&machines.head, "/var/lib/hostler/head").trim(), "755\n700");
+    assert_eq!(modes(&machines.node, "/var/lib/hostler/agent").trim(), "755\n711");
+
+    // An account is being made, and takes its time.
+    let mut keeper = machines.node.command(&["python3", "-c", KEEP_FROM_WORK]);
+    let mut keeper = keeper.stdin(Stdio::piped()).spawn().expect("it starts");
+    wait_until("nobody else to make accounts", 30, || machines.node.path("/tmp/kept").exists().then_some(()));
+    add(&machines.head, "ada", "20001");
+    machines.head.ok(&["hostler", "configure", "user", "add", "ada"]);
+    let id = machines.run("ada", &["run", "--detach", "-m", "64M", "--", "id", "-u"]);
+    assert_eq!(id.code, 0, "{id:?}");
+    let job = || machines.head.json(&["hostler", "job", id.stdout.trim()]);
+    wait_until("the job to be placed", 30, || (job()["state"] != "pending").then_some(()));
+    for _ in 0..10 {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert!(job()["ended_at"].is_null(), "it waits for the account: {}", job());
+    }
+    drop(keeper.stdin.take());
+    assert!(keeper.wait().expect("ours").success());
+    let waited = machines.run("ada", &["wait", id.stdout.trim()]);
+    assert_eq!(waited.code, 0, "{waited:?} {}", job());
+    assert_eq!(machines.run("ada", &["logs", id.stdout.trim()]).stdout, "20001\n");
+
+    // A namesake is somebody else.
+    add(&machines.head, "ben", "20002");
+    add(&machines.node, "ben", "20003");
+    let refused = machines.run("ben", &["run", "-m", "64M", "--", "id", "-u"]);
+    assert_eq!((refused.code, refused.stdout.as_str()), (125, ""), "{refused:?}");
+    let why = "node n1 cannot run it: user `ben` has uid 20003 on it and uid 20002 in the cluster";
+    assert!(refused.stderr.contains(why), "{refused:?}");
+}
