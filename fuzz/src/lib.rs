@@ -26,6 +26,7 @@ pub const TARGETS: &[Target] = &[
     targets::link::TARGET,
     targets::cluster::TARGET,
     targets::api::TARGET,
+    targets::gossip::TARGET,
     targets::pack::TARGET,
     targets::manifest::TARGET,
     targets::layout::TARGET,

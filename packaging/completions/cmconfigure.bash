@@ -1260,7 +1260,7 @@ _cmconfigure() {
             return 0
             ;;
         cmconfigure__subcmd__node__subcmd__list)
-            opts="-q -h --head --json --quiet --help"
+            opts="-q -h --load --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -150,6 +150,7 @@ complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and not __
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show set drain resume remove forget help" -f -a "forget" -d 'Take nodes that are gone for good off the list'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show set drain resume remove forget help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from list" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from list" -l load -d 'What the nodes tell each other of their load, as the agent of this machine has heard it; needs no head'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from list" -l json -d 'Print data as JSON'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from list" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand node; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help'

@@ -888,7 +888,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__agent__subcmd__run)
-            opts="-q -h --directory --environments --name --cpus --memory --feature --resource --gpus --machine-from --root-jobs --socket --accounts --homes --join-file --head-file --head --json --quiet --help"
+            opts="-q -h --directory --environments --name --cpus --memory --feature --resource --gpus --machine-from --root-jobs --socket --gossip --accounts --homes --join-file --head-file --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -931,6 +931,10 @@ _hostler() {
                     return 0
                     ;;
                 --socket)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --gossip)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1928,7 +1932,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__configure__subcmd__node__subcmd__list)
-            opts="-q -h --head --json --quiet --help"
+            opts="-q -h --load --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -4566,7 +4570,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__node__subcmd__list)
-            opts="-q -h --head --json --quiet --help"
+            opts="-q -h --load --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -4664,7 +4668,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__nodes)
-            opts="-q -h --head --json --quiet --help"
+            opts="-q -h --load --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -199,6 +199,7 @@ complete -c hostler -n "__fish_hostler_using_subcommand info" -l json -d 'Print 
 complete -c hostler -n "__fish_hostler_using_subcommand info" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_using_subcommand info" -s h -l help -d 'Print help'
 complete -c hostler -n "__fish_hostler_using_subcommand nodes" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
+complete -c hostler -n "__fish_hostler_using_subcommand nodes" -l load -d 'What the nodes tell each other of their load, as the agent of this machine has heard it; needs no head'
 complete -c hostler -n "__fish_hostler_using_subcommand nodes" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand nodes" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_using_subcommand nodes" -s h -l help -d 'Print help'
@@ -217,6 +218,7 @@ complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_see
 complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show set drain resume remove forget help" -f -a "forget" -d 'Take nodes that are gone for good off the list'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and not __fish_seen_subcommand_from list discover invite show set drain resume remove forget help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from list" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
+complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from list" -l load -d 'What the nodes tell each other of their load, as the agent of this machine has heard it; needs no head'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from list" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from list" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_using_subcommand node; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help'
@@ -405,6 +407,7 @@ complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_s
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l gpus -d 'The GPUs it gives: `all`, `none`, or a list of indices and unique ids; by default all. `hostler node discover` shows them' -r
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l machine-from -d 'For tests: take the machine for the one that `hostler node discover --capture` has captured in this file' -r -F
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l socket -d 'The socket for users of this machine; /run/hostler/agent.sock for everybody when root runs the agent in its usual place, agent.sock in its directory otherwise, and none when the head is on this machine' -r -F
+complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l gossip -d 'Where it tells other nodes of its load and hears of theirs, by UDP: an address and a port, or `none`; by default every address and port 7761, or any port that is free, and on this machine alone when the head is on it' -r
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l join-file -d 'A file with a join code, for a node that has not joined yet' -r -F
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l head-file -d 'A file in which a head on this machine says its address' -r -F
 complete -c hostler -n "__fish_hostler_using_subcommand agent; and __fish_seen_subcommand_from run" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r

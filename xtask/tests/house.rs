@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use serde_json::Value;
 
 /// The crates without IO, clock, ambient randomness and async.
-const PURE: [&str; 4] = ["hostler-model", "hostler-proto", "hostler-sched", "hostler-core"];
+const PURE: [&str; 5] = ["hostler-model", "hostler-proto", "hostler-sched", "hostler-core", "hostler-gossip"];
 
 /// What would give a pure crate a runtime, a socket, a database or a die: all of their kind begin with one of these.
 const IMPURE: [&str; 26] = [
@@ -45,11 +45,12 @@ const IMPURE: [&str; 26] = [
 ];
 
 /// The arrows of ARCHITECTURE.md: what each crate may use of the workspace. Tests may also use [`TEST_TOOLS`].
-const ARROWS: [(&str, &[&str]); 16] = [
+const ARROWS: [(&str, &[&str]); 17] = [
     ("hostler-model", &[]),
     ("hostler-proto", &["model"]),
     ("hostler-sched", &["model"]),
     ("hostler-core", &["model", "proto", "sched"]),
+    ("hostler-gossip", &["model"]),
     ("hostler-snapshot", &["model", "proto"]),
     ("hostler-shepherd", &[]),
     ("hostler-steps", &["model"]),
@@ -57,7 +58,7 @@ const ARROWS: [(&str, &[&str]); 16] = [
     ("hostler-store", &["model", "proto"]),
     ("hostler-client", &["model", "proto", "snapshot"]),
     ("hostler-head", &["model", "proto", "sched", "core", "discovery", "snapshot", "store"]),
-    ("hostler-agent", &["model", "proto", "core", "client", "snapshot", "shepherd", "steps"]),
+    ("hostler-agent", &["model", "proto", "core", "gossip", "client", "snapshot", "shepherd", "steps"]),
     // A simulator that linked a daemon would test something else than what it simulates.
     ("hostler-sim", &["model", "proto", "sched", "core"]),
     ("hostler-testkit", &["model", "proto", "client"]),

@@ -17,7 +17,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hostler_client::{Endpoint, HEAD_AWAY};
-use hostler_proto::api::ErrorBody;
+use hostler_proto::api::{BASE, ErrorBody};
+use hostler_proto::peers::LOAD_PATH;
 use hostler_proto::users::RELAY_HEADER;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
@@ -32,6 +33,8 @@ use nix::unistd::{Uid, User};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
+
+use crate::gossip::Gossiping;
 
 /// How long the head of a request may take.
 const HEAD_TIME: Duration = Duration::from_secs(10);
@@ -86,16 +89,16 @@ impl Door {
     }
 
     /// Lets users in for as long as it is polled.
-    pub(crate) async fn serve(&self, head: &Endpoint) -> Infallible {
+    pub(crate) async fn serve(&self, head: &Endpoint, gossiping: Option<&Arc<Gossiping>>) -> Infallible {
         let places = Arc::new(Semaphore::new(CONNECTIONS));
         let crowd = Arc::new(Crowd::default());
         loop {
             let place = Arc::clone(&places).acquire_owned().await.expect("never closed");
             match self.listener.accept().await {
                 Ok((stream, _)) => {
-                    let (head, crowd) = (head.clone(), Arc::clone(&crowd));
+                    let (head, gossiping, crowd) = (head.clone(), gossiping.cloned(), Arc::clone(&crowd));
                     tokio::spawn(async move {
-                        if let Err(error) = serve_user(stream, head, place, &crowd).await {
+                        if let Err(error) = serve_user(stream, head, gossiping, place, &crowd).await {
                             tracing::debug!("a user's connection ended: {error:#}");
                         }
                     });
@@ -155,6 +158,7 @@ impl Drop for Place {
 async fn serve_user(
     stream: UnixStream,
     head: Endpoint,
+    gossiping: Option<Arc<Gossiping>>,
     any: OwnedSemaphorePermit,
     crowd: &Arc<Crowd>,
 ) -> anyhow::Result<()> {
@@ -164,7 +168,7 @@ async fn serve_user(
         return Ok(());
     };
     let user = user_called(uid).await?;
-    let relay = Arc::new(Relay { head, user, connection: Mutex::default(), place: Arc::new(place) });
+    let relay = Arc::new(Relay { head, gossiping, user, connection: Mutex::default(), place: Arc::new(place) });
     let service = service_fn(move |request| {
         let relay = Arc::clone(&relay);
         async move { Ok::<_, Infallible>(relay.pass(request).await) }
@@ -180,7 +184,8 @@ async fn turn_away(mut stream: UnixStream) {
     let message = format!(
         "this node serves {CONNECTIONS_OF_ONE} connections of one user at once, and there are as many of yours"
     );
-    let body = body_of(message, "end some of what you have started, or try again a little later");
+    let body = error_body(message, "end some of what you have started, or try again a little later");
+    let body = serde_json::to_vec(&body).expect("API types are valid JSON");
     let answer = format!(
         "HTTP/1.1 502 Bad Gateway\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
@@ -206,6 +211,7 @@ async fn user_called(uid: u32) -> anyhow::Result<HeaderValue> {
 /// What passes one user's requests on, one after another.
 struct Relay {
     head: Endpoint,
+    gossiping: Option<Arc<Gossiping>>,
     user: HeaderValue,
     connection: Mutex<Option<SendRequest<Incoming>>>,
     place: Arc<Place>,
@@ -213,11 +219,29 @@ struct Relay {
 
 impl Relay {
     async fn pass(&self, mut request: Request<Incoming>) -> Answer {
+        if request.uri().path().strip_prefix(BASE) == Some(LOAD_PATH) {
+            return self.load();
+        }
         let headers = request.headers_mut();
         headers.remove(AUTHORIZATION);
         headers.insert(HeaderName::from_static(RELAY_HEADER), self.user.clone());
         let outcome = if headers.contains_key(UPGRADE) { self.join(request).await } else { self.send(request).await };
         outcome.unwrap_or_else(|error| away(&error))
+    }
+
+    /// What this node knows itself, whether the head is there or not.
+    fn load(&self) -> Answer {
+        match &self.gossiping {
+            Some(gossiping) => answer(StatusCode::OK, &gossiping.table()),
+            None => answer(
+                StatusCode::NOT_FOUND,
+                &ErrorBody {
+                    code: "no_gossip".to_owned(),
+                    message: "this node does not gossip about its load".to_owned(),
+                    hints: vec!["its agent was started with `--gossip none`, or its log says why not".to_owned()],
+                },
+            ),
+        }
     }
 
     async fn send(&self, request: Request<Incoming>) -> anyhow::Result<Answer> {
@@ -261,18 +285,22 @@ impl Relay {
 
 /// The answer while the head cannot be reached; clients know it and try again.
 fn away(error: &anyhow::Error) -> Answer {
-    let text =
-        body_of(format!("this node cannot reach the head: {error:#}"), "jobs go on; try again when the head is back");
+    let message = format!("this node cannot reach the head: {error:#}");
+    answer(StatusCode::BAD_GATEWAY, &error_body(message, "jobs go on; try again when the head is back"))
+}
+
+/// An answer of the node's own.
+fn answer(status: StatusCode, body: &impl serde::Serialize) -> Answer {
+    let text = serde_json::to_vec(body).expect("API types are valid JSON");
     let mut response = Response::new(Full::new(Bytes::from(text)).map_err(|never| match never {}).boxed_unsync());
-    *response.status_mut() = StatusCode::BAD_GATEWAY;
+    *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
 
 /// An error that clients take for a head that is away.
-fn body_of(message: String, hint: &str) -> Vec<u8> {
-    let body = ErrorBody { code: HEAD_AWAY.to_owned(), message, hints: vec![hint.to_owned()] };
-    serde_json::to_vec(&body).expect("API types are valid JSON")
+fn error_body(message: String, hint: &str) -> ErrorBody {
+    ErrorBody { code: HEAD_AWAY.to_owned(), message, hints: vec![hint.to_owned()] }
 }
 
 #[cfg(test)]
@@ -307,7 +335,7 @@ mod tests {
         let head = head(directory).await;
         let door = Door::open(directory.join("door.sock"), false).await.expect("opens");
         let path = door.path().to_owned();
-        tokio::spawn(async move { door.serve(&head).await });
+        tokio::spawn(async move { door.serve(&head, None).await });
         path
     }
 

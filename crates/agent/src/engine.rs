@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use anyhow::{Context, bail};
 use hostler_client::Client;
 use hostler_core::agent::{Effect, Event, Exit, RunLaunch, Stage, State, Why, update};
-use hostler_model::{Advisory, BootId, Feature, Hardware, NodeName, Resources, RunId, Work};
+use hostler_model::{Advisory, BootId, Feature, Hardware, NodeName, Request, Resources, RunId, Work};
 use hostler_proto::link::{AgentHello, AgentMessage, HeadMessage, PROTOCOL, StreamKind, StreamRequest, Usage};
 use hostler_shepherd::cgroup::Controller;
 use hostler_shepherd::{Launch, Launcher, cgroup};
@@ -18,6 +18,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::account::Accounts;
 use crate::directory::{RunDirectory, Runs};
 use crate::environment::Environments;
+use crate::gossip::Gossiping;
 use crate::gpus::Gpus;
 use crate::roster::{self, NewAccounts};
 use crate::steps::Own;
@@ -50,9 +51,18 @@ pub(crate) struct Node {
     pub(crate) runs: Runs,
     pub(crate) idle: IdleShepherds,
     pub(crate) new_accounts: NewAccounts,
+    /// Its part in the gossip, if it takes part.
+    pub(crate) gossiping: Option<Arc<Gossiping>>,
 }
 
 impl Node {
+    /// The head may have something new to say about who gossips.
+    pub(crate) fn ask_for_peers(&self) {
+        if let Some(gossiping) = &self.gossiping {
+            gossiping.ask();
+        }
+    }
+
     /// Which limits the kernel does not hold jobs to here, and why.
     fn advisory(&self) -> Advisory {
         Advisory {
@@ -131,6 +141,15 @@ impl Handle {
     pub(crate) fn is_live(&self, run: RunId) -> bool {
         let state = self.state();
         state.run(run).is_some_and(|run| matches!(run.stage, Stage::Staging | Stage::Ready { .. } | Stage::Running))
+    }
+
+    /// What jobs hold of this node: CPUs and memory, and nothing else.
+    pub(crate) fn held(&self) -> Request {
+        let state = self.state();
+        let held = state.runs().filter(|(_, run)| !matches!(run.stage, Stage::Over(_)));
+        held.map(|(_, run)| &run.launch.resources).fold(Request::new(0, 0), |sum, held| {
+            Request::new(sum.cpus + held.cpus.len(), sum.memory_bytes.saturating_add(held.memory_bytes))
+        })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -214,6 +233,7 @@ impl Engine {
             advisory: self.node.advisory(),
             features: self.node.features.clone(),
             address,
+            gossip_port: self.node.gossiping.as_ref().and_then(|gossiping| gossiping.port()),
             runs: self.handle.state().reports(),
         }
     }
@@ -242,6 +262,7 @@ impl Engine {
                 let (making, how) = (self.node.accounts.begin_making(), self.node.new_accounts);
                 tokio::task::spawn_blocking(move || making.with(|| roster::ensure(&accounts, how)));
             }
+            Effect::AskForPeers => self.node.ask_for_peers(),
             Effect::Stop => {}
         }
     }

@@ -24,6 +24,7 @@ mod directory;
 mod door;
 mod engine;
 pub mod environment;
+mod gossip;
 mod gpus;
 mod identity;
 mod link;

@@ -67,7 +67,7 @@ pub(crate) async fn keep(engine: Handle, node: &Node, identity: &Identity, renew
                 }
             }
         }
-        let outcome = connect_once(&engine, identity, &renew, &mut terms).await;
+        let outcome = connect_once(&engine, node, identity, &renew, &mut terms).await;
         engine.disconnected();
         if let Err(error) = outcome {
             if error.is::<Refused>() {
@@ -118,6 +118,7 @@ pub(crate) fn random() -> f64 {
 /// One connection from its beginning to its end.
 async fn connect_once(
     engine: &Handle,
+    node: &Node,
     identity: &Identity,
     renew: &watch::Sender<Due>,
     terms: &mut Option<Terms>,
@@ -141,6 +142,7 @@ async fn connect_once(
     *terms = Some(welcome);
     renew.send_replace(renew_in);
     tracing::info!(head = %endpoint, "linked to the head");
+    node.ask_for_peers();
     carry(socket, engine, outgoing, welcome.heartbeat).await
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::fs::{self, File};
+use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use crate::directory::Runs;
 use crate::door::Door;
 use crate::engine::{Engine, Handle, Node};
 use crate::environment::{self, Environments};
+use crate::gossip::Gossiping;
 use crate::gpus::{Gpus, MachineGpu};
 use crate::identity::{Identity, LOCK};
 use crate::roster::NewAccounts;
@@ -59,6 +61,8 @@ pub struct Config {
     pub socket: Option<PathBuf>,
     /// Whether accounts are made for the cluster's users.
     pub accounts: NewAccounts,
+    /// Where it gossips with other nodes: the first of these addresses that is free. Without any it does not.
+    pub gossip: Vec<SocketAddr>,
 }
 
 /// How much the node keeps of chunks and of environments, in bytes, before the least recently used go.
@@ -107,15 +111,17 @@ async fn serve(config: Config, accounts: Arc<Accounts>, launcher: Launcher) -> a
     let hardware = Hardware { topology: config.topology.within(&config.cpus), gpus: gpus.given().cloned().collect() };
     let environments = config.environments.unwrap_or_else(|| directory.join("environments"));
     let settings = environment::Settings { node: name.to_string(), ..environment::Settings::new(CACHE_BYTES) };
+    let resources = Resources {
+        gpus: gpus.given().map(|gpu| gpu.id.clone()).collect(),
+        counted: config.counted,
+        ..Resources::new(config.cpus.clone(), config.memory_bytes)
+    };
+    let gossiping = gossip(&name, &resources, &config.gossip, &directory);
     let node = Arc::new(Node {
         head: Client::new(identity.endpoint()?),
         name,
         boot: BootId(boot_id()?),
-        resources: Resources {
-            gpus: gpus.given().map(|gpu| gpu.id.clone()).collect(),
-            counted: config.counted,
-            ..Resources::new(config.cpus, config.memory_bytes)
-        },
+        resources,
         hardware,
         gpus,
         features: config.features,
@@ -130,6 +136,7 @@ async fn serve(config: Config, accounts: Arc<Accounts>, launcher: Launcher) -> a
         accounts,
         idle: Default::default(),
         new_accounts: config.accounts,
+        gossiping: gossiping.clone(),
     });
     let shares_files = node.chunks.shares_files();
     let (handle, inputs) = Handle::new();
@@ -137,6 +144,9 @@ async fn serve(config: Config, accounts: Arc<Accounts>, launcher: Launcher) -> a
     let head = node.head.endpoint().clone();
     let engine = Engine::new(Arc::clone(&node), handle.clone(), adopted);
     let (renew, due) = watch::channel(None);
+    if let Some(gossiping) = &gossiping {
+        gossiping.start(handle.clone(), config.cpus)?;
+    }
     tracing::info!(shares_files, "agent started");
 
     let mut terminate = signal(SignalKind::terminate())?;
@@ -145,7 +155,8 @@ async fn serve(config: Config, accounts: Arc<Accounts>, launcher: Launcher) -> a
         () = engine.run(inputs) => {}
         () = link::keep(handle, &node, &identity, renew) => {}
         () = renewal::keep(&node, &identity, due) => {}
-        never = receive_users(config.socket, &head) => match never {},
+        never = receive_users(config.socket, &head, gossiping.as_ref()) => match never {},
+        never = keep_gossiping(gossiping.as_ref(), &node.head) => match never {},
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
@@ -188,18 +199,36 @@ fn closed_parent(directory: &Path) -> Option<PathBuf> {
 }
 
 /// Keeps a door open for users of this machine, if there is to be one. A node without it still runs jobs.
-async fn receive_users(socket: Option<PathBuf>, head: &Endpoint) -> Infallible {
+async fn receive_users(socket: Option<PathBuf>, head: &Endpoint, gossiping: Option<&Arc<Gossiping>>) -> Infallible {
     let Some(path) = socket else { return std::future::pending().await };
     let for_everybody = nix::unistd::geteuid().is_root();
     match Door::open(path.clone(), for_everybody).await {
         Ok(door) => {
             tracing::info!(socket = %door.path().display(), "users of this machine may come in");
-            door.serve(head).await
+            door.serve(head, gossiping).await
         }
         Err(error) => {
             tracing::warn!(socket = %path.display(), %error, "no socket for users of this machine");
             std::future::pending().await
         }
+    }
+}
+
+/// This node's part in the gossip. A node without it runs jobs all the same.
+fn gossip(name: &NodeName, resources: &Resources, at: &[SocketAddr], directory: &Path) -> Option<Arc<Gossiping>> {
+    if at.is_empty() {
+        return None;
+    }
+    Gossiping::begin(name.clone(), resources.counts(), at, directory)
+        .inspect_err(|error| tracing::warn!(%error, "this node does not gossip about its load"))
+        .ok()
+}
+
+/// Hears from the head who gossips.
+async fn keep_gossiping(gossiping: Option<&Arc<Gossiping>>, head: &Client) -> Infallible {
+    match gossiping {
+        Some(gossiping) => gossiping.keep(head).await,
+        None => std::future::pending().await,
     }
 }
 

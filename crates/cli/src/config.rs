@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use hostler_client::Endpoint;
 
-use crate::cluster::Places;
-use crate::daemons::places::SYSTEM_SOCKET;
+use crate::cluster::{Places, Record};
+use crate::daemons::places::{AgentPlaces, SYSTEM_SOCKET};
 use crate::exit;
 use crate::failure::Failure;
 use crate::logins;
@@ -33,6 +33,15 @@ pub(crate) fn endpoint(named: Option<&str>) -> Result<Endpoint, Failure> {
         return Ok(Endpoint::Unix(socket));
     }
     logins::last()?.map(|login| login.endpoint()).ok_or_else(no_cluster)
+}
+
+/// Where agents of this machine may let its users in: those of this user's embedded cluster, the machine's own, and one that this user
+/// runs in its usual place.
+pub(crate) fn agent_sockets() -> Result<Vec<PathBuf>, Failure> {
+    let places = Places::from_environment()?;
+    let embedded = Record::load(&places.record())?.nodes.into_iter().map(|node| places.node_socket(&node.name));
+    let own = AgentPlaces::choose(None)?.directory.join("agent.sock");
+    Ok(embedded.chain([AGENT_SOCKET.into(), own]).filter(|socket| socket.exists()).collect())
 }
 
 /// A head as people name it: by its socket, or by its address if they have logged in there.

@@ -9,6 +9,7 @@ use hostler_proto::api::{
     JoinRequest, Joined, NodeDetail, NodeView, RenewRequest, ResultPage, SubmitRequest, Submitted, Why,
 };
 use hostler_proto::partitions::{NewPartition, PartitionChange, PartitionView, TraitsChange};
+use hostler_proto::peers::{LOAD_PATH, LoadTable, Peers};
 use hostler_proto::settings::{NewValue, SettingView};
 use serde_json::json;
 
@@ -367,6 +368,22 @@ impl Client {
     /// [`ClientError::Refused`] with code `unwelcome` when the present one is not good any more.
     pub async fn renew(&self, request: &RenewRequest) -> Result<Joined, ClientError> {
         self.call(Call::post("/agent/renew").json(request)).await
+    }
+
+    /// The nodes that gossip, for an agent.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with code `no_such_route` from a head that knows nothing of gossip.
+    pub async fn peers(&self) -> Result<Peers, ClientError> {
+        self.call(Call::get("/agent/peers")).await
+    }
+
+    /// What an agent knows of the load of all nodes. Only agents answer, on their sockets.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with code `no_such_route` from a head.
+    pub async fn load(&self) -> Result<LoadTable, ClientError> {
+        self.call(Call::get(LOAD_PATH)).await
     }
 }
 

@@ -294,6 +294,7 @@ fn size_of_message(message: &HeadMessage) -> usize {
         | HeadMessage::Forget { .. }
         | HeadMessage::Resend { .. }
         | HeadMessage::Stream(_)
+        | HeadMessage::PeersChanged
         | HeadMessage::Shutdown => FIXED,
     }
 }
@@ -342,6 +343,7 @@ mod tests {
             advisory: Default::default(),
             features: std::collections::BTreeSet::new(),
             address: None,
+            gossip_port: None,
             runs: Vec::new(),
         }
     }

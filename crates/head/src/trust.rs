@@ -46,6 +46,8 @@ pub(crate) struct Trust {
     fingerprint: Digest,
     issuer: Issuer<'static, KeyPair>,
     server: Arc<rustls::ServerConfig>,
+    /// What nodes that gossip share.
+    gossip_secret: String,
     /// Who may join.
     pub(crate) invitations: Invitations,
 }
@@ -98,6 +100,7 @@ impl Trust {
             server.make_server(&issuer, names)?;
         }
         Ok(Self {
+            gossip_secret: gossip_secret(&directory.join("gossip.key"))?,
             server: server_config(&authority_der, &server)?,
             fingerprint: digest_of(&authority_der),
             authority_pem,
@@ -114,6 +117,11 @@ impl Trust {
     /// The fingerprint of the authority: the cluster's name in what must hold for no other.
     pub(crate) fn fingerprint(&self) -> Digest {
         self.fingerprint
+    }
+
+    /// What nodes that gossip share: 64 hexadecimal digits.
+    pub(crate) fn gossip_secret(&self) -> &str {
+        &self.gossip_secret
     }
 
     /// The authority's certificate, PEM.
@@ -156,6 +164,14 @@ pub(crate) fn random_name() -> String {
         .fill(&mut bytes)
         .expect("the kernel has random bytes once it has booted");
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// What is kept in that file, or what is put there now.
+fn gossip_secret(path: &Path) -> anyhow::Result<String> {
+    if !path.exists() {
+        replace_file(path, format!("{}{}", random_name(), random_name()).as_bytes(), 0o600)?;
+    }
+    Ok(read(path)?.trim().to_owned())
 }
 
 /// A certificate and its key, as two files.

@@ -16,6 +16,7 @@ pub mod join;
 pub mod link;
 pub mod manifest;
 pub mod partitions;
+pub mod peers;
 pub mod record;
 pub mod settings;
 pub mod users;

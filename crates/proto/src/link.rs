@@ -50,6 +50,9 @@ pub struct AgentHello {
     /// Where other nodes reach its jobs: the address from which it dials the head.
     #[serde(default)]
     pub address: Option<IpAddr>,
+    /// The UDP port at which it gossips with other nodes about their load; absent when it does not.
+    #[serde(default)]
+    pub gossip_port: Option<u16>,
     /// Every run it holds, ended ones included until the head has taken note.
     pub runs: Vec<RunReport>,
 }
@@ -145,6 +148,8 @@ pub enum HeadMessage {
         /// By name.
         accounts: Vec<Account>,
     },
+    /// The nodes that gossip with each other are others than a moment ago: ask for them, at leisure. Said only to agents that gossip.
+    PeersChanged,
     /// Stop: finish nothing, leave running jobs to their shepherds.
     Shutdown,
 }

@@ -62,7 +62,7 @@ fn submit(request: SubmitRequest) {
         Command::Join { node: values::node(), key, life_ms: KEY_LIFE_MS, may_replace: true },
         Command::Hello { connection: ConnectionId(1), key, hello: Box::new(hello), complete: Default::default() },
         Command::Submit {
-            caller: Caller { user: "ada".into(), operator: false },
+            caller: Caller { user: "ada".into(), uid: Some(1000), operator: false },
             key: SubmissionKey(1),
             spec: Arc::new(request.spec),
             snapshot_is_complete: true,

@@ -212,7 +212,7 @@ impl Head {
 }
 
 fn caller(what: u8) -> Caller {
-    Caller { user: if what < 230 { "ada" } else { "eve" }.into(), operator: what.is_multiple_of(2) }
+    Caller { user: if what < 230 { "ada" } else { "eve" }.into(), uid: None, operator: what.is_multiple_of(2) }
 }
 
 /// Any status, sensible or not.

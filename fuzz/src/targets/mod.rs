@@ -3,6 +3,7 @@
 pub(crate) mod api;
 pub(crate) mod certificate;
 pub(crate) mod cluster;
+pub(crate) mod gossip;
 pub(crate) mod journal;
 pub(crate) mod layout;
 pub(crate) mod link;

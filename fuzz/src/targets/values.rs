@@ -60,6 +60,7 @@ pub(crate) fn hello() -> AgentHello {
         advisory: Default::default(),
         features: std::collections::BTreeSet::new(),
         address: Some([127, 0, 0, 1].into()),
+        gossip_port: Some(7761),
         runs: [
             RunStatus::Accepted,
             RunStatus::Ready { port: 9, door: None },

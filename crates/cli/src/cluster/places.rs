@@ -83,6 +83,11 @@ impl Places {
         Ok(self.socket()?.with_file_name("real.sock"))
     }
 
+    /// Where the agent of a node lets users of this machine in. No agent opens it when its path is too long.
+    pub(crate) fn node_socket(&self, name: &NodeName) -> PathBuf {
+        socket_in(&self.runtime).with_file_name(format!("{name}.sock"))
+    }
+
     /// Everything that lasts.
     pub(crate) fn state(&self) -> &Path {
         &self.state

@@ -219,6 +219,8 @@ impl<'a> Starter<'a> {
             node.memory_bytes.to_string().into(),
             "--gpus".into(),
             if node.gpus.is_empty() { "none".into() } else { node.gpus.join(",").into() },
+            "--socket".into(),
+            self.places.node_socket(&node.name).into(),
             "--head-file".into(),
             self.places.head().join(HEAD_FILE).into(),
         ];

@@ -1,16 +1,18 @@
 //! `hostler agent`: the daemon of a node.
 
 use std::io::{self, BufRead, IsTerminal};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 use hostler_agent::{Device, DeviceFile, Introduction, MachineGpu, NewAccounts};
 use hostler_client::ClientError;
 use hostler_discovery::{Caps, Machine};
-use hostler_model::{Counted, CpuSet, Feature, NodeName};
+use hostler_model::{Counted, CpuSet, Feature, NodeName, ParseError};
 use hostler_proto::join::JoinCode;
 use serde_json::json;
 
@@ -112,6 +114,11 @@ struct AgentRun {
     /// agent.sock in its directory otherwise, and none when the head is on this machine
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
+
+    /// Where it tells other nodes of its load and hears of theirs, by UDP: an address and a port, or `none`; by default every address and
+    /// port 7761, or any port that is free, and on this machine alone when the head is on it
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    gossip: Option<GossipAt>,
 
     /// Create accounts that users of the cluster lack on this machine; only root can
     ///
@@ -225,6 +232,18 @@ impl AgentRun {
         self.socket.clone().or_else(|| self.head_file.is_none().then(usual))
     }
 
+    /// Where it gossips, the first that is free.
+    fn gossip_addresses(&self) -> Vec<SocketAddr> {
+        let any =
+            |port| [SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)), SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))];
+        match &self.gossip {
+            Some(GossipAt::None) => Vec::new(),
+            Some(GossipAt::Address(address)) => vec![*address],
+            None if self.head_file.is_some() => vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))],
+            None => [any(GOSSIP_PORT), any(0)].concat(),
+        }
+    }
+
     fn accounts(&self) -> NewAccounts {
         match (self.accounts, self.homes) {
             (false, _) => NewAccounts::Leave,
@@ -236,7 +255,8 @@ impl AgentRun {
     /// Flags as they are; else what there is, capped by the settings file.
     fn config(self) -> Result<hostler_agent::Config, Failure> {
         let places = AgentPlaces::choose(self.directory.as_deref())?;
-        let (socket, accounts) = (self.users_socket(&places.directory), self.accounts());
+        let socket = self.users_socket(&places.directory);
+        let (accounts, gossip) = (self.accounts(), self.gossip_addresses());
         let caps = AgentSettings::read(&places.settings)?;
         let there_is = machine(self.machine_from.as_deref())?;
         let gpus = gpus(&there_is, self.gpus.or(caps.gpus));
@@ -251,6 +271,7 @@ impl AgentRun {
         Ok(hostler_agent::Config {
             socket,
             accounts,
+            gossip,
             directory: places.directory,
             environments: self.environments.or(caps.environments),
             name: self.name,
@@ -264,6 +285,30 @@ impl AgentRun {
             join_file: self.join_file,
             head_file: self.head_file,
         })
+    }
+}
+
+/// The UDP port at which nodes gossip, unless another process has it.
+const GOSSIP_PORT: u16 = 7761;
+
+/// Where an agent gossips.
+#[derive(Debug, Clone, Copy)]
+enum GossipAt {
+    None,
+    Address(SocketAddr),
+}
+
+impl FromStr for GossipAt {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        match text {
+            "none" => Ok(Self::None),
+            _ => text
+                .parse()
+                .map(Self::Address)
+                .map_err(|_| ParseError::new(text, "an address and a port such as 192.0.2.7:7761, or `none`")),
+        }
     }
 }
 

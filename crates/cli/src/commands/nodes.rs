@@ -1,18 +1,26 @@
 //! `hostler nodes`.
 
 use clap::Args;
+use hostler_client::{Client, Endpoint};
 
 use crate::context::{Context, block_on};
-use crate::exit;
-use crate::failure::Outcome;
-use crate::output::{self, node_views, table};
+use crate::failure::{Failure, Outcome};
+use crate::output::{self, load_views, node_views, table};
+use crate::{config, exit};
 
 /// List the nodes, what they have and what is free
 #[derive(Debug, Args)]
-pub(crate) struct Nodes {}
+pub(crate) struct Nodes {
+    /// What the nodes tell each other of their load, as the agent of this machine has heard it; needs no head
+    #[arg(long)]
+    load: bool,
+}
 
 impl Nodes {
     pub(crate) fn run(self, context: &Context) -> Outcome {
+        if self.load {
+            return load(context);
+        }
         let client = context.client()?;
         let nodes = block_on(async { Ok(client.nodes().await?) })?;
         let output = &context.output;
@@ -30,4 +38,37 @@ impl Nodes {
         }
         Ok(exit::OK)
     }
+}
+
+/// What the agent of this machine has heard.
+fn load(context: &Context) -> Outcome {
+    let table = block_on(async {
+        let mut failure = None;
+        for socket in config::agent_sockets()? {
+            let client = Client::new(Endpoint::Unix(socket));
+            match client.load().await {
+                Ok(table) => return Ok(table),
+                Err(error) => failure = Some(Failure::from(error)),
+            }
+        }
+        Err(failure.unwrap_or_else(no_agent))
+    })?;
+    let output = &context.output;
+    if output.is_json() {
+        output.json(&table);
+    } else if output.is_quiet() {
+        table.nodes.iter().for_each(|node| output.data(node.name.as_str()));
+    } else {
+        output.data(&load_views::loads(&table, output::width()));
+        if table.nodes.is_empty() {
+            output.say("this node has not heard from the head yet who the others are");
+        }
+    }
+    Ok(exit::OK)
+}
+
+fn no_agent() -> Failure {
+    Failure::new("no agent of this machine lets you in")
+        .hint("loads are told among nodes: ask on one of them")
+        .exiting(exit::UNREACHABLE)
 }

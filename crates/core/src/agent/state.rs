@@ -204,6 +204,8 @@ pub enum Effect {
     Stream(StreamRequest),
     /// See to it that the machine has these accounts, if this agent may.
     Accounts(Vec<Account>),
+    /// Ask the head which nodes gossip.
+    AskForPeers,
     /// Stop the agent; shepherds go on.
     Stop,
 }

@@ -40,6 +40,7 @@ fn receive(state: &mut State, message: HeadMessage, effects: &mut Vec<Effect>) {
         }
         HeadMessage::Stream(request) => effects.push(Effect::Stream(request)),
         HeadMessage::Accounts { accounts } => effects.push(Effect::Accounts(accounts)),
+        HeadMessage::PeersChanged => effects.push(Effect::AskForPeers),
         HeadMessage::Shutdown => effects.push(Effect::Stop),
     }
 }

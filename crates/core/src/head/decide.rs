@@ -276,6 +276,7 @@ fn decide_hello(state: &State, connection: ConnectionId, hello: &AgentHello, com
             || node.advisory != hello.advisory
             || node.features != hello.features
             || node.address != hello.address
+            || node.gossip_port != hello.gossip_port
             || node.given_up
     });
     if is_news {
@@ -287,6 +288,7 @@ fn decide_hello(state: &State, connection: ConnectionId, hello: &AgentHello, com
             advisory: hello.advisory.clone(),
             features: hello.features.clone(),
             address: hello.address,
+            gossip_port: hello.gossip_port,
         });
     }
     if let Some(node) = known {
@@ -370,6 +372,7 @@ fn decide_tick(state: &State, now: Now) -> Vec<Event> {
     if !due.is_empty() {
         events.push(Event::Forgotten { jobs: due });
     }
+    events.extend(state.peers.are_due(now.at).then_some(Event::PeersTold));
     events
 }
 

@@ -167,6 +167,9 @@ pub enum Event {
         /// Where other nodes reach its jobs.
         #[serde(default)]
         address: Option<IpAddr>,
+        /// The UDP port at which it gossips.
+        #[serde(default)]
+        gossip_port: Option<u16>,
     },
     /// A node was silent for so long that its runs were given up.
     NodeGivenUp {
@@ -287,6 +290,8 @@ pub enum Event {
         /// Its name.
         node: NodeName,
     },
+    /// The nodes that gossip are told that they are others than a moment ago. Not durable.
+    PeersTold,
 }
 
 impl Event {
@@ -298,7 +303,8 @@ impl Event {
             | Self::Disconnected { .. }
             | Self::Heard { .. }
             | Self::Silent { .. }
-            | Self::Down { .. } => false,
+            | Self::Down { .. }
+            | Self::PeersTold => false,
             Self::EpochStarted { .. }
             | Self::Submitted { .. }
             | Self::Cancelled { .. }

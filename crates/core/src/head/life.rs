@@ -29,7 +29,7 @@ impl Step<'_> {
         }
         self.cut_off(name, &format!("{by} has removed node {name} from the cluster"));
         self.lose_runs(name, &format!("node {name} was removed by {by}"));
-        self.state.remove_node(name);
+        self.state.remove_node(name, self.now.at);
         let notice = Notice::Node { name: name.clone(), state: NodeState::Removed };
         self.changes.effects.push(Effect::Notify(notice));
     }

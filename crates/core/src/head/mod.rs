@@ -12,6 +12,7 @@ mod life;
 mod member;
 mod node;
 mod partitions;
+mod peers;
 mod queue;
 mod quotas;
 mod runs;

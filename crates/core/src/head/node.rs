@@ -36,6 +36,9 @@ pub struct Node {
     /// Where other nodes reach its jobs, as far as its agent has said.
     #[serde(default)]
     pub address: Option<IpAddr>,
+    /// The UDP port at which it gossips; `None` when it does not.
+    #[serde(default)]
+    pub gossip_port: Option<u16>,
     /// The runs placed on it and what each holds.
     pub runs: BTreeMap<RunId, Resources>,
     /// An operator wants nothing new placed here.
@@ -100,6 +103,7 @@ impl Node {
             advisory: Advisory::default(),
             features: BTreeSet::new(),
             address: None,
+            gossip_port: None,
             runs: BTreeMap::new(),
             drain: None,
             given_up: false,

@@ -13,6 +13,7 @@ use super::job::{Active, Job, Part, Phase};
 use super::member::Member;
 use super::node::Node;
 use super::partitions::{Partition, Partitions};
+use super::peers::Peers;
 use super::queue::Queue;
 use super::settings::{SetBy, Setting, SettingValue, Settings};
 use super::users::Users;
@@ -77,6 +78,9 @@ pub struct State {
     /// Something has changed since the last scheduling pass that could let a task start.
     #[serde(skip)]
     pub(super) needs_pass: bool,
+    /// Whether nodes that gossip must be told of each other.
+    #[serde(skip)]
+    pub(super) peers: Peers,
 }
 
 /// What the nodes that are up have together.
@@ -136,10 +140,13 @@ impl State {
     }
 
     /// Removes a node on which nothing is placed and that is not connected.
-    pub(super) fn remove_node(&mut self, name: &NodeName) {
+    pub(super) fn remove_node(&mut self, name: &NodeName, now: Timestamp) {
         let node = self.nodes.remove(name).expect("the event was decided for a node that is known");
         assert!(node.runs.is_empty() && node.link.is_none(), "node {name} is forgotten while it is in use");
         node.next_limit(&self.settings).map(|at| self.silences.remove(&(at, name.clone())));
+        if node.gossip_port.is_some() {
+            self.peers.changed(now);
+        }
         self.names.remove(&node.ix);
         self.pool.remove(node.ix);
         self.partitions.forget_sets();
@@ -180,7 +187,7 @@ impl State {
     pub fn next_deadline(&self) -> Option<Timestamp> {
         let silence = self.silences.first().map(|(at, _)| at.plus_ms(1));
         let retention = self.ended.first().map(|(ended, _)| ended.plus_ms(self.settings.retention_ms).plus_ms(1));
-        silence.into_iter().chain(retention).min()
+        silence.into_iter().chain(retention).chain(self.peers.due()).min()
     }
 
     /// Nodes that have been silent for longer than their next limit.

@@ -13,6 +13,7 @@ use super::job::{Job, PartOver, Phase};
 use super::member::Key;
 use super::node::{Drain, Link, Node, Silence};
 use super::partitions::update_partitions;
+use super::peers::tell_peers;
 use super::settings::{SetBy, Setting, SettingValue};
 use super::state::State;
 use super::users::{tell_accounts, update_users};
@@ -41,7 +42,8 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
             let over = PartOver { fate: *fate, message: message.clone(), result: *result, usage: *usage };
             step.end_part(*run, *rank, over);
         }
-        Event::NodeSeen { node, boot, resources, hardware, advisory, features, address } => {
+        Event::NodeSeen { node, boot, resources, hardware, advisory, features, address, gossip_port } => {
+            step.state.peers.seen(step.state.nodes.get(node), (*address, *gossip_port), features, now.at);
             step.see_node(node, |node| {
                 node.boot.clone_from(boot);
                 node.resources.clone_from(resources);
@@ -49,11 +51,13 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
                 node.advisory.clone_from(advisory);
                 node.features.clone_from(features);
                 node.address = *address;
+                node.gossip_port = *gossip_port;
                 node.given_up = false;
             });
         }
+        Event::PeersTold => tell_peers(step.state, step.changes),
         Event::NodeGivenUp { node } => step.give_up_node(node),
-        Event::NodeForgotten { node } => step.state.remove_node(node),
+        Event::NodeForgotten { node } => step.state.remove_node(node, now.at),
         Event::NodeDrained { node, by, reason } => {
             step.set_drain(node, Some(Drain { by: by.clone(), reason: reason.clone(), at: now.wall }));
         }

@@ -22,6 +22,8 @@ pub(crate) struct Head {
     sent: Vec<(ConnectionId, HeadMessage)>,
     pub(crate) records: Vec<Record>,
     pub(crate) keys: u128,
+    /// Where agents that say hello from now on gossip.
+    pub(crate) gossip_port: Option<u16>,
 }
 
 impl Head {
@@ -33,6 +35,7 @@ impl Head {
             sent: Vec::new(),
             records: Vec::new(),
             keys: 0,
+            gossip_port: None,
         };
         let epoch = head.state.next_epoch();
         head.apply(Event::EpochStarted { epoch });
@@ -138,7 +141,8 @@ impl Head {
             hardware,
             advisory: Default::default(),
             features: std::collections::BTreeSet::new(),
-            address: None,
+            address: self.gossip_port.map(|_| [192, 0, 2, 7].into()),
+            gossip_port: self.gossip_port,
             runs,
         };
         let command = Command::Hello {

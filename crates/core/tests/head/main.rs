@@ -5,6 +5,7 @@ mod gangs;
 mod gpus;
 mod harness;
 mod partitions;
+mod peers;
 mod settings;
 
 use std::collections::BTreeSet;

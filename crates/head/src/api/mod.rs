@@ -14,6 +14,7 @@ mod login;
 mod nodes;
 mod output;
 mod partitions;
+mod peers;
 mod results;
 mod settings;
 mod shutdown;
@@ -94,6 +95,7 @@ pub(crate) fn routes(head: &Arc<Head>) -> Router {
         .route("/snapshots/{digest}/commit", post(blobs::commit))
         .route("/agent/join", post(nodes::join))
         .route("/agent/renew", post(nodes::renew))
+        .route("/agent/peers", get(peers::peers))
         .route("/agent/link", get(nodes::link))
         .route("/agent/streams/{id}", put(streams::upload))
         .route("/agent/streams/{id}/terminal", get(streams::terminal))

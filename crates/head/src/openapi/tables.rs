@@ -127,6 +127,7 @@ pub(crate) const ROUTES: &[Route] = &[
     route("post", "/snapshots/{digest}/commit", UsersAndAgents, &[], Nothing, Nothing, "Makes a manifest and its chunks durable. 409 `chunks_missing`."),
     route("post", "/agent/join", Anyone, &[], Json("JoinRequest"), Json("Joined"), "A certificate for a machine that was invited. 403 `not_invited` whatever is wrong with the code, 409 `name_taken`, 429 `too_many_codes`."),
     route("post", "/agent/renew", Agents, &[], Json("RenewRequest"), Json("Joined"), "A certificate for a new key. The one before is good until the new one is used. 403 `unwelcome`."),
+    route("get", "/agent/peers", Agents, &[], Nothing, Json("Peers"), "The nodes that gossip about their load, and what they share."),
     route("get", "/agent/link", Agents, &[], Nothing, WebSocket("frames of the agent link, MessagePack"), "The agent's link."),
     route("put", "/agent/streams/{id}", Agents, &[], Bytes("application/octet-stream"), Nothing, "The output that the head asked for."),
     route("get", "/agent/streams/{id}/terminal", Agents, &[], Nothing, WebSocket("as for `attach`"), "The terminal that the head asked for."),
@@ -515,6 +516,16 @@ pub(super) const SHAPES: &[Shape] = &[
         ("node", "string?*", "its name; that of the code when absent"),
         ("machine", "string?*", "the machine's name, for a node that neither this nor the code names"),
         ("csr", "string", "a certificate signing request, PEM"),
+    ]),
+    ("Peers", "The nodes that gossip about their load.", &[
+        ("secret", "string", "what they share and nobody else has"),
+        ("peers", "[GossipPeer]", "all of them"),
+    ]),
+    ("GossipPeer", "A node that gossips.", &[
+        ("id", "integer", "its number"),
+        ("name", "string", "its name"),
+        ("address", "string", "where it gossips, `ADDRESS:PORT` of UDP"),
+        ("features", "[string]", "what it has that others may not have"),
     ]),
     ("RenewRequest", "A node whose certificate is to be renewed.", &[
         ("csr", "string", "a certificate signing request, PEM, for a new key"),

@@ -66,7 +66,7 @@ async fn a_full_node_is_named_with_what_it_lacks() {
     let waiting = client.submit(&large).await.expect("accepted").id;
     let why = client.why(waiting).await.expect("it is there");
     let text = why.lines.join("\n");
-    assert!(text.contains("Node n1 has 1 of 4 CPUs free") && text.contains("lacks 2 CPUs"), "{text}");
+    assert!(text.contains("Node n1 has 1 of 4 CPUs and ") && text.contains("lacks 2 CPUs"), "{text}");
     assert!(text.contains("It runs job 1 (test, of "), "{text}");
     assert!(why.expected_start_at.is_some() && text.contains("should start within"), "{why:?}");
 }

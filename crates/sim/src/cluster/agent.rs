@@ -216,7 +216,7 @@ impl World {
                 self.agent_later(node, delay, AgentStep::Remove { run });
             }
             Effect::Send(message) => self.agent_says(node, message),
-            Effect::Stream(_) | Effect::Accounts(_) | Effect::Stop => {}
+            Effect::Stream(_) | Effect::Accounts(_) | Effect::AskForPeers | Effect::Stop => {}
         }
     }
 

@@ -215,6 +215,7 @@ impl Books {
             | Event::Disconnected { .. }
             | Event::Heard { .. }
             | Event::Silent { .. }
+            | Event::PeersTold
             | Event::Down { .. } => {
                 self.wrong("an event was stored that ends with the process".to_owned());
             }

@@ -1,0 +1,158 @@
+//! How this machine is, as `/proc` says it. What it does not say counts as nothing.
+
+use std::fs;
+
+use hostler_gossip::Pressure;
+use hostler_model::CpuSet;
+
+/// What was measured.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Measured {
+    /// Load average of the last minute, in hundredths.
+    pub(super) average: u32,
+    /// CPUs of the node that were busy in the last few seconds, in hundredths.
+    pub(super) recent: u32,
+    /// Processes of the machine that run or could run, without the one that asks.
+    pub(super) runnable: u32,
+    /// Memory that could be used without swapping, in bytes.
+    pub(super) free_memory_bytes: u64,
+    pub(super) pressure: Pressure,
+}
+
+/// Measures again and again.
+#[derive(Debug)]
+pub(super) struct Measure {
+    /// The CPUs that the node gives; others are not looked at.
+    cpus: CpuSet,
+    /// The ticks of those CPUs so far, when it last measured.
+    before: Option<Ticks>,
+    /// What was busy, smoothed, in hundredths.
+    recent: u32,
+}
+
+/// CPU time in clock ticks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Ticks {
+    busy: u64,
+    all: u64,
+}
+
+impl Measure {
+    pub(super) const fn of(cpus: CpuSet) -> Self {
+        Self { cpus, before: None, recent: 0 }
+    }
+
+    /// Measures now; should be called about once a second.
+    pub(super) fn take(&mut self) -> Measured {
+        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let stat = read("/proc/stat");
+        let ticks = ticks(&stat, &self.cpus);
+        self.recent = self.busy_since(ticks);
+        self.before = Some(ticks);
+        Measured {
+            average: average(&read("/proc/loadavg")),
+            recent: self.recent,
+            runnable: runnable(&stat).saturating_sub(1),
+            free_memory_bytes: available(&read("/proc/meminfo")),
+            pressure: Pressure {
+                cpu: pressure(&read("/proc/pressure/cpu")),
+                memory: pressure(&read("/proc/pressure/memory")),
+                io: pressure(&read("/proc/pressure/io")),
+            },
+        }
+    }
+
+    /// How many CPUs have been busy, in hundredths: the last measurement counts twice as much as those before it.
+    fn busy_since(&self, now: Ticks) -> u32 {
+        let Some(before) = self.before else { return 0 };
+        let (busy, all) = (now.busy.saturating_sub(before.busy), now.all.saturating_sub(before.all));
+        if all == 0 {
+            return self.recent;
+        }
+        let last = busy.min(all) * 100 * u64::from(self.cpus.len()) / all;
+        u32::try_from((2 * last + u64::from(self.recent)) / 3).unwrap_or(u32::MAX)
+    }
+}
+
+/// What these CPUs have done, of `/proc/stat`.
+fn ticks(stat: &str, cpus: &CpuSet) -> Ticks {
+    let mut sum = Ticks::default();
+    for line in stat.lines() {
+        let Some((id, rest)) = line.strip_prefix("cpu").and_then(|line| line.split_once(' ')) else { continue };
+        if !id.parse().is_ok_and(|id| cpus.contains(id)) {
+            continue;
+        }
+        // user nice system idle iowait irq softirq steal; guests are in user already.
+        let times: Vec<u64> = rest.split_whitespace().take(8).map(|word| word.parse().unwrap_or(0)).collect();
+        let all: u64 = times.iter().sum();
+        let idle: u64 = times.iter().skip(3).take(2).sum();
+        sum.all += all;
+        sum.busy += all - idle;
+    }
+    sum
+}
+
+fn runnable(stat: &str) -> u32 {
+    let line = stat.lines().find_map(|line| line.strip_prefix("procs_running "));
+    line.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
+}
+
+/// The first figure of `/proc/loadavg`, in hundredths.
+fn average(loadavg: &str) -> u32 {
+    let load: f64 = loadavg.split_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(0.0);
+    (load * 100.0).clamp(0.0, f64::from(u32::MAX)) as u32
+}
+
+fn available(meminfo: &str) -> u64 {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib: u64 = line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0);
+    kib << 10
+}
+
+/// The share of the last ten seconds in which something waited, in thousandths: `some avg10=1.23 …`.
+fn pressure(text: &str) -> Option<u16> {
+    let some = text.lines().find(|line| line.starts_with("some "))?;
+    let share: f64 = some.split_whitespace().find_map(|word| word.strip_prefix("avg10="))?.parse().ok()?;
+    Some((share * 10.0).clamp(0.0, 1000.0) as u16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STAT: &str = "cpu  400 0 100 1500 0 0 0 0 0 0\ncpu0 300 0 50 600 50 0 0 0 0 0\ncpu1 100 0 50 900 0 0 0 0 0 0\nintr 5\nprocs_running 3\n";
+
+    #[test]
+    fn read_as_the_kernel_writes_it() {
+        assert_eq!(ticks(STAT, &CpuSet::first(1)), Ticks { busy: 350, all: 1000 });
+        assert_eq!(ticks(STAT, &CpuSet::first(9)), Ticks { busy: 500, all: 2050 });
+        assert_eq!((runnable(STAT), average("0.75 2.04 2.50 3/245 1234\n")), (3, 75));
+        assert_eq!(available("MemTotal: 9 kB\nMemAvailable:  4 kB\n"), 4096);
+        assert_eq!(pressure("some avg10=12.34 avg60=0.00 avg300=0.00 total=1\nfull avg10=1.00\n"), Some(123));
+        for text in ["", "cpu0", "some avg10=x", "procs_running many", "MemAvailable:"] {
+            assert_eq!((ticks(text, &CpuSet::first(2)), runnable(text), average(text)), Default::default(), "{text}");
+            assert_eq!((available(text), pressure(text)), (0, None), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_busy_is_smoothed_and_bounded() {
+        let mut measure = Measure::of(CpuSet::first(2));
+        assert_eq!(measure.busy_since(Ticks { busy: 5, all: 10 }), 0, "nothing to compare with");
+        measure.before = Some(Ticks { busy: 100, all: 1000 });
+        assert_eq!(
+            measure.busy_since(Ticks { busy: 300, all: 1200 }),
+            133,
+            "two CPUs of two, two thirds of it at once"
+        );
+        measure.recent = 133;
+        assert_eq!(measure.busy_since(Ticks { busy: 300, all: 1200 }), 177);
+        assert_eq!(measure.busy_since(Ticks { busy: 0, all: 0 }), 133, "no time has passed");
+    }
+
+    #[test]
+    fn this_machine_says_something() {
+        let measured = Measure::of(CpuSet::first(1)).take();
+        assert!(measured.free_memory_bytes > 0, "{measured:?}");
+    }
+}

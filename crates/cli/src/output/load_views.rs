@@ -1,0 +1,113 @@
+//! What nodes tell each other of their load, as text for people.
+
+use std::time::Duration;
+
+use hostler_model::{format_bytes, format_duration};
+use hostler_proto::peers::{LoadTable, LoadView, NodeLoad, NodePresence};
+
+use super::table::{Align, Table};
+
+/// Every node, the one that knows this with a star.
+pub(crate) fn loads(table: &LoadTable, width: Option<usize>) -> String {
+    let mut rows = Table::new(&[
+        ("NODE", Align::Left),
+        ("STATE", Align::Left),
+        ("LOAD", Align::Right),
+        ("BUSY", Align::Right),
+        ("RUNNABLE", Align::Right),
+        ("CPUS", Align::Right),
+        ("FREE", Align::Right),
+        ("MEMORY", Align::Right),
+        ("FREE", Align::Right),
+        ("PRESSURE", Align::Left),
+        ("HEARD", Align::Right),
+    ]);
+    for node in &table.nodes {
+        let own = if node.name == table.node { "*" } else { "" };
+        let of_load = |cell: fn(&LoadView) -> String| node.load.as_ref().map_or_else(|| "-".to_owned(), cell);
+        rows.row([
+            format!("{}{own}", node.name),
+            state(node).to_owned(),
+            of_load(|load| hundredths(load.average)),
+            of_load(|load| hundredths(load.recent)),
+            of_load(|load| load.runnable.to_string()),
+            of_load(|load| load.cpus.to_string()),
+            of_load(|load| load.cpus_unallocated.to_string()),
+            of_load(|load| format_bytes(load.memory_bytes)),
+            of_load(|load| format_bytes(load.memory_free_bytes)),
+            of_load(pressure),
+            heard(node),
+        ]);
+    }
+    rows.render(width)
+}
+
+fn state(node: &NodeLoad) -> &'static str {
+    match node.presence {
+        NodePresence::Live => "live",
+        NodePresence::Gone => "gone",
+        NodePresence::Unheard => "unheard",
+    }
+}
+
+fn hundredths(count: u32) -> String {
+    format!("{}.{:02}", count / 100, count % 100)
+}
+
+/// The shares of time in which something waited for CPUs, memory and IO: `12% 0% 3%`; `-` for what the kernel does not say.
+fn pressure(load: &LoadView) -> String {
+    let percent = |share: Option<u16>| share.map_or_else(|| "-".to_owned(), |share| format!("{}%", share.div_ceil(10)));
+    [load.cpu_pressure, load.memory_pressure, load.io_pressure].map(percent).join(" ")
+}
+
+fn heard(node: &NodeLoad) -> String {
+    match node.presence {
+        NodePresence::Unheard => "-".to_owned(),
+        NodePresence::Live | NodePresence::Gone => {
+            format!("{} ago", format_duration(Duration::from_millis(node.silent_ms)))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_for_each_node() {
+        let load = LoadView {
+            age_ms: 300,
+            average: 75,
+            recent: 203,
+            runnable: 4,
+            cpus: 4,
+            cpus_unallocated: 1,
+            memory_bytes: 4 << 30,
+            memory_free_bytes: 1 << 30,
+            cpu_pressure: Some(123),
+            memory_pressure: Some(0),
+            io_pressure: None,
+        };
+        let node = |name: &str, presence, silent_ms, load| NodeLoad {
+            name: name.parse().expect("a name"),
+            presence,
+            silent_ms,
+            load,
+        };
+        let table = LoadTable {
+            node: "n1".parse().expect("a name"),
+            nodes: vec![
+                node("n1", NodePresence::Live, 0, Some(load.clone())),
+                node("n2", NodePresence::Gone, 9000, Some(load)),
+                node("n3", NodePresence::Unheard, 7, None),
+            ],
+        };
+        let expected = "\
+NODE  STATE    LOAD  BUSY  RUNNABLE  CPUS  FREE  MEMORY  FREE  PRESSURE  HEARD
+n1*   live     0.75  2.03         4     4     1      4G    1G  13% 0% -  0s ago
+n2    gone     0.75  2.03         4     4     1      4G    1G  13% 0% -  9s ago
+n3    unheard     -     -         -     -     -       -     -  -              -
+";
+        assert_eq!(loads(&table, None), expected);
+    }
+}

@@ -1,0 +1,138 @@
+//! Nodes tell each other of their load: on hosts of their own, with the head and without it. Needs root.
+
+use hostler_testkit::{Daemon, Host, Network, wait_until};
+use serde_json::Value;
+
+const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
+
+/// A head and three nodes.
+struct Machines {
+    head: Host,
+    nodes: Vec<Host>,
+    agents: Vec<Option<Daemon>>,
+    head_daemon: Option<Daemon>,
+    // Last: its hosts go first.
+    _network: Network,
+}
+
+impl Machines {
+    fn new() -> Self {
+        let network = Network::new(HOSTLER);
+        let head = network.host("head");
+        head.ok(&["hostler", "head", "init", "--advertise", "head"]);
+        let head_daemon = Some(head.daemon("head", &["hostler", "head", "run"]));
+        wait_until("the head to answer", 30, || (head.run(&["hostler", "info"]).code == 0).then_some(()));
+        let mut machines = Self { head, nodes: Vec::new(), agents: Vec::new(), head_daemon, _network: network };
+        for number in 1..=3 {
+            let name = format!("n{number}");
+            let host = machines._network.host(&name);
+            let code = machines.head.ok(&["hostler", "node", "invite", &name]);
+            assert_eq!(host.run_with_input(&["hostler", "agent", "join", "-"], &format!("{code}\n")).code, 0);
+            machines.nodes.push(host);
+            machines.agents.push(None);
+            machines.start_agent(number - 1);
+        }
+        machines
+    }
+
+    fn start_agent(&mut self, node: usize) {
+        self.agents[node] = Some(self.nodes[node].daemon("agent", &["hostler", "agent", "run", "--cpus", "0-1"]));
+    }
+
+    /// What a node has heard, by name.
+    fn heard_by(&self, node: usize) -> Vec<Value> {
+        let outcome = self.nodes[node].run(&["hostler", "nodes", "--load", "--json"]);
+        let table: Value = serde_json::from_str(&outcome.stdout).unwrap_or_default();
+        table["nodes"].as_array().cloned().unwrap_or_default()
+    }
+
+    /// How a node stands there: `live`, `gone`, `unheard`; empty when it is no member.
+    fn standing(&self, by: usize, name: &str) -> String {
+        let of_name = |node: &&Value| node["name"] == name;
+        let word = |node: &Value| node["presence"].as_str().unwrap_or_default().to_owned();
+        self.heard_by(by).iter().find(of_name).map_or_else(String::new, word)
+    }
+
+    fn wait_for(&self, by: usize, name: &str, standing: &str) {
+        wait_until(&format!("{name} to be {standing:?} to n{}", by + 1), 60, || {
+            (self.standing(by, name) == standing).then_some(())
+        });
+    }
+
+    fn wait_for_all(&self) {
+        for by in 0..3 {
+            ["n1", "n2", "n3"].iter().for_each(|name| self.wait_for(by, name, "live"));
+        }
+    }
+}
+
+#[test]
+fn every_node_knows_of_all_with_the_head_and_without_it() {
+    let mut machines = Machines::new();
+    machines.wait_for_all();
+    let table = machines.nodes[0].ok(&["hostler", "nodes", "--load"]);
+    assert!(table.starts_with("NODE") && table.contains("n1*") && table.contains("n3 "), "{table}");
+
+    // What a job holds on one node is known on another.
+    let free = |machines: &Machines| {
+        machines
+            .heard_by(0)
+            .iter()
+            .find(|node| node["name"] == "n2")
+            .map(|node| node["load"]["cpus_unallocated"].clone())
+    };
+    assert_eq!(free(&machines), Some(2.into()));
+    machines.head.ok(&["sh", "-c", "mkdir -p /home/games && chown games /home/games"]);
+    let user = ["setpriv", "--reuid", "games", "--regid", "games", "--init-groups", "hostler"];
+    let run = ["run", "--detach", "--constraint", "n2", "-c", "2", "-m", "64M", "--", "sleep", "600"];
+    let id = machines.head.ok(&[&user[..], &run].concat());
+    wait_until("n1 to know that n2 is full", 30, || (free(&machines) == Some(0.into())).then_some(()));
+    machines.head.ok(&["hostler", "cancel", id.trim()]);
+    wait_until("n1 to know that n2 is empty", 30, || (free(&machines) == Some(2.into())).then_some(()));
+
+    // Without the head nothing changes for those who are there; one that falls silent goes, and comes back by what is on its disk.
+    machines.head_daemon.take().expect("it runs").kill_9();
+    machines.agents[2].take().expect("it runs").kill_9();
+    machines.wait_for(0, "n3", "gone");
+    machines.wait_for(1, "n3", "gone");
+    assert_eq!(machines.standing(0, "n2"), "live");
+    machines.start_agent(2);
+    machines.wait_for_all();
+
+    // What strangers send changes nothing.
+    let port = 7761;
+    let flood =
+        format!("exec 3<>/dev/udp/n1/{port}; for i in $(seq 300); do head -c $((i % 1400 + 1)) /dev/urandom >&3; done");
+    machines.head.ok(&["bash", "-c", &flood]);
+    assert_eq!(machines.heard_by(0).len(), 3);
+    machines.wait_for_all();
+
+    // Who is removed is no member any more.
+    machines.head_daemon = Some(machines.head.daemon("head", &["hostler", "head", "run"]));
+    wait_until("the head to answer", 30, || (machines.head.run(&["hostler", "info"]).code == 0).then_some(()));
+    wait_until("the nodes to be linked", 60, || {
+        let nodes = machines.head.json(&["hostler", "nodes"]);
+        nodes.as_array()?.iter().all(|node| node["state"] == "up").then_some(())
+    });
+    machines.agents[2].take().expect("it runs").kill_9();
+    machines.head.ok(&["hostler", "node", "remove", "n3", "--yes"]);
+    machines.wait_for(0, "n3", "");
+    machines.wait_for(1, "n3", "");
+    assert_eq!(machines.standing(0, "n2"), "live");
+}
+
+#[test]
+fn a_node_that_does_not_gossip_says_so() {
+    let mut machines = Machines::new();
+    machines.agents[0].take().expect("it runs").kill_9();
+    machines.agents[0] = Some(machines.nodes[0].daemon("agent", &["hostler", "agent", "run", "--gossip", "none"]));
+    let said = wait_until("the agent to answer", 30, || {
+        let said = machines.nodes[0].run(&["hostler", "nodes", "--load"]);
+        said.stderr.contains("does not gossip").then_some(said)
+    });
+    assert!(said.code != 0 && said.stderr.contains("--gossip none"), "{said:?}");
+    machines.wait_for(1, "n1", "");
+    machines.wait_for(1, "n3", "live");
+    let said = machines.head.run(&["hostler", "nodes", "--load"]);
+    assert!(said.code != 0 && said.stderr.contains("no agent of this machine"), "{said:?}");
+}

@@ -1,0 +1,71 @@
+//! Which nodes gossip, and that they are told of each other.
+
+use hostler_core::head::Command;
+use hostler_model::{CpuSet, Hardware, NodeState, Resources};
+use hostler_proto::link::HeadMessage;
+
+use super::harness::{Head, name};
+
+/// An agent with this port says hello.
+fn hello(head: &mut Head, node: &str, connection: u64, port: Option<u16>) {
+    head.gossip_port = port;
+    let machine = (Resources::new(CpuSet::first(2), 1 << 30), Hardware::default());
+    head.hello_of(node, connection, "boot", Vec::new(), machine);
+}
+
+/// The connections that were told that the peers have changed.
+fn told(head: &mut Head) -> Vec<u64> {
+    let sent = head.sent_to().into_iter();
+    sent.filter(|(_, message)| matches!(message, HeadMessage::PeersChanged)).map(|(connection, _)| connection).collect()
+}
+
+fn addresses(head: &Head) -> Vec<String> {
+    head.state.nodes().filter_map(|node| Some(format!("{} {}", node.name, node.gossip_address()?))).collect()
+}
+
+#[test]
+fn a_change_is_told_once_to_all_that_gossip() {
+    let mut head = Head::new();
+    hello(&mut head, "n1", 1, Some(7));
+    hello(&mut head, "n2", 2, Some(8));
+    hello(&mut head, "old", 3, None);
+    assert_eq!(addresses(&head), ["n1 192.0.2.7:7", "n2 192.0.2.7:8"]);
+    assert!(told(&mut head).is_empty(), "more may come");
+    head.pass_ms(1_500);
+    assert_eq!(told(&mut head), [1, 2], "once for both, and not to a release that does not know the words");
+    head.pass_ms(1_500);
+    assert!(told(&mut head).is_empty());
+
+    // The same hello again changes nothing; another port does.
+    hello(&mut head, "n1", 4, Some(7));
+    head.pass_ms(1_500);
+    assert!(told(&mut head).is_empty());
+    hello(&mut head, "n1", 5, Some(9));
+    head.pass_ms(1_500);
+    assert_eq!(told(&mut head), [5, 2]);
+    hello(&mut head, "n1", 6, None);
+    head.pass_ms(1_500);
+    assert_eq!((told(&mut head), addresses(&head)), (vec![2], vec!["n2 192.0.2.7:8".to_owned()]));
+}
+
+#[test]
+fn who_is_removed_is_gone_for_the_others() {
+    let mut head = Head::new();
+    hello(&mut head, "n1", 1, Some(7));
+    hello(&mut head, "n2", 2, Some(8));
+    head.pass_ms(1_500);
+    told(&mut head);
+    head.command(&Command::RemoveNode { node: name("n2"), by: "ada".to_owned() }).expect("it is there");
+    assert_eq!(addresses(&head), ["n1 192.0.2.7:7"]);
+    head.pass_ms(1_500);
+    assert_eq!(told(&mut head), [1]);
+    assert_eq!(head.node_state("n1"), NodeState::Up);
+}
+
+#[test]
+fn a_restarted_head_knows_where_they_gossip() {
+    let mut head = Head::new();
+    hello(&mut head, "n1", 1, Some(7));
+    head.restart();
+    assert_eq!(addresses(&head), ["n1 192.0.2.7:7"]);
+}

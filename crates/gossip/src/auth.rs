@@ -1,0 +1,177 @@
+//! Which datagrams are believed: those that a member has made for this node and that have not come before.
+
+use std::fmt;
+
+use crate::MemberId;
+use crate::wire::TAG_BYTES;
+
+/// The key that all members of a cluster share.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Key([u8; 32]);
+
+impl Key {
+    /// The key made from 32 secret bytes, which should come from a good source of randomness.
+    #[must_use]
+    pub fn new(secret: &[u8; 32]) -> Self {
+        // So that the same secret used elsewhere, by mistake, gives nothing away.
+        Self(blake3::derive_key("hostler gossip 2026-11-21 datagrams", secret))
+    }
+
+    /// The tag of a datagram for `receiver`. The receiver is part of it and not of the datagram, so that what was meant for one node
+    /// cannot be passed on to another.
+    fn tag(&self, receiver: MemberId, untagged: &[u8]) -> blake3::Hash {
+        let mut hasher = blake3::Hasher::new_keyed(&self.0);
+        hasher.update(&receiver.0.to_le_bytes());
+        hasher.update(untagged);
+        hasher.finalize()
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key")
+    }
+}
+
+/// The keys of now. To change the key of a running cluster, give all nodes the new one as `also`, then as `sign` with the old one as
+/// `also`, then alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Keyring {
+    /// Makes the tags of what is sent, and is believed.
+    pub sign: Key,
+    /// Is believed as well.
+    pub also: Option<Key>,
+}
+
+impl Keyring {
+    /// Puts the tag behind a datagram.
+    pub(crate) fn seal(&self, receiver: MemberId, datagram: &mut Vec<u8>) {
+        let tag = self.sign.tag(receiver, datagram);
+        datagram.extend_from_slice(tag.as_bytes());
+    }
+
+    /// What is before the tag, if that is right.
+    pub(crate) fn open<'a>(&self, receiver: MemberId, datagram: &'a [u8]) -> Option<&'a [u8]> {
+        let (untagged, tag) = datagram.split_last_chunk::<TAG_BYTES>()?;
+        let tag = blake3::Hash::from_bytes(*tag);
+        let mut keys = std::iter::once(&self.sign).chain(&self.also);
+        // Hashes are compared in constant time.
+        keys.any(|key| key.tag(receiver, untagged) == tag).then_some(untagged)
+    }
+}
+
+/// Which counters of a sender have come, as far as it matters.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct ReplayWindow {
+    highest: u64,
+    /// Bit `n` says that `highest - n` has come.
+    seen: u64,
+}
+
+/// Whether a counter has come before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    New,
+    Repeated,
+    /// So far behind that it is not known.
+    TooLate,
+}
+
+impl ReplayWindow {
+    const WIDTH: u64 = u64::BITS as u64;
+
+    /// Whether this counter has come, and that it has now.
+    pub(crate) fn arrive(&mut self, counter: u64) -> Arrival {
+        if counter > self.highest {
+            let ahead = counter - self.highest;
+            self.seen = if ahead < Self::WIDTH { self.seen << ahead } else { 0 } | 1;
+            self.highest = counter;
+            return Arrival::New;
+        }
+        let behind = self.highest - counter;
+        if behind >= Self::WIDTH || counter == 0 {
+            return Arrival::TooLate;
+        }
+        let bit = 1 << behind;
+        let arrival = if self.seen & bit == 0 { Arrival::New } else { Arrival::Repeated };
+        self.seen |= bit;
+        arrival
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ME: MemberId = MemberId(3);
+
+    fn keyring(sign: u8, also: Option<u8>) -> Keyring {
+        Keyring { sign: Key::new(&[sign; 32]), also: also.map(|secret| Key::new(&[secret; 32])) }
+    }
+
+    fn sealed(sign: u8) -> Vec<u8> {
+        let mut datagram = b"news".to_vec();
+        keyring(sign, None).seal(ME, &mut datagram);
+        datagram
+    }
+
+    #[test]
+    fn only_what_was_made_for_the_receiver_with_a_valid_key_is_opened() {
+        let keys = keyring(1, None);
+        let whole = sealed(1);
+        assert_eq!(keys.open(ME, &whole), Some(&b"news"[..]));
+        assert_eq!(keys.open(MemberId(4), &whole), None, "made for another");
+        assert_eq!(keys.open(ME, &sealed(2)), None, "another key");
+        for cut in 0..whole.len() {
+            assert_eq!(keys.open(ME, &whole[..cut]), None, "{cut} bytes");
+        }
+        for at in 0..whole.len() {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 1;
+            assert_eq!(keys.open(ME, &damaged), None, "damaged at {at}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_changed_without_a_gap() {
+        let steps = [keyring(1, None), keyring(1, Some(2)), keyring(2, Some(1)), keyring(2, None)];
+        for pair in steps.windows(2) {
+            for (sender, receiver) in [(&pair[0], &pair[1]), (&pair[1], &pair[0])] {
+                let mut datagram = b"news".to_vec();
+                sender.seal(ME, &mut datagram);
+                assert!(receiver.open(ME, &datagram).is_some());
+            }
+        }
+        assert_eq!(steps[3].open(ME, &sealed(1)), None, "the old key is worth nothing any more");
+    }
+
+    #[test]
+    fn a_key_is_not_shown() {
+        assert_eq!(format!("{:?}", keyring(1, Some(2))), "Keyring { sign: Key, also: Some(Key) }");
+    }
+
+    #[test]
+    fn counters_count_once_in_any_order_and_not_after_long() {
+        let mut window = ReplayWindow::default();
+        for (counter, arrival) in [
+            (0, Arrival::TooLate),
+            (1, Arrival::New),
+            (1, Arrival::Repeated),
+            (5, Arrival::New),
+            (3, Arrival::New),
+            (3, Arrival::Repeated),
+            (66, Arrival::New),
+            (3, Arrival::Repeated),
+            (4, Arrival::New),
+            (2, Arrival::TooLate),
+            (1000, Arrival::New),
+            (66, Arrival::TooLate),
+            (999, Arrival::New),
+            (u64::MAX, Arrival::New),
+            (u64::MAX, Arrival::Repeated),
+            (1000, Arrival::TooLate),
+        ] {
+            assert_eq!(window.arrive(counter), arrival, "{counter}");
+        }
+    }
+}

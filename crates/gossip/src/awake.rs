@@ -1,0 +1,62 @@
+//! A clock that stands still while this node does.
+//!
+//! A node that has slept, was stopped or got no CPU has heard nobody, and nobody is to blame. So silence is measured on a clock that goes
+//! on only while the node takes part: between two of its inputs no more than one round passes on it. A node that is late all the time is
+//! thus patient all the time (what Lifeguard calls local health).
+
+use hostler_model::Timestamp;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Awake {
+    last: Timestamp,
+    slept_ms: u64,
+    /// What may pass between two inputs of a node that is well.
+    most_ms: u64,
+    round_ms: u64,
+}
+
+impl Awake {
+    pub(crate) const fn new(round_ms: u64, now: Timestamp) -> Self {
+        Self { last: now, slept_ms: 0, most_ms: 2 * round_ms, round_ms }
+    }
+
+    /// Notes that there is an input; says what time it is on this clock.
+    pub(crate) fn input(&mut self, now: Timestamp) -> Timestamp {
+        let awake = self.at(now);
+        self.last = self.last.max(now);
+        self.slept_ms = self.last.0 - awake.0;
+        awake
+    }
+
+    /// What time it is on this clock. A time before the last input counts as that.
+    pub(crate) fn at(&self, now: Timestamp) -> Timestamp {
+        let gap_ms = now.ms_since(self.last);
+        let counts_ms = if gap_ms > self.most_ms { self.round_ms } else { gap_ms };
+        Timestamp(self.last.0 - self.slept_ms).plus_ms(counts_ms)
+    }
+
+    /// For how long the node has been away in all, in milliseconds.
+    pub(crate) const fn slept_ms(&self) -> u64 {
+        self.slept_ms
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sleep_counts_as_one_round() {
+        let mut awake = Awake::new(1000, Timestamp(10_000));
+        assert_eq!(awake.input(Timestamp(11_000)), Timestamp(11_000));
+        assert_eq!(awake.input(Timestamp(13_000)), Timestamp(13_000), "a little late");
+        assert_eq!(awake.at(Timestamp(63_000)), Timestamp(14_000));
+        assert_eq!(awake.input(Timestamp(63_000)), Timestamp(14_000), "fifty seconds away");
+        assert_eq!(awake.slept_ms(), 49_000);
+        assert_eq!(awake.input(Timestamp(64_000)), Timestamp(15_000));
+        assert_eq!(awake.input(Timestamp(1)), Timestamp(15_000), "it never goes back");
+        assert_eq!(awake.input(Timestamp(64_500)), Timestamp(15_500));
+        awake.input(Timestamp::NEVER);
+        awake.input(Timestamp::NEVER);
+    }
+}

@@ -1,0 +1,156 @@
+//! Commands under way: what this node has sent to others, of which their loads may not speak yet.
+
+use std::collections::BTreeMap;
+
+use hostler_model::Timestamp;
+
+use crate::{MemberId, Policy, Version};
+
+/// What this node has sent where, and where it could not get through.
+///
+/// The node that a command was sent to says in the end that it is busier, but not before its next load has come. Until then the command
+/// counts here, or twenty of them in a second would all go to the same node.
+#[derive(Debug, Clone, Default)]
+pub struct Calls {
+    by_node: BTreeMap<MemberId, Vec<Call>>,
+    /// Until when nodes are passed over.
+    avoided: BTreeMap<MemberId, Timestamp>,
+    sent: u64,
+}
+
+/// A command that was sent to a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ticket {
+    node: MemberId,
+    number: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Call {
+    number: u64,
+    at: Timestamp,
+    /// What the node had told last when the command began there.
+    began: Option<Version>,
+}
+
+/// The most commands that are counted at one node. More change nothing: it is full.
+const MOST_CALLS: usize = 1024;
+
+impl Calls {
+    /// A command is sent to a node.
+    pub fn send(&mut self, node: MemberId, now: Timestamp) -> Ticket {
+        self.sent += 1;
+        let calls = self.by_node.entry(node).or_default();
+        if calls.len() >= MOST_CALLS {
+            calls.remove(0);
+        }
+        calls.push(Call { number: self.sent, at: now, began: None });
+        Ticket { node, number: self.sent }
+    }
+
+    /// The command has begun there, when the node's own version was this: see [`crate::Gossip::version`]. It counts until it has ended or
+    /// the node's load shows it.
+    pub fn began(&mut self, ticket: Ticket, version: Version) {
+        let calls = self.by_node.get_mut(&ticket.node).into_iter().flatten();
+        if let Some(call) = calls.into_iter().find(|call| call.number == ticket.number) {
+            call.began = Some(version);
+        }
+    }
+
+    /// The command has ended, or was never started.
+    pub fn ended(&mut self, ticket: Ticket) {
+        if let Some(calls) = self.by_node.get_mut(&ticket.node) {
+            calls.retain(|call| call.number != ticket.number);
+            if calls.is_empty() {
+                self.by_node.remove(&ticket.node);
+            }
+        }
+    }
+
+    /// The node could not be reached. It is passed over for a while, which is shorter than the gossip may take to notice.
+    pub fn unreachable(&mut self, node: MemberId, policy: &Policy, now: Timestamp) {
+        self.avoided.retain(|_, until| now < *until);
+        self.avoided.insert(node, now.plus_ms(policy.avoid_ms.into()));
+    }
+
+    /// Forgets what does not count any more. To be called now and then, so that what is kept stays small.
+    pub fn forget(&mut self, load_version: impl Fn(MemberId) -> Version, policy: &Policy, now: Timestamp) {
+        self.by_node.retain(|node, calls| {
+            let version = load_version(*node);
+            calls.retain(|call| call.counts(version, policy, now));
+            !calls.is_empty()
+        });
+        self.avoided.retain(|_, until| now < *until);
+    }
+
+    /// How many commands a node's load of this version does not show yet.
+    pub(crate) fn in_flight(&self, node: MemberId, load: Version, policy: &Policy, now: Timestamp) -> u64 {
+        let Some(calls) = self.by_node.get(&node) else { return 0 };
+        calls.iter().filter(|call| call.counts(load, policy, now)).count() as u64
+    }
+
+    pub(crate) fn is_avoided(&self, node: MemberId, now: Timestamp) -> bool {
+        self.avoided.get(&node).is_some_and(|until| now < *until)
+    }
+}
+
+impl Call {
+    fn counts(&self, load: Version, policy: &Policy, now: Timestamp) -> bool {
+        match self.began {
+            // The first load after it may have been measured before it.
+            Some(began) => load < Version { seq: began.seq.saturating_add(2), ..began },
+            None => now.ms_since(self.at) < u64::from(policy.call_ms),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Incarnation;
+
+    const NODE: MemberId = MemberId(4);
+
+    const fn version(incarnation: u64, seq: u64) -> Version {
+        Version { incarnation: Incarnation(incarnation), seq }
+    }
+
+    fn count(calls: &Calls, load: Version, now: u64) -> u64 {
+        calls.in_flight(NODE, load, &Policy::default(), Timestamp(now))
+    }
+
+    #[test]
+    fn a_command_counts_until_it_ends_or_shows_or_time_has_passed() {
+        let mut calls = Calls::default();
+        let tickets: Vec<_> = (0..4).map(|_| calls.send(NODE, Timestamp(0))).collect();
+        assert_eq!(count(&calls, version(1, 7), 0), 4);
+        calls.ended(tickets[0]);
+        calls.began(tickets[1], version(1, 7));
+        assert_eq!(count(&calls, version(1, 8), 2999), 3);
+        assert_eq!(count(&calls, version(1, 8), 3000), 1, "nothing was heard of two");
+        assert_eq!(count(&calls, version(1, 9), 3000), 0, "the second load after it shows it");
+        assert_eq!(count(&calls, version(2, 1), 0), 2, "it has not survived the restart of that node");
+        calls.ended(tickets[1]);
+        calls.ended(tickets[1]);
+        assert_eq!(count(&calls, version(1, 7), 3000), 0);
+        calls.forget(|_| version(1, 7), &Policy::default(), Timestamp(3000));
+        assert!(calls.by_node.is_empty());
+        calls.began(tickets[2], version(1, 7));
+        assert_eq!(count(&calls, version(1, 7), 3000), 0, "it was forgotten");
+    }
+
+    #[test]
+    fn nodes_that_cannot_be_reached_are_passed_over_for_a_while() {
+        let mut calls = Calls::default();
+        calls.unreachable(NODE, &Policy::default(), Timestamp(100));
+        assert!(calls.is_avoided(NODE, Timestamp(10_099)) && !calls.is_avoided(MemberId(5), Timestamp(100)));
+        assert!(!calls.is_avoided(NODE, Timestamp(10_100)));
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let mut calls = Calls::default();
+        (0..5000).for_each(|_| _ = calls.send(NODE, Timestamp(0)));
+        assert_eq!(count(&calls, version(1, 1), 0), MOST_CALLS as u64);
+    }
+}

@@ -1,0 +1,275 @@
+//! Which node a command should run on.
+//!
+//! Everything that counts comes in as an argument: what is known of the nodes, what the command needs, how nodes are compared, what is
+//! under way, and a few random bits. Nobody is asked, so it takes microseconds.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use hostler_model::{Constraint, Feature, NodeName, Timestamp};
+
+use crate::dice::Dice;
+use crate::{Calls, Load, Member, MemberId, Node, Policy, Presence};
+
+/// What a command needs of the node that it runs on.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// Memory, in bytes.
+    pub memory_bytes: u64,
+    /// Features of the node.
+    pub constraint: Option<Constraint>,
+    /// One of these nodes; any, if none is named.
+    pub only: BTreeSet<NodeName>,
+    /// None of these nodes.
+    pub not: BTreeSet<NodeName>,
+    /// It had rather run here.
+    pub prefer_local: bool,
+}
+
+/// A node that a command can run on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Candidate {
+    /// Which one.
+    pub id: MemberId,
+    /// Its name.
+    pub name: NodeName,
+    /// Whether it is the node that chooses.
+    pub is_local: bool,
+    /// How it was judged.
+    pub score: Score,
+    /// How many commands were counted that its load does not show yet.
+    pub in_flight: u64,
+    /// What it said of itself.
+    pub load: Load,
+}
+
+/// How good a node is for one more command, in thousandths of the time that it takes on an idle usual node: the least is best.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Score {
+    /// How much longer a command takes since CPUs must be shared; 1000 if they need not be.
+    pub sharing: u64,
+    /// For how full the node is.
+    pub fullness: u64,
+    /// For work that is held up.
+    pub pressure: u64,
+    /// For memory that is used.
+    pub memory: u64,
+    /// All of these, times the node's load weight.
+    pub total: u64,
+}
+
+/// Why a command cannot run on a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unfit {
+    /// Other nodes were named.
+    NotNamed,
+    /// It was ruled out.
+    RuledOut,
+    /// It has not been heard of.
+    Unheard,
+    /// It has been silent for so long, in milliseconds.
+    Silent(u64),
+    /// It could not be reached a moment ago.
+    Unreachable,
+    /// Its load has not come yet.
+    Unknown,
+    /// It takes no commands: it is drained, or a job has it for itself.
+    Closed,
+    /// It has not the features that were asked for.
+    Features,
+    /// It has only so much memory to spare, in bytes.
+    Memory(u64),
+}
+
+/// What came out for every node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Explanation {
+    /// In the order in which they would be taken.
+    pub candidates: Vec<Candidate>,
+    /// Why the others are none, in the order of their numbers.
+    pub unfit: Vec<(NodeName, Unfit)>,
+}
+
+/// How many nodes a choice names.
+const RANKED: usize = 8;
+
+/// The best nodes for a command, the one to take first and then those to fall back on; none if no node will do.
+///
+/// Whoever sends the command there says so to `calls`.
+pub fn choose<'a>(
+    nodes: impl IntoIterator<Item = Node<'a>>,
+    needs: &Needs,
+    policy: &Policy,
+    calls: &Calls,
+    now: Timestamp,
+    random: u64,
+) -> Vec<Candidate> {
+    let fit = nodes.into_iter().filter_map(|node| judge(&node, needs, policy, calls, now, random).ok());
+    ranked(fit.collect(), RANKED, policy, random)
+}
+
+/// What [`choose`] makes of every node.
+pub fn explain<'a>(
+    nodes: impl IntoIterator<Item = Node<'a>>,
+    needs: &Needs,
+    policy: &Policy,
+    calls: &Calls,
+    now: Timestamp,
+    random: u64,
+) -> Explanation {
+    let (mut fit, mut unfit) = (Vec::new(), Vec::new());
+    for node in nodes {
+        match judge(&node, needs, policy, calls, now, random) {
+            Ok(rank) => fit.push(rank),
+            Err(why) => unfit.push((node.member.name.clone(), why)),
+        }
+    }
+    Explanation { candidates: ranked(fit, usize::MAX, policy, random), unfit }
+}
+
+/// A candidate on its way into the order: small, since there are thousands.
+struct Rank<'a> {
+    /// The score, and what the way there adds to it; among equals, chance.
+    key: (u64, u64),
+    member: &'a Member,
+    load: &'a Load,
+    in_flight: u64,
+    is_local: bool,
+}
+
+impl Rank<'_> {
+    fn candidate(&self, policy: &Policy) -> Candidate {
+        Candidate {
+            id: self.member.id,
+            name: self.member.name.clone(),
+            is_local: self.is_local,
+            score: score(self.load, self.in_flight, policy),
+            in_flight: self.in_flight,
+            load: *self.load,
+        }
+    }
+}
+
+/// Puts the best in order, of which one among equals comes first by chance.
+fn ranked(mut ranks: Vec<Rank<'_>>, most: usize, policy: &Policy, random: u64) -> Vec<Candidate> {
+    let Some(best) = ranks.iter().map(|rank| rank.key.0).min() else { return Vec::new() };
+    let is_equal = |rank: &Rank<'_>| rank.key.0 <= best.saturating_add(policy.tie.into());
+    let equals = ranks.iter().filter(|rank| is_equal(rank)).count();
+    let drawn = Dice::new(random).below(equals);
+    let first = ranks.iter().enumerate().filter(|(_, rank)| is_equal(rank)).nth(drawn).map_or(0, |(at, _)| at);
+    ranks.swap(0, first);
+    let rest = &mut ranks[1..];
+    if rest.len() >= most {
+        rest.select_nth_unstable_by_key(most - 1, |rank| rank.key);
+        ranks.truncate(most);
+    }
+    ranks[1..].sort_unstable_by_key(|rank| rank.key);
+    ranks.iter().map(|rank| rank.candidate(policy)).collect()
+}
+
+/// Whether a command can run on a node, and how well.
+fn judge<'a>(
+    node: &Node<'a>,
+    needs: &Needs,
+    policy: &Policy,
+    calls: &Calls,
+    now: Timestamp,
+    random: u64,
+) -> Result<Rank<'a>, Unfit> {
+    let member = node.member;
+    if needs.not.contains(&member.name) {
+        return Err(Unfit::RuledOut);
+    }
+    if !needs.only.is_empty() && !needs.only.contains(&member.name) {
+        return Err(Unfit::NotNamed);
+    }
+    match node.presence {
+        Presence::Live => {}
+        Presence::Unheard => return Err(Unfit::Unheard),
+        Presence::Silent => return Err(Unfit::Silent(node.silent_ms)),
+    }
+    if calls.is_avoided(member.id, now) {
+        return Err(Unfit::Unreachable);
+    }
+    let load = node.load.ok_or(Unfit::Unknown)?;
+    if !load.accepts {
+        return Err(Unfit::Closed);
+    }
+    let has = |feature: &Feature| member.features.contains(feature) || feature.as_str() == member.name.as_str();
+    if needs.constraint.as_ref().is_some_and(|constraint| !constraint.holds(has)) {
+        return Err(Unfit::Features);
+    }
+    let available_bytes = u64::from(load.available_memory_mib()) << 20;
+    if available_bytes < needs.memory_bytes {
+        return Err(Unfit::Memory(available_bytes));
+    }
+    let in_flight = calls.in_flight(member.id, node.load_version, policy, now);
+    let margin = match node.is_local {
+        true => 0,
+        false if needs.prefer_local => policy.prefer_local_margin,
+        false => policy.remote_margin,
+    };
+    let total = score(load, in_flight, policy).total.saturating_mul(1000 + u64::from(margin)) / 1000;
+    let chance = Dice::new(random ^ u64::from(member.id.0)).next();
+    Ok(Rank { key: (total, chance), member, load, in_flight, is_local: node.is_local })
+}
+
+/// More CPUs than any node has.
+const MOST_CPUS: u32 = 1 << 20;
+
+/// How good a node with this load is for one more command than are `in_flight`.
+fn score(load: &Load, in_flight: u64, policy: &Policy) -> Score {
+    let capacity = 100 * u64::from(load.cpus.clamp(1, MOST_CPUS));
+    let demand = load.busy() + in_flight * u64::from(policy.call_load) + 100;
+    let sharing = (demand * 1000 / capacity).max(1000);
+    let fullness = demand.min(capacity) * u64::from(policy.fullness) / capacity;
+    let held_up = [
+        (load.pressure.cpu, policy.cpu_pressure),
+        (load.pressure.memory, policy.memory_pressure),
+        (load.pressure.io, policy.io_pressure),
+    ];
+    let pressure = held_up.iter().map(|(share, cost)| u64::from(share.unwrap_or(0)) * u64::from(*cost) / 1000).sum();
+    let memory_mib = u64::from(load.memory_mib.max(1));
+    let used_mib = memory_mib.saturating_sub(load.available_memory_mib().into());
+    let memory = used_mib * u64::from(policy.used_memory) / memory_mib * 100 / u64::from(load.memory_weight.max(1));
+    let sum: u64 = sharing + fullness + pressure + memory;
+    let total = sum.saturating_mul(load.load_weight.max(1).into()) / 100;
+    Score { sharing, fullness, pressure, memory, total }
+}
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotNamed => f.write_str("other nodes were named"),
+            Self::RuledOut => f.write_str("it was ruled out"),
+            Self::Unheard => f.write_str("it has not been heard of"),
+            Self::Silent(ms) => {
+                let silent = std::time::Duration::from_millis(*ms);
+                write!(f, "it has been silent for {}", hostler_model::format_duration(silent))
+            }
+            Self::Unreachable => f.write_str("it could not be reached a moment ago"),
+            Self::Unknown => f.write_str("its load has not come yet"),
+            Self::Closed => f.write_str("it takes no commands now"),
+            Self::Features => f.write_str("it has not the features asked for"),
+            Self::Memory(bytes) => {
+                write!(f, "it has only {} of memory to spare", hostler_model::format_bytes(*bytes))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Explanation {
+    /// A line for each node, the best first.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for Candidate { name, score, in_flight, load, is_local, .. } in &self.candidates {
+            let Score { sharing, fullness, pressure, memory, total } = score;
+            let (busy, weight) = (load.busy() as f64 / 100.0, f64::from(load.load_weight) / 100.0);
+            let available = hostler_model::format_bytes(u64::from(load.available_memory_mib()) << 20);
+            let here = if *is_local { ", here" } else { "" };
+            write!(f, "{name}: {total} = ({sharing} for CPUs + {fullness} for fullness + {pressure} for pressure")?;
+            write!(f, " + {memory} for memory) × {weight}; {busy} of {} CPUs busy", load.cpus)?;
+            writeln!(f, ", {in_flight} commands under way, {available} of memory to spare{here}")?;
+        }
+        self.unfit.iter().try_for_each(|(name, why)| writeln!(f, "{name}: no candidate, {why}"))
+    }
+}

@@ -1,0 +1,301 @@
+//! What a node sends in a round: its own news, those of others that are new to it, and questions.
+
+use hostler_model::Timestamp;
+
+use crate::dice::Dice;
+use crate::node::Gossip;
+use crate::table::{Entry, Presence, Published};
+use crate::wire::{Item, MAX_BODY, PACKET_OVERHEAD, Packer, Standing};
+use crate::{Datagram, Load, MemberId, Version};
+
+/// Questions to a peer in a round, for a kilobyte of the budget: about whom nothing was heard for a while, and whose load is missing.
+const ASKS_PER_KIB: usize = 3;
+const WANTS_PER_2_KIB: usize = 1;
+
+/// What an item takes beyond the load that is in it, for planning.
+const ITEM_BYTES: usize = 7;
+
+/// Whom a node turns to in a round, by their places.
+#[derive(Debug)]
+struct Turn {
+    /// They get the news.
+    peers: Vec<usize>,
+    /// They are asked if it is urgent.
+    reserve: Vec<usize>,
+    /// One that is not there, so that it notices us when it is back.
+    knocked: Option<usize>,
+}
+
+/// A member, and what is known of it.
+type Question = (MemberId, Version);
+
+/// What a node asks in a round.
+#[derive(Debug, Default)]
+struct Questions {
+    /// Who has heard of them?
+    asks: Vec<Question>,
+    /// The same, of those that are soon to be let go.
+    urgent: Vec<Question>,
+    /// Who has their loads?
+    wants: Vec<Question>,
+}
+
+/// What a node says of itself in a round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum OwnNews {
+    None,
+    Beat,
+    Load,
+}
+
+impl Gossip {
+    /// Lets silent members go and sends what is new. `random` are bits that nobody else knows beforehand.
+    ///
+    /// To be called at [`Self::next_round`]; being late is fine, being early only spends the budget sooner.
+    pub fn round(&mut self, now: Timestamp, random: u64) -> Vec<Datagram> {
+        let mut dice = Dice::new(random);
+        let awake = self.awake.input(now);
+        let round_ms = self.settings.round_ms;
+        let late_ms = u32::try_from(now.ms_since(self.next_round)).unwrap_or(u32::MAX);
+        self.late_ms = late_ms.max(self.late_ms - self.late_ms.div_ceil(8));
+        // Never less than a round, so that what one round has sent is out of the budget's second when the next begins.
+        self.next_round = now.plus_ms(u64::from(round_ms) + dice.below(round_ms as usize / 5 + 1) as u64);
+        self.counters.expired += self.table.expire(&self.pace, awake);
+        let Some(my_place) = self.table.members.place(self.me) else { return Vec::new() };
+        let news = self.tell(awake, &mut dice);
+        let turn = self.turn(my_place, awake, &mut dice);
+        let questions = self.questions(awake, &mut dice);
+        let mut sent = Vec::new();
+        self.send_news(&turn.peers, &news, &questions, now, &mut sent);
+        if !questions.urgent.is_empty() {
+            for &place in &turn.reserve {
+                let mut packer = Packer::default();
+                questions.urgent.iter().for_each(|&(id, known)| packer.push(&Item::Ask { id, known }));
+                self.send(place, packer, now, &mut sent);
+            }
+        }
+        if let Some(knocked) = turn.knocked {
+            let mut packer = Packer::default();
+            self.pack_own(&news, &mut packer);
+            self.send(knocked, packer, now, &mut sent);
+        }
+        sent
+    }
+
+    /// Counts this node's version up if it is time for news of it.
+    fn tell(&mut self, now: Timestamp, dice: &mut Dice) -> OwnNews {
+        let Some(measured) = self.own.measured else { return OwnNews::None };
+        let load = Load { late_ms: self.late_ms, ..measured };
+        // Rounds come when they come: at the one that is closest.
+        let soon = now.plus_ms(u64::from(self.settings.round_ms) / 2);
+        let beat_is_due = soon >= self.own.beat_due;
+        let has_changed = self.own.told.as_ref().is_none_or(|told| load.differs_much(&told.load));
+        let load_is_due = soon >= self.own.load_due || (beat_is_due && has_changed);
+        if !beat_is_due && !load_is_due {
+            return OwnNews::None;
+        }
+        // Nodes that have begun together do not tell together for long.
+        let mut after = |ms: u64| now.plus_ms(ms * 3 / 4 + dice.below(ms as usize / 2) as u64);
+        self.own.version.seq += 1;
+        self.own.beat_due = after(self.pace.beat_ms);
+        if !load_is_due {
+            return OwnNews::Beat;
+        }
+        self.own.load_due = after(self.pace.load_ms);
+        let encoded = load.encode().into();
+        self.own.told = Some(Published { version: self.own.version, load, encoded, heard: now });
+        OwnNews::Load
+    }
+
+    /// Whom to turn to in this round.
+    fn turn(&self, my_place: usize, now: Timestamp, dice: &mut Dice) -> Turn {
+        let others = self.table.entries().filter(|(place, _)| *place != my_place);
+        let (mut expected, mut missing) = (Vec::new(), Vec::new());
+        for (place, entry) in others {
+            if self.table.is_expected(entry, now) { &mut expected } else { &mut missing }.push(place);
+        }
+        let fanout = self.settings.fanout as usize;
+        let drawn = expected.len().min(2 * fanout);
+        for at in 0..drawn {
+            let other = at + dice.below(expected.len() - at);
+            expected.swap(at, other);
+        }
+        // All nodes that are here together knock at each that is not about twice in a round.
+        let knocks = !missing.is_empty() && dice.happens(2 * missing.len(), expected.len() + 1);
+        let knocked = knocks.then(|| missing[dice.below(missing.len())]);
+        expected.truncate(drawn);
+        let reserve = expected.split_off(fanout.min(drawn));
+        Turn { peers: expected, reserve, knocked }
+    }
+
+    /// Sends the same news to all of these, and to each other questions.
+    fn send_news(
+        &mut self,
+        peers: &[usize],
+        own: &OwnNews,
+        questions: &Questions,
+        now: Timestamp,
+        sent: &mut Vec<Datagram>,
+    ) {
+        if peers.is_empty() {
+            return;
+        }
+        let awake = self.awake.at(now);
+        let overhead = PACKET_OVERHEAD + 64;
+        let room = self.budget.room(now) / peers.len() * MAX_BODY / (MAX_BODY + overhead);
+        let asked = (questions.asks.len() + questions.wants.len()).div_ceil(peers.len()) + questions.urgent.len();
+        let room = room.saturating_sub(asked * ITEM_BYTES + 64);
+        let (beats, loads) = self.take_news(room, awake);
+        for (at, &peer) in peers.iter().enumerate() {
+            let mut packer = Packer::default();
+            self.pack_own(own, &mut packer);
+            for &id in &loads {
+                self.with_entry(id, |entry| {
+                    let Some(published) = &entry.published else { return };
+                    let (version, load) = (published.version, &*published.encoded);
+                    packer.push(&Item::Load { id, version, standing: Standing::News, load });
+                });
+            }
+            for &id in &beats {
+                self.with_entry(id, |entry| {
+                    packer.push(&Item::Beat { id, version: entry.version, standing: Standing::News });
+                });
+            }
+            questions.urgent.iter().for_each(|&(id, known)| packer.push(&Item::Ask { id, known }));
+            // What is not urgent is asked of one only.
+            let of_this_one = |all: &[Question]| all.iter().copied().skip(at).step_by(peers.len()).collect::<Vec<_>>();
+            of_this_one(&questions.asks).into_iter().for_each(|(id, known)| packer.push(&Item::Ask { id, known }));
+            of_this_one(&questions.wants).into_iter().for_each(|(id, known)| packer.push(&Item::Want { id, known }));
+            self.send(peer, packer, now, sent);
+        }
+    }
+
+    /// Puts in what this node says of itself.
+    fn pack_own(&self, news: &OwnNews, packer: &mut Packer) {
+        let (id, version, standing) = (self.me, self.own.version, Standing::News);
+        match (news, &self.own.told) {
+            (OwnNews::Load, Some(told)) => packer.push(&Item::Load { id, version, standing, load: &told.encoded }),
+            (OwnNews::Load | OwnNews::Beat, _) => packer.push(&Item::Beat { id, version, standing }),
+            (OwnNews::None, _) => {}
+        }
+    }
+
+    /// Members whose beats and whose loads are passed on in so many bytes. Beats come before loads if there is room for some only, but loads
+    /// get two fifths in any case.
+    fn take_news(&mut self, room: usize, now: Timestamp) -> (Vec<MemberId>, Vec<MemberId>) {
+        let (mut loads, bytes) = self.take_loads(room * 2 / 5, now);
+        let room = room - bytes;
+        let beats = self.take_beats(room / ITEM_BYTES, now);
+        let beats = self.without(beats, &loads);
+        loads.extend(self.take_loads(room - beats.len() * ITEM_BYTES, now).0);
+        loads.sort_unstable();
+        (beats, loads)
+    }
+
+    /// Up to so many members whose beats wait, in the order of their numbers.
+    fn take_beats(&mut self, most: usize, now: Timestamp) -> Vec<MemberId> {
+        let mut taken = Vec::new();
+        while taken.len() < most
+            && let Some(id) = self.beats.pop_front()
+        {
+            let pace = self.pace;
+            let Some(entry) = self.entry_mut(id) else { continue };
+            entry.beat_waits = false;
+            // What has waited for too long is no news.
+            if entry.is_fresh(&pace, now) {
+                taken.push(id);
+            }
+        }
+        taken.sort_unstable();
+        taken
+    }
+
+    /// Members whose loads wait and take up to so many bytes, in the order of their numbers, and how many bytes they take.
+    fn take_loads(&mut self, most_bytes: usize, now: Timestamp) -> (Vec<MemberId>, usize) {
+        let mut taken = Vec::new();
+        let mut bytes = 0;
+        while let Some(&id) = self.loads.front() {
+            let pace = self.pace;
+            let Some(entry) = self.entry_mut(id) else {
+                self.loads.pop_front();
+                continue;
+            };
+            let is_fresh = entry.is_fresh(&pace, now);
+            let length = ITEM_BYTES + entry.published.as_ref().map_or(0, |published| published.encoded.len());
+            if is_fresh && bytes + length > most_bytes {
+                break;
+            }
+            entry.load_waits = false;
+            self.loads.pop_front();
+            if is_fresh {
+                bytes += length;
+                taken.push(id);
+            }
+        }
+        taken.sort_unstable();
+        (taken, bytes)
+    }
+
+    /// Those beats that no load says as well.
+    fn without(&self, mut beats: Vec<MemberId>, loads: &[MemberId]) -> Vec<MemberId> {
+        beats.retain(|id| {
+            let mut is_said = false;
+            if loads.binary_search(id).is_ok() {
+                let of_load = |entry: &Entry| entry.published.as_ref().map(|published| published.version);
+                self.with_entry(*id, |entry| is_said = of_load(entry) == Some(entry.version));
+            }
+            !is_said
+        });
+        beats
+    }
+
+    /// Whom to ask about: those that have been quiet for a while or never heard, and those whose load is missing or old. Which of them, if they are too
+    /// many, is left to chance.
+    fn questions(&self, now: Timestamp, dice: &mut Dice) -> Questions {
+        let members = self.table.entries().map(|(place, entry)| (self.table.members.at(place).id, entry));
+        let expected = members.filter(|(id, entry)| *id != self.me && self.table.is_expected(*entry, now));
+        let mut questions = Questions::default();
+        for (id, entry) in expected {
+            let Some(entry) = entry.filter(|entry| entry.presence() == Presence::Live) else {
+                questions.asks.push((id, Version::default()));
+                continue;
+            };
+            let silent_ms = now.ms_since(entry.heard);
+            if silent_ms > self.pace.urgent_ms {
+                questions.urgent.push((id, entry.version));
+            } else if silent_ms > self.pace.ask_ms {
+                questions.asks.push((id, entry.version));
+            }
+            let load = entry.published.as_ref();
+            if load.is_none_or(|load| now.ms_since(load.heard) > self.pace.load_ms * 5 / 2) {
+                questions.wants.push((id, load.map_or(Version::default(), |load| load.version)));
+            }
+        }
+        let budget_kib = self.settings.budget_bytes as usize / 1024;
+        let fanout = self.settings.fanout as usize;
+        some_of(&mut questions.asks, fanout * budget_kib * ASKS_PER_KIB, dice);
+        some_of(&mut questions.urgent, budget_kib * ASKS_PER_KIB, dice);
+        some_of(&mut questions.wants, fanout * budget_kib / 2 * WANTS_PER_2_KIB, dice);
+        questions
+    }
+
+    fn with_entry(&self, id: MemberId, then: impl FnOnce(&Entry)) {
+        if let Some(entry) = self.table.members.place(id).and_then(|place| self.table.entry(place)) {
+            then(entry);
+        }
+    }
+
+    fn entry_mut(&mut self, id: MemberId) -> Option<&mut Entry> {
+        let place = self.table.members.place(id)?;
+        self.table.entry_mut(place)
+    }
+}
+
+/// Leaves so many in a row of them, from anywhere.
+fn some_of<T>(all: &mut Vec<T>, most: usize, dice: &mut Dice) {
+    if all.len() > most {
+        let begin = dice.below(all.len());
+        all.rotate_left(begin);
+        all.truncate(most);
+    }
+}

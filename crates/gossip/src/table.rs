@@ -1,0 +1,338 @@
+//! What is known of every member.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use hostler_model::Timestamp;
+
+use crate::auth::ReplayWindow;
+use crate::wire::Standing;
+use crate::{Incarnation, Load, Member, Members, Pace, Version};
+
+/// Whether a member is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Presence {
+    /// It has not been heard of since this agent began or the node became a member.
+    Unheard,
+    /// There have been signs of life.
+    Live,
+    /// There have been none for too long.
+    Silent,
+}
+
+/// How much longer than others a late node may be silent at most, in milliseconds. Later than that is as good as gone.
+const MOST_ALLOWANCE_MS: u64 = 10_000;
+
+/// What is known of the members, by their places in [`Members`]. Its size is bounded by their number.
+///
+/// All times are on the clock that stands still while this node does: see `awake.rs`.
+#[derive(Debug)]
+pub(crate) struct Table {
+    pub(crate) members: Arc<Members>,
+    /// `None` for those of which nothing has come.
+    entries: Vec<Option<Box<Entry>>>,
+    /// Until then members that have not been heard are expected to be there.
+    pub(crate) expected_until: Timestamp,
+}
+
+/// What is known of one member.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    /// The newest that is known of; it never goes back, so it is also the tombstone of a node that is silent.
+    pub(crate) version: Version,
+    /// When the last sign of life came, or when it was first heard of.
+    pub(crate) heard: Timestamp,
+    life: Life,
+    pub(crate) published: Option<Published>,
+    /// What has come from it directly, and in which of its lives.
+    pub(crate) window: (Incarnation, ReplayWindow),
+    /// When it was last told that its news are older than what is known of it.
+    pub(crate) corrected: Option<Timestamp>,
+    pub(crate) beat_waits: bool,
+    pub(crate) load_waits: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Life {
+    /// No sign of life yet.
+    Unheard,
+    Live,
+    /// `stirred` is when one newer version came after all. That may be an old one that was late; the second is life.
+    Silent {
+        stirred: Option<Timestamp>,
+    },
+}
+
+/// The newest load of a member.
+#[derive(Debug)]
+pub(crate) struct Published {
+    pub(crate) version: Version,
+    pub(crate) load: Load,
+    /// As it came, with what a newer version of the protocol may have put behind it.
+    pub(crate) encoded: Box<[u8]>,
+    pub(crate) heard: Timestamp,
+}
+
+impl Table {
+    pub(crate) fn new(members: Arc<Members>, expected_until: Timestamp) -> Self {
+        let entries = members.iter().map(|_| None).collect();
+        Self { members, entries, expected_until }
+    }
+
+    /// Takes other members; what is known of those that stay, stays.
+    pub(crate) fn set_members(&mut self, members: Arc<Members>, expected_until: Timestamp) {
+        let entries = std::mem::take(&mut self.entries);
+        // By name, too: a number of a node that has left the cluster may be another's by now.
+        let who = |member: &Member| (member.id, member.name.clone());
+        let mut known: BTreeMap<_, _> = self.members.iter().map(who).zip(entries).collect();
+        let has_new = members.iter().any(|member| !known.contains_key(&who(member)));
+        self.entries = members.iter().map(|member| known.remove(&who(member)).flatten()).collect();
+        self.members = members;
+        if has_new {
+            self.expected_until = expected_until;
+        }
+    }
+
+    pub(crate) fn entry(&self, place: usize) -> Option<&Entry> {
+        self.entries[place].as_deref()
+    }
+
+    pub(crate) fn entry_mut(&mut self, place: usize) -> Option<&mut Entry> {
+        self.entries[place].as_deref_mut()
+    }
+
+    /// What is known of a member, made if nothing was.
+    pub(crate) fn heard_of(&mut self, place: usize, now: Timestamp) -> &mut Entry {
+        self.entries[place].get_or_insert_with(|| Box::new(Entry::new(now)))
+    }
+
+    /// In the order of their places.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (usize, Option<&Entry>)> {
+        self.entries.iter().map(Option::as_deref).enumerate()
+    }
+
+    /// About how much memory it takes, in bytes; the members are not counted, which everyone shares.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let known = self.entries.iter().flatten();
+        let published = known.clone().filter_map(|entry| entry.published.as_ref());
+        self.entries.capacity() * size_of::<Option<Box<Entry>>>()
+            + known.count() * size_of::<Entry>()
+            + published.map(|published| published.encoded.len()).sum::<usize>()
+    }
+
+    /// Whether a member is worth turning to.
+    pub(crate) fn is_expected(&self, entry: Option<&Entry>, now: Timestamp) -> bool {
+        match entry.map(Entry::presence) {
+            Some(Presence::Live) => true,
+            Some(Presence::Silent) => false,
+            Some(Presence::Unheard) | None => now < self.expected_until,
+        }
+    }
+
+    /// Lets those go that have been silent for too long; says how many.
+    pub(crate) fn expire(&mut self, pace: &Pace, now: Timestamp) -> u64 {
+        let live = self.entries.iter_mut().flatten().filter(|entry| entry.life == Life::Live);
+        let mut expired = 0;
+        for entry in live.filter(|entry| now.ms_since(entry.heard) > pace.silence_ms + entry.allowance_ms()) {
+            entry.life = Life::Silent { stirred: None };
+            expired += 1;
+        }
+        expired
+    }
+}
+
+impl Entry {
+    fn new(now: Timestamp) -> Self {
+        Self {
+            version: Version::default(),
+            heard: now,
+            life: Life::Unheard,
+            published: None,
+            window: (Incarnation::default(), ReplayWindow::default()),
+            corrected: None,
+            beat_waits: false,
+            load_waits: false,
+        }
+    }
+
+    pub(crate) const fn presence(&self) -> Presence {
+        match self.life {
+            Life::Unheard => Presence::Unheard,
+            Life::Live => Presence::Live,
+            Life::Silent { .. } => Presence::Silent,
+        }
+    }
+
+    /// A version of this member has come, not necessarily from itself. Says whether it is newer than what was known.
+    pub(crate) fn learn(&mut self, version: Version, standing: Standing, pace: &Pace, now: Timestamp) -> bool {
+        if version <= self.version {
+            return false;
+        }
+        self.version = version;
+        if standing != Standing::Old {
+            self.sign_of_life(pace, now);
+        }
+        true
+    }
+
+    /// A load of this member has come, not necessarily from itself. Says whether it is newer than what was known.
+    pub(crate) fn learn_load(&mut self, version: Version, load: Load, encoded: &[u8], now: Timestamp) -> bool {
+        let is_newer = self.published.as_ref().is_none_or(|published| published.version < version);
+        if is_newer {
+            self.published = Some(Published { version, load, encoded: encoded.into(), heard: now });
+        }
+        is_newer
+    }
+
+    /// A trusted datagram has come from the member itself.
+    pub(crate) const fn spoke(&mut self, now: Timestamp) {
+        self.life = Life::Live;
+        self.heard = now;
+    }
+
+    /// For how much longer than others it may be silent since it says that its rounds are late: by two of them, as one may get lost.
+    fn allowance_ms(&self) -> u64 {
+        let late_ms = self.published.as_ref().map_or(0, |published| published.load.late_ms);
+        (2 * u64::from(late_ms)).min(MOST_ALLOWANCE_MS)
+    }
+
+    /// Whether the last sign of life is recent enough to be one for others.
+    pub(crate) const fn is_fresh(&self, pace: &Pace, now: Timestamp) -> bool {
+        now.ms_since(self.heard) <= pace.urgent_ms
+    }
+
+    fn sign_of_life(&mut self, pace: &Pace, now: Timestamp) {
+        self.life = match self.life {
+            Life::Unheard | Life::Live => Life::Live,
+            Life::Silent { stirred: Some(at) } if now.ms_since(at) >= pace.beat_ms / 2 => Life::Live,
+            Life::Silent { stirred } => Life::Silent { stirred: stirred.or(Some(now)) },
+        };
+        self.heard = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Member, Settings};
+
+    const fn version(incarnation: u64, seq: u64) -> Version {
+        Version { incarnation: Incarnation(incarnation), seq }
+    }
+
+    fn members(ids: impl IntoIterator<Item = u32>) -> Arc<Members> {
+        let member = |id| Member {
+            id: crate::MemberId(id),
+            name: format!("n{id}").parse().expect("a name"),
+            address: "10.0.0.1:7".parse().expect("an address"),
+            features: std::collections::BTreeSet::new(),
+        };
+        Arc::new(Members::new(ids.into_iter().map(member)))
+    }
+
+    fn pace() -> Pace {
+        Pace::of(&Settings::default(), 5)
+    }
+
+    /// An entry that was alive with version 1.100 and is silent since six seconds later.
+    fn silent() -> (Table, Timestamp) {
+        let mut table = Table::new(members([1]), Timestamp(0));
+        let entry = table.heard_of(0, Timestamp(0));
+        assert!(entry.learn(version(1, 100), Standing::News, &pace(), Timestamp(0)));
+        assert_eq!(table.expire(&pace(), Timestamp(6000)), 0);
+        assert_eq!(table.expire(&pace(), Timestamp(6001)), 1);
+        assert_eq!(presence(&table), Presence::Silent);
+        (table, Timestamp(6001))
+    }
+
+    fn learn(table: &mut Table, version: Version, standing: Standing, at: Timestamp) -> Presence {
+        let entry = table.entry_mut(0).expect("it was heard of");
+        let before = entry.version;
+        assert_eq!(entry.learn(version, standing, &pace(), at), version > before);
+        assert_eq!(entry.version, before.max(version), "versions never go back");
+        presence(table)
+    }
+
+    fn presence(table: &Table) -> Presence {
+        table.entry(0).map_or(Presence::Unheard, Entry::presence)
+    }
+
+    #[test]
+    fn a_node_that_says_that_it_is_late_is_waited_for() {
+        for (late_ms, patience_ms) in [(0, 6000), (3000, 12_000), (60_000, 16_000)] {
+            let mut table = Table::new(members([1]), Timestamp(0));
+            let entry = table.heard_of(0, Timestamp(0));
+            entry.learn(version(1, 1), Standing::News, &pace(), Timestamp(0));
+            let load = Load { late_ms, ..Load::idle(1, 1, "10.0.0.1:7".parse().expect("an address")) };
+            entry.learn_load(version(1, 1), load, &[], Timestamp(0));
+            assert_eq!(table.expire(&pace(), Timestamp(patience_ms)), 0, "{late_ms}");
+            assert_eq!(table.expire(&pace(), Timestamp(patience_ms + 1)), 1, "{late_ms}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_newer_than_the_tombstone_wakes_nobody() {
+        let (mut table, now) = silent();
+        for seq in [1, 99, 100] {
+            assert_eq!(learn(&mut table, version(1, seq), Standing::News, now), Presence::Silent);
+            assert_eq!(learn(&mut table, version(0, 1000 + seq), Standing::News, now), Presence::Silent);
+        }
+    }
+
+    #[test]
+    fn one_newer_version_may_have_been_late_and_the_next_is_life() {
+        for (first, second) in [(version(1, 101), version(1, 102)), (version(2, 1), version(2, 2))] {
+            let (mut table, now) = silent();
+            assert_eq!(learn(&mut table, first, Standing::News, now), Presence::Silent);
+            assert_eq!(learn(&mut table, second, Standing::Answer, now.plus_ms(1000)), Presence::Live);
+            assert_eq!(table.expire(&pace(), now.plus_ms(6999)), 0);
+        }
+        let (mut table, now) = silent();
+        assert_eq!(learn(&mut table, version(1, 101), Standing::News, now), Presence::Silent);
+        let at_once = learn(&mut table, version(1, 102), Standing::News, now.plus_ms(10));
+        assert_eq!(at_once, Presence::Silent, "both may have been late");
+    }
+
+    #[test]
+    fn its_own_word_is_life_at_once() {
+        let (mut table, now) = silent();
+        table.entry_mut(0).expect("it was heard of").spoke(now);
+        assert_eq!(presence(&table), Presence::Live);
+        assert_eq!(table.expire(&pace(), now.plus_ms(6000)), 0);
+    }
+
+    #[test]
+    fn old_versions_are_floors_and_no_life() {
+        let (mut table, now) = silent();
+        for seq in [200, 201, 202] {
+            let at = now.plus_ms(10 * seq);
+            assert_eq!(learn(&mut table, version(1, seq), Standing::Old, at), Presence::Silent);
+        }
+        assert_eq!(learn(&mut table, version(1, 150), Standing::News, now.plus_ms(9000)), Presence::Silent);
+        assert_eq!(table.entry(0).map(|entry| entry.version), Some(version(1, 202)));
+    }
+
+    #[test]
+    fn a_floor_of_one_that_was_never_heard_is_no_life_either() {
+        let mut table = Table::new(members([1]), Timestamp(0));
+        table.heard_of(0, Timestamp(0));
+        assert_eq!(learn(&mut table, version(1, 5), Standing::Old, Timestamp(0)), Presence::Unheard);
+        assert_eq!(learn(&mut table, version(1, 5), Standing::News, Timestamp(0)), Presence::Unheard);
+        assert_eq!(learn(&mut table, version(1, 6), Standing::News, Timestamp(0)), Presence::Live);
+    }
+
+    #[test]
+    fn members_come_and_go_and_the_others_stay_as_they_were() {
+        let mut table = Table::new(members([1, 2, 3]), Timestamp(5));
+        for place in 0..3 {
+            let entry = table.heard_of(place, Timestamp(0));
+            entry.learn(version(1, 10 + place as u64), Standing::News, &pace(), Timestamp(0));
+        }
+        table.set_members(members([1, 3]), Timestamp(99));
+        assert_eq!(table.expected_until, Timestamp(5), "nobody has come");
+        table.set_members(members([1, 2, 3, 4]), Timestamp(99));
+        assert_eq!(table.expected_until, Timestamp(99));
+        let versions: Vec<_> = table.entries().map(|(_, entry)| entry.map(|entry| entry.version.seq)).collect();
+        assert_eq!(versions, [Some(10), None, Some(12), None], "what was removed begins anew");
+    }
+}

@@ -1,0 +1,285 @@
+//! One test for each rule.
+
+use hostler_gossip::{Counters, Gossip, Incarnation, Keyring, MemberId, Presence, Refused};
+use hostler_model::Timestamp;
+
+use crate::pair::{Nodes, address, keys, load, members, started};
+
+#[test]
+fn nodes_know_each_other_after_a_round() {
+    let mut nodes = Nodes::new(4);
+    assert_eq!(nodes.sees(0, 1), Presence::Unheard);
+    nodes.round();
+    for observer in 0..4 {
+        for id in 0..4 {
+            let node = nodes.get(observer, id);
+            assert_eq!((node.presence, node.is_local), (Presence::Live, observer == id as usize));
+            assert_eq!(node.load, Some(&load(4)));
+        }
+    }
+}
+
+#[test]
+fn news_of_a_node_go_around_a_broken_path() {
+    let mut nodes = Nodes::new(3);
+    for _ in 0..20 {
+        for from in 0..3 {
+            let mut sent = nodes.round_of(from);
+            // Between 0 and 1 nothing comes through.
+            sent.retain(|datagram| from == 2 || datagram.to == address(2));
+            nodes.carry(from, sent);
+        }
+        nodes.now = nodes.now.plus_ms(1200);
+    }
+    assert_eq!((nodes.sees(0, 1), nodes.sees(1, 0)), (Presence::Live, Presence::Live));
+    assert!(nodes.get(0, 1).load.is_some());
+    assert_eq!(nodes.nodes[0].counters().expired, 0);
+}
+
+#[test]
+fn a_silent_node_leaves_within_seconds_and_returns_at_once() {
+    let mut nodes = Nodes::new(3);
+    nodes.round();
+    let died = nodes.now;
+    let gone = nodes.nodes.remove(2);
+    while nodes.sees(0, 2) == Presence::Live {
+        for from in 0..2 {
+            let mut sent = nodes.round_of(from);
+            sent.retain(|datagram| datagram.to != address(2));
+            nodes.carry(from, sent);
+        }
+        nodes.now = nodes.now.plus_ms(1000);
+        assert!(nodes.now.ms_since(died) < 9000);
+    }
+    assert_eq!((nodes.sees(0, 2), nodes.sees(1, 2)), (Presence::Silent, Presence::Silent));
+    nodes.nodes.push(gone);
+    nodes.round();
+    assert_eq!(nodes.sees(0, 2), Presence::Live);
+}
+
+/// Everything that is wrong with a datagram, in turn; the node must be as before, but for what it counts.
+#[test]
+fn what_is_not_to_be_trusted_changes_nothing_and_is_counted() {
+    let mut nodes = Nodes::new(2);
+    nodes.round();
+    let honest = nodes.round_of(1).remove(0).bytes;
+    let mut stranger = started(8, 1, nodes.now);
+    stranger.set_members(members([0, 8]), nodes.now);
+    stranger.publish(load(1));
+    let stranger = stranger.round(nodes.now, 1).remove(0).bytes;
+    let mut outsider = Gossip::new(MemberId(1), Incarnation(9), keys(66), Default::default(), nodes.now);
+    outsider.set_members(members([0, 1]), nodes.now);
+    outsider.publish(load(1));
+    let outsider = outsider.round(nodes.now, 1).remove(0).bytes;
+    let before = format!("{:?}", nodes.nodes[0].nodes(nodes.now).collect::<Vec<_>>());
+    let (from, elsewhere) = (address(1), address(3));
+    let other_port = (from.ip(), 7).into();
+    let damaged = |at: usize| {
+        let mut bytes = honest.clone();
+        bytes[at] ^= 1;
+        bytes
+    };
+    let one = Refused::default();
+    let cases = [
+        (from, Vec::new(), Refused { malformed: 1, ..one }),
+        (from, vec![0; 31], Refused { malformed: 1, ..one }),
+        (from, vec![1; 65_000], Refused { malformed: 1, ..one }),
+        (from, damaged(0), Refused { malformed: 1, ..one }),
+        (elsewhere, honest.clone(), Refused { wrong_address: 1, ..one }),
+        (other_port, honest.clone(), Refused { wrong_address: 1, ..one }),
+        (from, stranger, Refused { stranger: 1, ..one }),
+        (from, outsider, Refused { wrong_tag: 1, ..one }),
+        (from, damaged(honest.len() - 1), Refused { wrong_tag: 1, ..one }),
+        (from, damaged(honest.len() / 2), Refused { wrong_tag: 1, ..one }),
+        (from, honest[..honest.len() - 1].to_vec(), Refused { wrong_tag: 1, ..one }),
+    ];
+    for (from, bytes, refused) in cases {
+        let already = nodes.nodes[0].counters().refused;
+        assert!(nodes.nodes[0].receive(from, &bytes, nodes.now).is_empty(), "nothing is answered");
+        let now = nodes.nodes[0].counters().refused;
+        assert_eq!(now.total(), already.total() + 1);
+        assert_eq!(now.malformed - already.malformed, refused.malformed, "{now:?}");
+        assert_eq!(now.stranger - already.stranger, refused.stranger, "{now:?}");
+        assert_eq!(now.wrong_address - already.wrong_address, refused.wrong_address, "{now:?}");
+        assert_eq!(now.wrong_tag - already.wrong_tag, refused.wrong_tag, "{now:?}");
+        assert_eq!(format!("{:?}", nodes.nodes[0].nodes(nodes.now).collect::<Vec<_>>()), before);
+    }
+    nodes.nodes[0].receive(from, &honest, nodes.now);
+    assert_ne!(format!("{:?}", nodes.nodes[0].nodes(nodes.now).collect::<Vec<_>>()), before, "it was honest");
+}
+
+#[test]
+fn a_datagram_counts_once() {
+    let mut nodes = Nodes::new(2);
+    nodes.round();
+    let sent = nodes.round_of(1).remove(0).bytes;
+    nodes.nodes[0].receive(address(1), &sent, nodes.now);
+    let accepted = nodes.nodes[0].counters().accepted;
+    // A replay long after the node has died is no sign of life.
+    for _ in 0..10 {
+        nodes.now = nodes.now.plus_ms(1000);
+        nodes.round_of(0);
+        nodes.nodes[0].receive(address(1), &sent, nodes.now);
+    }
+    let Counters { accepted: now, refused, .. } = nodes.nodes[0].counters();
+    assert_eq!((now, refused.repeated), (accepted, 10));
+    assert_eq!(nodes.sees(0, 1), Presence::Silent);
+}
+
+#[test]
+fn what_was_meant_for_one_node_cannot_be_passed_on_to_another() {
+    let mut nodes = Nodes::new(3);
+    let sent = nodes.round_of(2);
+    for datagram in sent {
+        let other = if datagram.to == address(0) { 1 } else { 0 };
+        assert!(nodes.nodes[other].receive(address(2), &datagram.bytes, nodes.now).is_empty());
+        assert_eq!(nodes.nodes[other].counters().refused.wrong_tag, 1);
+    }
+}
+
+#[test]
+fn a_node_whose_disk_has_forgotten_its_lives_goes_on_above_them() {
+    for forgotten in [1, 5, 9] {
+        let mut nodes = Nodes::new(2);
+        let restart = |nodes: &mut Nodes, incarnation| {
+            nodes.nodes[1] = started(1, incarnation, nodes.now);
+            nodes.nodes[1].set_members(members([0, 1]), nodes.now);
+        };
+        restart(&mut nodes, 9);
+        (0..100).for_each(|_| nodes.round());
+        assert_eq!(nodes.get(0, 1).version.incarnation, Incarnation(9));
+        let before = nodes.get(0, 1).version;
+        restart(&mut nodes, forgotten);
+        (0..4).for_each(|_| nodes.round());
+        assert_eq!(nodes.nodes[1].incarnation(), Incarnation(10), "forgotten down to {forgotten}");
+        assert!(nodes.get(0, 1).version > before && nodes.sees(0, 1) == Presence::Live);
+        assert_eq!(nodes.get(0, 1).load_version, nodes.nodes[1].version());
+    }
+}
+
+#[test]
+fn what_is_said_of_strangers_and_removed_members_is_dropped() {
+    let mut nodes = Nodes::new(3);
+    nodes.round();
+    nodes.nodes[0].set_members(members([0, 1]), nodes.now);
+    assert!(nodes.nodes[0].get(MemberId(2), nodes.now).is_none());
+    nodes.round();
+    nodes.round();
+    let counters = nodes.nodes[0].counters();
+    assert!(counters.about_strangers > 0, "node 1 has passed on news of it");
+    assert!(counters.refused.stranger > 0, "it has spoken itself");
+    assert_eq!(nodes.nodes[0].nodes(nodes.now).count(), 2);
+    nodes.nodes[0].set_members(members([0, 1, 2]), nodes.now);
+    nodes.round();
+    assert_eq!(nodes.sees(0, 2), Presence::Live, "it is welcome again");
+}
+
+#[test]
+fn a_node_that_is_no_member_says_nothing_and_believes_nothing() {
+    let mut nodes = Nodes::new(2);
+    nodes.nodes[0].set_members(members([1]), nodes.now);
+    assert!(nodes.round_of(0).is_empty());
+    let sent = nodes.round_of(1).remove(0).bytes;
+    assert!(nodes.nodes[0].receive(address(1), &sent, nodes.now).is_empty());
+    assert_eq!(nodes.nodes[0].counters().refused.stranger, 1);
+}
+
+#[test]
+fn keys_change_while_nodes_talk() {
+    let mut nodes = Nodes::new(2);
+    let (old, new) = (keys(7).sign, keys(8).sign);
+    let steps = [
+        Keyring { sign: old.clone(), also: Some(new.clone()) },
+        Keyring { sign: new.clone(), also: Some(old) },
+        Keyring { sign: new, also: None },
+    ];
+    for step in steps {
+        for node in 0..2 {
+            nodes.nodes[node].set_keys(step.clone());
+            nodes.round();
+        }
+    }
+    assert!(nodes.nodes.iter().all(|node| node.counters().refused == Refused::default()));
+    nodes.nodes[0].set_keys(keys(7));
+    nodes.round();
+    assert_eq!(nodes.nodes[0].counters().refused.wrong_tag, 1, "the old key is worth nothing any more");
+}
+
+#[test]
+fn a_node_that_has_slept_blames_nobody() {
+    let mut nodes = Nodes::new(3);
+    nodes.round();
+    nodes.now = nodes.now.plus_ms(3_600_000);
+    nodes.round_of(0);
+    assert_eq!((nodes.sees(0, 1), nodes.sees(0, 2)), (Presence::Live, Presence::Live));
+    let counters = nodes.nodes[0].counters();
+    assert!(counters.expired == 0 && counters.away_ms > 3_500_000, "{counters:?}");
+    // It takes its usual time to find that they have gone meanwhile.
+    for _ in 0..8 {
+        nodes.now = nodes.now.plus_ms(1000);
+        nodes.round_of(0);
+    }
+    assert_eq!((nodes.sees(0, 1), nodes.sees(0, 2)), (Presence::Silent, Presence::Silent));
+}
+
+#[test]
+fn a_node_says_nothing_of_itself_before_it_has_measured() {
+    let now = Timestamp(0);
+    let mut node = started(0, 1, now);
+    node.set_members(members([0, 1]), now);
+    assert_eq!(node.round(now, 1).len(), 1, "it is there, and says so");
+    assert_eq!(node.version().seq, 0);
+    node.publish(load(1));
+    node.round(now.plus_ms(1000), 1);
+    assert_eq!(node.version().seq, 1);
+}
+
+#[test]
+fn a_wall_of_questions_is_answered_within_the_budget() {
+    let mut nodes = Nodes::new(2);
+    nodes.round();
+    let mut sent_bytes = 0;
+    for _ in 0..500 {
+        // Node 1 begins anew each time and knows nothing, so it asks for everything.
+        nodes.nodes[1] = started(1, nodes.nodes[1].incarnation().0 + 1, nodes.now);
+        nodes.nodes[1].set_members(members([0, 1]), nodes.now);
+        for _ in 0..2 {
+            let sent = nodes.round_of(1);
+            for datagram in sent {
+                let answers = nodes.nodes[0].receive(address(1), &datagram.bytes, nodes.now);
+                sent_bytes += answers.iter().map(|answer| answer.bytes.len() + 48).sum::<usize>();
+            }
+        }
+    }
+    assert!(sent_bytes <= (32 << 10) / 5, "{sent_bytes} bytes of answers within one moment");
+}
+
+#[test]
+fn a_table_of_four_thousand_is_small_and_its_news_fit_the_budget() {
+    let mut now = Timestamp(0);
+    let mut node = started(0, 1, now);
+    node.set_members(members(0..4000), now);
+    let mut speakers: Vec<_> = (1..4000).map(|id| started(id, 1, now)).collect();
+    for (id, speaker) in (1..4000).zip(&mut speakers) {
+        speaker.set_members(members([0, id]), now);
+        speaker.publish(load(64));
+    }
+    let bytes_of = |sent: &[hostler_gossip::Datagram]| sent.iter().map(|one| one.bytes.len() + 48).sum::<usize>();
+    let mut in_seconds = Vec::new();
+    for second in 0..10 {
+        node.publish(load(64));
+        let mut bytes = bytes_of(&node.round(now, second));
+        // All of them speak within this second, far more often than they would, and ask about the node itself at first.
+        for (id, speaker) in (1..4000).zip(&mut speakers) {
+            for datagram in speaker.round(now, 1) {
+                bytes += bytes_of(&node.receive(address(id), &datagram.bytes, now));
+            }
+        }
+        in_seconds.push(bytes);
+        now = now.plus_ms(1000);
+    }
+    assert!(node.nodes(now).all(|node| node.presence == Presence::Live && node.load.is_some()));
+    assert!(in_seconds[1..].iter().all(|bytes| *bytes > 16 << 10), "the budget is used: {in_seconds:?}");
+    assert!(in_seconds.iter().all(|bytes| *bytes <= 32 << 10), "and kept: {in_seconds:?}");
+    assert!(node.memory_bytes() < 2 << 20, "{} bytes", node.memory_bytes());
+}
