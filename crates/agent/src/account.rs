@@ -169,10 +169,12 @@ impl Accounts {
         if !self.is_root {
             return Ok(None);
         }
+        // From before the look: what is made meanwhile may just have been missed.
+        let mut making = self.at_work.subscribe();
+        let was_at_work = *making.borrow_and_update() > 0;
         let account = match self.look_up(user).await {
-            Err(AccountError::Unknown(_)) if *self.at_work.borrow() > 0 => {
-                let is_over = self.at_work.subscribe();
-                let _ = tokio::time::timeout(MADE_BOUND, is_over.clone().wait_for(|at_work| *at_work == 0)).await;
+            Err(AccountError::Unknown(_)) if was_at_work || making.has_changed().unwrap_or(false) => {
+                let _ = tokio::time::timeout(MADE_BOUND, making.wait_for(|at_work| *at_work == 0)).await;
                 self.look_up(user).await
             }
             found => found,

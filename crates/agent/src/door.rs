@@ -27,7 +27,7 @@ use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, UPGRADE};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Request, Response, StatusCode};
+use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use nix::unistd::{Uid, User};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
@@ -219,7 +219,7 @@ struct Relay {
 
 impl Relay {
     async fn pass(&self, mut request: Request<Incoming>) -> Answer {
-        if request.uri().path().strip_prefix(BASE) == Some(LOAD_PATH) {
+        if request.method() == Method::GET && request.uri().path().strip_prefix(BASE) == Some(LOAD_PATH) {
             return self.load();
         }
         let headers = request.headers_mut();
@@ -238,7 +238,7 @@ impl Relay {
                 &ErrorBody {
                     code: "no_gossip".to_owned(),
                     message: "this node does not gossip about its load".to_owned(),
-                    hints: vec!["its agent was started with `--gossip none`, or its log says why not".to_owned()],
+                    hints: vec!["`--gossip none`, or `gossip` in its agent.toml, keeps it out; if neither does, its log says what does".to_owned()],
                 },
             ),
         }

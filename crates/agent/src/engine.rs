@@ -56,10 +56,10 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// The head may have something new to say about who gossips.
-    pub(crate) fn ask_for_peers(&self) {
+    /// The head may have something new to say about who gossips; it was reached at that address, if that is new.
+    pub(crate) fn ask_for_peers(&self, head: Option<IpAddr>) {
         if let Some(gossiping) = &self.gossiping {
-            gossiping.ask();
+            gossiping.ask(head);
         }
     }
 
@@ -148,7 +148,7 @@ impl Handle {
         let state = self.state();
         let held = state.runs().filter(|(_, run)| !matches!(run.stage, Stage::Over(_)));
         held.map(|(_, run)| &run.launch.resources).fold(Request::new(0, 0), |sum, held| {
-            Request::new(sum.cpus + held.cpus.len(), sum.memory_bytes.saturating_add(held.memory_bytes))
+            Request::new(sum.cpus.saturating_add(held.cpus.len()), sum.memory_bytes.saturating_add(held.memory_bytes))
         })
     }
 
@@ -233,7 +233,7 @@ impl Engine {
             advisory: self.node.advisory(),
             features: self.node.features.clone(),
             address,
-            gossip_port: self.node.gossiping.as_ref().and_then(|gossiping| gossiping.port()),
+            gossip_at: self.node.gossiping.as_ref().and_then(|gossiping| gossiping.address()),
             runs: self.handle.state().reports(),
         }
     }
@@ -262,7 +262,7 @@ impl Engine {
                 let (making, how) = (self.node.accounts.begin_making(), self.node.new_accounts);
                 tokio::task::spawn_blocking(move || making.with(|| roster::ensure(&accounts, how)));
             }
-            Effect::AskForPeers => self.node.ask_for_peers(),
+            Effect::AskForPeers => self.node.ask_for_peers(None),
             Effect::Stop => {}
         }
     }

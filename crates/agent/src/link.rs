@@ -126,6 +126,7 @@ async fn connect_once(
     let endpoint = identity.endpoint()?;
     let stream = endpoint.connect().await.map_err(distrusted)?;
     let address = stream.local_address();
+    let head_address = stream.peer_address();
     let mut config = WebSocketConfig::default();
     config.max_message_size = Some(MAX_FRAME_BYTES);
     config.max_frame_size = Some(MAX_FRAME_BYTES);
@@ -142,7 +143,7 @@ async fn connect_once(
     *terms = Some(welcome);
     renew.send_replace(renew_in);
     tracing::info!(head = %endpoint, "linked to the head");
-    node.ask_for_peers();
+    node.ask_for_peers(head_address);
     carry(socket, engine, outgoing, welcome.heartbeat).await
 }
 

@@ -33,10 +33,18 @@ pub(crate) fn make(place: &Path, names: &[String], owner: Option<(u32, u32)>, li
         }
     }
     let path = free?;
-    symlink(&path, link)?;
-    if let Some((uid, gid)) = owner {
-        lchown(link, Some(uid), Some(gid))?;
-        chown(&path, Some(uid), Some(gid))?;
+    let give = || -> io::Result<()> {
+        symlink(&path, link)?;
+        if let Some((uid, gid)) = owner {
+            lchown(link, Some(uid), Some(gid))?;
+            chown(&path, Some(uid), Some(gid))?;
+        }
+        Ok(())
+    };
+    if let Err(error) = give() {
+        // Nothing else would find it again.
+        let _ = fs::remove_dir(&path);
+        return Err(error);
     }
     Ok(path)
 }

@@ -150,6 +150,15 @@ pub enum Stream {
 }
 
 impl Stream {
+    /// The address of the head, where a port was dialled.
+    #[must_use]
+    pub fn peer_address(&self) -> Option<IpAddr> {
+        match self {
+            Self::Unix(_) => None,
+            Self::Tls(stream) => stream.get_ref().0.peer_addr().ok().map(|address| address.ip()),
+        }
+    }
+
     /// The address from which a port was dialled: where machines on the way to the head reach this one.
     #[must_use]
     pub fn local_address(&self) -> Option<IpAddr> {

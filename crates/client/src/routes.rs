@@ -370,12 +370,13 @@ impl Client {
         self.call(Call::post("/agent/renew").json(request)).await
     }
 
-    /// The nodes that gossip, for an agent.
+    /// The nodes that gossip, for an agent; `None` when they are as in what it knows, by its version.
     ///
     /// # Errors
     /// [`ClientError::Refused`] with code `no_such_route` from a head that knows nothing of gossip.
-    pub async fn peers(&self) -> Result<Peers, ClientError> {
-        self.call(Call::get("/agent/peers")).await
+    pub async fn peers(&self, known: Option<u64>) -> Result<Option<Peers>, ClientError> {
+        let query = known.map_or_else(String::new, |known| format!("?known={known}"));
+        self.call(Call::get(format!("/agent/peers{query}"))).await
     }
 
     /// What an agent knows of the load of all nodes. Only agents answer, on their sockets.

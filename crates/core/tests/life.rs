@@ -108,7 +108,7 @@ impl Head {
             advisory: Default::default(),
             features: std::collections::BTreeSet::new(),
             address: None,
-            gossip_port: None,
+            gossip_at: None,
             runs: Vec::new(),
         };
         self.command(&Command::Hello {

@@ -36,7 +36,7 @@ impl Head {
             advisory: Advisory::default(),
             features: std::collections::BTreeSet::new(),
             address: None,
-            gossip_port: None,
+            gossip_at: None,
         });
         let connection = ConnectionId(1);
         head.apply(Event::Connected { node, connection, pid: 1, version: String::new(), holds: Vec::new() });

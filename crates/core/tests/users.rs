@@ -63,7 +63,7 @@ impl Head {
             advisory: Advisory::default(),
             features: std::collections::BTreeSet::new(),
             address: None,
-            gossip_port: None,
+            gossip_at: None,
         });
         let connection = ConnectionId(connection);
         self.apply(Event::Connected { node, connection, pid: 1, version: String::new(), holds: Vec::new() });

@@ -23,7 +23,7 @@
 //! - An [`Incarnation`] one greater than at the start before, written to disk before the first round; and, whenever
 //!   [`Gossip::incarnation`] has grown, that. If the disk forgets, peers tell.
 //! - Members and keys, which the head sends over its authenticated link, kept on disk so that all works while the head is away. A member's
-//!   number is never given to another node.
+//!   number that is given to another node has another name with it.
 //! - Measurements, about once a second, for [`Gossip::publish`].
 //! - 64 random bits for each round and choice.
 //!

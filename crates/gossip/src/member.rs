@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use hostler_model::{Feature, NodeName};
 use serde::{Deserialize, Serialize};
 
-/// A member's number in datagrams, given out by the head. A node keeps its number for as long as it is a member, and the number is
-/// never given to another node. Small and dense numbers make small datagrams.
+/// A member's number in datagrams, given out by the head. A node keeps its number for as long as it is a member. When it has left, the
+/// number may be given to another: what was known of the one is then forgotten. Small and dense numbers make small datagrams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MemberId(pub u32);

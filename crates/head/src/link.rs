@@ -343,7 +343,7 @@ mod tests {
             advisory: Default::default(),
             features: std::collections::BTreeSet::new(),
             address: None,
-            gossip_port: None,
+            gossip_at: None,
             runs: Vec::new(),
         }
     }

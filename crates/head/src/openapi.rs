@@ -163,6 +163,7 @@ fn schemas() -> Value {
     all.insert("Unsaid".to_owned(), words(&["nodes", "tasks_per_node", "cpus", "memory_bytes", "time_limit_ms"]));
     all.insert("Output".to_owned(), words(&["stdout", "stderr", "setup"]));
     all.insert("Environment".to_owned(), json!({ "type": "object", "additionalProperties": { "type": "string" } }));
+    all.insert("Totals".to_owned(), json!({ "type": "object", "additionalProperties": { "type": "integer" } }));
     let count = json!({ "type": "integer", "minimum": 1, "maximum": 1_000_000_000 });
     all.insert("Counted".to_owned(), json!({ "type": "object", "additionalProperties": count, "maxProperties": 64 }));
     all.insert(

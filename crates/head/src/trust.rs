@@ -46,7 +46,7 @@ pub(crate) struct Trust {
     fingerprint: Digest,
     issuer: Issuer<'static, KeyPair>,
     server: Arc<rustls::ServerConfig>,
-    /// What nodes that gossip share.
+    /// From which that is made which nodes that gossip share.
     gossip_secret: String,
     /// Who may join.
     pub(crate) invitations: Invitations,
@@ -119,9 +119,9 @@ impl Trust {
         self.fingerprint
     }
 
-    /// What nodes that gossip share: 64 hexadecimal digits.
-    pub(crate) fn gossip_secret(&self) -> &str {
-        &self.gossip_secret
+    /// What nodes that gossip share after so many machines have been put out: 64 hexadecimal digits. Who knows one does not know the next.
+    pub(crate) fn gossip_secret(&self, expelled: u64) -> String {
+        digest_of(format!("hostler gossip {} {expelled}", self.gossip_secret).as_bytes()).to_string()
     }
 
     /// The authority's certificate, PEM.

@@ -3,7 +3,7 @@
 //! Times are milliseconds since the Unix epoch, sizes are bytes; both say so in their names. A client ignores fields it does not
 //! know. Errors are [`ErrorBody`] with a fitting HTTP status.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hostler_model::{
     Advisory, ArraySpec, Attempt, Constraint, Counted, Dependency, Digest, Feature, GpuId, JobId, JobSpec, JobState,
@@ -95,12 +95,12 @@ pub struct Info {
     /// GPUs of all nodes that are up, and how many are free.
     #[serde(default)]
     pub gpus: Amount,
-    /// What the configurations of the nodes that are up count.
+    /// What the configurations of the nodes that are up count, together.
     #[serde(default)]
-    pub counted: Counted,
+    pub counted: BTreeMap<String, u64>,
     /// What no job holds of that.
     #[serde(default)]
-    pub counted_free: Counted,
+    pub counted_free: BTreeMap<String, u64>,
 }
 
 /// The head process.

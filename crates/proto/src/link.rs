@@ -8,7 +8,7 @@
 //! Only control goes over the link. Chunks, output streams and terminals travel on connections of their own.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use hostler_model::{
@@ -50,9 +50,10 @@ pub struct AgentHello {
     /// Where other nodes reach its jobs: the address from which it dials the head.
     #[serde(default)]
     pub address: Option<IpAddr>,
-    /// The UDP port at which it gossips with other nodes about their load; absent when it does not.
+    /// Where it gossips with other nodes about their load, by UDP; absent when it does not. An unspecified address stands for the one from
+    /// which it dials the head.
     #[serde(default)]
-    pub gossip_port: Option<u16>,
+    pub gossip_at: Option<SocketAddr>,
     /// Every run it holds, ended ones included until the head has taken note.
     pub runs: Vec<RunReport>,
 }

@@ -12,10 +12,21 @@ pub const LOAD_PATH: &str = "/load";
 /// `GET /agent/peers`: the nodes that gossip with each other.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Peers {
+    /// Another number when anything of it is another.
+    #[serde(default)]
+    pub version: u64,
     /// What they share and nobody else has: 64 hexadecimal digits. It goes over the link's TLS and nowhere else.
     pub secret: String,
     /// All of them, the asking one among them.
     pub peers: Vec<GossipPeer>,
+}
+
+/// What an agent knows already, in the query of `GET /agent/peers`.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Known {
+    /// [`Peers::version`] of what it was told last.
+    #[serde(default)]
+    pub known: Option<u64>,
 }
 
 /// A node that gossips.
@@ -39,6 +50,12 @@ pub struct LoadTable {
     pub node: NodeName,
     /// Every node that gossips, by name.
     pub nodes: Vec<NodeLoad>,
+    /// How many datagrams were believed since this agent started.
+    #[serde(default)]
+    pub accepted: u64,
+    /// How many were not: damaged, repeated, from a wrong address, or by somebody who does not know what the nodes share.
+    #[serde(default)]
+    pub refused: u64,
 }
 
 /// What is known of a node.

@@ -60,7 +60,7 @@ pub(crate) fn hello() -> AgentHello {
         advisory: Default::default(),
         features: std::collections::BTreeSet::new(),
         address: Some([127, 0, 0, 1].into()),
-        gossip_port: Some(7761),
+        gossip_at: Some(([192, 0, 2, 7], 7761).into()),
         runs: [
             RunStatus::Accepted,
             RunStatus::Ready { port: 9, door: None },

@@ -1,58 +1,66 @@
 //! What the gossip keeps: who takes part, for a start while the head is away, and which life of the agent this is.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::sync::PoisonError;
 
 use hostler_gossip::Incarnation;
 use hostler_proto::peers::Peers;
 
 /// The files.
 pub(super) struct Disk {
-    peers: PathBuf,
-    incarnation: PathBuf,
-    /// The life that is written down.
-    life: Mutex<Incarnation>,
+    directory: PathBuf,
 }
 
 impl Disk {
-    /// Begins another life.
-    pub(super) fn open(directory: &Path) -> io::Result<Self> {
-        let incarnation = directory.join("incarnation");
-        // What cannot be read is as good as forgotten: peers tell.
-        let last = fs::read_to_string(&incarnation).ok().and_then(|text| text.trim().parse().ok());
-        let life = Incarnation(last.unwrap_or(0)).next();
-        let disk = Self { peers: directory.join("peers.json"), incarnation, life: Mutex::new(Incarnation::default()) };
-        disk.outlive(life)?;
-        Ok(disk)
+    pub(super) fn open(directory: &Path) -> Self {
+        Self { directory: directory.to_owned() }
     }
 
-    /// The life that this is.
-    pub(super) fn incarnation(&self) -> Incarnation {
-        *self.life.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Begins another life among those that share a secret, and writes that down. Lives count from one with every secret, so that nothing
+    /// that was said under another one matters.
+    pub(super) fn begin_life(&self, secret: &[u8; 32]) -> io::Result<Incarnation> {
+        let life = self.life(secret).next();
+        self.outlive(secret, life)?;
+        Ok(life)
     }
 
     /// Writes down a later life, if it is one.
-    pub(super) fn outlive(&self, life: Incarnation) -> io::Result<()> {
-        let mut known = self.life.lock().unwrap_or_else(PoisonError::into_inner);
-        if life > *known {
-            replace(&self.incarnation, life.0.to_string().as_bytes())?;
-            *known = life;
+    pub(super) fn outlive(&self, secret: &[u8; 32], life: Incarnation) -> io::Result<()> {
+        if life > self.life(secret) {
+            replace(&self.incarnation(), format!("{} {}", label(secret), life.0).as_bytes())?;
         }
         Ok(())
     }
 
+    /// The last life that was written down; what cannot be read is as good as forgotten, and then peers tell.
+    fn life(&self, secret: &[u8; 32]) -> Incarnation {
+        let text = fs::read_to_string(self.incarnation()).unwrap_or_default();
+        let life = text.trim().split_once(' ').filter(|(of, _)| *of == label(secret));
+        Incarnation(life.and_then(|(_, life)| life.parse().ok()).unwrap_or(0))
+    }
+
+    fn incarnation(&self) -> PathBuf {
+        self.directory.join("incarnation")
+    }
+
     /// Who takes part, if that was ever said.
     pub(super) fn peers(&self) -> Option<Peers> {
-        serde_json::from_slice(&fs::read(&self.peers).ok()?).ok()
+        serde_json::from_slice(&fs::read(self.directory.join("peers.json")).ok()?).ok()
     }
 
     pub(super) fn store_peers(&self, peers: &Peers) -> io::Result<()> {
-        replace(&self.peers, &serde_json::to_vec(peers)?)
+        replace(&self.directory.join("peers.json"), &serde_json::to_vec(peers)?)
     }
+}
+
+/// A word that tells secrets apart and gives none away.
+fn label(secret: &[u8; 32]) -> String {
+    blake3::derive_key("hostler gossip 2026-11-21 label", secret)[..8]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 /// Writes a file whole or not at all, for this user alone.
@@ -61,7 +69,8 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&partial)?;
     file.write_all(bytes)?;
     file.sync_data()?;
-    fs::rename(partial, path)
+    fs::rename(partial, path)?;
+    path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
 }
 
 #[cfg(test)]
@@ -71,26 +80,29 @@ mod tests {
     #[test]
     fn each_start_is_a_later_life() {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let lives = |disk: &Disk| disk.incarnation().0;
-        assert_eq!(lives(&Disk::open(directory.path()).expect("writable")), 1);
-        let second = Disk::open(directory.path()).expect("writable");
-        assert_eq!(lives(&second), 2);
-        second.outlive(Incarnation(40)).expect("writable");
-        second.outlive(Incarnation(7)).expect("an earlier one changes nothing");
-        assert_eq!(lives(&Disk::open(directory.path()).expect("writable")), 41);
+        let (one, other) = ([1; 32], [2; 32]);
+        let begin = |secret| Disk::open(directory.path()).begin_life(secret).expect("writable").0;
+        assert_eq!((begin(&one), begin(&one)), (1, 2));
+        let disk = Disk::open(directory.path());
+        disk.outlive(&one, Incarnation(40)).expect("writable");
+        disk.outlive(&one, Incarnation(7)).expect("an earlier one changes nothing");
+        assert_eq!(begin(&one), 41);
+        // What somebody may have made of it under one secret ends with that.
+        disk.outlive(&one, Incarnation(u64::MAX)).expect("writable");
+        assert_eq!((begin(&other), begin(&other)), (1, 2));
         fs::write(directory.path().join("incarnation"), "rubbish").expect("writable");
-        assert_eq!(lives(&Disk::open(directory.path()).expect("writable")), 1, "peers will tell");
+        assert_eq!(begin(&other), 1, "peers will tell");
     }
 
     #[test]
     fn peers_are_kept_for_their_user_alone() {
         use std::os::unix::fs::PermissionsExt;
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let disk = Disk::open(directory.path()).expect("writable");
+        let disk = Disk::open(directory.path());
         assert_eq!(disk.peers(), None);
-        let peers = Peers { secret: "0f".repeat(32), peers: Vec::new() };
+        let peers = Peers { secret: "0f".repeat(32), ..Peers::default() };
         disk.store_peers(&peers).expect("writable");
-        assert_eq!(Disk::open(directory.path()).expect("writable").peers(), Some(peers));
+        assert_eq!(Disk::open(directory.path()).peers(), Some(peers));
         let mode = fs::metadata(directory.path().join("peers.json")).expect("there").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
     }

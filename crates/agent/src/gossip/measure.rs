@@ -33,6 +33,8 @@ pub(super) struct Measure {
 /// CPU time in clock ticks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Ticks {
+    /// Of how many CPUs.
+    cpus: u32,
     busy: u64,
     all: u64,
 }
@@ -69,7 +71,7 @@ impl Measure {
         if all == 0 {
             return self.recent;
         }
-        let last = busy.min(all) * 100 * u64::from(self.cpus.len()) / all;
+        let last = busy.min(all) * 100 * u64::from(now.cpus) / all;
         u32::try_from((2 * last + u64::from(self.recent)) / 3).unwrap_or(u32::MAX)
     }
 }
@@ -86,6 +88,7 @@ fn ticks(stat: &str, cpus: &CpuSet) -> Ticks {
         let times: Vec<u64> = rest.split_whitespace().take(8).map(|word| word.parse().unwrap_or(0)).collect();
         let all: u64 = times.iter().sum();
         let idle: u64 = times.iter().skip(3).take(2).sum();
+        sum.cpus += 1;
         sum.all += all;
         sum.busy += all - idle;
     }
@@ -124,8 +127,8 @@ mod tests {
 
     #[test]
     fn read_as_the_kernel_writes_it() {
-        assert_eq!(ticks(STAT, &CpuSet::first(1)), Ticks { busy: 350, all: 1000 });
-        assert_eq!(ticks(STAT, &CpuSet::first(9)), Ticks { busy: 500, all: 2050 });
+        assert_eq!(ticks(STAT, &CpuSet::first(1)), Ticks { cpus: 1, busy: 350, all: 1000 });
+        assert_eq!(ticks(STAT, &CpuSet::first(9)), Ticks { cpus: 2, busy: 500, all: 2050 });
         assert_eq!((runnable(STAT), average("0.75 2.04 2.50 3/245 1234\n")), (3, 75));
         assert_eq!(available("MemTotal: 9 kB\nMemAvailable:  4 kB\n"), 4096);
         assert_eq!(pressure("some avg10=12.34 avg60=0.00 avg300=0.00 total=1\nfull avg10=1.00\n"), Some(123));
@@ -138,16 +141,16 @@ mod tests {
     #[test]
     fn what_is_busy_is_smoothed_and_bounded() {
         let mut measure = Measure::of(CpuSet::first(2));
-        assert_eq!(measure.busy_since(Ticks { busy: 5, all: 10 }), 0, "nothing to compare with");
-        measure.before = Some(Ticks { busy: 100, all: 1000 });
+        assert_eq!(measure.busy_since(Ticks { cpus: 2, busy: 5, all: 10 }), 0, "nothing to compare with");
+        measure.before = Some(Ticks { cpus: 2, busy: 100, all: 1000 });
         assert_eq!(
-            measure.busy_since(Ticks { busy: 300, all: 1200 }),
+            measure.busy_since(Ticks { cpus: 2, busy: 300, all: 1200 }),
             133,
             "two CPUs of two, two thirds of it at once"
         );
         measure.recent = 133;
-        assert_eq!(measure.busy_since(Ticks { busy: 300, all: 1200 }), 177);
-        assert_eq!(measure.busy_since(Ticks { busy: 0, all: 0 }), 133, "no time has passed");
+        assert_eq!(measure.busy_since(Ticks { cpus: 2, busy: 300, all: 1200 }), 177);
+        assert_eq!(measure.busy_since(Ticks::default()), 133, "no time has passed");
     }
 
     #[test]

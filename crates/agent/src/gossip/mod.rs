@@ -28,6 +28,9 @@ const RECEIVE_BYTES: usize = 2048;
 /// How long the thread sleeps at most while it knows of nobody.
 const IDLE: Duration = Duration::from_secs(1);
 
+/// A pause after something unexpected.
+const TROUBLE: Duration = Duration::from_millis(100);
+
 /// How long to wait before asking the head who gossips, at most: agents that are told at the same moment ask at different ones.
 const SPREAD: Duration = Duration::from_millis(1500);
 
@@ -44,8 +47,18 @@ pub(crate) struct Gossiping {
     /// The beginning of its clock.
     began: Instant,
     /// `None` until it is known who the others are.
-    part: Mutex<Option<Gossip>>,
+    part: Mutex<Option<Part>>,
+    /// What the head said last, by its version.
+    known: Mutex<Option<u64>>,
+    /// Where this machine reaches the head.
+    head: Mutex<Option<IpAddr>>,
     ask: Notify,
+}
+
+/// Its part among those that share a secret.
+struct Part {
+    gossip: Gossip,
+    secret: [u8; 32],
 }
 
 impl Gossiping {
@@ -60,34 +73,53 @@ impl Gossiping {
         directory: &Path,
     ) -> io::Result<Arc<Self>> {
         let socket = open(addresses)?;
-        let disk = Disk::open(directory)?;
-        let gossiping =
-            Self { name, total, socket, began: Instant::now(), part: Mutex::new(None), ask: Notify::new(), disk };
+        let disk = Disk::open(directory);
+        let gossiping = Self {
+            name,
+            total,
+            socket,
+            began: Instant::now(),
+            part: Mutex::new(None),
+            known: Mutex::new(None),
+            head: Mutex::new(None),
+            ask: Notify::new(),
+            disk,
+        };
         if let Some(peers) = gossiping.disk.peers() {
             gossiping.take(&peers);
         }
         Ok(Arc::new(gossiping))
     }
 
-    /// The port at which others reach it.
-    pub(crate) fn port(&self) -> Option<u16> {
-        self.socket.local_addr().ok().map(|address| address.port())
+    /// Where others reach it; an unspecified address stands for any of the machine's.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        self.socket.local_addr().ok()
     }
 
-    /// The head may have something new to say about who gossips.
-    pub(crate) fn ask(&self) {
+    /// The head may have something new to say about who gossips; it was reached at that address, if that is new.
+    pub(crate) fn ask(&self, head: Option<IpAddr>) {
+        if head.is_some() {
+            *lock(&self.head) = head;
+        }
         self.ask.notify_one();
     }
 
     /// Asks the head whenever there is reason to.
-    pub(crate) async fn keep(&self, head: &hostler_client::Client) -> std::convert::Infallible {
+    pub(crate) async fn keep(self: &Arc<Self>, head: &hostler_client::Client) -> std::convert::Infallible {
         loop {
             self.ask.notified().await;
             tokio::time::sleep(SPREAD.mul_f64(random())).await;
             let mut pause = PAUSES.0;
             loop {
-                match head.peers().await {
-                    Ok(peers) => break self.learn(&peers),
+                let known = *lock(&self.known);
+                match head.peers(known).await {
+                    Ok(None) => break,
+                    Ok(Some(peers)) => {
+                        // It is written to the disk.
+                        let this = Arc::clone(self);
+                        let _ = tokio::task::spawn_blocking(move || this.learn(peers)).await;
+                        break;
+                    }
                     // A head of an older release, which has told nobody either.
                     Err(error) if error.code() == Some("no_such_route") => break,
                     Err(error) => tracing::debug!("the head does not say who gossips: {error}"),
@@ -99,31 +131,58 @@ impl Gossiping {
     }
 
     /// Takes what the head has said, and keeps it for a start without the head.
-    fn learn(&self, peers: &Peers) {
-        if let Err(error) = self.disk.store_peers(peers) {
+    fn learn(&self, mut peers: Peers) {
+        *lock(&self.known) = Some(peers.version);
+        self.seen_from_here(&mut peers.peers);
+        if let Err(error) = self.disk.store_peers(&peers) {
             tracing::warn!(%error, "cannot keep who gossips; a restart of this agent will need the head");
         }
-        self.take(peers);
+        self.take(&peers);
+    }
+
+    /// A node on the head's machine may have dialled it there, by an address that means another machine elsewhere.
+    fn seen_from_here(&self, peers: &mut [GossipPeer]) {
+        let is_there = |peer: &&GossipPeer| peer.name == self.name && peer.address.ip().is_loopback();
+        let Some(head) = *lock(&self.head) else { return };
+        if peers.iter().any(|peer| is_there(&peer)) {
+            return;
+        }
+        peers.iter_mut().filter(|peer| peer.address.ip().is_loopback()).for_each(|peer| peer.address.set_ip(head));
     }
 
     fn take(&self, peers: &Peers) {
         let Some(secret) = secret(&peers.secret) else {
-            tracing::warn!("what nodes that gossip should share is no such thing; this one does not take part");
+            tracing::warn!(
+                "what the head says that nodes share is no 64 hexadecimal digits, so this node does not gossip; see gossip.key in the \
+                 head's directory"
+            );
             return;
         };
         let keys = Keyring { sign: Key::new(&secret), also: None };
         let members = Arc::new(Members::new(peers.peers.iter().map(member)));
-        let Some(me) = members.named(&self.name).map(|member| member.id) else { return };
+        let me = members.named(&self.name).map(|member| member.id);
         let now = self.now();
-        let mut part = self.part();
-        let gossip = match part.take().filter(|gossip| gossip.me() == me) {
-            Some(mut gossip) => {
-                gossip.set_keys(keys);
-                gossip
+        let mut part = lock(&self.part);
+        let before = part.take();
+        let Some(me) = me else {
+            if before.is_some() {
+                tracing::info!("the head does not count this node among those that gossip");
             }
-            None => Gossip::new(me, self.disk.incarnation(), keys, Settings::default(), now),
+            return;
         };
-        part.insert(gossip).set_members(members, now);
+        let mut now_on = match before.filter(|part| part.gossip.me() == me && part.secret == secret) {
+            Some(part) => part,
+            // With another secret all begin anew: whatever was said under the one before counts for nothing.
+            None => match self.disk.begin_life(&secret) {
+                Ok(life) => Part { gossip: Gossip::new(me, life, keys, Settings::default(), now), secret },
+                Err(error) => {
+                    tracing::warn!(%error, "cannot write down which life of the agent this is, so this node does not gossip");
+                    return;
+                }
+            },
+        };
+        now_on.gossip.set_members(members, now);
+        *part = Some(now_on);
     }
 
     /// Starts the thread.
@@ -145,7 +204,7 @@ impl Gossiping {
     fn listen(&self) {
         let mut buffer = [0; RECEIVE_BYTES];
         loop {
-            let wait = self.part().as_ref().map_or(IDLE, |gossip| self.until(gossip.next_round()));
+            let wait = lock(&self.part).as_ref().map_or(IDLE, |part| self.until(part.gossip.next_round()));
             if wait.is_zero() {
                 return;
             }
@@ -153,19 +212,22 @@ impl Gossiping {
             match received {
                 Ok((length, from)) => {
                     let now = self.now();
-                    let answers = match self.part().as_mut() {
-                        Some(gossip) => gossip.receive(canonical(from), &buffer[..length], now),
+                    let answers = match lock(&self.part).as_mut() {
+                        Some(part) => part.gossip.receive(canonical(from), &buffer[..length], now),
                         None => Vec::new(),
                     };
                     self.send(answers);
                 }
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                    if self.part().is_none() {
+                    if lock(&self.part).is_none() {
                         return;
                     }
                 }
-                // Such as that a datagram sent before was for nobody.
-                Err(error) => tracing::trace!(%error, "nothing received"),
+                Err(error) => {
+                    tracing::debug!(%error, "nothing received");
+                    // Whatever it is, it must not keep a CPU busy.
+                    std::thread::sleep(TROUBLE);
+                }
             }
         }
     }
@@ -188,14 +250,14 @@ impl Gossiping {
             ..Load::idle(self.total.cpus, memory_mib, commands)
         };
         let now = self.now();
-        let mut part = self.part();
-        let Some(gossip) = part.as_mut() else { return };
+        let mut part = lock(&self.part);
+        let Some(Part { gossip, secret }) = part.as_mut() else { return };
         gossip.publish(load);
         let datagrams = gossip.round(now, random_bits());
-        let incarnation = gossip.incarnation();
+        let (incarnation, secret) = (gossip.incarnation(), *secret);
         drop(part);
         self.send(datagrams);
-        if let Err(error) = self.disk.outlive(incarnation) {
+        if let Err(error) = self.disk.outlive(&secret, incarnation) {
             tracing::debug!(%error, "cannot write down which life this is; peers will tell");
         }
     }
@@ -218,14 +280,12 @@ impl Gossiping {
     /// What is known of all, by name.
     pub(crate) fn table(&self) -> LoadTable {
         let now = self.now();
-        let part = self.part();
-        let mut nodes: Vec<NodeLoad> = part.iter().flat_map(|gossip| gossip.nodes(now)).map(view).collect();
+        let part = lock(&self.part);
+        let mut nodes: Vec<NodeLoad> = part.iter().flat_map(|part| part.gossip.nodes(now)).map(view).collect();
         nodes.sort_by(|a, b| a.name.cmp(&b.name));
-        LoadTable { node: self.name.clone(), nodes }
-    }
-
-    fn part(&self) -> MutexGuard<'_, Option<Gossip>> {
-        self.part.lock().unwrap_or_else(PoisonError::into_inner)
+        let counters = part.as_ref().map(|part| part.gossip.counters()).unwrap_or_default();
+        let node = self.name.clone();
+        LoadTable { node, nodes, accepted: counters.accepted, refused: counters.refused.total() }
     }
 
     fn now(&self) -> Timestamp {
@@ -238,13 +298,17 @@ impl Gossiping {
     }
 }
 
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// The socket at the first address that is free.
 fn open(addresses: &[SocketAddr]) -> io::Result<UdpSocket> {
     let mut last = io::Error::from(ErrorKind::AddrNotAvailable);
     for address in addresses {
         match UdpSocket::bind(address) {
             Ok(socket) => return Ok(socket),
-            Err(error) => last = error,
+            Err(error) => last = io::Error::new(error.kind(), format!("cannot listen at {address} (UDP): {error}")),
         }
     }
     Err(last)

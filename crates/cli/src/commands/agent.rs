@@ -5,14 +5,13 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 use hostler_agent::{Device, DeviceFile, Introduction, MachineGpu, NewAccounts};
 use hostler_client::ClientError;
 use hostler_discovery::{Caps, Machine};
-use hostler_model::{Counted, CpuSet, Feature, NodeName, ParseError};
+use hostler_model::{Counted, CpuSet, Feature, NodeName};
 use hostler_proto::join::JoinCode;
 use serde_json::json;
 
@@ -24,7 +23,7 @@ use crate::daemons::places::AgentPlaces;
 use crate::daemons::settings::AgentSettings;
 use crate::exit;
 use crate::failure::{During, Failure, Outcome};
-use crate::flags::{GpuCap, Memory, counted};
+use crate::flags::{GossipAt, GpuCap, Memory, counted};
 
 /// The longest line that is read as a join code, in bytes.
 const MAX_CODE_BYTES: u64 = 4096;
@@ -66,7 +65,7 @@ struct AgentJoin {
 ///
 /// It needs no flags once `hostler agent join` has been called: the node gives all CPUs, memory and GPUs that it may use, less a little
 /// memory for the system. `cpus`, `memory`, `gpus` and `environments` in /etc/hostler/agent.toml, or agent.toml in the node's directory, cap what it gives;
-/// `features` and the table `resources` there say what else it has.
+/// `features` and the table `resources` there say what else it has, and `gossip` where it tells other nodes of its load.
 #[derive(Debug, Args)]
 struct AgentRun {
     /// Where it keeps jobs, environments and chunks
@@ -115,8 +114,8 @@ struct AgentRun {
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 
-    /// Where it tells other nodes of its load and hears of theirs, by UDP: an address and a port, or `none`; by default every address and
-    /// port 7761, or any port that is free, and on this machine alone when the head is on it
+    /// Where it tells other nodes of its load and hears of theirs, by UDP: an address at which they reach this machine and a port, or
+    /// `none`; by default any address and port 7761, or any port that is free
     #[arg(long, value_name = "ADDRESS:PORT")]
     gossip: Option<GossipAt>,
 
@@ -232,13 +231,13 @@ impl AgentRun {
         self.socket.clone().or_else(|| self.head_file.is_none().then(usual))
     }
 
-    /// Where it gossips, the first that is free.
-    fn gossip_addresses(&self) -> Vec<SocketAddr> {
+    /// Where it gossips, the first that is free. `set` is what the settings say.
+    fn gossip_addresses(&self, set: Option<GossipAt>) -> Vec<SocketAddr> {
         let any =
             |port| [SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)), SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))];
-        match &self.gossip {
+        match self.gossip.or(set) {
             Some(GossipAt::None) => Vec::new(),
-            Some(GossipAt::Address(address)) => vec![*address],
+            Some(GossipAt::Address(address)) => vec![address],
             None if self.head_file.is_some() => vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))],
             None => [any(GOSSIP_PORT), any(0)].concat(),
         }
@@ -256,8 +255,8 @@ impl AgentRun {
     fn config(self) -> Result<hostler_agent::Config, Failure> {
         let places = AgentPlaces::choose(self.directory.as_deref())?;
         let socket = self.users_socket(&places.directory);
-        let (accounts, gossip) = (self.accounts(), self.gossip_addresses());
         let caps = AgentSettings::read(&places.settings)?;
+        let (accounts, gossip) = (self.accounts(), self.gossip_addresses(caps.gossip));
         let there_is = machine(self.machine_from.as_deref())?;
         let gpus = gpus(&there_is, self.gpus.or(caps.gpus));
         let cpus = self.cpus.unwrap_or_else(|| capped(there_is.usable.clone(), caps.cpus.as_ref()));
@@ -290,27 +289,6 @@ impl AgentRun {
 
 /// The UDP port at which nodes gossip, unless another process has it.
 const GOSSIP_PORT: u16 = 7761;
-
-/// Where an agent gossips.
-#[derive(Debug, Clone, Copy)]
-enum GossipAt {
-    None,
-    Address(SocketAddr),
-}
-
-impl FromStr for GossipAt {
-    type Err = ParseError;
-
-    fn from_str(text: &str) -> Result<Self, ParseError> {
-        match text {
-            "none" => Ok(Self::None),
-            _ => text
-                .parse()
-                .map(Self::Address)
-                .map_err(|_| ParseError::new(text, "an address and a port such as 192.0.2.7:7761, or `none`")),
-        }
-    }
-}
 
 /// What this machine's instructions are, as a feature.
 fn architecture() -> Feature {

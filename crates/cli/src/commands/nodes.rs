@@ -1,7 +1,7 @@
 //! `hostler nodes`.
 
 use clap::Args;
-use hostler_client::{Client, Endpoint};
+use hostler_client::{Client, ClientError, Endpoint};
 
 use crate::context::{Context, block_on};
 use crate::failure::{Failure, Outcome};
@@ -48,7 +48,9 @@ fn load(context: &Context) -> Outcome {
             let client = Client::new(Endpoint::Unix(socket));
             match client.load().await {
                 Ok(table) => return Ok(table),
-                Err(error) => failure = Some(Failure::from(error)),
+                Err(error) if error.code() == Some("no_such_route") => failure = Some(too_old(&error)),
+                // What an agent says is worth more than that another one is not there.
+                Err(error) => drop(failure.get_or_insert(Failure::from(error))),
             }
         }
         Err(failure.unwrap_or_else(no_agent))
@@ -65,6 +67,10 @@ fn load(context: &Context) -> Outcome {
         }
     }
     Ok(exit::OK)
+}
+
+fn too_old(error: &ClientError) -> Failure {
+    Failure::new("the agent of this machine is of a release that does not know about load").because(error)
 }
 
 fn no_agent() -> Failure {

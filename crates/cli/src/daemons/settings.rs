@@ -7,14 +7,14 @@ use hostler_model::{Counted, CpuSet, Feature};
 use hostler_proto::join::{Address, DEFAULT_PORT};
 
 use crate::failure::Failure;
-use crate::flags::{GpuCap, Memory, TimeLimit};
+use crate::flags::{GossipAt, GpuCap, Memory, TimeLimit};
 use crate::toml_file::Settings;
 
 /// Every key of `head.toml`.
 const HEAD_KEYS: &[&str] = &["directory", "socket", "listen", "advertise", "results_cap", "certificate_life"];
 
 /// Every key of `agent.toml`.
-const AGENT_KEYS: &[&str] = &["cpus", "memory", "gpus", "environments", "features", "resources"];
+const AGENT_KEYS: &[&str] = &["cpus", "memory", "gpus", "environments", "features", "resources", "gossip"];
 
 /// Where a head listens unless told otherwise: on every address, since nodes are elsewhere.
 pub(crate) const DEFAULT_LISTEN: SocketAddr =
@@ -46,6 +46,8 @@ pub(crate) struct AgentSettings {
     pub(crate) features: Vec<Feature>,
     /// What else the machine has, and how many of each.
     pub(crate) resources: Counted,
+    /// Where it gossips.
+    pub(crate) gossip: Option<GossipAt>,
 }
 
 impl HeadSettings {
@@ -124,6 +126,7 @@ impl AgentSettings {
             environments: absolute_path(file, "environments", "\"/var/cache/hostler/environments\"")?,
             features: file.list("features", "[\"ssd\", \"rack-2\"]")?,
             resources: file.counts("resources", "{ license = 10, camera = 1 }")?,
+            gossip: file.parsed("gossip", "\"10.0.0.5:7761\"")?,
         })
     }
 }
@@ -210,6 +213,8 @@ mod tests {
         assert!(hint("socket = \"head.sock\"").contains("not an absolute path"));
         let agent = |text: &str| AgentSettings::from_file(&Settings::parse(text, AGENT_KEYS).expect("known keys"));
         let wrong = |text: &str| agent(text).expect_err(text).render();
+        assert!(wrong("gossip = \"here\"").contains("`none`"));
+        assert_eq!(agent("gossip = \"none\"").expect("right").gossip, Some(GossipAt::None));
         assert!(wrong("resources = 3").contains("not a table of counts"));
         assert!(wrong("[resources]\nlicense = \"ten\"").contains("`resources.license` is a string, not a count"));
         for text in ["license = 0", "license = -1"] {

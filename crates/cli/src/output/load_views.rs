@@ -101,12 +101,14 @@ mod tests {
                 node("n2", NodePresence::Gone, 9000, Some(load)),
                 node("n3", NodePresence::Unheard, 7, None),
             ],
+            accepted: 2,
+            refused: 1,
         };
         let expected = "\
-NODE  STATE    LOAD  BUSY  RUNNABLE  CPUS  FREE  MEMORY  FREE  PRESSURE  HEARD
-n1*   live     0.75  2.03         4     4     1      4G    1G  13% 0% -  0s ago
-n2    gone     0.75  2.03         4     4     1      4G    1G  13% 0% -  9s ago
-n3    unheard     -     -         -     -     -       -     -  -              -
+NODE  STATE    LOAD  BUSY  RUNNABLE  CPUS  FREE  MEMORY  FREE  PRESSURE     HEARD
+n1*   live     0.75  2.03         4     4     1      4G    1G  13% 0% -    0s ago
+n2    gone     0.75  2.03         4     4     1      4G    1G  13% 0% -  9.0s ago
+n3    unheard     -     -         -     -     -       -     -  -                -
 ";
         assert_eq!(loads(&table, None), expected);
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hostler_model::{Counted, format_bytes, format_duration};
+use hostler_model::{format_bytes, format_duration};
 use hostler_proto::api::{CertificateView, GpuView, NodeDetail, NodeView};
 
 use super::table::{Align, Table};
@@ -58,9 +58,8 @@ pub(crate) fn node_list(nodes: &[NodeView], width: Option<usize>) -> String {
 }
 
 /// `camera 1 of 1 free, license 8 of 10 free`; `None` when nothing is counted.
-pub(super) fn counted(all: &Counted, free: &Counted) -> Option<String> {
-    let of = |(name, count)| format!("{name} {} of {count} free", free.count(name));
-    let parts: Vec<String> = all.iter().map(of).collect();
+pub(super) fn counted<'a>(all: impl Iterator<Item = (&'a str, u64)>, free: impl Fn(&str) -> u64) -> Option<String> {
+    let parts: Vec<String> = all.map(|(name, count)| format!("{name} {} of {count} free", free(name))).collect();
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
@@ -84,7 +83,7 @@ pub(crate) fn node(detail: &NodeDetail, moment: &Moment) -> String {
     let (free, all) = (format_bytes(node.memory_free_bytes), format_bytes(node.memory_bytes));
     lines.add("memory", format!("{free} of {all} free"));
     lines.add_some("gpus", (node.gpus > 0).then(|| format!("{} of {} free", node.gpus_free, node.gpus)));
-    lines.add_some("resources", counted(&node.counted, &node.counted_free));
+    lines.add_some("resources", counted(node.counted.iter(), |name| node.counted_free.count(name)));
     detail.gpu_list.iter().for_each(|gpu| lines.add("gpu", self::gpu(gpu)));
     lines.add_some("partitions", (!node.partitions.is_empty()).then(|| words(&node.partitions)));
     lines.add_some("features", (!node.features.is_empty()).then(|| words(&node.features)));
@@ -135,7 +134,7 @@ fn certificate(certificate: &CertificateView) -> String {
 
 #[cfg(test)]
 mod tests {
-    use hostler_model::{Advisory, NodeState};
+    use hostler_model::{Advisory, Counted, NodeState};
 
     use super::*;
 

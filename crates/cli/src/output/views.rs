@@ -337,7 +337,12 @@ pub(crate) fn info(info: &Info) -> String {
     lines.add("memory", format!("{} of {} free", format_bytes(memory.free), format_bytes(memory.total)));
     let gpus = &info.gpus;
     lines.add_some("gpus", (gpus.total > 0).then(|| format!("{} of {} free", gpus.free, gpus.total)));
-    lines.add_some("resources", counted(&info.counted, &info.counted_free));
+    lines.add_some(
+        "resources",
+        counted(info.counted.iter().map(|(name, all)| (name.as_str(), *all)), |name| {
+            info.counted_free.get(name).copied().unwrap_or(0)
+        }),
+    );
     let tasks = &info.tasks;
     lines.add(
         "tasks",
@@ -572,8 +577,8 @@ TASK  STATE   NODE  ATTEMPT  EXIT  TIME  MEMORY  MESSAGE
             cpus: Amount { total: 8, free: 6 },
             memory_bytes: Amount { total: 16 << 30, free: 12 << 30 },
             gpus: Amount::default(),
-            counted: "license=10".parse().expect("a count"),
-            counted_free: "license=8".parse().expect("a count"),
+            counted: [("license".to_owned(), 10)].into(),
+            counted_free: [("license".to_owned(), 8)].into(),
         };
         let expected = "\
 head       version 0.1.0, pid 42, epoch 3, embedded cluster

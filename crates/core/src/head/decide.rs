@@ -276,7 +276,7 @@ fn decide_hello(state: &State, connection: ConnectionId, hello: &AgentHello, com
             || node.advisory != hello.advisory
             || node.features != hello.features
             || node.address != hello.address
-            || node.gossip_port != hello.gossip_port
+            || node.gossip_at != hello.gossip_at
             || node.given_up
     });
     if is_news {
@@ -288,7 +288,7 @@ fn decide_hello(state: &State, connection: ConnectionId, hello: &AgentHello, com
             advisory: hello.advisory.clone(),
             features: hello.features.clone(),
             address: hello.address,
-            gossip_port: hello.gossip_port,
+            gossip_at: hello.gossip_at,
         });
     }
     if let Some(node) = known {

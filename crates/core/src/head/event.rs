@@ -1,7 +1,7 @@
 //! Events, and what follows from them.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use hostler_model::{
@@ -167,9 +167,9 @@ pub enum Event {
         /// Where other nodes reach its jobs.
         #[serde(default)]
         address: Option<IpAddr>,
-        /// The UDP port at which it gossips.
+        /// Where it gossips.
         #[serde(default)]
-        gossip_port: Option<u16>,
+        gossip_at: Option<SocketAddr>,
     },
     /// A node was silent for so long that its runs were given up.
     NodeGivenUp {

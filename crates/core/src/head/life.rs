@@ -17,6 +17,9 @@ impl Step<'_> {
 
     /// A machine that joins under a name takes the place of the one that had it.
     pub(super) fn join(&mut self, name: &NodeName, key: Digest, life_ms: u64) {
+        if self.state.member(name).is_some() {
+            self.put_out_a_machine();
+        }
         self.state.admit(name, Key { key, issued_at: self.now.at, life_ms });
         self.cut_off(name, &format!("a machine has joined as node {name} with a new join code"));
     }
@@ -24,6 +27,7 @@ impl Step<'_> {
     /// The runs are lost; the rest is as if there had never been such a node.
     pub(super) fn expel_node(&mut self, name: &NodeName, by: &str) {
         self.state.expel(name);
+        self.put_out_a_machine();
         if self.state.node(name).is_none() {
             return;
         }
@@ -32,6 +36,12 @@ impl Step<'_> {
         self.state.remove_node(name, self.now.at);
         let notice = Notice::Node { name: name.clone(), state: NodeState::Removed };
         self.changes.effects.push(Effect::Notify(notice));
+    }
+
+    /// A machine that has been a node is none any more, and must not know what the others share.
+    fn put_out_a_machine(&mut self) {
+        self.state.expelled += 1;
+        self.state.peers.changed(self.now.at);
     }
 
     /// Ends a node's connection, if it has one.

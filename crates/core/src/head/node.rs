@@ -1,7 +1,7 @@
 //! What the head knows of a node.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use hostler_model::{
     Advisory, BootId, Counted, CpuSet, Feature, Hardware, NodeName, NodeState, Request, Resources, RunId, Timestamp,
@@ -36,9 +36,9 @@ pub struct Node {
     /// Where other nodes reach its jobs, as far as its agent has said.
     #[serde(default)]
     pub address: Option<IpAddr>,
-    /// The UDP port at which it gossips; `None` when it does not.
+    /// Where it says that it gossips; `None` when it does not.
     #[serde(default)]
-    pub gossip_port: Option<u16>,
+    pub gossip_at: Option<SocketAddr>,
     /// The runs placed on it and what each holds.
     pub runs: BTreeMap<RunId, Resources>,
     /// An operator wants nothing new placed here.
@@ -103,7 +103,7 @@ impl Node {
             advisory: Advisory::default(),
             features: BTreeSet::new(),
             address: None,
-            gossip_port: None,
+            gossip_at: None,
             runs: BTreeMap::new(),
             drain: None,
             given_up: false,

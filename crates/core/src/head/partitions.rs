@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hostler_model::{
-    Constraint, Feature, JobSpec, NodeName, NodePatterns, PartitionName, PartitionState, Reason, UserName,
+    Constraint, Feature, JobSpec, NodeName, NodePatterns, PartitionName, PartitionState, Reason, Timestamp, UserName,
     format_duration,
 };
 use hostler_proto::api::Unsaid;
@@ -417,7 +417,7 @@ fn put(partitions: &Partitions, before: &Partition, change: &PartitionChange) ->
 }
 
 /// Applies one event. What waited may start now.
-pub(super) fn update_partitions(state: &mut State, event: &PartitionsEvent) {
+pub(super) fn update_partitions(state: &mut State, event: &PartitionsEvent, now: Timestamp) {
     let partitions = &mut state.partitions;
     partitions.forget_sets();
     match event {
@@ -446,6 +446,8 @@ pub(super) fn update_partitions(state: &mut State, event: &PartitionsEvent) {
                 partitions.traits.insert(node.clone(), traits.clone());
             }
             state.sync_weight(node);
+            // Features that operators name are told to nodes that gossip.
+            state.peers.changed(now);
         }
     }
     state.needs_pass = true;

@@ -1,5 +1,7 @@
 //! Peers: the nodes that gossip with each other about their load.
 //!
+//! What they share changes whenever an operator removes a node. An agent that cannot hear of that falls silent to the others until it can.
+//!
 //! Who they are is what agents have said with their hello; each learns of the others from the head. That something has changed is said to
 //! all of them a moment later, once for everything that changes in that time: many nodes may come at once, and each asks for all.
 
@@ -37,19 +39,19 @@ impl Peers {
     pub(super) fn seen(
         &mut self,
         before: Option<&Node>,
-        (address, port): (Option<IpAddr>, Option<u16>),
+        (address, at): (Option<IpAddr>, Option<SocketAddr>),
         features: &BTreeSet<Feature>,
         now: Timestamp,
     ) {
-        let known = before.filter(|node| node.gossip_port.is_some());
+        let known = before.filter(|node| node.gossip_at.is_some());
         let is_same =
-            known.is_some_and(|node| (node.address, node.gossip_port) == (address, port) && node.features == *features);
-        if !is_same && (known.is_some() || port.is_some()) {
+            known.is_some_and(|node| (node.address, node.gossip_at) == (address, at) && node.features == *features);
+        if !is_same && (known.is_some() || at.is_some()) {
             self.changed(now);
         }
     }
 
-    /// A node that may have gossiped is gone.
+    /// A node that may have gossiped is gone, or something else about the nodes that do is new.
     pub(super) fn changed(&mut self, now: Timestamp) {
         self.due.get_or_insert(now.plus_ms(GATHER_MS));
     }
@@ -59,14 +61,16 @@ impl Node {
     /// Where it gossips.
     #[must_use]
     pub fn gossip_address(&self) -> Option<SocketAddr> {
-        Some(SocketAddr::new(self.address?, self.gossip_port?))
+        let at = self.gossip_at?;
+        let ip = if at.ip().is_unspecified() { self.address? } else { at.ip() };
+        Some(SocketAddr::new(ip, at.port()))
     }
 }
 
 /// Tells all that gossip and are connected.
 pub(super) fn tell_peers(state: &mut State, changes: &mut Changes) {
     state.peers.due = None;
-    let links = state.nodes.values().filter(|node| node.gossip_port.is_some()).filter_map(|node| node.link.as_ref());
+    let links = state.nodes.values().filter(|node| node.gossip_at.is_some()).filter_map(|node| node.link.as_ref());
     let tell =
         |link: &super::node::Link| Effect::Send { connection: link.connection, message: HeadMessage::PeersChanged };
     changes.effects.extend(links.map(tell));

@@ -26,6 +26,10 @@ pub struct State {
     pub epoch: Epoch,
     /// The time of the last event: the cluster's clock goes on from here after a restart.
     pub last_event_at: Timestamp,
+    /// How many machines have been put out: removed, or replaced by another of their name. What nodes that gossip share is another after
+    /// each, as that machine knows it.
+    #[serde(default)]
+    pub expelled: u64,
     /// The number of the last job that was submitted, zero before the first.
     last_job: u64,
     jobs: BTreeMap<JobId, Arc<Job>>,
@@ -93,9 +97,17 @@ pub struct Capacity {
     /// GPUs.
     pub gpus: Amount,
     /// What their configurations count.
-    pub counted: Counted,
+    pub counted: BTreeMap<String, u64>,
     /// What no run holds of that.
-    pub counted_free: Counted,
+    pub counted_free: BTreeMap<String, u64>,
+}
+
+/// Adds to sums, which may be more than one node can have.
+fn add_counts(sums: &mut BTreeMap<String, u64>, counted: &Counted) {
+    for (name, count) in counted.iter() {
+        let sum = sums.entry(name.to_owned()).or_insert(0);
+        *sum = sum.saturating_add(count);
+    }
 }
 
 impl State {
@@ -144,7 +156,7 @@ impl State {
         let node = self.nodes.remove(name).expect("the event was decided for a node that is known");
         assert!(node.runs.is_empty() && node.link.is_none(), "node {name} is forgotten while it is in use");
         node.next_limit(&self.settings).map(|at| self.silences.remove(&(at, name.clone())));
-        if node.gossip_port.is_some() {
+        if node.gossip_at.is_some() {
             self.peers.changed(now);
         }
         self.names.remove(&node.ix);
@@ -367,8 +379,8 @@ impl State {
             all.memory_bytes.free = all.memory_bytes.free.saturating_add(node.free_memory_bytes());
             all.gpus.total += u64::from(node.resources.counts().gpus);
             all.gpus.free += u64::from(node.free_gpus());
-            all.counted = all.counted.plus(&node.resources.counted);
-            all.counted_free = all.counted_free.plus(&node.free_counted());
+            add_counts(&mut all.counted, &node.resources.counted);
+            add_counts(&mut all.counted_free, &node.free_counted());
         }
         all
     }

@@ -42,8 +42,8 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
             let over = PartOver { fate: *fate, message: message.clone(), result: *result, usage: *usage };
             step.end_part(*run, *rank, over);
         }
-        Event::NodeSeen { node, boot, resources, hardware, advisory, features, address, gossip_port } => {
-            step.state.peers.seen(step.state.nodes.get(node), (*address, *gossip_port), features, now.at);
+        Event::NodeSeen { node, boot, resources, hardware, advisory, features, address, gossip_at } => {
+            step.state.peers.seen(step.state.nodes.get(node), (*address, *gossip_at), features, now.at);
             step.see_node(node, |node| {
                 node.boot.clone_from(boot);
                 node.resources.clone_from(resources);
@@ -51,7 +51,7 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
                 node.advisory.clone_from(advisory);
                 node.features.clone_from(features);
                 node.address = *address;
-                node.gossip_port = *gossip_port;
+                node.gossip_at = *gossip_at;
                 node.given_up = false;
             });
         }
@@ -77,7 +77,7 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
         Event::Forgotten { jobs } => step.forget(jobs),
         Event::SettingChanged { setting, value, by } => step.change_setting(*setting, *value, by),
         Event::Users(event) => update_users(step.state, event, now, step.changes),
-        Event::Partitions(event) => update_partitions(step.state, event),
+        Event::Partitions(event) => update_partitions(step.state, event, now.at),
         Event::Connected { node, connection, pid, version, holds } => {
             step.connect(node, Link { connection: *connection, pid: *pid, version: version.clone() }, holds);
         }

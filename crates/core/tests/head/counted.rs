@@ -1,7 +1,7 @@
 //! What configurations count: held by jobs like everything else.
 
 use hostler_core::head::{Refusal, explain};
-use hostler_model::{CpuSet, Hardware, JobId, JobSpec, JobState, Reason, Request, Resources};
+use hostler_model::{Counted, CpuSet, Hardware, JobId, JobSpec, JobState, Reason, Request, Resources};
 use hostler_proto::link::{HeadMessage, RunReport, RunStatus};
 
 use super::harness::{Head, ended, spec};
@@ -18,7 +18,18 @@ fn asks(counted: &str) -> JobSpec {
 }
 
 fn free(head: &Head) -> String {
-    head.state.capacity().counted_free.to_string()
+    let free: Counted = head
+        .state
+        .capacity()
+        .counted_free
+        .into_iter()
+        .filter(|(_, count)| *count > 0)
+        .map(|(name, count)| format!("{name}={count}"))
+        .collect::<Vec<_>>()
+        .join(",")
+        .parse()
+        .expect("counts");
+    free.to_string()
 }
 
 fn submit(head: &mut Head, counted: &str) -> JobId {
@@ -86,6 +97,17 @@ fn a_configuration_may_change_while_jobs_run() {
     assert_eq!(reason, "no node has enough free now; closest is n1, which lacks license=1", "of what there is in all");
     head.hello_of("n1", 3, "boot", runs, machine("license=4"));
     assert_eq!((head.state_of(two), free(&head).as_str()), (JobState::Starting, ""));
+}
+
+#[test]
+fn many_nodes_have_more_together_than_one_can() {
+    let mut head = Head::new();
+    let of_node = |node: usize| (0..40).map(|i| format!("r{}=900000000", node * 40 + i)).collect::<Vec<_>>().join(",");
+    head.hello_of("n1", 1, "boot", Vec::new(), machine(&of_node(0)));
+    head.hello_of("n2", 2, "boot", Vec::new(), machine(&of_node(1)));
+    head.hello_of("n3", 3, "boot", Vec::new(), machine(&of_node(1)));
+    let all = head.state.capacity().counted;
+    assert_eq!((all.len(), all["r0"], all["r79"]), (80, 900_000_000, 1_800_000_000));
 }
 
 #[test]

@@ -23,7 +23,7 @@ pub(crate) struct Head {
     pub(crate) records: Vec<Record>,
     pub(crate) keys: u128,
     /// Where agents that say hello from now on gossip.
-    pub(crate) gossip_port: Option<u16>,
+    pub(crate) gossip_at: Option<std::net::SocketAddr>,
 }
 
 impl Head {
@@ -35,7 +35,7 @@ impl Head {
             sent: Vec::new(),
             records: Vec::new(),
             keys: 0,
-            gossip_port: None,
+            gossip_at: None,
         };
         let epoch = head.state.next_epoch();
         head.apply(Event::EpochStarted { epoch });
@@ -141,8 +141,8 @@ impl Head {
             hardware,
             advisory: Default::default(),
             features: std::collections::BTreeSet::new(),
-            address: self.gossip_port.map(|_| [192, 0, 2, 7].into()),
-            gossip_port: self.gossip_port,
+            address: self.gossip_at.map(|_| [192, 0, 2, 7].into()),
+            gossip_at: self.gossip_at,
             runs,
         };
         let command = Command::Hello {

@@ -8,7 +8,7 @@ use super::harness::{Head, name};
 
 /// An agent with this port says hello.
 fn hello(head: &mut Head, node: &str, connection: u64, port: Option<u16>) {
-    head.gossip_port = port;
+    head.gossip_at = port.map(|port| ([0, 0, 0, 0], port).into());
     let machine = (Resources::new(CpuSet::first(2), 1 << 30), Hardware::default());
     head.hello_of(node, connection, "boot", Vec::new(), machine);
 }
@@ -57,9 +57,37 @@ fn who_is_removed_is_gone_for_the_others() {
     told(&mut head);
     head.command(&Command::RemoveNode { node: name("n2"), by: "ada".to_owned() }).expect("it is there");
     assert_eq!(addresses(&head), ["n1 192.0.2.7:7"]);
+    assert_eq!(head.state.expelled, 1, "what they share is another now");
     head.pass_ms(1_500);
     assert_eq!(told(&mut head), [1]);
     assert_eq!(head.node_state("n1"), NodeState::Up);
+}
+
+#[test]
+fn a_machine_that_takes_a_name_over_takes_no_secret_over() {
+    let mut head = Head::new();
+    hello(&mut head, "n1", 1, Some(7));
+    let join = |key| Command::Join {
+        node: name("n1"),
+        key: hostler_model::Digest([key; 32]),
+        life_ms: 1 << 40,
+        may_replace: true,
+    };
+    head.command(&join(1)).expect("the same key again");
+    assert_eq!(head.state.expelled, 0);
+    head.command(&join(2)).expect("it is invited by its name");
+    assert_eq!(head.state.expelled, 1);
+}
+
+#[test]
+fn an_address_of_its_own_choice_and_new_features_are_passed_on() {
+    let mut head = Head::new();
+    hello(&mut head, "n1", 1, Some(7));
+    head.gossip_at = Some(([10, 0, 0, 5], 9).into());
+    head.hello_of("n1", 2, "boot", Vec::new(), (Resources::new(CpuSet::first(2), 1 << 30), Hardware::default()));
+    assert_eq!(addresses(&head), ["n1 10.0.0.5:9"]);
+    head.pass_ms(1_500);
+    assert_eq!(told(&mut head), [2]);
 }
 
 #[test]

@@ -3,19 +3,30 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{Query, State};
 use hostler_core::head::Node;
-use hostler_proto::peers::{GossipPeer, Peers};
+use hostler_proto::peers::{GossipPeer, Known, Peers};
+use hostler_snapshot::chunk::digest_of;
 
-use super::who::Certified;
+use super::error::ApiError;
+use super::who::Agent;
 use crate::head::Head;
 
-/// `GET /agent/peers`.
-pub(crate) async fn peers(_: Certified, State(head): State<Arc<Head>>) -> Json<Peers> {
+/// `GET /agent/peers`: what has changed since the agent asked last, which is all or nothing.
+pub(crate) async fn peers(
+    _: Agent,
+    State(head): State<Arc<Head>>,
+    Query(Known { known }): Query<Known>,
+) -> Result<Json<Option<Peers>>, ApiError> {
     let state = head.engine.state();
     let peer = |node: &Node| {
         let address = node.gossip_address()?;
         Some(GossipPeer { id: node.ix.0, name: node.name.clone(), address, features: state.features_of(node) })
     };
-    Json(Peers { secret: head.trust.gossip_secret().to_owned(), peers: state.nodes().filter_map(peer).collect() })
+    let secret = head.trust.gossip_secret(state.expelled);
+    let mut peers = Peers { version: 0, secret, peers: state.nodes().filter_map(peer).collect() };
+    drop(state);
+    let digest = digest_of(&hostler_proto::encode(&peers));
+    peers.version = digest.0.first_chunk().map_or(0, |first| u64::from_le_bytes(*first));
+    Ok(Json((known != Some(peers.version)).then_some(peers)))
 }

@@ -269,7 +269,7 @@ mod tests {
             advisory: Default::default(),
             features: std::collections::BTreeSet::new(),
             address: None,
-            gossip_port: None,
+            gossip_at: None,
             runs: Vec::new(),
         };
         let key = Digest([1; 32]);

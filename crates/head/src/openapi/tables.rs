@@ -127,7 +127,9 @@ pub(crate) const ROUTES: &[Route] = &[
     route("post", "/snapshots/{digest}/commit", UsersAndAgents, &[], Nothing, Nothing, "Makes a manifest and its chunks durable. 409 `chunks_missing`."),
     route("post", "/agent/join", Anyone, &[], Json("JoinRequest"), Json("Joined"), "A certificate for a machine that was invited. 403 `not_invited` whatever is wrong with the code, 409 `name_taken`, 429 `too_many_codes`."),
     route("post", "/agent/renew", Agents, &[], Json("RenewRequest"), Json("Joined"), "A certificate for a new key. The one before is good until the new one is used. 403 `unwelcome`."),
-    route("get", "/agent/peers", Agents, &[], Nothing, Json("Peers"), "The nodes that gossip about their load, and what they share."),
+    route("get", "/agent/peers", Agents, &[
+        ("known", "integer", "what the agent was told last, by its version"),
+    ], Nothing, Json("Peers"), "The nodes that gossip about their load, and what they share; null when the agent knows that already."),
     route("get", "/agent/link", Agents, &[], Nothing, WebSocket("frames of the agent link, MessagePack"), "The agent's link."),
     route("put", "/agent/streams/{id}", Agents, &[], Bytes("application/octet-stream"), Nothing, "The output that the head asked for."),
     route("get", "/agent/streams/{id}/terminal", Agents, &[], Nothing, WebSocket("as for `attach`"), "The terminal that the head asked for."),
@@ -151,8 +153,8 @@ pub(super) const SHAPES: &[Shape] = &[
         ("cpus", "Amount", "CPUs of the nodes that are up"),
         ("memory_bytes", "Amount", "memory of the nodes that are up"),
         ("gpus", "Amount", "GPUs of the nodes that are up"),
-        ("counted", "Counted", "what the configurations of the nodes that are up count"),
-        ("counted_free", "Counted", "what no job holds of that"),
+        ("counted", "Totals", "what the configurations of the nodes that are up count, together"),
+        ("counted_free", "Totals", "what no job holds of that"),
     ]),
     ("HeadInfo", "The head process.", &[
         ("pid", "integer", "its process id"),
@@ -518,6 +520,7 @@ pub(super) const SHAPES: &[Shape] = &[
         ("csr", "string", "a certificate signing request, PEM"),
     ]),
     ("Peers", "The nodes that gossip about their load.", &[
+        ("version", "integer", "another number when anything of it is another"),
         ("secret", "string", "what they share and nobody else has"),
         ("peers", "[GossipPeer]", "all of them"),
     ]),

@@ -211,7 +211,7 @@ fn the_cluster_is_described_as_it_is_sent() {
     check("LiveCounts", &LiveCounts::default());
     check("Amount", &Amount::default());
     let (nodes, tasks, cpus) = (NodeCounts::default(), LiveCounts::default(), Amount::default());
-    let (counted, counted_free) = (Counted::NONE, Counted::NONE);
+    let (counted, counted_free) = (Default::default(), Default::default());
     check("Info", &Info { head, nodes, tasks, cpus, memory_bytes: cpus, gpus: cpus, counted, counted_free });
     let view = NodeView {
         name: node(),

@@ -78,7 +78,7 @@ impl Identity {
             advisory: Default::default(),
             features: std::collections::BTreeSet::new(),
             address: None,
-            gossip_port: None,
+            gossip_at: None,
             runs,
         }
     }

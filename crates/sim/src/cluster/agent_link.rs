@@ -85,7 +85,7 @@ impl World {
             advisory: Default::default(),
             features: std::collections::BTreeSet::new(),
             address: None,
-            gossip_port: None,
+            gossip_at: None,
             runs: agent.state.reports(),
         };
         let held: Vec<String> = hello.runs.iter().map(|report| report.run.to_string()).collect();

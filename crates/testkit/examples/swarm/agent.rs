@@ -148,7 +148,7 @@ fn hello(node: &NodeName) -> anyhow::Result<AgentHello> {
         advisory: Default::default(),
         features: std::collections::BTreeSet::new(),
         address: None,
-        gossip_port: None,
+        gossip_at: None,
         runs: Vec::new(),
     })
 }
