@@ -97,6 +97,12 @@ _cmconfigure() {
             cmconfigure__subcmd__help__subcmd__node,list)
                 cmd="cmconfigure__subcmd__help__subcmd__node__subcmd__list"
                 ;;
+            cmconfigure__subcmd__help__subcmd__node,power)
+                cmd="cmconfigure__subcmd__help__subcmd__node__subcmd__power"
+                ;;
+            cmconfigure__subcmd__help__subcmd__node,power-test)
+                cmd="cmconfigure__subcmd__help__subcmd__node__subcmd__power__subcmd__test"
+                ;;
             cmconfigure__subcmd__help__subcmd__node,remove)
                 cmd="cmconfigure__subcmd__help__subcmd__node__subcmd__remove"
                 ;;
@@ -175,6 +181,12 @@ _cmconfigure() {
             cmconfigure__subcmd__node,list)
                 cmd="cmconfigure__subcmd__node__subcmd__list"
                 ;;
+            cmconfigure__subcmd__node,power)
+                cmd="cmconfigure__subcmd__node__subcmd__power"
+                ;;
+            cmconfigure__subcmd__node,power-test)
+                cmd="cmconfigure__subcmd__node__subcmd__power__subcmd__test"
+                ;;
             cmconfigure__subcmd__node,remove)
                 cmd="cmconfigure__subcmd__node__subcmd__remove"
                 ;;
@@ -204,6 +216,12 @@ _cmconfigure() {
                 ;;
             cmconfigure__subcmd__node__subcmd__help,list)
                 cmd="cmconfigure__subcmd__node__subcmd__help__subcmd__list"
+                ;;
+            cmconfigure__subcmd__node__subcmd__help,power)
+                cmd="cmconfigure__subcmd__node__subcmd__help__subcmd__power"
+                ;;
+            cmconfigure__subcmd__node__subcmd__help,power-test)
+                cmd="cmconfigure__subcmd__node__subcmd__help__subcmd__power__subcmd__test"
                 ;;
             cmconfigure__subcmd__node__subcmd__help,remove)
                 cmd="cmconfigure__subcmd__node__subcmd__help__subcmd__remove"
@@ -598,7 +616,7 @@ _cmconfigure() {
             return 0
             ;;
         cmconfigure__subcmd__help__subcmd__node)
-            opts="list discover invite show set drain resume remove forget"
+            opts="list discover invite show set drain resume power power-test remove forget"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -668,6 +686,34 @@ _cmconfigure() {
             return 0
             ;;
         cmconfigure__subcmd__help__subcmd__node__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__help__subcmd__node__subcmd__power)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__help__subcmd__node__subcmd__power__subcmd__test)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1004,7 +1050,7 @@ _cmconfigure() {
             return 0
             ;;
         cmconfigure__subcmd__node)
-            opts="-q -h --head --json --quiet --help list discover invite show set drain resume remove forget help"
+            opts="-q -h --head --json --quiet --help list discover invite show set drain resume power power-test remove forget help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1084,7 +1130,7 @@ _cmconfigure() {
             return 0
             ;;
         cmconfigure__subcmd__node__subcmd__help)
-            opts="list discover invite show set drain resume remove forget help"
+            opts="list discover invite show set drain resume power power-test remove forget help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1181,6 +1227,34 @@ _cmconfigure() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        cmconfigure__subcmd__node__subcmd__help__subcmd__power)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__node__subcmd__help__subcmd__power__subcmd__test)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         cmconfigure__subcmd__node__subcmd__help__subcmd__remove)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
@@ -1261,6 +1335,42 @@ _cmconfigure() {
             ;;
         cmconfigure__subcmd__node__subcmd__list)
             opts="-q -h --load --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__node__subcmd__power)
+            opts="-q -h --force --no-wait --head --json --quiet --help on off cycle status"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__node__subcmd__power__subcmd__test)
+            opts="-q -h --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -37,8 +37,14 @@ _hostler() {
             hostler,down)
                 cmd="hostler__subcmd__down"
                 ;;
+            hostler,exec)
+                cmd="hostler__subcmd__exec"
+                ;;
             hostler,fetch)
                 cmd="hostler__subcmd__fetch"
+                ;;
+            hostler,gateway)
+                cmd="hostler__subcmd__gateway"
                 ;;
             hostler,gen)
                 cmd="hostler__subcmd__gen"
@@ -88,6 +94,9 @@ _hostler() {
             hostler,run)
                 cmd="hostler__subcmd__run"
                 ;;
+            hostler,seat)
+                cmd="hostler__subcmd__seat"
+                ;;
             hostler,shims)
                 cmd="hostler__subcmd__shims"
                 ;;
@@ -105,6 +114,9 @@ _hostler() {
                 ;;
             hostler,up)
                 cmd="hostler__subcmd__up"
+                ;;
+            hostler,virtual-node)
+                cmd="hostler__subcmd__virtual__subcmd__node"
                 ;;
             hostler,wait)
                 cmd="hostler__subcmd__wait"
@@ -211,6 +223,12 @@ _hostler() {
             hostler__subcmd__configure__subcmd__help__subcmd__node,list)
                 cmd="hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__list"
                 ;;
+            hostler__subcmd__configure__subcmd__help__subcmd__node,power)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__power"
+                ;;
+            hostler__subcmd__configure__subcmd__help__subcmd__node,power-test)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__power__subcmd__test"
+                ;;
             hostler__subcmd__configure__subcmd__help__subcmd__node,remove)
                 cmd="hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__remove"
                 ;;
@@ -289,6 +307,12 @@ _hostler() {
             hostler__subcmd__configure__subcmd__node,list)
                 cmd="hostler__subcmd__configure__subcmd__node__subcmd__list"
                 ;;
+            hostler__subcmd__configure__subcmd__node,power)
+                cmd="hostler__subcmd__configure__subcmd__node__subcmd__power"
+                ;;
+            hostler__subcmd__configure__subcmd__node,power-test)
+                cmd="hostler__subcmd__configure__subcmd__node__subcmd__power__subcmd__test"
+                ;;
             hostler__subcmd__configure__subcmd__node,remove)
                 cmd="hostler__subcmd__configure__subcmd__node__subcmd__remove"
                 ;;
@@ -318,6 +342,12 @@ _hostler() {
                 ;;
             hostler__subcmd__configure__subcmd__node__subcmd__help,list)
                 cmd="hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__list"
+                ;;
+            hostler__subcmd__configure__subcmd__node__subcmd__help,power)
+                cmd="hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__power"
+                ;;
+            hostler__subcmd__configure__subcmd__node__subcmd__help,power-test)
+                cmd="hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__power__subcmd__test"
                 ;;
             hostler__subcmd__configure__subcmd__node__subcmd__help,remove)
                 cmd="hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__remove"
@@ -451,6 +481,93 @@ _hostler() {
             hostler__subcmd__configure__subcmd__user__subcmd__key__subcmd__help,remove)
                 cmd="hostler__subcmd__configure__subcmd__user__subcmd__key__subcmd__help__subcmd__remove"
                 ;;
+            hostler__subcmd__gateway,apply)
+                cmd="hostler__subcmd__gateway__subcmd__apply"
+                ;;
+            hostler__subcmd__gateway,client)
+                cmd="hostler__subcmd__gateway__subcmd__client"
+                ;;
+            hostler__subcmd__gateway,confirm)
+                cmd="hostler__subcmd__gateway__subcmd__confirm"
+                ;;
+            hostler__subcmd__gateway,guard)
+                cmd="hostler__subcmd__gateway__subcmd__guard"
+                ;;
+            hostler__subcmd__gateway,help)
+                cmd="hostler__subcmd__gateway__subcmd__help"
+                ;;
+            hostler__subcmd__gateway,plan)
+                cmd="hostler__subcmd__gateway__subcmd__plan"
+                ;;
+            hostler__subcmd__gateway,remove)
+                cmd="hostler__subcmd__gateway__subcmd__remove"
+                ;;
+            hostler__subcmd__gateway,start)
+                cmd="hostler__subcmd__gateway__subcmd__start"
+                ;;
+            hostler__subcmd__gateway,status)
+                cmd="hostler__subcmd__gateway__subcmd__status"
+                ;;
+            hostler__subcmd__gateway__subcmd__client,add)
+                cmd="hostler__subcmd__gateway__subcmd__client__subcmd__add"
+                ;;
+            hostler__subcmd__gateway__subcmd__client,help)
+                cmd="hostler__subcmd__gateway__subcmd__client__subcmd__help"
+                ;;
+            hostler__subcmd__gateway__subcmd__client,list)
+                cmd="hostler__subcmd__gateway__subcmd__client__subcmd__list"
+                ;;
+            hostler__subcmd__gateway__subcmd__client,revoke)
+                cmd="hostler__subcmd__gateway__subcmd__client__subcmd__revoke"
+                ;;
+            hostler__subcmd__gateway__subcmd__client__subcmd__help,add)
+                cmd="hostler__subcmd__gateway__subcmd__client__subcmd__help__subcmd__add"
+                ;;
+            hostler__subcmd__gateway__subcmd__client__subcmd__help,help)
+                cmd="hostler__subcmd__gateway__subcmd__client__subcmd__help__subcmd__help"
+                ;;
+            hostler__subcmd__gateway__subcmd__client__subcmd__help,list)
+                cmd="hostler__subcmd__gateway__subcmd__client__subcmd__help__subcmd__list"
+                ;;
+            hostler__subcmd__gateway__subcmd__client__subcmd__help,revoke)
+                cmd="hostler__subcmd__gateway__subcmd__client__subcmd__help__subcmd__revoke"
+                ;;
+            hostler__subcmd__gateway__subcmd__help,apply)
+                cmd="hostler__subcmd__gateway__subcmd__help__subcmd__apply"
+                ;;
+            hostler__subcmd__gateway__subcmd__help,client)
+                cmd="hostler__subcmd__gateway__subcmd__help__subcmd__client"
+                ;;
+            hostler__subcmd__gateway__subcmd__help,confirm)
+                cmd="hostler__subcmd__gateway__subcmd__help__subcmd__confirm"
+                ;;
+            hostler__subcmd__gateway__subcmd__help,guard)
+                cmd="hostler__subcmd__gateway__subcmd__help__subcmd__guard"
+                ;;
+            hostler__subcmd__gateway__subcmd__help,help)
+                cmd="hostler__subcmd__gateway__subcmd__help__subcmd__help"
+                ;;
+            hostler__subcmd__gateway__subcmd__help,plan)
+                cmd="hostler__subcmd__gateway__subcmd__help__subcmd__plan"
+                ;;
+            hostler__subcmd__gateway__subcmd__help,remove)
+                cmd="hostler__subcmd__gateway__subcmd__help__subcmd__remove"
+                ;;
+            hostler__subcmd__gateway__subcmd__help,start)
+                cmd="hostler__subcmd__gateway__subcmd__help__subcmd__start"
+                ;;
+            hostler__subcmd__gateway__subcmd__help,status)
+                cmd="hostler__subcmd__gateway__subcmd__help__subcmd__status"
+                ;;
+            hostler__subcmd__gateway__subcmd__help__subcmd__client,add)
+                cmd="hostler__subcmd__gateway__subcmd__help__subcmd__client__subcmd__add"
+                ;;
+            hostler__subcmd__gateway__subcmd__help__subcmd__client,list)
+                cmd="hostler__subcmd__gateway__subcmd__help__subcmd__client__subcmd__list"
+                ;;
+            hostler__subcmd__gateway__subcmd__help__subcmd__client,revoke)
+                cmd="hostler__subcmd__gateway__subcmd__help__subcmd__client__subcmd__revoke"
+                ;;
             hostler__subcmd__head,help)
                 cmd="hostler__subcmd__head__subcmd__help"
                 ;;
@@ -490,8 +607,14 @@ _hostler() {
             hostler__subcmd__help,down)
                 cmd="hostler__subcmd__help__subcmd__down"
                 ;;
+            hostler__subcmd__help,exec)
+                cmd="hostler__subcmd__help__subcmd__exec"
+                ;;
             hostler__subcmd__help,fetch)
                 cmd="hostler__subcmd__help__subcmd__fetch"
+                ;;
+            hostler__subcmd__help,gateway)
+                cmd="hostler__subcmd__help__subcmd__gateway"
                 ;;
             hostler__subcmd__help,gen)
                 cmd="hostler__subcmd__help__subcmd__gen"
@@ -541,6 +664,9 @@ _hostler() {
             hostler__subcmd__help,run)
                 cmd="hostler__subcmd__help__subcmd__run"
                 ;;
+            hostler__subcmd__help,seat)
+                cmd="hostler__subcmd__help__subcmd__seat"
+                ;;
             hostler__subcmd__help,shims)
                 cmd="hostler__subcmd__help__subcmd__shims"
                 ;;
@@ -558,6 +684,9 @@ _hostler() {
                 ;;
             hostler__subcmd__help,up)
                 cmd="hostler__subcmd__help__subcmd__up"
+                ;;
+            hostler__subcmd__help,virtual-node)
+                cmd="hostler__subcmd__help__subcmd__virtual__subcmd__node"
                 ;;
             hostler__subcmd__help,wait)
                 cmd="hostler__subcmd__help__subcmd__wait"
@@ -609,6 +738,12 @@ _hostler() {
                 ;;
             hostler__subcmd__help__subcmd__configure__subcmd__node,list)
                 cmd="hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__list"
+                ;;
+            hostler__subcmd__help__subcmd__configure__subcmd__node,power)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__power"
+                ;;
+            hostler__subcmd__help__subcmd__configure__subcmd__node,power-test)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__power__subcmd__test"
                 ;;
             hostler__subcmd__help__subcmd__configure__subcmd__node,remove)
                 cmd="hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__remove"
@@ -670,6 +805,39 @@ _hostler() {
             hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__key,remove)
                 cmd="hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__key__subcmd__remove"
                 ;;
+            hostler__subcmd__help__subcmd__gateway,apply)
+                cmd="hostler__subcmd__help__subcmd__gateway__subcmd__apply"
+                ;;
+            hostler__subcmd__help__subcmd__gateway,client)
+                cmd="hostler__subcmd__help__subcmd__gateway__subcmd__client"
+                ;;
+            hostler__subcmd__help__subcmd__gateway,confirm)
+                cmd="hostler__subcmd__help__subcmd__gateway__subcmd__confirm"
+                ;;
+            hostler__subcmd__help__subcmd__gateway,guard)
+                cmd="hostler__subcmd__help__subcmd__gateway__subcmd__guard"
+                ;;
+            hostler__subcmd__help__subcmd__gateway,plan)
+                cmd="hostler__subcmd__help__subcmd__gateway__subcmd__plan"
+                ;;
+            hostler__subcmd__help__subcmd__gateway,remove)
+                cmd="hostler__subcmd__help__subcmd__gateway__subcmd__remove"
+                ;;
+            hostler__subcmd__help__subcmd__gateway,start)
+                cmd="hostler__subcmd__help__subcmd__gateway__subcmd__start"
+                ;;
+            hostler__subcmd__help__subcmd__gateway,status)
+                cmd="hostler__subcmd__help__subcmd__gateway__subcmd__status"
+                ;;
+            hostler__subcmd__help__subcmd__gateway__subcmd__client,add)
+                cmd="hostler__subcmd__help__subcmd__gateway__subcmd__client__subcmd__add"
+                ;;
+            hostler__subcmd__help__subcmd__gateway__subcmd__client,list)
+                cmd="hostler__subcmd__help__subcmd__gateway__subcmd__client__subcmd__list"
+                ;;
+            hostler__subcmd__help__subcmd__gateway__subcmd__client,revoke)
+                cmd="hostler__subcmd__help__subcmd__gateway__subcmd__client__subcmd__revoke"
+                ;;
             hostler__subcmd__help__subcmd__head,init)
                 cmd="hostler__subcmd__help__subcmd__head__subcmd__init"
                 ;;
@@ -690,6 +858,12 @@ _hostler() {
                 ;;
             hostler__subcmd__help__subcmd__node,list)
                 cmd="hostler__subcmd__help__subcmd__node__subcmd__list"
+                ;;
+            hostler__subcmd__help__subcmd__node,power)
+                cmd="hostler__subcmd__help__subcmd__node__subcmd__power"
+                ;;
+            hostler__subcmd__help__subcmd__node,power-test)
+                cmd="hostler__subcmd__help__subcmd__node__subcmd__power__subcmd__test"
                 ;;
             hostler__subcmd__help__subcmd__node,remove)
                 cmd="hostler__subcmd__help__subcmd__node__subcmd__remove"
@@ -721,6 +895,12 @@ _hostler() {
             hostler__subcmd__node,list)
                 cmd="hostler__subcmd__node__subcmd__list"
                 ;;
+            hostler__subcmd__node,power)
+                cmd="hostler__subcmd__node__subcmd__power"
+                ;;
+            hostler__subcmd__node,power-test)
+                cmd="hostler__subcmd__node__subcmd__power__subcmd__test"
+                ;;
             hostler__subcmd__node,remove)
                 cmd="hostler__subcmd__node__subcmd__remove"
                 ;;
@@ -751,6 +931,12 @@ _hostler() {
             hostler__subcmd__node__subcmd__help,list)
                 cmd="hostler__subcmd__node__subcmd__help__subcmd__list"
                 ;;
+            hostler__subcmd__node__subcmd__help,power)
+                cmd="hostler__subcmd__node__subcmd__help__subcmd__power"
+                ;;
+            hostler__subcmd__node__subcmd__help,power-test)
+                cmd="hostler__subcmd__node__subcmd__help__subcmd__power__subcmd__test"
+                ;;
             hostler__subcmd__node__subcmd__help,remove)
                 cmd="hostler__subcmd__node__subcmd__help__subcmd__remove"
                 ;;
@@ -770,7 +956,7 @@ _hostler() {
 
     case "${cmd}" in
         hostler)
-            opts="-q -h -V --head --json --quiet --help --version demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent ranks step steps sim shims completions gen help"
+            opts="-q -h -V --head --json --quiet --help --version demo up down submit run exec jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent gateway ranks virtual-node seat step steps sim shims completions gen help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -888,7 +1074,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__agent__subcmd__run)
-            opts="-q -h --directory --environments --name --cpus --memory --feature --resource --gpus --machine-from --root-jobs --socket --gossip --accounts --homes --join-file --head-file --head --json --quiet --help"
+            opts="-q -h --directory --environments --name --cpus --memory --feature --resource --gpus --machine-from --root-jobs --shared-machine --start-after --socket --gossip --no-calls --load-weight --memory-weight --table-port --best-port --accounts --homes --join-file --head-file --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -930,11 +1116,31 @@ _hostler() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --start-after)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --socket)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --gossip)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --load-weight)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --memory-weight)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --table-port)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --best-port)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1270,7 +1476,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__configure__subcmd__help__subcmd__node)
-            opts="list discover invite show set drain resume remove forget"
+            opts="list discover invite show set drain resume power power-test remove forget"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1340,6 +1546,34 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__power)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__node__subcmd__power__subcmd__test)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1676,7 +1910,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__configure__subcmd__node)
-            opts="-q -h --head --json --quiet --help list discover invite show set drain resume remove forget help"
+            opts="-q -h --head --json --quiet --help list discover invite show set drain resume power power-test remove forget help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1756,7 +1990,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__configure__subcmd__node__subcmd__help)
-            opts="list discover invite show set drain resume remove forget help"
+            opts="list discover invite show set drain resume power power-test remove forget help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1853,6 +2087,34 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__power)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__power__subcmd__test)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         hostler__subcmd__configure__subcmd__node__subcmd__help__subcmd__remove)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
@@ -1933,6 +2195,42 @@ _hostler() {
             ;;
         hostler__subcmd__configure__subcmd__node__subcmd__list)
             opts="-q -h --load --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__node__subcmd__power)
+            opts="-q -h --force --no-wait --head --json --quiet --help on off cycle status"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__node__subcmd__power__subcmd__test)
+            opts="-q -h --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2851,6 +3149,64 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        hostler__subcmd__exec)
+            opts="-m -C -n -T -q -h --memory --feature --constraint --node --not --prefer-local --directory --ship --any-program --no-input --no-terminal --where --explain --all --nodes --rsh --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --memory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -m)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --constraint)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --feature)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --node)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --not)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --directory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -C)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --ship)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --nodes)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         hostler__subcmd__fetch)
             opts="-q -h --all --to --overwrite --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -2859,6 +3215,550 @@ _hostler() {
             fi
             case "${prev}" in
                 --to)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__gateway)
+            opts="-q -h --directory --head --json --quiet --help plan apply confirm status start remove client guard help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --directory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__gateway__subcmd__apply)
+            opts="-f -y -q -h --file --confirm-within --yes --directory --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -f)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --confirm-within)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --directory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__gateway__subcmd__client)
+            opts="-q -h --directory --head --json --quiet --help add list revoke help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --directory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__gateway__subcmd__client__subcmd__add)
+            opts="-o -q -h --output --qr --directory --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --output)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --directory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__gateway__subcmd__client__subcmd__help)
+            opts="add list revoke help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__gateway__subcmd__client__subcmd__help__subcmd__add)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__gateway__subcmd__client__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__gateway__subcmd__client__subcmd__help__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__gateway__subcmd__client__subcmd__help__subcmd__revoke)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__gateway__subcmd__client__subcmd__list)
+            opts="-q -h --directory --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --directory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__gateway__subcmd__client__subcmd__revoke)
+            opts="-q -h --directory --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --directory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__gateway__subcmd__confirm)
+            opts="-q -h --directory --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --directory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__gateway__subcmd__guard)
+            opts="-q -h --directory --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --directory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__gateway__subcmd__help)
+            opts="plan apply confirm status start remove client guard help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__gateway__subcmd__help__subcmd__apply)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__gateway__subcmd__help__subcmd__client)
+            opts="add list revoke"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__gateway__subcmd__help__subcmd__client__subcmd__add)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__gateway__subcmd__help__subcmd__client__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__gateway__subcmd__help__subcmd__client__subcmd__revoke)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__gateway__subcmd__help__subcmd__confirm)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__gateway__subcmd__help__subcmd__guard)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__gateway__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__gateway__subcmd__help__subcmd__plan)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__gateway__subcmd__help__subcmd__remove)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__gateway__subcmd__help__subcmd__start)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__gateway__subcmd__help__subcmd__status)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__gateway__subcmd__plan)
+            opts="-f -q -h --file --example --directory --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -f)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --directory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__gateway__subcmd__remove)
+            opts="-y -q -h --yes --keep-clients --directory --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --directory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__gateway__subcmd__start)
+            opts="-q -h --directory --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --directory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__gateway__subcmd__status)
+            opts="-q -h --directory --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --directory)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -3038,7 +3938,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__help)
-            opts="demo up down submit run jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent ranks step steps sim shims completions gen help"
+            opts="demo up down submit run exec jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent gateway ranks virtual-node seat step steps sim shims completions gen help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3206,7 +4106,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__help__subcmd__configure__subcmd__node)
-            opts="list discover invite show set drain resume remove forget"
+            opts="list discover invite show set drain resume power power-test remove forget"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3276,6 +4176,34 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__power)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__node__subcmd__power__subcmd__test)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -3639,9 +4567,191 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        hostler__subcmd__help__subcmd__exec)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         hostler__subcmd__help__subcmd__fetch)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__gateway)
+            opts="plan apply confirm status start remove client guard"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__gateway__subcmd__apply)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__gateway__subcmd__client)
+            opts="add list revoke"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__gateway__subcmd__client__subcmd__add)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__gateway__subcmd__client__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__gateway__subcmd__client__subcmd__revoke)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__gateway__subcmd__confirm)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__gateway__subcmd__guard)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__gateway__subcmd__plan)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__gateway__subcmd__remove)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__gateway__subcmd__start)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__gateway__subcmd__status)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -3822,7 +4932,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__help__subcmd__node)
-            opts="list discover invite show set drain resume remove forget"
+            opts="list discover invite show set drain resume power power-test remove forget"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3892,6 +5002,34 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__help__subcmd__node__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__node__subcmd__power)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__node__subcmd__power__subcmd__test)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -4031,6 +5169,20 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        hostler__subcmd__help__subcmd__seat)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         hostler__subcmd__help__subcmd__shims)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -4115,6 +5267,20 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        hostler__subcmd__help__subcmd__virtual__subcmd__node)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         hostler__subcmd__help__subcmd__wait)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -4162,7 +5328,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__info)
-            opts="-q -h --head --json --quiet --help"
+            opts="-q -h --energy --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -4314,7 +5480,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__node)
-            opts="-q -h --head --json --quiet --help list discover invite show set drain resume remove forget help"
+            opts="-q -h --head --json --quiet --help list discover invite show set drain resume power power-test remove forget help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -4394,7 +5560,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__node__subcmd__help)
-            opts="list discover invite show set drain resume remove forget help"
+            opts="list discover invite show set drain resume power power-test remove forget help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -4491,6 +5657,34 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        hostler__subcmd__node__subcmd__help__subcmd__power)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__node__subcmd__help__subcmd__power__subcmd__test)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         hostler__subcmd__node__subcmd__help__subcmd__remove)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
@@ -4571,6 +5765,42 @@ _hostler() {
             ;;
         hostler__subcmd__node__subcmd__list)
             opts="-q -h --load --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__node__subcmd__power)
+            opts="-q -h --force --no-wait --head --json --quiet --help on off cycle status"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__node__subcmd__power__subcmd__test)
+            opts="-q -h --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -4865,6 +6095,24 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        hostler__subcmd__seat)
+            opts="-q -h --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         hostler__subcmd__shims)
             opts="-q -h --relative --list --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -4884,12 +6132,20 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__sim)
-            opts="-q -h --policy --nodes --cpus --memory --head --json --quiet --help"
+            opts="-q -h --power --home-lab --days --boot --policy --nodes --cpus --memory --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --days)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --boot)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --policy)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -5072,7 +6328,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__up)
-            opts="-q -h --nodes --cpus --memory --gpus --resource --machine-from --results-cap --head --json --quiet --help"
+            opts="-q -h --nodes --cpus --memory --gpus --resource --machine-from --elastic --results-cap --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -5106,6 +6362,24 @@ _hostler() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__virtual__subcmd__node)
+            opts="-q -h --head --json --quiet --help status on off"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
                 --head)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

@@ -45,7 +45,7 @@ const IMPURE: [&str; 26] = [
 ];
 
 /// The arrows of ARCHITECTURE.md: what each crate may use of the workspace. Tests may also use [`TEST_TOOLS`].
-const ARROWS: [(&str, &[&str]); 17] = [
+const ARROWS: [(&str, &[&str]); 20] = [
     ("hostler-model", &[]),
     ("hostler-proto", &["model"]),
     ("hostler-sched", &["model"]),
@@ -54,11 +54,18 @@ const ARROWS: [(&str, &[&str]); 17] = [
     ("hostler-snapshot", &["model", "proto"]),
     ("hostler-shepherd", &[]),
     ("hostler-steps", &["model"]),
+    ("hostler-calls", &["model", "proto", "snapshot"]),
     ("hostler-discovery", &["model"]),
+    ("hostler-power", &["model"]),
+    // Packet rules, leases and a VPN: it knows no cluster.
+    ("hostler-gateway", &[]),
     ("hostler-store", &["model", "proto"]),
     ("hostler-client", &["model", "proto", "snapshot"]),
-    ("hostler-head", &["model", "proto", "sched", "core", "discovery", "snapshot", "store"]),
-    ("hostler-agent", &["model", "proto", "core", "gossip", "client", "snapshot", "shepherd", "steps"]),
+    ("hostler-head", &["model", "proto", "sched", "core", "discovery", "power", "snapshot", "store"]),
+    (
+        "hostler-agent",
+        &["model", "proto", "core", "gossip", "client", "power", "snapshot", "shepherd", "steps", "calls"],
+    ),
     // A simulator that linked a daemon would test something else than what it simulates.
     ("hostler-sim", &["model", "proto", "sched", "core"]),
     ("hostler-testkit", &["model", "proto", "client"]),
@@ -73,7 +80,9 @@ const ARROWS: [(&str, &[&str]); 17] = [
             "snapshot",
             "shepherd",
             "steps",
+            "calls",
             "discovery",
+            "gateway",
             "client",
             "head",
             "agent",

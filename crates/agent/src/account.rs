@@ -276,6 +276,13 @@ impl Account {
     }
 }
 
+/// What a user is called here; the number of one who has no name.
+pub(crate) async fn name_of(uid: u32) -> String {
+    // Where names come from a directory server, this may take a while.
+    let found = tokio::task::spawn_blocking(move || User::from_uid(Uid::from_raw(uid)).ok().flatten()).await;
+    found.ok().flatten().map_or_else(|| uid.to_string(), |user| user.name)
+}
+
 fn lookup(name: &str, source: io::Error) -> AccountError {
     AccountError::Lookup { name: name.to_owned(), source }
 }

@@ -20,7 +20,7 @@
 //! Making a directory with its files costs more than a short command takes, and removing them as much again. So the
 //! directory of a command that is over is kept with its three files and given to a later run of the same user.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -286,6 +286,16 @@ impl RunDirectory {
             tracing::warn!(path = %self.path.display(), %error, "cannot remove a run's directory");
         }
     }
+}
+
+/// Writes a file that only the agent can read, whole or not at all; it is on disk when this returns.
+pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let partial = path.with_added_extension("partial");
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&partial)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(partial, path)?;
+    path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::convert::Infallible;
 use std::fs::{self, DirBuilder, Permissions};
+use std::hash::Hash;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -29,11 +30,11 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use nix::unistd::{Uid, User};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
+use crate::account;
 use crate::gossip::Gossiping;
 
 /// How long the head of a request may take.
@@ -75,7 +76,8 @@ impl Door {
             DirBuilder::new().recursive(true).mode(if for_everybody { 0o755 } else { 0o700 }).create(parent)?;
         }
         // It appears under its name with its mode already set.
-        let temporary = path.with_file_name(format!(".door-{}", std::process::id()));
+        let name = path.file_name().unwrap_or_default().display();
+        let temporary = path.with_file_name(format!(".{name}-{}", std::process::id()));
         let _ = fs::remove_file(&temporary);
         let listener = UnixListener::bind(&temporary)?;
         fs::set_permissions(&temporary, Permissions::from_mode(if for_everybody { 0o666 } else { 0o600 }))?;
@@ -88,14 +90,22 @@ impl Door {
         &self.path
     }
 
+    /// The next who comes.
+    ///
+    /// # Errors
+    /// When the system has no connection to give.
+    pub(crate) async fn accept(&self) -> io::Result<UnixStream> {
+        Ok(self.listener.accept().await?.0)
+    }
+
     /// Lets users in for as long as it is polled.
     pub(crate) async fn serve(&self, head: &Endpoint, gossiping: Option<&Arc<Gossiping>>) -> Infallible {
         let places = Arc::new(Semaphore::new(CONNECTIONS));
-        let crowd = Arc::new(Crowd::default());
+        let crowd = Arc::new(Crowd::of(CONNECTIONS_OF_ONE));
         loop {
             let place = Arc::clone(&places).acquire_owned().await.expect("never closed");
-            match self.listener.accept().await {
-                Ok((stream, _)) => {
+            match self.accept().await {
+                Ok(stream) => {
                     let (head, gossiping, crowd) = (head.clone(), gossiping.cloned(), Arc::clone(&crowd));
                     tokio::spawn(async move {
                         if let Err(error) = serve_user(stream, head, gossiping, place, &crowd).await {
@@ -119,34 +129,41 @@ impl Drop for Door {
     }
 }
 
-/// How many connections each user has.
-#[derive(Default)]
-struct Crowd(StdMutex<HashMap<u32, usize>>);
+/// How many connections each user, or whoever they are told apart by, has and may have.
+pub(crate) struct Crowd<K = u32> {
+    here: StdMutex<HashMap<K, usize>>,
+    most: usize,
+}
 
 /// A user's place at the door, kept until the connection ends, also when it has become a terminal. Dropping it gives the place up.
-struct Place {
-    crowd: Arc<Crowd>,
-    uid: u32,
+pub(crate) struct Place<K: Copy + Eq + Hash = u32> {
+    crowd: Arc<Crowd<K>>,
+    who: K,
     _any: OwnedSemaphorePermit,
 }
 
-impl Crowd {
+impl<K: Copy + Eq + Hash> Crowd<K> {
+    /// A crowd of which one user may be so many.
+    pub(crate) fn of(most: usize) -> Self {
+        Self { here: StdMutex::default(), most }
+    }
+
     /// A place for one more of this user's connections; `None` when they have as many as one may have.
-    fn admit(self: &Arc<Self>, uid: u32, any: OwnedSemaphorePermit) -> Option<Place> {
-        let mut here = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = here.entry(uid).or_default();
-        if *own >= CONNECTIONS_OF_ONE {
+    pub(crate) fn admit(self: &Arc<Self>, who: K, any: OwnedSemaphorePermit) -> Option<Place<K>> {
+        let mut here = self.here.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = here.entry(who).or_default();
+        if *own >= self.most {
             return None;
         }
         *own += 1;
-        Some(Place { crowd: Arc::clone(self), uid, _any: any })
+        Some(Place { crowd: Arc::clone(self), who, _any: any })
     }
 }
 
-impl Drop for Place {
+impl<K: Copy + Eq + Hash> Drop for Place<K> {
     fn drop(&mut self) {
-        let mut here = self.crowd.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Entry::Occupied(mut own) = here.entry(self.uid) {
+        let mut here = self.crowd.here.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Entry::Occupied(mut own) = here.entry(self.who) {
             *own.get_mut() -= 1;
             if *own.get() == 0 {
                 own.remove();
@@ -202,9 +219,7 @@ async fn turn_away(mut stream: UnixStream) {
 
 /// The user, as the head wants to have it said.
 async fn user_called(uid: u32) -> anyhow::Result<HeaderValue> {
-    // Where names come from a directory server, this may take a while.
-    let found = tokio::task::spawn_blocking(move || User::from_uid(Uid::from_raw(uid)).ok().flatten()).await?;
-    let name = found.map_or_else(|| uid.to_string(), |user| user.name);
+    let name = account::name_of(uid).await;
     Ok(HeaderValue::from_bytes(format!("{uid}:{name}").as_bytes())?)
 }
 

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use anyhow::{Context, bail};
 use hostler_client::Client;
 use hostler_core::agent::{Effect, Event, Exit, RunLaunch, Stage, State, Why, update};
-use hostler_model::{Advisory, BootId, Feature, Hardware, NodeName, Request, Resources, RunId, Work};
+use hostler_model::{Advisory, BootId, CpuSet, Digest, Feature, Hardware, NodeName, Request, Resources, RunId, Work};
+use hostler_power::{MacAddress, WakeUp};
 use hostler_proto::link::{AgentHello, AgentMessage, HeadMessage, PROTOCOL, StreamKind, StreamRequest, Usage};
 use hostler_shepherd::cgroup::Controller;
 use hostler_shepherd::{Launch, Launcher, cgroup};
@@ -16,6 +17,7 @@ use hostler_snapshot::ChunkStore;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::account::Accounts;
+use crate::activity::{Activity, power_off};
 use crate::directory::{RunDirectory, Runs};
 use crate::environment::Environments;
 use crate::gossip::Gossiping;
@@ -53,6 +55,12 @@ pub(crate) struct Node {
     pub(crate) new_accounts: NewAccounts,
     /// Its part in the gossip, if it takes part.
     pub(crate) gossiping: Option<Arc<Gossiping>>,
+    /// By what other nodes know it when they have a command for it, if it takes any.
+    pub(crate) call_key: Option<Digest>,
+    /// What goes on besides jobs.
+    pub(crate) activity: Arc<Activity>,
+    /// Whether whatever else goes on on the machine keeps it on.
+    pub(crate) has_whole_machine: bool,
 }
 
 impl Node {
@@ -145,11 +153,21 @@ impl Handle {
 
     /// What jobs hold of this node: CPUs and memory, and nothing else.
     pub(crate) fn held(&self) -> Request {
+        let (cpus, memory_bytes) = self.held_parts();
+        Request::new(cpus.len(), memory_bytes)
+    }
+
+    /// Which CPUs of this node jobs hold, and how much of its memory, in bytes.
+    pub(crate) fn held_parts(&self) -> (CpuSet, u64) {
         let state = self.state();
         let held = state.runs().filter(|(_, run)| !matches!(run.stage, Stage::Over(_)));
-        held.map(|(_, run)| &run.launch.resources).fold(Request::new(0, 0), |sum, held| {
-            Request::new(sum.cpus.saturating_add(held.cpus.len()), sum.memory_bytes.saturating_add(held.memory_bytes))
-        })
+        held.map(|(_, run)| &run.launch.resources).fold(
+            (CpuSet::default(), 0),
+            |(mut cpus, memory_bytes): (_, u64), held| {
+                cpus.add_all(&held.cpus);
+                (cpus, memory_bytes.saturating_add(held.memory_bytes))
+            },
+        )
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -234,6 +252,7 @@ impl Engine {
             features: self.node.features.clone(),
             address,
             gossip_at: self.node.gossiping.as_ref().and_then(|gossiping| gossiping.address()),
+            call_key: self.node.call_key,
             runs: self.handle.state().reports(),
         }
     }
@@ -263,8 +282,30 @@ impl Engine {
                 tokio::task::spawn_blocking(move || making.with(|| roster::ensure(&accounts, how)));
             }
             Effect::AskForPeers => self.node.ask_for_peers(None),
+            Effect::Rest { ask } => self.rest(ask),
+            Effect::Rise => self.node.activity.rise(),
+            Effect::PowerOff => drop(tokio::spawn(power_off())),
+            Effect::WakeUp { mac, broadcast, port } => {
+                let wake_up = WakeUp { mac: MacAddress(mac), broadcast, port };
+                tokio::task::spawn_blocking(move || match wake_up.send() {
+                    Ok(()) => tracing::info!(mac = %wake_up.mac, "waking a machine"),
+                    Err(error) => tracing::warn!(mac = %wake_up.mac, %error, "cannot wake a machine"),
+                });
+            }
             Effect::Stop => {}
         }
+    }
+
+    /// Says whether the machine may be switched off, as soon as that is known.
+    fn rest(&self, ask: u64) {
+        let Some(link) = self.link.clone() else { return };
+        let node = Arc::clone(&self.node);
+        tokio::spawn(async move {
+            let cpus = node.has_whole_machine.then_some(&node.resources.cpus);
+            let busy = node.activity.may_rest(cpus).await;
+            // A link that has just broken: the head asks again.
+            let _ = link.send(AgentMessage::Resting { ask, busy });
+        });
     }
 
     fn start(&mut self, launch: Arc<RunLaunch>) {

@@ -3,9 +3,8 @@
 //! A node joins once, with a code that names the head's address, the authority's fingerprint and a one-time secret. The key never
 //! leaves the node. Key and certificate are one file, so that they are replaced together or not at all; the name is the certificate's.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::{self, DirBuilder, File};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -22,6 +21,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use crate::directory::replace_file;
 use crate::link::random;
 
 /// Held by the agent that runs for the node, in the node's directory.
@@ -287,15 +287,7 @@ impl Files {
     /// Writes a file that only the agent can read, whole or not at all; it is on disk when this returns.
     fn store(&self, name: &str, bytes: &[u8]) -> anyhow::Result<()> {
         let path = self.0.join(name);
-        let write = || -> std::io::Result<()> {
-            let partial = self.0.join(format!("{name}.partial"));
-            let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&partial)?;
-            file.write_all(bytes)?;
-            file.sync_all()?;
-            fs::rename(&partial, &path)?;
-            File::open(&self.0)?.sync_all()
-        };
-        write().with_context(|| format!("cannot write {}", path.display()))
+        replace_file(&path, bytes).with_context(|| format!("cannot write {}", path.display()))
     }
 }
 

@@ -7,6 +7,7 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -23,10 +24,14 @@ use tokio_tungstenite::tungstenite::{self, Message};
 
 use crate::engine::{Handle, Node};
 use crate::identity::Identity;
+use crate::rapl::{POWERCAP, Rapl};
 use crate::renewal::Due;
 
 /// How long the head may take to answer a hello.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How often the head hears what the processors measure.
+const READING: Duration = Duration::from_secs(60);
 
 /// How long a report of a passing stage waits for a later one.
 const REPORT_DELAY: Duration = Duration::from_millis(5);
@@ -109,10 +114,14 @@ struct Terms {
     return_within: Duration,
 }
 
-/// Somewhere between 0 and 1, elsewhere each time and in each process: hash maps take their keys from the system's random bytes.
+/// Others each time and in each process: hash maps take their keys from the system's random bytes.
+pub(crate) fn random_bits() -> u64 {
+    RandomState::new().hash_one(0)
+}
+
+/// Somewhere between 0 and 1.
 pub(crate) fn random() -> f64 {
-    let bits = RandomState::new().hash_one(0) >> 11;
-    bits as f64 / (1_u64 << 53) as f64
+    (random_bits() >> 11) as f64 / (1_u64 << 53) as f64
 }
 
 /// One connection from its beginning to its end.
@@ -144,7 +153,8 @@ async fn connect_once(
     renew.send_replace(renew_in);
     tracing::info!(head = %endpoint, "linked to the head");
     node.ask_for_peers(head_address);
-    carry(socket, engine, outgoing, welcome.heartbeat).await
+    let rapl = if node.has_whole_machine { Rapl::find(Path::new(POWERCAP)) } else { None };
+    carry(socket, engine, outgoing, welcome.heartbeat, rapl).await
 }
 
 /// A head whose certificate is not of this node's cluster.
@@ -195,12 +205,14 @@ async fn carry(
     engine: &Handle,
     mut outgoing: mpsc::UnboundedReceiver<AgentMessage>,
     heartbeat: Duration,
+    mut rapl: Option<Rapl>,
 ) -> anyhow::Result<()> {
     let (mut sink, mut source) = socket.split();
     let beat = &Cell::new(Instant::now() + heartbeat);
     let send = async move {
         let mut outbox = Outbox::default();
         let mut waiting = Waiting::default();
+        let mut reading = Instant::now() + READING;
         loop {
             tokio::select! {
                 message = outgoing.recv() => match message {
@@ -208,6 +220,11 @@ async fn carry(
                     None => return anyhow::Ok(()),
                 },
                 () = waiting.due() => {}
+                () = tokio::time::sleep_until(reading), if rapl.is_some() => {
+                    reading = Instant::now() + READING;
+                    let milliwatts = rapl.as_mut().and_then(|rapl| rapl.milliwatts(std::time::Instant::now()));
+                    waiting.add(AgentMessage::Drawing { milliwatts });
+                }
                 () = tokio::time::sleep_until(beat.get()) => waiting.add(AgentMessage::Heartbeat),
             }
             check_awake(beat.get(), heartbeat)?;
@@ -284,7 +301,10 @@ impl Waiting {
         let now = Instant::now();
         let patience = match &message {
             AgentMessage::Report(report) if !matches!(report.status, RunStatus::Ended(_)) => REPORT_DELAY,
-            AgentMessage::Report(_) | AgentMessage::Heartbeat => Duration::ZERO,
+            AgentMessage::Report(_)
+            | AgentMessage::Heartbeat
+            | AgentMessage::Resting { .. }
+            | AgentMessage::Drawing { .. } => Duration::ZERO,
         };
         self.due = Some(self.due.map_or(now + patience, |due| due.min(now + patience)));
         let AgentMessage::Report(report) = &message else { return self.messages.push(message) };
@@ -343,7 +363,8 @@ fn size_of_message(message: &AgentMessage) -> usize {
             }
             RunStatus::Accepted | RunStatus::Ready { .. } | RunStatus::Running | RunStatus::Completing => FIXED,
         },
-        AgentMessage::Heartbeat => FIXED,
+        AgentMessage::Heartbeat | AgentMessage::Drawing { .. } => FIXED,
+        AgentMessage::Resting { busy, .. } => FIXED + busy.as_ref().map_or(0, String::len),
     }
 }
 

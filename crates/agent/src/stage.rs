@@ -24,7 +24,7 @@ use crate::environment::{EnvError, Lease, Requirements, detect, entry_command};
 use crate::{supervise, transfer, variables};
 
 /// How many processes and threads one run may have: enough for any honest program, too few to take a machine down.
-const PROCESS_LIMIT: u64 = 8192;
+pub(crate) const PROCESS_LIMIT: u64 = 8192;
 
 /// What the shepherd is to start: made ready, not started.
 ///

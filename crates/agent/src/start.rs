@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail};
 use hostler_client::{Client, Endpoint};
+use hostler_gossip::Policy;
 use hostler_model::{BootId, Counted, CpuSet, Feature, Hardware, NodeName, Resources, Topology};
 use hostler_shepherd::{Launcher, cgroup};
 use hostler_snapshot::ChunkStore;
@@ -24,11 +25,11 @@ use crate::directory::Runs;
 use crate::door::Door;
 use crate::engine::{Engine, Handle, Node};
 use crate::environment::{self, Environments};
-use crate::gossip::Gossiping;
+use crate::gossip::{Away, Gossiping, Machines, Ports, Setup, StatusPorts, Weights};
 use crate::gpus::{Gpus, MachineGpu};
 use crate::identity::{Identity, LOCK};
 use crate::roster::NewAccounts;
-use crate::{link, recover, renewal};
+use crate::{calls, link, recover, renewal};
 
 /// What an agent is told when it is started.
 #[derive(Debug, Clone)]
@@ -61,8 +62,20 @@ pub struct Config {
     pub socket: Option<PathBuf>,
     /// Whether accounts are made for the cluster's users.
     pub accounts: NewAccounts,
+    /// Whether what goes on on the machine besides has no say in whether it may be switched off, as it is not only this node's.
+    pub shared_machine: bool,
     /// Where it gossips with other nodes: the first of these addresses that is free. Without any it does not.
     pub gossip: Vec<SocketAddr>,
+    /// Whether it runs commands for other nodes and sends them some.
+    pub calls: bool,
+    /// The node's weights, as others are told.
+    pub weights: Weights,
+    /// How nodes are compared when a command is sent from here.
+    pub policy: Policy,
+    /// The only machines to which commands are sent from here, and their weights; all nodes when absent.
+    pub machines: Option<Machines>,
+    /// Where it tells of the others' load in plain text.
+    pub status: StatusPorts,
 }
 
 /// How much the node keeps of chunks and of environments, in bytes, before the least recently used go.
@@ -75,6 +88,15 @@ const CACHE_BYTES: u64 = 10 << 30;
 /// # Errors
 /// When it cannot start: the directory is another agent's, the node has not joined, or the system refuses something.
 pub fn run(config: Config) -> anyhow::Result<()> {
+    run_and_say(config, || {})
+}
+
+/// The same; `is_up` is called as soon as it is certain that it has started: its ports are open, and whatever could be wrong with its
+/// directory or its settings is not.
+///
+/// # Errors
+/// As for [`run`].
+pub fn run_and_say(config: Config, is_up: impl FnOnce()) -> anyhow::Result<()> {
     let launcher = Launcher::start()?;
     let accounts = Arc::new(Accounts::new(config.root_jobs));
     if accounts.are_many() {
@@ -85,7 +107,33 @@ pub fn run(config: Config) -> anyhow::Result<()> {
     lay_out(&config.directory, &accounts)?;
     let _lock = lock(&config.directory)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(serve(config, accounts, launcher))
+    runtime.block_on(serve(config, accounts, launcher, is_up))
+}
+
+/// Tells of loads in plain text, as an agent does with [`Config::status`], but as a process beside the agent, which it asks; until it is told
+/// to stop. `is_up` is called as soon as the ports are open.
+///
+/// # Errors
+/// When a port cannot be had.
+pub fn run_ports_beside(
+    agent: Client,
+    status: StatusPorts,
+    policy: Policy,
+    machines: Option<Machines>,
+    is_up: impl FnOnce(),
+) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        Ports::open(status)?.start(Arc::new(Away::new(agent, policy, machines)))?;
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        is_up();
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        Ok(())
+    })
 }
 
 /// Every run and every user at the door takes a few, and the usual limit of 1024 is soon reached on a large node. Jobs have the usual
@@ -98,8 +146,14 @@ fn allow_many_files() {
     }
 }
 
-async fn serve(config: Config, accounts: Arc<Accounts>, launcher: Launcher) -> anyhow::Result<()> {
+async fn serve(
+    config: Config,
+    accounts: Arc<Accounts>,
+    launcher: Launcher,
+    is_up: impl FnOnce(),
+) -> anyhow::Result<()> {
     let directory = config.directory;
+    let ports = Ports::open(config.status)?;
     let identity =
         Identity::obtain(&directory, config.name.as_ref(), config.join_file.as_deref(), config.head_file).await?;
     let name = identity.name().clone();
@@ -116,7 +170,9 @@ async fn serve(config: Config, accounts: Arc<Accounts>, launcher: Launcher) -> a
         counted: config.counted,
         ..Resources::new(config.cpus.clone(), config.memory_bytes)
     };
-    let gossiping = gossip(&name, &resources, &config.gossip, &directory);
+    let setup = Setup { weights: config.weights, policy: config.policy, machines: config.machines };
+    let gossiping = gossip(&name, &resources, setup, &config.gossip, &directory);
+    let own = calls::Own::obtain(&directory).context("cannot make the key by which other nodes know this one")?;
     let node = Arc::new(Node {
         head: Client::new(identity.endpoint()?),
         name,
@@ -136,7 +192,10 @@ async fn serve(config: Config, accounts: Arc<Accounts>, launcher: Launcher) -> a
         accounts,
         idle: Default::default(),
         new_accounts: config.accounts,
+        call_key: (config.calls && gossiping.is_some()).then_some(own.key),
         gossiping: gossiping.clone(),
+        activity: Arc::default(),
+        has_whole_machine: !config.shared_machine,
     });
     let shares_files = node.chunks.shares_files();
     let (handle, inputs) = Handle::new();
@@ -147,10 +206,17 @@ async fn serve(config: Config, accounts: Arc<Accounts>, launcher: Launcher) -> a
     if let Some(gossiping) = &gossiping {
         gossiping.start(handle.clone(), config.cpus)?;
     }
+    if !config.calls {
+        tracing::info!("this node takes no calls, as it was told");
+    } else if let Err(error) = calls::start(Arc::clone(&node), handle.clone(), own, config.socket.as_deref()) {
+        tracing::warn!(%error, "this node takes no calls");
+    }
+    tell_loads(ports, gossiping.as_ref())?;
     tracing::info!(shares_files, "agent started");
 
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    is_up();
     tokio::select! {
         () = engine.run(inputs) => {}
         () = link::keep(handle, &node, &identity, renew) => {}
@@ -215,13 +281,31 @@ async fn receive_users(socket: Option<PathBuf>, head: &Endpoint, gossiping: Opti
 }
 
 /// This node's part in the gossip. A node without it runs jobs all the same.
-fn gossip(name: &NodeName, resources: &Resources, at: &[SocketAddr], directory: &Path) -> Option<Arc<Gossiping>> {
+fn gossip(
+    name: &NodeName,
+    resources: &Resources,
+    setup: Setup,
+    at: &[SocketAddr],
+    directory: &Path,
+) -> Option<Arc<Gossiping>> {
     if at.is_empty() {
         return None;
     }
-    Gossiping::begin(name.clone(), resources.counts(), at, directory)
+    Gossiping::begin(name.clone(), resources.counts(), setup, at, directory)
         .inspect_err(|error| tracing::warn!(%error, "this node does not gossip about its load"))
         .ok()
+}
+
+/// Serves the plain-text ports, if there are any.
+fn tell_loads(ports: Ports, gossiping: Option<&Arc<Gossiping>>) -> anyhow::Result<()> {
+    match gossiping {
+        Some(gossiping) => ports.start(Arc::clone(gossiping)).context("cannot serve the ports with loads"),
+        None if ports.are_none() => Ok(()),
+        None => bail!(
+            "there are no loads for the ports to tell of, since this node does not gossip: do without the ports, or without `none` for \
+             `gossip` in agent.toml or `--gossip`; if neither says so, the log does"
+        ),
+    }
 }
 
 /// Hears from the head who gossips.

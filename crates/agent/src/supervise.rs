@@ -1,6 +1,6 @@
 //! Shepherds: starting one for a run, hearing how the run ended, and keeping those that wait for another run.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -60,6 +60,7 @@ pub(crate) struct Watched {
     shepherd: Shepherd,
     /// `None` when the system has no descriptor left for it: then the run's journal is looked at now and then.
     connection: Option<Readiness<OwnedFd>>,
+    has_started: bool,
 }
 
 impl Watched {
@@ -69,19 +70,53 @@ impl Watched {
         if let Err(error) = &connection {
             tracing::error!(%error, "cannot listen to a shepherd");
         }
-        Self { shepherd, connection: connection.ok() }
+        Self { has_started: shepherd.child().is_some(), shepherd, connection: connection.ok() }
     }
 
     /// Hands it another run; whether it says that it took it.
     async fn take(&mut self, orders: &Launch) -> bool {
         // Nothing it may still have said is about this run.
         while let Ok(Some(_)) = self.shepherd.try_next_event() {}
-        self.shepherd.launch_next(orders).is_ok()
-            && matches!(tokio::time::timeout(NEXT_BOUND, self.next_event()).await, Ok(Some(ShepherdEvent::Started(_))))
+        self.shepherd.launch_next(orders).is_ok() && self.says_started().await
+    }
+
+    /// Hands it another call, perhaps in a mount namespace; whether it says that it took it.
+    pub(crate) async fn take_call(
+        &mut self,
+        orders: &Launch,
+        stdio: [BorrowedFd<'_>; 3],
+        namespace: Option<BorrowedFd<'_>>,
+    ) -> bool {
+        while let Ok(Some(_)) = self.shepherd.try_next_event() {}
+        let asked = match namespace {
+            Some(namespace) => self.shepherd.call_next_in(orders, stdio, namespace),
+            None => self.shepherd.call_next(orders, stdio),
+        };
+        asked.is_ok() && self.says_started().await
+    }
+
+    async fn says_started(&mut self) -> bool {
+        match tokio::time::timeout(NEXT_BOUND, self.next_event()).await {
+            Ok(Some(ShepherdEvent::Started(started))) => {
+                self.has_started = started.child.is_some();
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether the program that it was given last could be started.
+    pub(crate) const fn has_started(&self) -> bool {
+        self.has_started
+    }
+
+    /// The shepherd itself, to be told something.
+    pub(crate) const fn shepherd(&self) -> &Shepherd {
+        &self.shepherd
     }
 
     /// The next thing the shepherd says; `None` when it is gone or cannot be heard.
-    async fn next_event(&mut self) -> Option<ShepherdEvent> {
+    pub(crate) async fn next_event(&mut self) -> Option<ShepherdEvent> {
         let connection = self.connection.as_ref()?;
         loop {
             match self.shepherd.try_next_event() {
@@ -106,23 +141,25 @@ struct Idle {
 }
 
 impl IdleShepherds {
-    /// One that had runs of the same user, best on these CPUs.
-    fn take(&self, cpus: &CpuSet, owner: Option<u32>) -> Option<Idle> {
+    /// One that had runs of the same user, best on these CPUs; and the leaf that it sits beside.
+    pub(crate) fn take(&self, cpus: &CpuSet, owner: Option<u32>) -> Option<(Watched, Option<LeafSpec>)> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.retain(|idle| idle.since.elapsed() < STAYS);
         let best = waiting.iter().rposition(|idle| idle.owner == owner && idle.cpus == *cpus);
         let at = best.or_else(|| waiting.iter().rposition(|idle| idle.owner == owner))?;
-        Some(waiting.remove(at))
+        let Idle { shepherd, leaf, .. } = waiting.remove(at);
+        Some((shepherd, leaf))
     }
 
-    fn put(&self, idle: Idle) {
+    /// Keeps one that sits beside a leaf that is held to these CPUs, and whose last run was this user's.
+    pub(crate) fn put(&self, shepherd: Watched, leaf: Option<LeafSpec>, cpus: CpuSet, owner: Option<u32>) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.retain(|idle| idle.since.elapsed() < STAYS);
         if waiting.len() >= MAX_IDLE {
             // A dropped connection ends it.
             waiting.remove(0);
         }
-        waiting.push(idle);
+        waiting.push(Idle { shepherd, leaf, cpus, owner, since: Instant::now() });
     }
 }
 
@@ -140,7 +177,7 @@ pub(crate) enum Asked {
 /// When no shepherd took it; nothing runs then, and nothing will.
 pub(crate) async fn launch(node: &Node, launch: &RunLaunch, orders: &mut Launch) -> anyhow::Result<Asked> {
     if orders.options.linger.is_some()
-        && let Some(Idle { mut shepherd, leaf, .. }) = node.idle.take(&launch.resources.cpus, owner_of(orders))
+        && let Some((mut shepherd, leaf)) = node.idle.take(&launch.resources.cpus, owner_of(orders))
     {
         let own_leaf = std::mem::replace(&mut orders.options.leaf, leaf);
         if shepherd.take(orders).await {
@@ -210,7 +247,7 @@ pub(crate) async fn watch(
                 && leaf.is_some() == node.cgroups.is_ok()
             {
                 let cpus = launch.resources.cpus.clone();
-                node.idle.put(Idle { shepherd, leaf, cpus, owner, since: Instant::now() });
+                node.idle.put(shepherd, leaf, cpus, owner);
             }
             exit
         }

@@ -56,6 +56,11 @@ impl Failure {
         self
     }
 
+    /// What failed, without causes and hints.
+    pub(crate) fn summary(&self) -> &str {
+        &self.what
+    }
+
     /// The text for stderr, ending with a line break.
     pub(crate) fn render(&self) -> String {
         let mut text = format!("error: {}\n", self.what);

@@ -1,6 +1,5 @@
 //! The flags that `submit` and `run` share: what a job needs and how it is to be treated.
 
-use std::net::SocketAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -126,27 +125,6 @@ pub(crate) fn counted(all: &[Counted]) -> Result<Counted, Failure> {
         together.insert(name, count).map_err(|error| Failure::usage("`--resource` makes no sense").because(&error))?;
     }
     Ok(together)
-}
-
-/// Where an agent gossips.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum GossipAt {
-    None,
-    Address(SocketAddr),
-}
-
-impl FromStr for GossipAt {
-    type Err = ParseError;
-
-    fn from_str(text: &str) -> Result<Self, ParseError> {
-        match text {
-            "none" => Ok(Self::None),
-            _ => text
-                .parse()
-                .map(Self::Address)
-                .map_err(|_| ParseError::new(text, "an address and a port such as 192.0.2.7:7761, or `none`")),
-        }
-    }
 }
 
 /// Which of a machine's GPUs may be given to jobs.

@@ -7,6 +7,7 @@ mod commands;
 mod config;
 mod context;
 mod daemons;
+mod dsh;
 mod exit;
 mod failure;
 mod fetching;

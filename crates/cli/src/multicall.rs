@@ -13,7 +13,9 @@ use crate::args::{self, Arguments};
 use crate::cm;
 use crate::commands::act::Cancel;
 use crate::commands::configure::Configure;
+use crate::commands::exec::Dsh;
 use crate::commands::step;
+use crate::dsh::dshd;
 
 /// A tool by the name of its link.
 pub(crate) struct Tool {
@@ -30,7 +32,9 @@ pub(crate) const TOOLS: &[Tool] = &[
     tool::<cm::run::Cmrun>(),
     tool::<Cancel>(),
     tool::<Configure>(),
+    tool::<Dsh>(),
     Tool { name: "cmdaemon", main: cm::daemon::main, definition: cm::daemon::definition },
+    Tool { name: dshd::NAME, main: dshd::main, definition: dshd::definition },
 ];
 
 const fn tool<T: cm::Tool>() -> Tool {

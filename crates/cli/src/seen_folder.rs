@@ -3,10 +3,11 @@
 //! Nothing depends on it. Without a cache directory, or with one that cannot be written, every capture reads every file.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use hostler_snapshot::Seen;
+use hostler_snapshot::{Memory, Seen};
 
 use crate::xdg;
 
@@ -24,6 +25,12 @@ impl SeenFolder {
         Self { file: directory().zip(path.canonicalize().ok()).map(|(directory, path)| directory.join(name(&path))) }
     }
 
+    /// Of the tree at `path` as commands take it along: nothing in it is ignored.
+    pub(crate) fn of_tree(path: &Path) -> Self {
+        let path = path.canonicalize().ok();
+        Self { file: directory().zip(path).map(|(directory, path)| directory.join(format!("{}-tree", name(&path)))) }
+    }
+
     /// Of nothing, for what is not to leave a trace.
     pub(crate) fn none() -> Self {
         Self { file: None }
@@ -34,12 +41,26 @@ impl SeenFolder {
         self.file.as_deref().map(Seen::load).unwrap_or_default()
     }
 
+    /// What was in a tree when a command last took it along.
+    pub(crate) fn recall_tree(&self) -> Memory {
+        self.file.as_deref().map(Memory::load).unwrap_or_default()
+    }
+
     /// Remembers what it holds now, and forgets folders that nobody submits any more.
     pub(crate) fn remember(&self, seen: &Seen) {
+        self.save(|file| seen.save(file));
+    }
+
+    /// The same for a tree.
+    pub(crate) fn remember_tree(&self, memory: &Memory) {
+        self.save(|file| memory.save(file));
+    }
+
+    fn save(&self, save: impl FnOnce(&Path) -> io::Result<()>) {
         let Some(file) = &self.file else { return };
         let Some(directory) = file.parent() else { return };
         // Nothing depends on it, so a cache that cannot be written is nobody's concern.
-        let _ = fs::create_dir_all(directory).and_then(|()| seen.save(file));
+        let _ = fs::create_dir_all(directory).and_then(|()| save(file));
         let is_old = |path: &Path| {
             let modified = fs::metadata(path).and_then(|metadata| metadata.modified());
             modified.is_ok_and(|time| SystemTime::now().duration_since(time).is_ok_and(|age| age > KEPT))

@@ -28,8 +28,12 @@ impl Settings {
         let table: toml::Table = text
             .parse()
             .map_err(|error: toml::de::Error| Failure::usage("the configuration is not valid TOML").because(&error))?;
+        Self::with_keys(table, keys, "the configuration")
+    }
+
+    fn with_keys(table: toml::Table, keys: &[&str], what: &str) -> Result<Self, Failure> {
         if let Some(key) = table.keys().find(|key| !keys.contains(&key.as_str())) {
-            let failure = Failure::usage(format!("the configuration has the unknown key `{key}`"));
+            let failure = Failure::usage(format!("{what} has the unknown key `{key}`"));
             return Err(match closest(key, keys) {
                 Some(known) => failure.hint(format!("did you mean `{known}`?")),
                 None => failure.hint(format!("known keys: {}", keys.join(", "))),
@@ -56,6 +60,57 @@ impl Settings {
         self.text(key, example)?.map(|text| meaning(key, text, example)).transpose()
     }
 
+    /// A text that means something, if the key is there, or an integer in its place.
+    pub(crate) fn text_or_integer<T: FromStr<Err: std::error::Error>>(
+        &self,
+        key: &str,
+        example: &str,
+    ) -> Result<Option<T>, Failure> {
+        match self.0.get(key) {
+            Some(toml::Value::Integer(number)) => meaning(key, &number.to_string(), example).map(Some),
+            _ => self.parsed(key, example),
+        }
+    }
+
+    /// A number, with a point or without one, if the key is there.
+    pub(crate) fn number(&self, key: &str, example: &str) -> Result<Option<f64>, Failure> {
+        match self.0.get(key) {
+            None => Ok(None),
+            Some(toml::Value::Float(number)) => Ok(Some(*number)),
+            Some(toml::Value::Integer(number)) => Ok(Some(*number as f64)),
+            Some(other) => Err(wrong_type(key, other, "a number", example)),
+        }
+    }
+
+    /// `true` or `false`, if the key is there.
+    pub(crate) fn truth(&self, key: &str, example: &str) -> Result<Option<bool>, Failure> {
+        match self.0.get(key) {
+            None => Ok(None),
+            Some(toml::Value::Boolean(value)) => Ok(Some(*value)),
+            Some(other) => Err(wrong_type(key, other, "true or false", example)),
+        }
+    }
+
+    /// A table with these keys and no others; an empty one when the key is not there.
+    pub(crate) fn table(&self, key: &str, keys: &[&str], example: &str) -> Result<Self, Failure> {
+        match self.0.get(key) {
+            None => Ok(Self::default()),
+            Some(toml::Value::Table(table)) => Self::with_keys(table.clone(), keys, &format!("the table `{key}`")),
+            Some(other) => Err(wrong_type(key, other, "a table", example)),
+        }
+    }
+
+    /// A table that is a value of this type; the type's own when the key is not there.
+    pub(crate) fn structure<T>(&self, key: &str, example: &str) -> Result<T, Failure>
+    where
+        T: serde::de::DeserializeOwned + Default,
+    {
+        match self.0.get(key) {
+            None => Ok(T::default()),
+            Some(value) => value.clone().try_into().map_err(|error| nonsense(key, &error, example)),
+        }
+    }
+
     /// A list of texts that mean something; empty when the key is not there.
     pub(crate) fn list<T: FromStr<Err: std::error::Error>>(&self, key: &str, example: &str) -> Result<Vec<T>, Failure> {
         let values = match self.0.get(key) {
@@ -69,9 +124,7 @@ impl Settings {
         };
         values.iter().map(of_text).collect()
     }
-}
 
-impl Settings {
     /// A table of names and counts; empty when the key is not there.
     pub(crate) fn counts(&self, key: &str, example: &str) -> Result<Counted, Failure> {
         let values = match self.0.get(key) {

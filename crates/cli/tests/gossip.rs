@@ -18,16 +18,12 @@ struct Machines {
 impl Machines {
     fn new() -> Self {
         let network = Network::new(HOSTLER);
-        let head = network.host("head");
-        head.ok(&["hostler", "head", "init", "--advertise", "head"]);
-        let head_daemon = Some(head.daemon("head", &["hostler", "head", "run"]));
-        wait_until("the head to answer", 30, || (head.run(&["hostler", "info"]).code == 0).then_some(()));
+        let (head, daemon) = network.head();
+        let head_daemon = Some(daemon);
         let mut machines = Self { head, nodes: Vec::new(), agents: Vec::new(), head_daemon, _network: network };
         for number in 1..=3 {
-            let name = format!("n{number}");
-            let host = machines._network.host(&name);
-            let code = machines.head.ok(&["hostler", "node", "invite", &name]);
-            assert_eq!(host.run_with_input(&["hostler", "agent", "join", "-"], &format!("{code}\n")).code, 0);
+            let host = machines._network.host(&format!("n{number}"));
+            host.join(&machines.head);
             machines.nodes.push(host);
             machines.agents.push(None);
             machines.start_agent(number - 1);

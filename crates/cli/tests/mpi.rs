@@ -59,19 +59,15 @@ struct Machines {
 impl Machines {
     fn new() -> Self {
         let network = Network::new(HOSTLER);
-        let head = network.host("head");
-        head.ok(&["hostler", "head", "init", "--advertise", "head"]);
-        let mut daemons = vec![head.daemon("head", &["hostler", "head", "run"])];
-        wait_until("the head to answer", 30, || (head.run(&["hostler", "info"]).code == 0).then_some(()));
+        let (head, daemon) = network.head();
+        let mut daemons = vec![daemon];
         head.ok(&["sh", "-c", &format!("mkdir /home/{USER} && chown {USER} /home/{USER}")]);
         let mut nodes = Vec::new();
         for number in 1..=4 {
             let name = format!("n{number}");
             let host = network.host(&name);
             host.ok(&["chmod", "1777", "/tmp"]);
-            let code = head.ok(&["hostler", "node", "invite", &name]);
-            let joined = host.run_with_input(&["hostler", "agent", "join", "-"], &format!("{code}\n"));
-            assert_eq!(joined.code, 0, "{joined:?}");
+            host.join(&head);
             daemons.push(host.daemon("agent", &["hostler", "agent", "run"]));
             nodes.push(host);
         }

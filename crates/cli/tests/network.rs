@@ -40,10 +40,8 @@ impl Machines {
     /// By the commands of `docs/guides/real-machines.md`, as they stand there.
     fn new(nodes: usize) -> Self {
         let network = Network::new(HOSTLER);
-        let head = network.host("head");
-        head.ok(&["hostler", "head", "init", "--advertise", "head"]);
-        let mut machines = Self { head_daemon: None, head, nodes: Vec::new(), network };
-        machines.run_head();
+        let (head, daemon) = network.head();
+        let mut machines = Self { head_daemon: Some(daemon), head, nodes: Vec::new(), network };
         for number in 1..=nodes {
             machines.add_node(&format!("n{number}"));
         }
@@ -62,9 +60,7 @@ impl Machines {
 
     fn add_node(&mut self, name: &str) {
         let host = self.network.host(name);
-        let code = self.ok(&["node", "invite", name]);
-        let joined = host.run_with_input(&["hostler", "agent", "join", "-"], &format!("{code}\n"));
-        assert_eq!(joined.code, 0, "{joined:?}");
+        host.join(&self.head);
         let _: Daemon = host.daemon("agent", &["hostler", "agent", "run", "--root-jobs"]);
         self.nodes.push(host);
         self.wait_for_node(name, "up", 30);

@@ -1,136 +1,17 @@
 //! A real cluster, by the documented commands: a head and nodes that are set up, invited, joined, drained, resumed and removed.
 
-use std::cell::RefCell;
-use std::fs::{self, File};
-use std::io::Write as _;
+use std::fs;
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
-use hostler_testkit::{Cluster, Outcome, wait_until};
+use hostler_testkit::{Cluster, RealCluster, end, wait_until};
 use serde_json::Value;
 
 const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
 
-/// A head and its nodes, each in a directory of its own below one home. Everything that was started ends with the home.
-struct Real {
-    head: RefCell<Option<Child>>,
-    home: Cluster,
-    /// What `--head` takes.
-    address: String,
-}
-
-impl Real {
-    /// A head that was set up and runs.
-    fn start() -> Self {
-        let home = Cluster::none(HOSTLER);
-        let address = format!("unix:{}", home.path("head/head.sock").display());
-        let real = Self { head: RefCell::default(), home, address };
-        let said = real.home.run(&["head", "init", "--directory", &real.path("head"), "--listen", "127.0.0.1:0"]);
-        assert_eq!(said.code, 0, "{said:?}");
-        assert!(said.stdout.is_empty() && said.stderr.contains("next: start it with `hostler head run"), "{said:?}");
-        real.run_head();
-        real
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.home.path(name).display().to_string()
-    }
-
-    /// Starts a daemon that logs to a file of this name.
-    fn daemon(&self, name: &str, arguments: &[&str], change: impl FnOnce(&mut Command)) -> Child {
-        let log = File::options().append(true).create(true).open(self.home.path(name)).expect("a log can be written");
-        let mut command = self.home.command(arguments);
-        change(&mut command);
-        command.stdout(Stdio::null()).stderr(log).spawn().expect("the executable can be started")
-    }
-
-    fn run_head(&self) {
-        let _ = fs::remove_file(self.home.path("head/head.json"));
-        let child = self.daemon("head.log", &["head", "run", "--directory", &self.path("head")], |_| {});
-        self.head.replace(Some(child));
-        wait_until("the head to be ready", 30, || self.home.path("head/head.json").exists().then_some(()));
-    }
-
-    fn kill_head(&self) {
-        end(self.head.take().expect("it runs"));
-    }
-
-    /// Runs the agent of a node that has joined.
-    fn run_agent(&self, node: &str) -> Child {
-        self.daemon(&format!("{node}.log"), &["agent", "run", "--directory", &self.path(node), "--root-jobs"], |_| {})
-    }
-
-    fn log(&self, name: &str) -> String {
-        fs::read_to_string(self.home.path(&format!("{name}.log"))).unwrap_or_default()
-    }
-
-    /// Waits until a daemon has logged this.
-    fn wait_for_log(&self, name: &str, text: &str) {
-        let logged = || self.log(name).contains(text).then_some(());
-        wait_until(&format!("the log of {name} to say `{text}`, not {}", self.log(name)), 60, logged);
-    }
-
-    /// A client command that must succeed; what it printed.
-    fn ok(&self, arguments: &[&str]) -> String {
-        self.home.ok(&[&["--head", self.address.as_str()], arguments].concat())
-    }
-
-    fn fails(&self, arguments: &[&str]) -> String {
-        self.home.fails(&[&["--head", self.address.as_str()], arguments].concat())
-    }
-
-    fn json(&self, arguments: &[&str]) -> Value {
-        self.home.json(&[&["--head", self.address.as_str()], arguments].concat())
-    }
-
-    fn wait_for_node(&self, node: &str, state: &str) {
-        wait_until(&format!("node {node} {state}"), 60, || {
-            let nodes = self.json(&["nodes"]);
-            nodes.as_array()?.iter().any(|it| it["name"] == node && it["state"] == state).then_some(())
-        });
-    }
-
-    fn wait_for_job(&self, job: &str, state: &str) {
-        wait_until(&format!("job {job} {state}"), 60, || (self.json(&["job", job])["state"] == state).then_some(()));
-    }
-
-    /// Joins with the code on standard input, as it should be done.
-    fn join(&self, directory: &str, code: &str, more: &[&str], change: impl FnOnce(&mut Command)) -> Outcome {
-        let directory = self.path(directory);
-        let mut command = self.home.command(&[&["agent", "join", "-", "--directory", &directory], more].concat());
-        change(&mut command);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("the executable can be started");
-        child.stdin.take().expect("it is piped").write_all(format!("{code}\n").as_bytes()).expect("it reads");
-        let output = child.wait_with_output().expect("it ends");
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        Outcome { code: output.status.code().unwrap_or(-1), stdout: text(&output.stdout), stderr: text(&output.stderr) }
-    }
-
-    /// A node of this name that runs.
-    fn add_node(&self, node: &str) -> Child {
-        let joined = self.join(node, &self.ok(&["node", "invite", node]), &[], |_| {});
-        assert_eq!(joined.code, 0, "{joined:?}");
-        let agent = self.run_agent(node);
-        self.wait_for_node(node, "up");
-        agent
-    }
-}
-
-impl Drop for Real {
-    fn drop(&mut self) {
-        self.head.take().into_iter().for_each(end);
-    }
-}
-
-fn end(mut child: Child) {
-    child.kill().expect("it is ours");
-    child.wait().expect("it is ours");
-}
-
 #[test]
 fn from_nothing_to_a_cluster_and_back() {
-    let real = Real::start();
+    let real = RealCluster::start(HOSTLER);
     let again = real.home.run(&["head", "init", "--directory", &real.path("head")]);
     assert_eq!(again.code, 0, "called twice it does no harm: {again:?}");
     let other = real.home.fails(&["head", "init", "--directory", &real.path("head"), "--advertise", "elsewhere"]);
@@ -192,7 +73,7 @@ fn without_a_cluster_it_is_said_how_to_get_one() {
 
 #[test]
 fn codes_let_in_whom_they_were_made_for_once() {
-    let real = Real::start();
+    let real = RealCluster::start(HOSTLER);
     let code = real.ok(&["node", "invite"]);
     assert!(code.starts_with("hostler1-") && !code.contains(char::is_whitespace), "the code alone: {code}");
     let joined = real.join("first", &code, &["--name", "first"], |_| {});
@@ -212,7 +93,7 @@ fn codes_let_in_whom_they_were_made_for_once() {
 
 #[test]
 fn a_node_keeps_asking_to_be_let_in_and_its_agent_follows_when_it_joins_again() {
-    let real = Real::start();
+    let real = RealCluster::start(HOSTLER);
     let head = real.json(&["info"])["head"]["address"].as_str().expect("an address").to_owned();
     // On the way to the head stands somebody who closes the first three connections, as a head does that is flooded.
     let way = TcpListener::bind("127.0.0.1:0").expect("a port is free");
@@ -257,7 +138,7 @@ fn both<T>((from, to): (std::io::Result<T>, std::io::Result<T>)) -> (T, T) {
 
 #[test]
 fn a_node_of_another_cluster_is_refused_and_told_so() {
-    let (mine, theirs) = (Real::start(), Real::start());
+    let (mine, theirs) = (RealCluster::start(HOSTLER), RealCluster::start(HOSTLER));
     end(theirs.add_node("n1"));
     // The same node, sent to a head that is not its own.
     let address = mine.json(&["info"])["head"]["address"].as_str().expect("an address").to_owned();
@@ -276,7 +157,7 @@ fn a_node_of_another_cluster_is_refused_and_told_so() {
 
 #[test]
 fn a_node_whose_clock_is_thirty_years_off_joins_and_works() {
-    let real = Real::start();
+    let real = RealCluster::start(HOSTLER);
     let library = build_clock_library(&real);
     for (node, years) in [("past", -30), ("future", 30)] {
         let offset = (i64::from(years) * 365 * 24 * 3600).to_string();
@@ -307,7 +188,7 @@ fn year_now() -> i32 {
 }
 
 /// A library that sets the wall clock of a process off by CLOCK_OFFSET_SECS, and no other clock.
-fn build_clock_library(real: &Real) -> String {
+fn build_clock_library(real: &RealCluster) -> String {
     let source = real.home.write(
         "clock.c",
         "#define _GNU_SOURCE\n#include <stdlib.h>\n#include <sys/syscall.h>\n#include <sys/time.h>\n#include <time.h>\n\
@@ -330,7 +211,7 @@ fn build_clock_library(real: &Real) -> String {
 
 #[test]
 fn certificates_are_renewed_by_themselves() {
-    let real = Real::start();
+    let real = RealCluster::start(HOSTLER);
     let settings = real.home.path("head/head.toml");
     let text = fs::read_to_string(&settings).expect("init has written it");
     let text = text.replace("#certificate_life = \"365d\"", "certificate_life = \"12s\"");

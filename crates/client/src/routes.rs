@@ -10,6 +10,7 @@ use hostler_proto::api::{
 };
 use hostler_proto::partitions::{NewPartition, PartitionChange, PartitionView, TraitsChange};
 use hostler_proto::peers::{LOAD_PATH, LoadTable, Peers};
+use hostler_proto::power::{EnergyView, PowerRequest};
 use hostler_proto::settings::{NewValue, SettingView};
 use serde_json::json;
 
@@ -152,6 +153,22 @@ impl Client {
     /// See above.
     pub async fn resume_node(&self, node: &NodeName) -> Result<NodeDetail, ClientError> {
         self.call(Call::post(format!("/nodes/{node}/resume"))).await
+    }
+
+    /// Switches a node on or off, or has its controller asked how it is.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with code `no_power` when the head cannot switch it, `node_in_use` when it must not go off now.
+    pub async fn power_node(&self, node: &NodeName, request: PowerRequest) -> Result<NodeDetail, ClientError> {
+        self.call(Call::post(format!("/nodes/{node}/power")).json(&request)).await
+    }
+
+    /// What the nodes have drawn that the head can switch.
+    ///
+    /// # Errors
+    /// See above.
+    pub async fn energy(&self) -> Result<EnergyView, ClientError> {
+        self.call(Call::get("/energy")).await
     }
 
     /// Removes a node: its certificate is revoked and its tasks are given up.

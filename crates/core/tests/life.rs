@@ -55,7 +55,7 @@ impl Head {
                     self.launched.extend(launch.runs.iter().map(|placement| placement.run));
                 }
                 Effect::Notify(Notice::Node { name, state }) => self.notices.push((name, state)),
-                Effect::Send { .. } | Effect::Notify(_) => {}
+                Effect::Send { .. } | Effect::Power { .. } | Effect::Notify(_) => {}
             }
         }
         self.records.extend(changes.records);
@@ -109,6 +109,7 @@ impl Head {
             features: std::collections::BTreeSet::new(),
             address: None,
             gossip_at: None,
+            call_key: None,
             runs: Vec::new(),
         };
         self.command(&Command::Hello {

@@ -37,6 +37,7 @@ impl Head {
             features: std::collections::BTreeSet::new(),
             address: None,
             gossip_at: None,
+            call_key: None,
         });
         let connection = ConnectionId(1);
         head.apply(Event::Connected { node, connection, pid: 1, version: String::new(), holds: Vec::new() });

@@ -28,7 +28,7 @@ impl Head {
         }
         self.said.extend(changes.effects.into_iter().filter_map(|effect| match effect {
             Effect::Send { connection, message } => Some((connection, message)),
-            Effect::Close { .. } | Effect::Notify(_) => None,
+            Effect::Close { .. } | Effect::Power { .. } | Effect::Notify(_) => None,
         }));
     }
 
@@ -64,6 +64,7 @@ impl Head {
             features: std::collections::BTreeSet::new(),
             address: None,
             gossip_at: None,
+            call_key: None,
         });
         let connection = ConnectionId(connection);
         self.apply(Event::Connected { node, connection, pid: 1, version: String::new(), holds: Vec::new() });

@@ -24,6 +24,8 @@ pub struct Needs {
     pub not: BTreeSet<NodeName>,
     /// It had rather run here.
     pub prefer_local: bool,
+    /// What the way to another node adds to that node's score, in thousandths of the command's own time: see [`crate::Estimate::way`].
+    pub way: u64,
 }
 
 /// A node that a command can run on.
@@ -75,6 +77,8 @@ pub enum Unfit {
     Unknown,
     /// It takes no commands: it is drained, or a job has it for itself.
     Closed,
+    /// It takes none at all.
+    NeverOpen,
     /// It has not the features that were asked for.
     Features,
     /// It has only so much memory to spare, in bytes.
@@ -193,7 +197,7 @@ fn judge<'a>(
     }
     let load = node.load.ok_or(Unfit::Unknown)?;
     if !load.accepts {
-        return Err(Unfit::Closed);
+        return Err(if load.commands.port() == 0 { Unfit::NeverOpen } else { Unfit::Closed });
     }
     let has = |feature: &Feature| member.features.contains(feature) || feature.as_str() == member.name.as_str();
     if needs.constraint.as_ref().is_some_and(|constraint| !constraint.holds(has)) {
@@ -209,7 +213,9 @@ fn judge<'a>(
         false if needs.prefer_local => policy.prefer_local_margin,
         false => policy.remote_margin,
     };
-    let total = score(load, in_flight, policy).total.saturating_mul(1000 + u64::from(margin)) / 1000;
+    let way = if node.is_local { 0 } else { needs.way };
+    let scored = score(load, in_flight, policy).total.saturating_mul(1000 + u64::from(margin)) / 1000;
+    let total = scored.saturating_add(way);
     let chance = Dice::new(random ^ u64::from(member.id.0)).next();
     Ok(Rank { key: (total, chance), member, load, in_flight, is_local: node.is_local })
 }
@@ -250,6 +256,7 @@ impl fmt::Display for Unfit {
             Self::Unreachable => f.write_str("it could not be reached a moment ago"),
             Self::Unknown => f.write_str("its load has not come yet"),
             Self::Closed => f.write_str("it takes no commands now"),
+            Self::NeverOpen => f.write_str("its agent takes no commands"),
             Self::Features => f.write_str("it has not the features asked for"),
             Self::Memory(bytes) => {
                 write!(f, "it has only {} of memory to spare", hostler_model::format_bytes(*bytes))

@@ -35,6 +35,7 @@ mod awake;
 mod budget;
 mod calls;
 mod choose;
+mod costs;
 mod counters;
 mod dice;
 #[cfg(feature = "fuzzing")]
@@ -53,6 +54,7 @@ mod wire;
 pub use auth::{Key, Keyring};
 pub use calls::{Calls, Ticket};
 pub use choose::{Candidate, Explanation, Needs, Score, Unfit, choose, explain};
+pub use costs::{Costs, Estimate};
 pub use counters::{Counters, Refused};
 pub use load::{Load, Pressure};
 pub use member::{Member, MemberId, Members};

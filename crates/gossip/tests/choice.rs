@@ -122,6 +122,16 @@ fn pressure_counts_where_the_kernel_tells_it() {
 }
 
 #[test]
+fn a_node_that_takes_no_commands_is_passed_by() {
+    let never = |load: &mut Load| (load.accepts, load.commands) = (false, ([0, 0, 0, 0], 0).into());
+    let scene = Scene::new(2).change(0, never);
+    assert_eq!(scene.best(), 1);
+    let unfit = scene.unfit(&Needs::default(), &Calls::default());
+    assert_eq!(unfit, [("n0".to_owned(), Unfit::NeverOpen)].into());
+    assert_eq!(Unfit::NeverOpen.to_string(), "its agent takes no commands");
+}
+
+#[test]
 fn every_node_that_will_not_do_says_why() {
     let mut scene = Scene::new(9).change(4, |load| load.accepts = false).change(5, |load| load.free_memory_mib = 100);
     scene.presence[2] = Presence::Silent;

@@ -265,6 +265,14 @@ impl Library {
         Ok(named)
     }
 
+    /// Has what a folder names brought into memory as far as it is on disk, at most so many bytes; how many were asked for.
+    ///
+    /// # Errors
+    /// When it is not here, or is no manifest.
+    pub(crate) fn read_ahead(&self, manifest: &Digest, most: u64) -> Result<u64, LibraryError> {
+        Ok(self.chunks.read_ahead(&self.named_by(manifest)?, most))
+    }
+
     fn anything(&self, manifest: &Digest) -> Result<Anything, LibraryError> {
         Self::read(manifest, &self.get(manifest)?)
     }

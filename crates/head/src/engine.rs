@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant, SystemTime};
 
 use hostler_core::head::{
-    Changes, Command, ConnectionId, Effect, Event, Now, Record, Refusal, Stamped, State, decide, schedule, update,
+    Changes, Command, ConnectionId, Effect, Event, Now, Record, Refusal, Stamped, State, decide, follow_up, update,
 };
 use hostler_model::{Digest, JobId, Timestamp, WallTime};
 use hostler_proto::api::Notice;
@@ -22,6 +22,7 @@ use hostler_store::{Batch, Change, Writer};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 
+use crate::power::Order;
 use crate::restore::restore;
 
 /// Commands waiting for the loop. A full queue slows callers down instead of growing without bound; at the measured thousands of
@@ -52,6 +53,8 @@ struct Shared {
     state: RwLock<State>,
     agents: Mutex<HashMap<ConnectionId, mpsc::UnboundedSender<Outgoing>>>,
     notices: broadcast::Sender<Notice>,
+    /// What controllers are to be asked and told.
+    power: mpsc::UnboundedSender<Order>,
     /// Why nothing can be stored at the moment.
     trouble: Mutex<Option<String>>,
     /// A batch could not be stored, and the state has not been loaded again yet.
@@ -117,14 +120,17 @@ impl Clock {
 }
 
 impl Engine {
-    /// Starts the loop on a state that was just loaded, whose log ends before `next_sequence`.
-    pub(crate) fn start(state: State, next_sequence: u64, writer: Writer) -> Self {
+    /// Starts the loop on a state that was just loaded, whose log ends before `next_sequence`; and what it wants controllers to be told.
+    pub(crate) fn start(state: State, next_sequence: u64, writer: Writer) -> (Self, mpsc::UnboundedReceiver<Order>) {
         let (inputs, queue) = mpsc::channel(QUEUE_LEN);
+        #[expect(clippy::disallowed_methods, reason = "a node's controller is asked one thing at a time")]
+        let (power, orders) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
             clock: Clock { origin: state.last_event_at, started: Instant::now() },
             state: RwLock::new(state),
             agents: Mutex::default(),
             notices: broadcast::channel(NOTICES_LEN).0,
+            power,
             trouble: Mutex::default(),
             failed: AtomicBool::new(false),
             failure: Notify::new(),
@@ -142,7 +148,7 @@ impl Engine {
         let timers = Handle::current();
         let run = move || timers.block_on(round.run());
         std::thread::Builder::new().name("engine".into()).spawn(run).expect("a thread can be started");
-        engine
+        (engine, orders)
     }
 
     /// Has `command` carried out; answers when it is durable.
@@ -250,6 +256,10 @@ impl Shared {
                         // Gone already: then nobody need be told.
                         let _ = agent.send(Outgoing::Close(reason));
                     }
+                }
+                Effect::Power { node, verb, ask } => {
+                    // Nobody listens when the head is stopping: the next one asks again.
+                    let _ = self.power.send(Order { node, verb, ask });
                 }
                 Effect::Notify(notice) => {
                     // Nobody may be watching.
@@ -384,10 +394,15 @@ impl Loop {
     fn finish(&mut self, mut round: Round) {
         {
             let mut state = self.shared.state.write().unwrap_or_else(PoisonError::into_inner);
-            while state.needs_pass() {
+            loop {
                 let now = self.shared.clock.now();
-                let Some(event) = schedule(&mut state, now) else { break };
-                apply(&mut state, &mut round, Stamped { now, event });
+                let events = follow_up(&mut state, now);
+                if events.is_empty() {
+                    break;
+                }
+                for event in events {
+                    apply(&mut state, &mut round, Stamped { now, event });
+                }
             }
         }
         let Round { events, changes, blobs, replies } = round;

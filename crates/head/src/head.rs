@@ -14,6 +14,7 @@ use crate::audit::Audit;
 use crate::blobs::Library;
 use crate::engine::Engine;
 use crate::login::Logins;
+use crate::power::Switches;
 use crate::start::Config;
 use crate::streams::Streams;
 use crate::trust::{Trust, hostname};
@@ -32,6 +33,8 @@ pub(crate) struct Head {
     pub(crate) trust: Trust,
     /// Logins under way.
     pub(crate) logins: Logins,
+    /// Controllers of nodes that can be switched.
+    pub(crate) switches: Arc<Switches>,
     /// Who did what.
     pub(crate) audit: Audit,
     /// Readers that wait for an agent's stream.
@@ -61,7 +64,9 @@ impl Head {
         bound: SocketAddr,
     ) -> Self {
         let usual_results_cap_bytes = library.room().cap_bytes();
+        let switches = Arc::new(Switches::new(engine.clone(), config.power.clone()));
         Self {
+            switches,
             config,
             engine,
             history,

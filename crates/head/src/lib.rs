@@ -26,6 +26,7 @@ mod link;
 mod listen;
 mod login;
 mod openapi;
+mod power;
 mod restore;
 mod rights;
 mod start;

@@ -295,6 +295,10 @@ fn size_of_message(message: &HeadMessage) -> usize {
         | HeadMessage::Resend { .. }
         | HeadMessage::Stream(_)
         | HeadMessage::PeersChanged
+        | HeadMessage::Rest { .. }
+        | HeadMessage::Rise
+        | HeadMessage::PowerOff
+        | HeadMessage::WakeUp { .. }
         | HeadMessage::Shutdown => FIXED,
     }
 }
@@ -344,6 +348,7 @@ mod tests {
             features: std::collections::BTreeSet::new(),
             address: None,
             gossip_at: None,
+            call_key: None,
             runs: Vec::new(),
         }
     }

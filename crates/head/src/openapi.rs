@@ -155,6 +155,11 @@ fn schemas() -> Value {
     all.insert("NodeDetail".to_owned(), json!({ "allOf": [schema("Node"), detail] }));
     let states: Vec<&str> = hostler_model::JobState::ALL.iter().map(|state| state.as_str()).collect();
     all.insert("JobState".to_owned(), words(&states));
+    all.insert("PowerByNode".to_owned(), json!({ "type": "object", "additionalProperties": schema("Power") }));
+    all.insert("PowerState".to_owned(), words(&["off", "waking", "up", "idle", "stopping", "failed", "unknown"]));
+    all.insert("Supply".to_owned(), words(&["on", "off"]));
+    all.insert("Gauge".to_owned(), words(&["agent", "controller"]));
+    all.insert("PowerAction".to_owned(), words(&["on", "off", "look"]));
     all.insert("NodeState".to_owned(), words(&["up", "suspect", "down", "draining", "drained", "removed"]));
     all.insert("QuotaKind".to_owned(), words(&["cpus", "memory", "jobs"]));
     all.insert("Vendor".to_owned(), words(&["nvidia", "amd", "intel"]));

@@ -27,6 +27,7 @@ use crate::blobs::Library;
 use crate::engine::{Engine, first_event};
 use crate::head::Head;
 use crate::listen::Doors;
+use crate::power;
 use crate::restore::restore;
 use crate::trust::{Trust, replace_file};
 
@@ -61,6 +62,8 @@ pub struct Config {
     pub certificate_life_ms: u64,
     /// Whether it is part of an embedded cluster, which belongs to one user and stops as a whole.
     pub embedded: bool,
+    /// The file that says which nodes can be switched on and off; there need be none.
+    pub power: PathBuf,
     /// What results may take, in bytes; half of the disk when absent.
     pub results_cap_bytes: Option<u64>,
 }
@@ -134,11 +137,13 @@ async fn start(config: Config) -> anyhow::Result<Arc<Head>> {
     if usual_port != Some(bound.port()) {
         replace_file(&port_file(&config.directory), bound.port().to_string().as_bytes(), 0o600)?;
     }
-    let engine = Engine::start(state, sequence + 1, writer);
+    let (engine, orders) = Engine::start(state, sequence + 1, writer);
     let head = Arc::new(Head::new(config, engine, history, Arc::new(library), trust, audit, bound));
     head.follow_results_cap();
     doors.serve(&head, &api::routes(&head));
     tokio::spawn(collect(Arc::clone(&head)));
+    tokio::spawn(power::keep(Arc::clone(&head), orders));
+    tokio::spawn(power::measure(Arc::clone(&head)));
     announce(&head)?;
     tracing::info!(address = %head.address(), socket = %head.config.socket.display(), "head ready");
     Ok(head)

@@ -14,9 +14,10 @@ use hostler_model::{
 };
 use hostler_proto::api::{JobDetail, JobSummary, LimitView, PartView, TaskCounts, TaskView, Why};
 use hostler_proto::link::Fate;
+use hostler_proto::power::JobEnergy;
 use hostler_proto::record::{EndedPart, EndedTask};
 
-pub(crate) use nodes::{node, node_detail};
+pub(crate) use nodes::{energy, node, node_detail};
 pub(crate) use partitions::partition;
 
 /// How many other jobs or tasks an explanation names before it says "and more".
@@ -76,6 +77,7 @@ pub(crate) fn detail(
     viewer: Viewer,
     ended: &[(u32, Ending)],
     rows: &BTreeMap<u32, EndedTask>,
+    now: Timestamp,
 ) -> JobDetail {
     let is_owner = viewer == Viewer::Owner;
     let only_row = if job.spec.array.is_none() { rows.values().next() } else { None };
@@ -109,6 +111,7 @@ pub(crate) fn detail(
             Work::Project { .. } | Work::Command { .. } => None,
         },
         limits: limits(state, job, rows.values()),
+        energy: state.energy_of(job, now).map(JobEnergy::from),
         unfetched: unfetched(job),
         tasks_shown,
     }
@@ -344,6 +347,10 @@ fn more_lines(state: &State, job: &Job, reason: &Reason, now: Now) -> Vec<String
                 "It goes on when something that counts against the quota has ended, or an admin has raised it."
                     .to_owned(),
             ]
+        }
+        Reason::Waking { nodes } => nodes.iter().filter_map(|waking| nodes::power_line(state, &waking.node)).collect(),
+        Reason::NodesAsleep { nodes, .. } => {
+            nodes.iter().take(NAMED).filter_map(|node| nodes::power_line(state, node)).collect()
         }
         Reason::Scheduling => Vec::new(),
     }

@@ -1,10 +1,11 @@
 //! Why a job waits, in words a person understands.
 
 use std::fmt;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Constraint, JobId, NodeName, PartitionName, QuotaKind, Request};
+use crate::{Constraint, JobId, NodeName, PartitionName, QuotaKind, Request, format_duration};
 
 /// Why a job is pending. Every pending job has one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,8 +94,31 @@ pub enum Reason {
         #[serde(default)]
         wanted: u32,
     },
+    /// Nodes are being switched on for which it may wait.
+    Waking {
+        /// Which, at most three.
+        nodes: Vec<WakingNode>,
+    },
+    /// Nodes that could run it are off and are not being switched on.
+    NodesAsleep {
+        /// Which.
+        nodes: Vec<NodeName>,
+        /// Why, of at most three.
+        why: String,
+    },
     /// It was submitted a moment ago and has not been looked at yet.
     Scheduling,
+}
+
+/// A node that is being switched on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WakingNode {
+    /// Which.
+    pub node: NodeName,
+    /// For how long already, in milliseconds.
+    pub for_ms: u64,
+    /// How long it usually takes, in milliseconds; nothing while that was not seen.
+    pub usual_ms: Option<u64>,
 }
 
 /// What one node lacks for a job.
@@ -151,6 +175,11 @@ impl fmt::Display for Reason {
                 let state = if down.is_empty() { "drained" } else { "drained or down" };
                 absent(f, *wanted, state, nodes.iter().chain(down))
             }
+            Self::Waking { nodes } => {
+                f.write_str("waking ")?;
+                joined(f, nodes)
+            }
+            Self::NodesAsleep { why, .. } => write!(f, "nodes that could run it are not on: {why}"),
             Self::Scheduling => f.write_str("about to be scheduled"),
         }
     }
@@ -176,18 +205,30 @@ impl fmt::Display for Shortfall {
     }
 }
 
+impl fmt::Display for WakingNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let span = |ms: u64| format_duration(Duration::from_millis(ms));
+        match self.usual_ms {
+            Some(usual) => write!(f, "{}, usually ready in {}, {} so far", self.node, span(usual), span(self.for_ms)),
+            None => write!(f, "{} for the first time, {} so far", self.node, span(self.for_ms)),
+        }
+    }
+}
+
 /// `job 3`, or `jobs 3, 4, 5`.
 struct Jobs<'a>(&'a [JobId]);
 
 impl fmt::Display for Jobs<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.0.len() == 1 { "job " } else { "jobs " })?;
-        for (i, job) in self.0.iter().enumerate() {
-            if i > 0 {
-                f.write_str(", ")?;
-            }
-            job.fmt(f)?;
-        }
-        Ok(())
+        joined(f, self.0)
     }
+}
+
+/// With commas between.
+fn joined<T: fmt::Display>(f: &mut fmt::Formatter<'_>, items: &[T]) -> fmt::Result {
+    items.iter().enumerate().try_for_each(|(i, item)| {
+        f.write_str(if i > 0 { ", " } else { "" })?;
+        item.fmt(f)
+    })
 }

@@ -12,6 +12,7 @@ use hostler_model::{
 use serde::{Deserialize, Serialize};
 
 use crate::link::Usage;
+use crate::power::{JobEnergy, PowerView};
 
 /// Where the API lives.
 pub const BASE: &str = "/api/v1";
@@ -196,7 +197,8 @@ pub struct NodeView {
     pub name: NodeName,
     /// Whether it can be given work.
     pub state: NodeState,
-    /// Whether it is powered: `on`, or `unknown` while its agent is not connected.
+    /// Whether it is powered: one of [`hostler_model::PowerState`] where the head can switch it; else `on`, or `unknown` while its agent is
+    /// not connected.
     pub power: String,
     /// CPUs.
     pub cpus: u32,
@@ -260,6 +262,9 @@ pub struct NodeDetail {
     pub runs: Vec<NodeRunView>,
     /// Its certificate; absent when it joined with an older release and has not connected since.
     pub certificate: Option<CertificateView>,
+    /// Its power, if the head can switch it.
+    #[serde(default)]
+    pub power_detail: Option<PowerView>,
 }
 
 /// A drain, in [`NodeDetail`].
@@ -440,6 +445,9 @@ pub struct JobDetail {
     pub snapshot: Option<Digest>,
     /// Each limit and whether the kernel enforces it.
     pub limits: Vec<LimitView>,
+    /// What its nodes have drawn for it, runs that were requeued included; absent when none of them has a meter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub energy: Option<JobEnergy>,
     /// Tasks whose results have not been fetched.
     pub unfetched: u64,
     /// Its tasks: all that are live, and those that ended, up to the `tasks` limit of the request.

@@ -17,6 +17,7 @@ pub mod link;
 pub mod manifest;
 pub mod partitions;
 pub mod peers;
+pub mod power;
 pub mod record;
 pub mod settings;
 pub mod users;

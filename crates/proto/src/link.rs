@@ -54,6 +54,9 @@ pub struct AgentHello {
     /// which it dials the head.
     #[serde(default)]
     pub gossip_at: Option<SocketAddr>,
+    /// By what other nodes know it when they have a command for it: BLAKE3 of its certificate for that; absent when it takes none.
+    #[serde(default)]
+    pub call_key: Option<Digest>,
     /// Every run it holds, ended ones included until the head has taken note.
     pub runs: Vec<RunReport>,
 }
@@ -104,6 +107,18 @@ pub enum AgentMessage {
     Heartbeat,
     /// Where a run stands.
     Report(RunReport),
+    /// The answer to [`HeadMessage::Rest`].
+    Resting {
+        /// The number of the question.
+        ask: u64,
+        /// What goes on there, as the rest of a sentence; nothing, and nothing will begin.
+        busy: Option<String>,
+    },
+    /// What its processors measure themselves; nothing when they do no longer.
+    Drawing {
+        /// The mean of the last minute or so, in milliwatts.
+        milliwatts: Option<u64>,
+    },
 }
 
 /// From the head to an agent.
@@ -151,6 +166,24 @@ pub enum HeadMessage {
     },
     /// The nodes that gossip with each other are others than a moment ago: ask for them, at leisure. Said only to agents that gossip.
     PeersChanged,
+    /// The machine is to be switched off if nothing goes on there: say whether something does, and if not let nothing begin.
+    Rest {
+        /// The number of the question.
+        ask: u64,
+    },
+    /// It is not to be switched off, or not any more.
+    Rise,
+    /// Shut the machine down: it has nobody else who could be asked to.
+    PowerOff,
+    /// Wake another machine of this node's segment with a magic packet.
+    WakeUp {
+        /// The address of its network card.
+        mac: [u8; 6],
+        /// Where to send the packet; all segments when absent.
+        broadcast: Option<IpAddr>,
+        /// UDP port.
+        port: u16,
+    },
     /// Stop: finish nothing, leave running jobs to their shepherds.
     Shutdown,
 }

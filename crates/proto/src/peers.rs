@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-use hostler_model::{Feature, NodeName};
+use hostler_model::{Digest, Feature, NodeName};
 use serde::{Deserialize, Serialize};
 
 /// Where an agent answers [`LoadTable`] on its Unix socket, below the API's base; the head has no such path.
@@ -41,6 +41,12 @@ pub struct GossipPeer {
     /// What it has that others may not have.
     #[serde(default)]
     pub features: BTreeSet<Feature>,
+    /// By what it is known when commands are called: BLAKE3 of its certificate for that; absent when it takes none.
+    #[serde(default)]
+    pub call_key: Option<Digest>,
+    /// Whether an operator wants nothing new on it.
+    #[serde(default)]
+    pub is_drained: bool,
 }
 
 /// `GET /load` on an agent's socket: what this node knows of all.
@@ -102,10 +108,27 @@ pub struct LoadView {
     pub memory_bytes: u64,
     /// Memory that could be used now, in bytes.
     pub memory_free_bytes: u64,
+    /// Memory that no scheduled job holds, in bytes; absent if the agent is of an older release.
+    #[serde(default)]
+    pub memory_unallocated_bytes: Option<u64>,
     /// Share of the last ten seconds in which something waited for a CPU, in thousandths; absent where the kernel does not say.
     pub cpu_pressure: Option<u16>,
     /// The same for memory.
     pub memory_pressure: Option<u16>,
     /// The same for IO.
     pub io_pressure: Option<u16>,
+    /// How long it takes for a given amount of work, in hundredths of what a usual node takes: 200 is half as fast.
+    #[serde(default = "usual")]
+    pub load_weight: u32,
+    /// How good its memory is, in hundredths: 200 counts twice as much as that of a usual node.
+    #[serde(default = "usual")]
+    pub memory_weight: u32,
+    /// Whether commands may be sent to it.
+    #[serde(default)]
+    pub accepts: bool,
+}
+
+/// The weight of a usual node.
+const fn usual() -> u32 {
+    100
 }

@@ -7,12 +7,14 @@
 #![expect(clippy::print_stdout, reason = "an example talks to people")]
 
 use std::error::Error;
+use std::fs::File;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use hostler_shepherd::cgroup::{LeafSpec, Tree};
 use hostler_shepherd::journal::begin;
-use hostler_shepherd::{Credentials, Event, Launch, Launcher, Options, Shepherd};
+use hostler_shepherd::{CallOptions, Credentials, Event, Launch, Launcher, Options, Shepherd};
 
 /// Runs of each way before it is the next one's turn.
 const TURN: usize = 50;
@@ -36,6 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         ways.push(Way::new("a lingering shepherd beside its leaf", Kind::Linger(beside.clone())));
         let one = Reuse { one_directory: true, ..beside };
         ways.push(Way::new("  in one directory", Kind::Linger(one.clone())));
+        ways.push(Way::new("  calls", Kind::Linger(Reuse { is_call: true, ..one.clone() })));
         ways.push(Way::new("  in one directory, on CPU 0", Kind::Linger(Reuse { cpu: Some(0), ..one.clone() })));
         if nix::unistd::geteuid().is_root() {
             let nobody = Credentials { name: "nobody".into(), uid: 65534, gid: 65534, groups: vec![65534] };
@@ -97,6 +100,7 @@ struct Reuse {
     one_directory: bool,
     cpu: Option<u32>,
     user: Option<Credentials>,
+    is_call: bool,
 }
 
 impl Kind {
@@ -118,20 +122,28 @@ impl Kind {
                     }
                 }
             }
-            Kind::Linger(Reuse { leaf, one_directory, cpu, user }) => {
+            Kind::Linger(Reuse { leaf, one_directory, cpu, user, is_call }) => {
                 let options = || Options {
                     leaf: leaf.clone(),
                     cpus: cpu.map(|cpu| vec![cpu]),
                     credentials: user.clone(),
                     linger: Some(Duration::from_secs(60)),
+                    call: is_call.then(CallOptions::default),
                     ..Options::default()
                 };
-                let mut shepherd = launcher.launch(&launch(&directories[0], options()))?;
+                let null = File::options().read(true).write(true).open("/dev/null")?;
+                let first = launch(&directories[0], options());
+                let mut shepherd =
+                    if *is_call { launcher.call(&first, [null.as_fd(); 3])? } else { launcher.launch(&first)? };
                 shepherd.wait()?;
                 for directory in &directories[1..] {
                     let directory = if *one_directory { &directories[0] } else { directory };
-                    begin(directory, "", &())?;
-                    shepherd.launch_next(&launch(directory, options()))?;
+                    if *is_call {
+                        shepherd.call_next(&launch(directory, options()), [null.as_fd(); 3])?;
+                    } else {
+                        begin(directory, "", &())?;
+                        shepherd.launch_next(&launch(directory, options()))?;
+                    }
                     while !matches!(shepherd.next_event()?, Event::Finished(_)) {}
                 }
             }
@@ -146,10 +158,7 @@ fn launch(directory: &Path, options: Options) -> Launch {
 
 fn gone(shepherd: &Shepherd) -> Result<(), Box<dyn Error>> {
     let wait = nix::poll::PollTimeout::NONE;
-    nix::poll::poll(
-        &mut [nix::poll::PollFd::new(std::os::fd::AsFd::as_fd(shepherd), nix::poll::PollFlags::POLLIN)],
-        wait,
-    )?;
+    nix::poll::poll(&mut [nix::poll::PollFd::new(shepherd.as_fd(), nix::poll::PollFlags::POLLIN)], wait)?;
     Ok(())
 }
 

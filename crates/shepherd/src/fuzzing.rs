@@ -29,13 +29,19 @@ pub fn frames(bytes: &[u8]) -> usize {
 pub fn honest_frames(launch: &Launch) -> Vec<Vec<u8>> {
     let terminate = wire::Terminate { cause: crate::Cause::Cancelled, grace: std::time::Duration::from_secs(10) };
     let size = crate::WindowSize { rows: 24, columns: 80 };
+    let limit = crate::ResourceLimit { resource: libc::RLIMIT_NOFILE as i32, soft: 1024, hard: u64::MAX };
+    let mut call = launch.clone();
+    call.options.call = Some(crate::CallOptions { terminal: true, limits: vec![limit], namespace: false });
     vec![
         wire::launch_frame(launch).expect("an honest launch fits"),
+        wire::launch_frame(&call).expect("an honest call fits"),
         wire::status_frame(),
         wire::terminate_frame(&terminate),
         wire::attach_frame(size),
         wire::resize_frame(size),
         wire::terminal_input_frame(b"ls\n"),
+        wire::signal_frame(libc::SIGINT),
+        wire::stopped_frame(libc::SIGTSTP),
         wire::started_frame(&crate::Started { shepherd: 7, child: Some(8) }),
         wire::refused_frame("no"),
         wire::attached_frame(),

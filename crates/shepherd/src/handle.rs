@@ -14,8 +14,8 @@ use crate::launch::{Launch, WindowSize};
 use crate::record::{Cause, ExitRecord, RunningRecord, StatusReport};
 use crate::sys;
 use crate::wire::{
-    EncodeError, Event, Started, Terminate, WireError, attach_frame, launch_frame, resize_frame, status_frame,
-    take_frame, terminal_input_frame, terminate_frame,
+    EncodeError, Event, Started, Terminate, WireError, attach_frame, launch_frame, resize_frame, signal_frame,
+    status_frame, take_frame, terminal_input_frame, terminate_frame,
 };
 
 /// How long a shepherd may take to answer a question. It never waits for anything itself, so this is generous.
@@ -25,7 +25,7 @@ pub(crate) const ANSWER_BOUND: Duration = Duration::from_secs(10);
 ///
 /// Its descriptor ([`AsFd`]) is a pidfd, readable once the shepherd has exited, which it does after writing the exit
 /// record. [`Shepherd::connection`] is readable when an event has come, which is a little sooner. Dropping the handle
-/// leaves the run alone.
+/// leaves a run alone, and ends a call.
 #[derive(Debug)]
 pub struct Shepherd {
     pid: u32,
@@ -96,6 +96,18 @@ impl Shepherd {
         self.terminate(cause, Duration::ZERO)
     }
 
+    /// Sends a signal to the process group of the main process of a call, of a run never. Returns without waiting; what is refused comes
+    /// as [`Event::Refused`]. After the end of the main process this does nothing.
+    ///
+    /// The signals that stop a process from its terminal become STOP for a call without one: the kernel would drop them, as nobody in
+    /// such a call's session could continue it.
+    ///
+    /// # Errors
+    /// When the shepherd is gone.
+    pub fn signal(&self, signal: i32) -> Result<(), ControlError> {
+        Ok(self.link.send(&signal_frame(signal))?)
+    }
+
     /// How the run is doing. Events that come before the answer are kept for [`Shepherd::next_event`].
     ///
     /// # Errors
@@ -161,6 +173,27 @@ impl Shepherd {
     pub fn launch_next(&mut self, launch: &Launch) -> Result<(), ControlError> {
         Ok(self.link.send(&launch_frame(launch)?)?)
     }
+
+    /// Hands a lingering shepherd its next call, as [`Shepherd::launch_next`] does a run; see [`crate::Launcher::call`].
+    ///
+    /// # Errors
+    /// When the launch is at fault, or the shepherd is gone.
+    pub fn call_next(&mut self, launch: &Launch, stdio: [BorrowedFd<'_>; 3]) -> Result<(), ControlError> {
+        Ok(self.link.send_along(&launch_frame(launch)?, &stdio)?)
+    }
+
+    /// As [`Shepherd::call_next`], of a program that starts in this mount namespace; see [`crate::Launcher::call_in`].
+    ///
+    /// # Errors
+    /// As for [`Shepherd::call_next`].
+    pub fn call_next_in(
+        &mut self,
+        launch: &Launch,
+        [stdin, stdout, stderr]: [BorrowedFd<'_>; 3],
+        namespace: BorrowedFd<'_>,
+    ) -> Result<(), ControlError> {
+        Ok(self.link.send_along(&launch_frame(launch)?, &[stdin, stdout, stderr, namespace])?)
+    }
 }
 
 impl AsFd for Shepherd {
@@ -203,7 +236,7 @@ impl Attachment {
     /// # Errors
     /// When the run has ended.
     pub fn type_in(&self, bytes: &[u8]) -> io::Result<()> {
-        send_all(&self.stream, &terminal_input_frame(bytes))
+        send_all(&self.stream, &terminal_input_frame(bytes), &[])
     }
 
     /// Tells the job that the window has changed.
@@ -211,7 +244,7 @@ impl Attachment {
     /// # Errors
     /// When the run has ended.
     pub fn resize(&self, size: WindowSize) -> io::Result<()> {
-        send_all(&self.stream, &resize_frame(size))
+        send_all(&self.stream, &resize_frame(size), &[])
     }
 
     /// The connection itself, blocking.
@@ -272,7 +305,12 @@ impl Link {
     }
 
     pub(crate) fn send(&self, frame: &[u8]) -> Result<(), LinkError> {
-        send_all(&self.stream, frame).map_err(|error| match error.kind() {
+        self.send_along(frame, &[])
+    }
+
+    /// Sends a frame with descriptors.
+    pub(crate) fn send_along(&self, frame: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<(), LinkError> {
+        send_all(&self.stream, frame, descriptors).map_err(|error| match error.kind() {
             io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => LinkError::Closed,
             _ => LinkError::Io(error),
         })
@@ -319,9 +357,9 @@ impl Link {
         let chunk = &mut chunk[..limit];
         match sys::receive(self.stream.as_fd(), chunk, MsgFlags::MSG_DONTWAIT) {
             Ok((0, _)) => Err(LinkError::Closed),
-            Ok((length, descriptor)) => {
+            Ok((length, mut along)) => {
                 self.inbox.extend_from_slice(&chunk[..length]);
-                self.descriptor = descriptor.or(self.descriptor.take());
+                self.descriptor = along.pop().or(self.descriptor.take());
                 Ok(())
             }
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(()),
@@ -331,11 +369,11 @@ impl Link {
     }
 }
 
-/// Writes all of it, without SIGPIPE.
-fn send_all(stream: &UnixStream, mut bytes: &[u8]) -> io::Result<()> {
+/// Writes all of it, without SIGPIPE; the descriptors go with the first byte.
+fn send_all(stream: &UnixStream, mut bytes: &[u8], mut descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
     while !bytes.is_empty() {
-        match sys::send(stream.as_fd(), bytes, None) {
-            Ok(sent) => bytes = &bytes[sent..],
+        match sys::send(stream.as_fd(), bytes, descriptors) {
+            Ok(sent) => (bytes, descriptors) = (&bytes[sent..], &[]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }

@@ -5,7 +5,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-use crate::cgroup::{Controller, Leaf, Limit, Place};
+use crate::cgroup::{Entrant, Leaf, wanted};
 use crate::connection::Connection;
 use crate::journal::Journal;
-use crate::launch::{Credentials, Options};
+use crate::launch::{CallOptions, Credentials, Options};
 use crate::process::ProcessId;
-use crate::record::{Containment, Enforcement, Limits, Moment, RunningRecord, STDERR, STDOUT, Status};
+use crate::record::{Containment, Enforcement, Moment, RunningRecord, STDERR, STDOUT, Status};
 use crate::run::{LeafCounters, Outputs, Run, Start};
 use crate::spawn::{self, Program};
 use crate::sys;
@@ -40,16 +40,21 @@ const RECORD_ROUND: Duration = Duration::from_secs(1);
 /// When the process cannot be set up; nothing has been started then.
 pub(crate) fn serve(socket: UnixStream, boot_id: &str) -> io::Result<()> {
     let mut keeper = Keeper::new(socket, boot_id)?;
-    let Some((mut asker, mut frame)) = keeper.next_launch(None) else { return Ok(()) };
-    loop {
-        let linger = keeper.look_after(asker, frame);
-        match linger.and_then(|linger| keeper.next_launch(Some(linger))) {
-            Some(next) => (asker, frame) = next,
-            None => break,
-        }
+    let mut next = keeper.next_launch(None);
+    while let Some(asked) = next {
+        next = keeper.look_after(asked).and_then(|linger| keeper.next_launch(Some(linger)));
     }
     keeper.drop_leaf();
     Ok(())
+}
+
+/// What a shepherd is to start.
+struct Asked {
+    /// The index of the connection that asks.
+    by: usize,
+    frame: LaunchFrame,
+    /// What came along.
+    descriptors: Vec<OwnedFd>,
 }
 
 struct Keeper {
@@ -93,7 +98,7 @@ impl Keeper {
     }
 
     /// Waits for a launch; `None` when nobody is left to send one, or `patience` is over.
-    fn next_launch(&mut self, patience: Option<Duration>) -> Option<(usize, LaunchFrame)> {
+    fn next_launch(&mut self, patience: Option<Duration>) -> Option<Asked> {
         let end = patience.map(|patience| Instant::now() + patience);
         loop {
             self.connections.retain(|connection| !connection.closed);
@@ -109,14 +114,14 @@ impl Keeper {
                     continue;
                 }
                 self.fill(index);
-                while let Some(request) = self.connections[index].next_request() {
+                while let Some((request, descriptors)) = self.connections[index].next_request() {
                     match request {
-                        Request::Launch(frame) => return Some((index, frame)),
+                        Request::Launch(frame) => return Some(Asked { by: index, frame, descriptors }),
                         Request::Status | Request::Attach(_) => {
                             self.connections[index].send(&wire::refused_frame("no run is going on"));
                         }
                         // Meant for the run that has just ended. An answer would be taken for that to the next launch.
-                        Request::Terminate(_) | Request::Resize(_) | Request::Input(_) => {}
+                        Request::Terminate(_) | Request::Signal(_) | Request::Resize(_) | Request::Input(_) => {}
                     }
                 }
             }
@@ -127,29 +132,39 @@ impl Keeper {
     }
 
     /// Takes a launch and sees it through. Returns how long to wait for another; `None`: not at all.
-    fn look_after(&mut self, asker: usize, frame: LaunchFrame) -> Option<Duration> {
-        let (mut run, journal) = match self.begin(&frame) {
+    fn look_after(&mut self, asked: Asked) -> Option<Duration> {
+        let by = asked.by;
+        let (mut run, journal) = match self.begin(&asked) {
             Ok(begun) => begun,
             Err(reason) => {
-                self.connections[asker].send(&wire::refused_frame(&reason));
+                self.connections[by].send(&wire::refused_frame(&reason));
                 return None;
             }
         };
-        // Arguments and environment may be large; the run may be long.
-        drop(frame);
-        self.announce(asker, &run);
+        // Arguments and environment may be large, the run may be long, and while we hold the streams of a call they do not end.
+        drop(asked);
+        self.connections[by].is_caller = run.is_call();
+        self.announce(by, &run);
         self.watch(&mut run);
-        self.finish(&mut run, &journal);
+        self.finish(&mut run, journal.as_ref());
         run.options.linger.filter(|_| run.is_clean())
     }
 
     /// Takes the run and starts it. An error means that it was not taken; a program that cannot be
     /// started is a run that ended at once.
-    fn begin(&mut self, frame: &LaunchFrame) -> Result<(Run, Journal), String> {
-        let view = frame.view().map_err(|error| error.to_string())?;
-        let mut journal = self.take(&view)?;
+    fn begin(&mut self, asked: &Asked) -> Result<(Run, Option<Journal>), String> {
+        let view = asked.frame.view().map_err(|error| error.to_string())?;
+        let streams = view.options.call.as_ref().map(|call| streams_of_call(call, &asked.descriptors)).transpose()?;
+        let mut journal = match streams {
+            Some(_) => None,
+            None => Some(self.take(&view)?),
+        };
         let (containment, has_peak) = self.make_leaf(&view.options);
-        let limits = self.limits(&view.options, &containment);
+        let otherwise = match &containment {
+            Containment::Descent { reason } => reason,
+            Containment::Leaf { .. } => "the leaf has no such limit",
+        };
+        let limits = wanted::held(&view.options, self.leaf.as_ref(), otherwise);
         let moment = Moment::now();
         let leaf_before = self.leaf.as_ref().map(LeafCounters::read).unwrap_or_default();
         let mut start = Start {
@@ -162,9 +177,10 @@ impl Keeper {
             has_peak,
             leaf_before,
         };
-        start.child = self.start(&view, &mut start).map_err(|(message, code)| Status::StartFailed { message, code });
-        if let Ok(pid) = start.child {
-            journal.started(pid);
+        start.child =
+            self.start(&view, streams, &mut start).map_err(|(message, code)| Status::StartFailed { message, code });
+        if let (Ok(pid), Some(journal)) = (&start.child, &mut journal) {
+            journal.started(*pid);
         }
         Ok((Run::new(view.options, start), journal))
     }
@@ -193,7 +209,7 @@ impl Keeper {
             self.drop_leaf();
             return (Containment::Descent { reason: "no leaf was asked for".into() }, false);
         };
-        let wanted = limits_of(options);
+        let wanted = wanted::limits_of(options);
         let contained = Containment::Leaf { path: spec.path.clone() };
         if let Some(leaf) = &mut self.leaf
             && leaf.take_over(spec, &wanted)
@@ -201,7 +217,7 @@ impl Keeper {
             return (contained, true);
         }
         self.drop_leaf();
-        match Leaf::create(spec, &wanted) {
+        match Leaf::create(spec, &wanted, Entrant::Shepherd) {
             Ok(leaf) => {
                 self.leaf = Some(leaf);
                 (contained, true)
@@ -213,47 +229,25 @@ impl Keeper {
         }
     }
 
-    /// Which of the limits asked for the kernel holds the leaf to.
-    fn limits(&self, options: &Options, containment: &Containment) -> Limits {
-        let enforcement = |is_wanted: bool, controller| {
-            let without = || match containment {
-                Containment::Descent { reason } => Enforcement::Advisory(reason.clone()),
-                Containment::Leaf { .. } => Enforcement::Advisory("the leaf has no such limit".into()),
-            };
-            let found = self.leaf.as_ref().and_then(|leaf| leaf.enforcement(controller)).cloned();
-            is_wanted.then(|| found.unwrap_or_else(without))
-        };
-        Limits {
-            cpus: enforcement(options.cpus.is_some(), Controller::Cpuset),
-            memory: enforcement(options.memory_limit_bytes.is_some(), Controller::Memory),
-            processes: enforcement(options.process_limit.is_some(), Controller::Pids),
-            devices: enforcement(options.denied_devices.is_some(), Controller::Devices),
-        }
-    }
-
-    fn start(&self, view: &LaunchView<'_>, start: &mut Start) -> Result<u32, (String, i32)> {
+    fn start(
+        &self,
+        view: &LaunchView<'_>,
+        streams: Option<(Streams<'_>, Option<BorrowedFd<'_>>)>,
+        start: &mut Start,
+    ) -> Result<u32, (String, i32)> {
+        let (streams, namespace) = streams.map_or((None, None), |(streams, namespace)| (Some(streams), namespace));
         let options = &view.options;
-        if let Some(reason) = open_devices(options, &start.limits) {
+        if let Some(reason) = wanted::open_devices(options, &start.limits) {
             return Err((format!("cannot be kept from devices that are not its own: {reason}"), 126));
         }
-        let failed = |what: &str, error: &io::Error| (format!("cannot open {what}: {}", sys::explain(error)), 126);
-        let owner = options.credentials.as_ref();
-        let stdout = open_log(STDOUT, owner).map_err(|error| failed("`stdout`", &error))?;
-        if let Some(size) = options.terminal {
-            let copy = stdout.try_clone().map_err(|error| failed("`stdout`", &error))?;
-            let terminal = Terminal::open(size, copy, owner);
-            start.terminal = Some(terminal.map_err(|error| failed("a terminal", &error))?);
-        } else if !options.merge_output {
-            start.outputs.stderr = Some(open_log(STDERR, owner).map_err(|error| failed("`stderr`", &error))?);
-        }
-        start.outputs.stdout = Some(stdout);
-        // SAFETY: the launcher process made descriptor 0 /dev/null, and nothing here closes it.
-        let null = unsafe { BorrowedFd::borrow_raw(0) };
-        let stdio = match (&start.terminal, &start.outputs) {
-            (Some(terminal), _) => [terminal.slave(); 3],
-            (None, Outputs { stdout, stderr }) => {
-                let stdout = stdout.as_ref().expect("set above").as_fd();
-                [null, stdout, stderr.as_ref().map_or(stdout, |stderr| stderr.as_fd())]
+        let call = options.call.as_ref();
+        let is_on_terminal = call.map_or(options.terminal.is_some(), |call| call.terminal);
+        let stdio = match streams {
+            Some(streams) if is_on_terminal => give_terminal(streams, options.credentials.as_ref())?,
+            Some(streams) => streams,
+            None => {
+                (start.terminal, start.outputs) = open_outputs(options)?;
+                streams_of_run(start.terminal.as_ref(), &start.outputs)
             }
         };
         let program = Program {
@@ -261,9 +255,11 @@ impl Keeper {
             env: &view.env,
             cwd: view.cwd,
             stdio,
-            terminal: start.terminal.is_some(),
+            terminal: is_on_terminal,
             umask: options.umask,
-            credentials: owner,
+            limits: call.map_or(&[], |call| &call.limits),
+            namespace,
+            credentials: options.credentials.as_ref(),
             // In a leaf that holds it to them it has no choice, and need not be moved.
             cpus: options.cpus.as_deref().filter(|_| start.limits.cpus != Some(Enforcement::Enforced)),
             leaf: self.leaf.as_ref(),
@@ -293,7 +289,7 @@ impl Keeper {
         self.introduced = true;
         let connection = &mut self.connections[asker];
         let pidfd = sys::pidfd_open(self.me.pid);
-        let sent = pidfd.and_then(|pidfd| sys::send(connection.stream.as_fd(), &frame, Some(pidfd.as_fd())));
+        let sent = pidfd.and_then(|pidfd| sys::send(connection.stream.as_fd(), &frame, &[pidfd.as_fd()]));
         connection.closed |= sent.is_err();
     }
 
@@ -301,11 +297,23 @@ impl Keeper {
     fn watch(&mut self, run: &mut Run) {
         loop {
             run.reap();
+            if run.is_call() {
+                self.mind_caller(run);
+            }
             run.advance(Instant::now(), self.leaf.as_ref());
             if run.is_over(self.leaf.as_ref()) {
                 return;
             }
             self.attend(run, run.next_deadline());
+        }
+    }
+
+    /// Tells the caller that its call was stopped, and ends a call whose caller is gone.
+    fn mind_caller(&mut self, run: &mut Run) {
+        let caller = self.connections.iter_mut().find(|connection| connection.is_caller && !connection.closed);
+        let Some(caller) = caller else { return run.abandon(self.leaf.as_ref()) };
+        if let Some(signal) = run.take_stop() {
+            caller.send(&wire::stopped_frame(signal));
         }
     }
 
@@ -359,7 +367,7 @@ impl Keeper {
         } else if has_gone {
             self.connections[index].closed = true;
         }
-        while let Some(request) = self.connections[index].next_request() {
+        while let Some((request, _)) = self.connections[index].next_request() {
             self.answer(index, request, run);
         }
     }
@@ -385,8 +393,13 @@ impl Keeper {
                 connection.send(&wire::refused_frame("this run has no terminal"));
             }
             // An attached client reads raw output and could not tell an answer from it.
-            (Request::Status | Request::Launch(_), _) if connection.viewing.is_some() => {}
+            (Request::Status | Request::Launch(_) | Request::Signal(_), _) if connection.viewing.is_some() => {}
             (Request::Status, _) => connection.send(&wire::report_frame(&run.report(attached))),
+            (Request::Signal(signal), _) => {
+                if let Err(reason) = run.signal(signal) {
+                    connection.send(&wire::refused_frame(&reason));
+                }
+            }
             (Request::Terminate(terminate), _) => run.terminate(terminate, self.leaf.as_ref()),
             (Request::Launch(_), _) => connection.send(&wire::refused_frame("a run is going on")),
         }
@@ -428,11 +441,11 @@ impl Keeper {
         }
     }
 
-    /// Writes the record, announces it, and leaves the directory as it will stay.
-    fn finish(&mut self, run: &mut Run, journal: &Journal) {
+    /// Writes the record, which that of a call is not, announces it, and leaves the directory as it will stay.
+    fn finish(&mut self, run: &mut Run, journal: Option<&Journal>) {
         self.drain_terminal(run);
         let record = wire::json(&run.record(self.leaf.as_ref()));
-        while journal.ended(&record, run.options.durable).is_err() {
+        while journal.is_some_and(|journal| journal.ended(&record, run.options.durable).is_err()) {
             run.set_recording();
             let again = Instant::now() + RECORD_ROUND;
             while Instant::now() < again {
@@ -443,6 +456,7 @@ impl Keeper {
         self.accept();
         let frame = wire::finished_frame(&record);
         for connection in &mut self.connections {
+            connection.is_caller = false;
             match connection.viewing {
                 Some(_) => connection.closed = true,
                 None => connection.send(&frame),
@@ -462,21 +476,65 @@ impl Keeper {
     }
 }
 
-/// Why a program could open devices that it must not, on a machine that can keep it from them.
-fn open_devices<'a>(options: &Options, limits: &'a Limits) -> Option<&'a str> {
-    let place = options.leaf.as_ref()?.controllers.get(&Controller::Devices)?;
-    match (place, limits.devices.as_ref()?) {
-        (Place::Missing(_), _) | (_, Enforcement::Enforced) => None,
-        (_, Enforcement::Advisory(reason)) => Some(reason),
+/// Standard input, output and error.
+type Streams<'a> = [BorrowedFd<'a>; 3];
+
+/// The streams of a call, which is nothing without them, and the namespace if it has one.
+fn streams_of_call<'a>(
+    call: &CallOptions,
+    descriptors: &'a [OwnedFd],
+) -> Result<(Streams<'a>, Option<BorrowedFd<'a>>), String> {
+    match descriptors {
+        [stdin, stdout, stderr, more @ ..] if more.len() == usize::from(call.namespace) => {
+            Ok(([stdin.as_fd(), stdout.as_fd(), stderr.as_fd()], more.first().map(AsFd::as_fd)))
+        }
+        _ if call.namespace => {
+            Err(format!("a call with a namespace brings four descriptors, and {} came", descriptors.len()))
+        }
+        _ => Err(format!("a call brings three descriptors, and {} came", descriptors.len())),
     }
 }
 
-/// What a leaf is to be held to.
-fn limits_of(options: &Options) -> Vec<Limit> {
-    let cpus = options.cpus.clone().map(Limit::Cpus);
-    let memory = options.memory_limit_bytes.map(Limit::Memory);
-    let devices = options.denied_devices.clone().map(Limit::Devices);
-    [cpus, memory, options.process_limit.map(Limit::Processes), devices].into_iter().flatten().collect()
+/// Makes the terminal that a call came with its user's.
+fn give_terminal<'a>(
+    streams: [BorrowedFd<'a>; 3],
+    owner: Option<&Credentials>,
+) -> Result<[BorrowedFd<'a>; 3], (String, i32)> {
+    let failed = |why: &str| (format!("cannot take the terminal: {why}"), 126);
+    match nix::unistd::isatty(streams[0]) {
+        Ok(true) => {}
+        _ => return Err(failed("standard input is not one")),
+    }
+    if let Some(owner) = owner {
+        fchown(streams[0], Some(owner.uid), None).map_err(|error| failed(&sys::explain(&error)))?;
+    }
+    Ok(streams)
+}
+
+/// Opens where the output of a run goes.
+fn open_outputs(options: &Options) -> Result<(Option<Terminal>, Outputs), (String, i32)> {
+    let failed = |what: &str, error: &io::Error| (format!("cannot open {what}: {}", sys::explain(error)), 126);
+    let owner = options.credentials.as_ref();
+    let stdout = open_log(STDOUT, owner).map_err(|error| failed("`stdout`", &error))?;
+    let (mut terminal, mut stderr) = (None, None);
+    if let Some(size) = options.terminal {
+        let copy = stdout.try_clone().map_err(|error| failed("`stdout`", &error))?;
+        terminal = Some(Terminal::open(size, copy, owner).map_err(|error| failed("a terminal", &error))?);
+    } else if !options.merge_output {
+        stderr = Some(open_log(STDERR, owner).map_err(|error| failed("`stderr`", &error))?);
+    }
+    Ok((terminal, Outputs { stdout: Some(stdout), stderr }))
+}
+
+/// The streams of a run's program.
+fn streams_of_run<'a>(terminal: Option<&'a Terminal>, outputs: &'a Outputs) -> [BorrowedFd<'a>; 3] {
+    // SAFETY: the launcher process made descriptor 0 /dev/null, and nothing here closes it.
+    let null = unsafe { BorrowedFd::borrow_raw(0) };
+    match (terminal, &outputs.stdout) {
+        (Some(terminal), _) => [terminal.slave(); 3],
+        (None, Some(stdout)) => [null, stdout.as_fd(), outputs.stderr.as_ref().unwrap_or(stdout).as_fd()],
+        (None, None) => [null; 3],
+    }
 }
 
 fn entry(fd: &impl AsFd) -> libc::pollfd {

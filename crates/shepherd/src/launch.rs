@@ -11,7 +11,7 @@ use crate::cgroup::{Device, LeafSpec};
 /// One run: one attempt of one job task on this machine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Launch {
-    /// The run's own directory. It exists, is empty of a previous run, and is writable for the agent only.
+    /// The run's own directory. It exists, is empty of a previous run, and is writable for the agent only. A call has none.
     pub directory: PathBuf,
     /// Program and arguments. A program without a slash is looked up in `PATH` of [`Launch::env`], as shells do.
     pub argv: Vec<OsString>,
@@ -74,6 +74,8 @@ pub struct Options {
     pub durable: bool,
     /// After a run that left nothing behind, wait this long for the next one over the same connection.
     pub linger: Option<Duration>,
+    /// This is a call and no run.
+    pub call: Option<CallOptions>,
 }
 
 impl Default for Options {
@@ -95,8 +97,35 @@ impl Default for Options {
             leaf: None,
             durable: false,
             linger: None,
+            call: None,
         }
     }
+}
+
+/// A command that somebody runs on this machine from elsewhere, now: its streams are descriptors that come with it, it has no directory
+/// and no journal, and it ends with the connection that asked for it. See [`crate::Launcher::call`].
+///
+/// Of [`Options`] and [`Launch`], a call has no use for the directory, the journal, the terminal and what is about output.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CallOptions {
+    /// Standard input is the slave of a pseudo terminal, which becomes the user's and the controlling one.
+    pub terminal: bool,
+    /// What the program may use at most, as far as that is less than what the shepherd itself may.
+    pub limits: Vec<ResourceLimit>,
+    /// A fourth descriptor comes with it: the mount namespace that the program starts in. Needs root.
+    pub namespace: bool,
+}
+
+/// A limit as `setrlimit` has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResourceLimit {
+    /// Its number on this machine, as `libc::RLIMIT_NOFILE`. One that the kernel does not know is ignored.
+    pub resource: i32,
+    /// In force; `u64::MAX`: unlimited.
+    pub soft: u64,
+    /// The most that the program may give itself; `u64::MAX`: unlimited.
+    pub hard: u64,
 }
 
 /// Size of a terminal in characters.

@@ -1,7 +1,7 @@
 //! The agent's side of launching.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
@@ -84,16 +84,43 @@ impl Launcher {
     /// # Errors
     /// When no shepherd took the run. After [`LaunchError::NoAnswer`] only, it may still have been started.
     pub fn launch(&self, launch: &Launch) -> Result<Shepherd, LaunchError> {
+        self.start_shepherd(launch, &[])
+    }
+
+    /// Starts a call, whose [`crate::Options::call`] is set: its standard input, output and error are descriptors of the caller's,
+    /// who may close them as soon as this returns. It has no directory and no journal, and it ends with the connection of
+    /// the shepherd that is returned.
+    ///
+    /// # Errors
+    /// When no shepherd took the call. One that does not answer ends it as soon as it sees that nobody is there.
+    pub fn call(&self, launch: &Launch, stdio: [BorrowedFd<'_>; 3]) -> Result<Shepherd, LaunchError> {
+        self.start_shepherd(launch, &stdio)
+    }
+
+    /// As [`Launcher::call`], of a program that starts in this mount namespace; [`crate::CallOptions::namespace`] is set.
+    ///
+    /// # Errors
+    /// As for [`Launcher::call`].
+    pub fn call_in(
+        &self,
+        launch: &Launch,
+        [stdin, stdout, stderr]: [BorrowedFd<'_>; 3],
+        namespace: BorrowedFd<'_>,
+    ) -> Result<Shepherd, LaunchError> {
+        self.start_shepherd(launch, &[stdin, stdout, stderr, namespace])
+    }
+
+    fn start_shepherd(&self, launch: &Launch, along: &[BorrowedFd<'_>]) -> Result<Shepherd, LaunchError> {
         let frame = launch_frame(launch)?;
         let (ours, theirs) = pair(SockType::Stream)?;
-        match sys::send(self.socket.as_fd(), b"L", Some(theirs.as_fd())) {
+        match sys::send(self.socket.as_fd(), b"L", &[theirs.as_fd()]) {
             Ok(_) => drop(theirs),
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Err(LaunchError::LauncherGone),
             Err(error) => return Err(error.into()),
         }
         let mut link = Link::new(ours.into());
         // When the shepherd refuses early or was never forked, the reason is what can be read, not that writing failed.
-        let sent = link.send(&frame);
+        let sent = link.send_along(&frame, along);
         match link.next_event(Some(ANSWER_BOUND)) {
             Ok(Event::Started(started)) => Shepherd::started(link, &started).map_err(LaunchError::NoAnswer),
             Ok(Event::Refused(reason)) => Err(LaunchError::Refused(reason)),

@@ -1,4 +1,4 @@
-//! The shepherd: a tiny process that looks after one run of a job and outlives the agent that started it.
+//! The shepherd: a tiny process that looks after one run of a job and outlives the agent that started it, or after one call.
 //!
 //! ```text
 //! agent ── Launcher ──▶ launcher process ──fork──▶ shepherd ──clone+exec──▶ the job and its descendants
@@ -32,6 +32,13 @@
 //! job can survive it; with one they cannot. The kernel forgets the request when the main process
 //! executes a set-user-id program; the leaf covers that too.
 //!
+//! **A call** is a command that somebody runs on this machine from another one, now: [`Launcher::call`]. Its shepherd is the same process
+//! with the same leaf, limits, ladder and lingering, but nothing of it is written down. Its streams are descriptors that come along
+//! with the [`Launch`] and that the shepherd closes as soon as the program runs, so that ends of files are seen; signals go to it by
+//! [`Shepherd::signal`], and that it has stopped comes back as [`Event::Stopped`]. It ends with the connection that asked for it:
+//! TERM, two seconds, KILL. So there is nothing to adopt: an agent that goes takes its calls along. On a terminal a [`seat`] leads its
+//! session. A process that is there already is held by a [`cgroup::Enclosure`].
+//!
 //! **Deliberately absent:** threads, an async runtime, copying of output (the job writes to its files itself), any
 //! retry or scheduling decision.
 
@@ -51,6 +58,7 @@ mod process;
 pub mod ranks;
 mod record;
 mod run;
+pub mod seat;
 mod spawn;
 mod sys;
 mod terminal;
@@ -60,12 +68,13 @@ mod zygote;
 
 pub use adopt::{AdoptError, Adopted, Lost, LostReason, adopt};
 pub use handle::{Attachment, ControlError, LinkError, Shepherd};
-pub use launch::{Credentials, Launch, Options, WindowSize};
+pub use launch::{CallOptions, Credentials, Launch, Options, ResourceLimit, WindowSize};
 pub use launcher::{LaunchError, Launcher, StartError};
 pub use process::ProcessId;
 pub use record::{
     Cause, Containment, Enforcement, ExitRecord, Io, IoSource, Limits, Moment, Phase, RunningRecord, Status,
     StatusReport,
 };
+pub use sys::{pidfd_open, receive};
 pub use wipe::wipe;
 pub use wire::{EncodeError, Event, Started, WireError, resize_frame, terminal_input_frame};

@@ -18,6 +18,9 @@ use crate::wire::Terminate;
 /// Between TERM and KILL for what the main process left behind.
 const LEFTOVER_GRACE: Duration = Duration::from_secs(2);
 
+/// Between TERM and KILL for a call whose caller is gone.
+const ABANDON_GRACE: Duration = Duration::from_secs(2);
+
 /// How long KILL may take. A process in an uninterruptible wait outlasts it.
 const KILL_BOUND: Duration = Duration::from_secs(10);
 
@@ -140,6 +143,35 @@ impl Run {
 
     pub(crate) fn child(&self) -> Option<u32> {
         self.child
+    }
+
+    /// Whether it ends with the connection that asked for it.
+    pub(crate) fn is_call(&self) -> bool {
+        self.options.call.is_some()
+    }
+
+    /// Sends a signal to the group of a call's main process.
+    pub(crate) fn signal(&self, signal: i32) -> Result<(), String> {
+        let Some(call) = &self.options.call else { return Err("a run takes no signals".into()) };
+        // It leads its group for as long as it is not reaped, and until then nobody else is given its pid.
+        let Some(group) = self.child else { return Ok(()) };
+        let signal = match signal {
+            libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU if !call.terminal => libc::SIGSTOP,
+            other => other,
+        };
+        sys::signal_group(group, signal)
+            .map_err(|error| format!("cannot send signal {signal}: {}", sys::explain(&error)))
+    }
+
+    /// The signal that has stopped the main process since this was asked last.
+    pub(crate) fn take_stop(&self) -> Option<i32> {
+        sys::take_stop(self.child?)
+    }
+
+    /// Nobody is there any more for whom a call could go on.
+    pub(crate) fn abandon(&mut self, leaf: Option<&Leaf>) {
+        let cause = Cause::Other("its caller is gone".into());
+        self.terminate(Terminate { cause, grace: ABANDON_GRACE }, leaf);
     }
 
     pub(crate) fn main_has_ended(&self) -> bool {

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use libc::{c_char, c_int, c_long};
 
 use crate::cgroup::Leaf;
-use crate::launch::Credentials;
+use crate::launch::{Credentials, ResourceLimit};
 use crate::{credentials, sys};
 
 /// Where programs are looked for when the environment has no `PATH`.
@@ -56,6 +56,10 @@ pub(crate) struct Program<'a> {
     /// Standard input is a terminal, to be the controlling one.
     pub(crate) terminal: bool,
     pub(crate) umask: u32,
+    /// What it may use at most, as far as that is less than what this process may.
+    pub(crate) limits: &'a [ResourceLimit],
+    /// The mount namespace that it starts in.
+    pub(crate) namespace: Option<BorrowedFd<'a>>,
     pub(crate) credentials: Option<&'a Credentials>,
     pub(crate) cpus: Option<&'a [u32]>,
     pub(crate) leaf: Option<&'a Leaf>,
@@ -113,6 +117,8 @@ enum Step {
     Session = 1,
     Terminal,
     Output,
+    Limits,
+    Namespace,
     Credentials,
     Parent,
     Directory,
@@ -121,8 +127,8 @@ enum Step {
 
 impl Step {
     fn from_number(number: u32) -> Option<Step> {
-        use Step::{Credentials, Directory, Execute, Output, Parent, Session, Terminal};
-        let steps = [Session, Terminal, Output, Credentials, Parent, Directory, Execute];
+        use Step::{Credentials, Directory, Execute, Limits, Namespace, Output, Parent, Session, Terminal};
+        let steps = [Session, Terminal, Output, Limits, Namespace, Credentials, Parent, Directory, Execute];
         steps.into_iter().find(|&step| step as u32 == number)
     }
 }
@@ -136,6 +142,8 @@ fn explain(step: Step, errno: i32, program: &Program<'_>, image: &Image<'_>) -> 
         Step::Session => format!("cannot make a session: {why}"),
         Step::Terminal => format!("cannot take the terminal: {why}"),
         Step::Output => format!("cannot redirect output: {why}"),
+        Step::Limits => format!("cannot lower a resource limit: {why}"),
+        Step::Namespace => format!("cannot enter its mount namespace: {why}"),
         Step::Credentials => format!("cannot become user{}: {why}", named(program.credentials)),
         Step::Parent => format!("cannot tie the process to its shepherd: {why}"),
         Step::Directory if program.credentials.is_some() => {
@@ -205,6 +213,7 @@ struct Image<'a> {
     shell_argv: Vec<*const c_char>,
     env: Vec<*const c_char>,
     cpu_mask: Vec<u64>,
+    limits: Vec<(c_int, Lowered)>,
     /// `cgroup.procs` of the leaf, opened only when the child must move itself.
     members: Option<OwnedFd>,
     program: &'a Program<'a>,
@@ -223,6 +232,7 @@ impl<'a> Image<'a> {
             shell_argv,
             env: pointers(program.env),
             cpu_mask: cpu_mask(program.cpus.unwrap_or_default()),
+            limits: program.limits.iter().filter_map(lower).collect(),
             members: None,
             program,
         })
@@ -260,6 +270,31 @@ fn cpu_mask(cpus: &[u32]) -> Vec<u64> {
         mask[cpu as usize / 64] |= 1 << (cpu % 64);
     }
     mask
+}
+
+/// A resource limit as the kernel takes it, on all machines in 64 bits.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Lowered {
+    soft: u64,
+    hard: u64,
+}
+
+impl Lowered {
+    /// `wanted`, but nothing that is more than what `own` can become.
+    fn new(own: Lowered, wanted: &ResourceLimit) -> Lowered {
+        let hard = wanted.hard.min(own.hard);
+        Lowered { soft: wanted.soft.min(hard), hard }
+    }
+}
+
+/// What to set for a limit that is wanted; `None` when the kernel does not know it.
+fn lower(wanted: &ResourceLimit) -> Option<(c_int, Lowered)> {
+    let mut own = Lowered::default();
+    let nothing = ptr::null::<Lowered>();
+    // SAFETY: the kernel writes two words of 64 bits, to a local.
+    sys::check(unsafe { libc::syscall(libc::SYS_prlimit64, 0, wanted.resource, nothing, &raw mut own) }).ok()?;
+    Some((wanted.resource, Lowered::new(own, wanted)))
 }
 
 /// Clones; the child runs [`become_program`] and never returns.
@@ -454,6 +489,14 @@ fn prepare(image: &Image<'_>, report: &Report, parent: u32) -> Result<(), Step> 
         if program.terminal {
             ok(libc::ioctl(0, libc::TIOCSCTTY, 0)).map_err(|()| Step::Terminal)?;
         }
+        for (resource, limit) in &image.limits {
+            let nothing = ptr::null_mut::<Lowered>();
+            let set = libc::syscall(libc::SYS_prlimit64, 0, *resource, ptr::from_ref(limit), nothing);
+            ok(set as c_int).map_err(|()| Step::Limits)?;
+        }
+        if let Some(namespace) = program.namespace {
+            ok(libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNS)).map_err(|()| Step::Namespace)?;
+        }
         if let Some(user) = program.credentials {
             credentials::become_user(user).map_err(|()| Step::Credentials)?;
         }
@@ -519,6 +562,20 @@ mod tests {
         assert_eq!(texts(c"a", &[c"B=1", c"PATH=/x::/y"]), ["/x/a", "./a", "/y/a"]);
         assert_eq!(texts(c"a", &[]), ["/usr/local/bin/a", "/usr/bin/a", "/bin/a"]);
         assert!(texts(c"", &[]).is_empty());
+    }
+
+    #[test]
+    fn limits_are_lowered_and_never_raised() {
+        let own = Lowered { soft: 10, hard: 100 };
+        let lowered = |soft, hard| {
+            let Lowered { soft, hard } = Lowered::new(own, &ResourceLimit { resource: 0, soft, hard });
+            (soft, hard)
+        };
+        assert_eq!(lowered(5, 50), (5, 50));
+        assert_eq!(lowered(50, u64::MAX), (50, 100));
+        assert_eq!(lowered(u64::MAX, u64::MAX), (100, 100));
+        assert_eq!(lowered(70, 50), (50, 50), "the kernel refuses one that is above the other");
+        assert_eq!(lower(&ResourceLimit { resource: 1000, soft: 1, hard: 1 }), None);
     }
 
     #[test]

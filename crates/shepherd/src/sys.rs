@@ -1,6 +1,6 @@
 //! The system calls that the standard library and nix do not wrap the way we need them.
 
-use std::io::{self, IoSliceMut};
+use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::socket::{
-    AddressFamily, Backlog, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr, bind,
-    getsockname, getsockopt, listen, recvmsg, sendmsg, socket, sockopt,
+    AddressFamily, Backlog, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, bind, getsockname, getsockopt,
+    listen, sendmsg, socket, sockopt,
 };
 
 /// Turns the C convention (-1 and `errno`) into a `Result`.
@@ -28,7 +28,7 @@ pub(crate) fn explain(error: &io::Error) -> String {
 }
 
 /// A handle on the process that has `pid` now; readable when that process has ended.
-pub(crate) fn pidfd_open(pid: u32) -> io::Result<OwnedFd> {
+pub fn pidfd_open(pid: u32) -> io::Result<OwnedFd> {
     // SAFETY: plain integers go in.
     let fd = check(unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0) })?;
     // SAFETY: the kernel has just made this descriptor for us; it is close-on-exec.
@@ -46,6 +46,27 @@ pub(crate) fn pidfd_signal(pidfd: BorrowedFd<'_>, signal: libc::c_int) -> io::Re
 /// Whether the process behind the handle has ended.
 pub(crate) fn pidfd_ended(pidfd: BorrowedFd<'_>) -> bool {
     wait_readable(pidfd, Some(Duration::ZERO)).unwrap_or(false)
+}
+
+/// Signals all of a process group.
+pub(crate) fn signal_group(group: u32, signal: libc::c_int) -> io::Result<()> {
+    // SAFETY: plain integers go in.
+    check(unsafe { libc::kill(-(group as libc::pid_t), signal) }.into())?;
+    Ok(())
+}
+
+/// The signal that has stopped a child, once for each time it stops.
+pub(crate) fn take_stop(child: u32) -> Option<libc::c_int> {
+    let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
+    let flags = libc::WSTOPPED | libc::WNOHANG;
+    // SAFETY: the pointer is to a local of the right type.
+    let waited = unsafe { libc::waitid(libc::P_PID, child, info.as_mut_ptr(), flags) };
+    // SAFETY: all zeroes is a valid siginfo, and stays there when there is nothing to tell; else it is one of a child.
+    let (pid, signal) = unsafe {
+        let info = info.assume_init();
+        (info.si_pid(), info.si_status())
+    };
+    (waited == 0 && pid != 0).then_some(signal)
 }
 
 /// Waits until `fd` is readable or hung up; `false` when `timeout` passed first.
@@ -74,34 +95,70 @@ pub(crate) fn poll(set: &mut [libc::pollfd], timeout: Option<Duration>) -> io::R
     }
 }
 
-/// Sends one message, with a descriptor beside it, and never raises SIGPIPE.
-pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], fd: Option<BorrowedFd<'_>>) -> io::Result<usize> {
-    let raw = fd.map(|fd| [fd.as_raw_fd()]);
-    let control: Vec<_> = raw.iter().map(|raw| ControlMessage::ScmRights(raw)).collect();
+/// Sends one message, with descriptors beside it, and never raises SIGPIPE. They come along with the first byte.
+pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<usize> {
+    let raw: Vec<RawFd> = fds.iter().map(AsRawFd::as_raw_fd).collect();
+    let rights = [ControlMessage::ScmRights(&raw)];
+    let control = if raw.is_empty() { &[][..] } else { &rights };
     let iov = [io::IoSlice::new(bytes)];
-    Ok(sendmsg::<UnixAddr>(socket.as_raw_fd(), &iov, &control, MsgFlags::MSG_NOSIGNAL, None)?)
+    Ok(sendmsg::<UnixAddr>(socket.as_raw_fd(), &iov, control, MsgFlags::MSG_NOSIGNAL, None)?)
 }
 
-/// Receives into `buffer`, with the descriptor that came along. 0 bytes: the other end is gone.
-pub(crate) fn receive(
-    socket: BorrowedFd<'_>,
-    buffer: &mut [u8],
-    flags: MsgFlags,
-) -> io::Result<(usize, Option<OwnedFd>)> {
-    let mut control = nix::cmsg_space!([RawFd; 1]);
-    let mut iov = [IoSliceMut::new(buffer)];
+/// Descriptors that may come along with one message.
+const DESCRIPTOR_ROOM: usize = 4;
+
+/// Receives into `buffer`, with the descriptors that came along: none when there were more than there is room for, or more than this
+/// process may have. What was said counts all the same. 0 bytes: the other end is gone.
+///
+/// # Errors
+/// When the system refuses, or nothing has come on a socket that does not wait.
+pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8], flags: MsgFlags) -> io::Result<(usize, Vec<OwnedFd>)> {
+    /// More than a header and [`DESCRIPTOR_ROOM`] numbers take.
+    #[repr(align(16))]
+    struct Control([u8; 64]);
+    let mut control = Control([0; 64]);
+    let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    // SAFETY: all zeroes is a valid `msghdr`.
+    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    header.msg_iov = &raw mut part;
+    header.msg_iovlen = 1;
+    header.msg_control = control.0.as_mut_ptr().cast();
+    header.msg_controllen = descriptors_length(DESCRIPTOR_ROOM) as _;
     let flags = flags | MsgFlags::MSG_CMSG_CLOEXEC;
-    let message = recvmsg::<UnixAddr>(socket.as_raw_fd(), &mut iov, Some(&mut control), flags)?;
-    let mut received = None;
-    // More of them than there is room for, or none because this process may have no more: what was said still counts.
-    let Ok(along) = message.cmsgs() else { return Ok((message.bytes, None)) };
-    for entry in along {
-        if let ControlMessageOwned::ScmRights(fds) = entry {
-            // SAFETY: the kernel has just installed these descriptors for us, and nobody else knows of them.
-            received = fds.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }).next_back();
-        }
+    // SAFETY: the header points at locals that outlive the call, of the lengths it says.
+    let length = check(unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, flags.bits()) } as libc::c_long)?;
+    let mut received = take_descriptors(&header);
+    if header.msg_flags & libc::MSG_CTRUNC != 0 {
+        // Those that did fit were installed nevertheless.
+        received.clear();
     }
-    Ok((message.bytes, received))
+    Ok((length as usize, received))
+}
+
+/// The length of a control message with so many descriptors, in bytes.
+fn descriptors_length(count: usize) -> usize {
+    // SAFETY: arithmetic only.
+    unsafe { libc::CMSG_LEN((count * size_of::<RawFd>()) as libc::c_uint) as usize }
+}
+
+/// Takes hold of the descriptors that came with a message.
+fn take_descriptors(header: &libc::msghdr) -> Vec<OwnedFd> {
+    let mut received = Vec::new();
+    // SAFETY: the kernel has filled in the header and what it points at.
+    let mut entry = unsafe { libc::CMSG_FIRSTHDR(header) };
+    while !entry.is_null() {
+        // SAFETY: neither macro goes beyond what the kernel has written.
+        let (message, data) = unsafe { (&*entry, libc::CMSG_DATA(entry).cast::<RawFd>()) };
+        if (message.cmsg_level, message.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
+            // C libraries disagree about the type of the length.
+            let count = (message.cmsg_len as u64 as usize - descriptors_length(0)) / size_of::<RawFd>();
+            // SAFETY: the message has so many numbers, of descriptors that the kernel has just installed and nobody else knows of.
+            received.extend((0..count).map(|at| unsafe { OwnedFd::from_raw_fd(data.add(at).read_unaligned()) }));
+        }
+        // SAFETY: as above.
+        entry = unsafe { libc::CMSG_NXTHDR(header, entry) };
+    }
+    received
 }
 
 /// Listens on an abstract name that the kernel chooses: no inode, no path that is too long, gone with its owner.

@@ -145,7 +145,7 @@ impl Terminal {
     /// Sends a client what it lacks, as far as its socket takes it now. An error means the client is gone.
     pub(crate) fn show(&self, client: &UnixStream, position: &mut u64) -> io::Result<()> {
         if *position < self.replay.start() {
-            match sys::send(client.as_fd(), SKIPPED, None) {
+            match sys::send(client.as_fd(), SKIPPED, &[]) {
                 // Should only part of the remark fit, then a part is what the client sees.
                 Ok(_) => *position = self.replay.start(),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
@@ -153,7 +153,7 @@ impl Terminal {
             }
         }
         while !self.is_up_to_date(*position) {
-            match sys::send(client.as_fd(), self.replay.after(*position), None) {
+            match sys::send(client.as_fd(), self.replay.after(*position), &[]) {
                 Ok(sent) => *position += sent as u64,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error),

@@ -2,7 +2,8 @@
 //!
 //! Both directions are a stream of frames: `[u32 length, little endian][u8 kind][body]`, where the length counts kind
 //! and body. Small bodies are JSON with named fields, so either side may be newer. A launch has one JSON part and the
-//! raw, NUL-terminated strings that `execve` wants, so that a large environment is neither escaped nor copied.
+//! raw, NUL-terminated strings that `execve` wants, so that a large environment is neither escaped nor copied. The launch of a
+//! call carries its three streams, and perhaps its mount namespace, as descriptors beside its first byte; what comes beside anything else is closed.
 //!
 //! After [`Event::Attached`] the shepherd's side of that connection is no longer framed: it is what the terminal
 //! prints, until the end of the run closes it. The client's side stays framed: [`terminal_input_frame`] for what is
@@ -31,11 +32,13 @@ const TERMINATE: u8 = 3;
 const ATTACH: u8 = 5;
 const RESIZE: u8 = 6;
 const INPUT: u8 = 7;
+const SIGNAL: u8 = 8;
 const STARTED: u8 = 64;
 const FINISHED: u8 = 65;
 const REPORT: u8 = 66;
 const REFUSED: u8 = 67;
 const ATTACHED: u8 = 68;
+const STOPPED: u8 = 69;
 
 /// A frame broke the rules; the connection is closed.
 #[derive(Debug, thiserror::Error)]
@@ -72,6 +75,8 @@ pub(crate) enum Request {
     Resize(WindowSize),
     /// The attached client typed this.
     Input(Vec<u8>),
+    /// Send this signal to the process group of a call's main process. Answered by [`Event::Refused`] or not at all.
+    Signal(i32),
 }
 
 /// Body of [`Request::Terminate`].
@@ -94,6 +99,8 @@ pub enum Event {
     Refused(String),
     /// From here on the connection carries what the terminal prints.
     Attached,
+    /// The main process of a call was stopped by this signal; once for each time, to whoever asked for the call.
+    Stopped(i32),
 }
 
 /// Body of [`Event::Started`]; a pidfd of the shepherd travels beside the first one.
@@ -127,6 +134,10 @@ pub(crate) fn attach_frame(size: WindowSize) -> Vec<u8> {
     frame(ATTACH, &[&json(&size)])
 }
 
+pub(crate) fn signal_frame(signal: i32) -> Vec<u8> {
+    frame(SIGNAL, &[&json(&signal)])
+}
+
 pub(crate) fn started_frame(started: &Started) -> Vec<u8> {
     frame(STARTED, &[&json(started)])
 }
@@ -146,6 +157,10 @@ pub(crate) fn refused_frame(reason: &str) -> Vec<u8> {
 
 pub(crate) fn attached_frame() -> Vec<u8> {
     frame(ATTACHED, &[])
+}
+
+pub(crate) fn stopped_frame(signal: i32) -> Vec<u8> {
+    frame(STOPPED, &[&json(&signal)])
 }
 
 fn frame(kind: u8, parts: &[&[u8]]) -> Vec<u8> {
@@ -177,6 +192,8 @@ pub(crate) fn take_frame(inbox: &mut Vec<u8>) -> Result<Option<(u8, Vec<u8>)>, W
     }
     let end = LENGTH_BYTES + length;
     if inbox.len() < end {
+        // Of exactly the size it will have: grown as it comes, it would take up to twice that.
+        inbox.try_reserve_exact(end - inbox.len()).map_err(|_| WireError::TooLong(length))?;
         return Ok(None);
     }
     let rest = inbox.split_off(end);
@@ -195,6 +212,7 @@ impl Request {
             ATTACH => Request::Attach(serde_json::from_slice(&body)?),
             RESIZE => Request::Resize(serde_json::from_slice(&body)?),
             INPUT => Request::Input(body),
+            SIGNAL => Request::Signal(serde_json::from_slice(&body)?),
             other => return Err(WireError::UnknownKind(other)),
         })
     }
@@ -208,6 +226,7 @@ impl Event {
             REPORT => Event::Status(serde_json::from_slice(body)?),
             REFUSED => Event::Refused(String::from_utf8_lossy(body).into_owned()),
             ATTACHED => Event::Attached,
+            STOPPED => Event::Stopped(serde_json::from_slice(body)?),
             other => return Err(WireError::UnknownKind(other)),
         })
     }
@@ -326,6 +345,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::launch::{CallOptions, ResourceLimit};
 
     fn bytes_without_nul() -> impl Strategy<Value = OsString> {
         prop::collection::vec(1u8..=255, 0..40).prop_map(|bytes| OsStr::from_bytes(&bytes).to_owned())
@@ -335,6 +355,16 @@ mod tests {
         ("[A-Za-z_][A-Za-z0-9_]{0,8}".prop_map(OsString::from), bytes_without_nul())
     }
 
+    fn call_options() -> impl Strategy<Value = CallOptions> {
+        let limit = any::<(i32, u64, u64)>().prop_map(|(resource, soft, hard)| ResourceLimit { resource, soft, hard });
+        let limits = prop::collection::vec(limit, 0..4);
+        (any::<(bool, bool)>(), limits).prop_map(|((terminal, namespace), limits)| CallOptions {
+            terminal,
+            limits,
+            namespace,
+        })
+    }
+
     proptest! {
         #[test]
         fn a_launch_arrives_as_it_was_sent(
@@ -342,9 +372,11 @@ mod tests {
             cwd in bytes_without_nul(),
             argv in prop::collection::vec(bytes_without_nul(), 1..6),
             env in prop::collection::vec(variable(), 0..6),
+            call in prop::option::of(call_options()),
             cut in 0usize..400,
         ) {
-            let launch = Launch { directory: directory.into(), argv, env, cwd: cwd.into(), options: Options::default() };
+            let options = Options { call, ..Options::default() };
+            let launch = Launch { directory: directory.into(), argv, env, cwd: cwd.into(), options };
             let mut inbox = launch_frame(&launch).expect("no NULs in it");
             // Arrives in two pieces.
             let late = inbox.split_off(cut.min(inbox.len() - 1));
@@ -358,6 +390,17 @@ mod tests {
             prop_assert!(view.argv.iter().map(|a| a.to_bytes()).eq(launch.argv.iter().map(|a| a.as_bytes())));
             prop_assert_eq!(view.env.len(), launch.env.len());
             prop_assert_eq!(view.options, launch.options);
+            prop_assert!(inbox.is_empty());
+        }
+
+        #[test]
+        fn signals_arrive_as_they_were_sent(signal in any::<i32>()) {
+            let mut inbox = [signal_frame(signal), stopped_frame(signal)].concat();
+            let mut next = || take_frame(&mut inbox).expect("well formed").expect("complete");
+            let (kind, body) = next();
+            prop_assert_eq!(Request::decode(kind, body).expect("known kind"), Request::Signal(signal));
+            let (kind, body) = next();
+            prop_assert_eq!(Event::decode(kind, &body).expect("known kind"), Event::Stopped(signal));
             prop_assert!(inbox.is_empty());
         }
 

@@ -99,9 +99,12 @@ fn serve(socket: &OwnedFd) -> io::Result<()> {
         let mut byte = [0];
         match sys::receive(socket.as_fd(), &mut byte, MsgFlags::empty()) {
             Ok((0, _)) => return Ok(()),
-            Ok((_, Some(connection))) => fork_shepherd(socket, connection, &boot_id),
             // A message without its descriptor: the limit on descriptors was reached. The agent sees its end closed.
-            Ok((_, None)) => {}
+            Ok((_, mut along)) => {
+                if let Some(connection) = along.pop() {
+                    fork_shepherd(socket, connection, &boot_id);
+                }
+            }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
@@ -121,7 +124,7 @@ fn fork_shepherd(socket: &OwnedFd, connection: OwnedFd, boot_id: &str) {
         }
         Err(errno) => {
             let reason = format!("cannot fork a shepherd: {}", errno.desc());
-            let _ = sys::send(connection.as_fd(), &wire::refused_frame(&reason), None);
+            let _ = sys::send(connection.as_fd(), &wire::refused_frame(&reason), &[]);
         }
     }
 }

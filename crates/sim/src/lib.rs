@@ -3,6 +3,7 @@
 //! ```text
 //! swf        recorded workloads in the Standard Workload Format         -> Trace
 //! replay     a workload through the production scheduler                -> Replay
+//! month      a month of machines that are switched on and off               -> MonthReport
 //! metrics    the figures by which schedules are compared                -> Metrics
 //! ```
 //!
@@ -10,9 +11,11 @@
 
 pub mod cluster;
 mod metrics;
+mod month;
 mod replay;
 mod swf;
 
 pub use metrics::Metrics;
+pub use month::{Machines, MonthReport, Rule, home_lab, month};
 pub use replay::{Placement, Replay, ReplayError, ReplayOptions, replay};
 pub use swf::{Problem, SwfError, Trace, TraceJob};

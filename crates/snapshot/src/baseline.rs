@@ -28,11 +28,11 @@ pub struct Baseline {
 /// cannot set, catches those that restore the modification time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Mark {
-    size: u64,
-    modified_ns: i64,
-    changed_ns: i64,
-    inode: u64,
-    mode: u32,
+    pub(crate) size: u64,
+    pub(crate) modified_ns: i64,
+    pub(crate) changed_ns: i64,
+    pub(crate) inode: u64,
+    pub(crate) mode: u32,
 }
 
 /// Why a baseline could not be read.

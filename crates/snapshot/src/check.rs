@@ -3,7 +3,7 @@
 //! A manifest that passes names every path once, below directories that it lists itself, and its links stay inside the
 //! folder. Laying it out into an empty directory then cannot touch anything outside it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use hostler_proto::manifest::{Content, Entry, EntryKind, Manifest, VERSION};
 
@@ -34,41 +34,75 @@ pub enum ManifestError {
 /// # Errors
 /// The first thing that is wrong with it.
 pub fn check(manifest: &Manifest) -> Result<(), ManifestError> {
+    check_but_links(manifest)?;
+    check_links(manifest)
+}
+
+/// Checks everything but where links lead: for a folder in which nobody follows them but its user.
+///
+/// # Errors
+/// The first thing that is wrong with it.
+pub fn check_but_links(manifest: &Manifest) -> Result<(), ManifestError> {
     if manifest.version > VERSION {
         return Err(ManifestError::Version { found: manifest.version });
     }
-    let kinds: HashMap<&[u8], &EntryKind> =
-        manifest.entries.iter().map(|entry| (entry.path.as_slice(), &entry.kind)).collect();
-    let link_at = |path: &[u8]| match kinds.get(path) {
-        Some(EntryKind::Symlink { target }) => Some(target.as_slice()),
-        _ => None,
-    };
-    let mut last: &[u8] = &[];
-    let mut effort = paths::EFFORT;
-    for entry in &manifest.entries {
+    check_entries(manifest.entries.iter().map(|entry| (entry, false)))
+}
+
+/// Checks entries as [`check_but_links`] does, of which some may have been checked before, each by itself.
+///
+/// # Errors
+/// The first thing that is wrong with them.
+pub fn check_entries<'e>(entries: impl IntoIterator<Item = (&'e Entry, bool)>) -> Result<(), ManifestError> {
+    let mut directories: HashSet<&[u8]> = HashSet::new();
+    let (mut last, mut inside): (&[u8], &[u8]) = (&[], &[]);
+    for (entry, was_checked) in entries {
         let parent = paths::parent(&entry.path);
-        let why = if let Some(fault) = paths::fault(&entry.path) {
+        // A directory comes before what is in it.
+        let is_listed = |parent| parent == inside || directories.contains(parent);
+        let why = if let Some(fault) = (!was_checked).then(|| paths::fault(&entry.path)).flatten() {
             Some(fault)
         } else if entry.path.as_slice() <= last {
             Some("it is listed twice or out of order")
-        } else if !parent.is_empty() && !matches!(kinds.get(parent), Some(EntryKind::Directory)) {
+        } else if !parent.is_empty() && !is_listed(parent) {
             Some("what it lies in is not listed as a directory")
+        } else if was_checked {
+            None
         } else {
-            fault_of(entry, &link_at, &mut effort)
+            fault_of(entry)
         };
         if let Some(why) = why {
             return Err(ManifestError::Entry { path: entry.path.clone(), why });
         }
-        last = &entry.path;
+        if entry.kind == EntryKind::Directory {
+            directories.insert(&entry.path);
+        }
+        (last, inside) = (&entry.path, parent);
     }
     Ok(())
 }
 
-fn fault_of<'a>(
-    entry: &'a Entry,
-    link_at: &impl Fn(&[u8]) -> Option<&'a [u8]>,
-    effort: &mut u64,
-) -> Option<&'static str> {
+fn check_links(manifest: &Manifest) -> Result<(), ManifestError> {
+    let links = || {
+        manifest.entries.iter().filter_map(|entry| match &entry.kind {
+            EntryKind::Symlink { target } => Some((entry.path.as_slice(), target.as_slice())),
+            _ => None,
+        })
+    };
+    let by_path: HashMap<&[u8], &[u8]> = links().collect();
+    let link_at = |path: &[u8]| by_path.get(path).copied();
+    let mut effort = paths::EFFORT;
+    for (path, target) in links() {
+        if !stays_inside(path, target, &link_at, &mut effort) {
+            let why =
+                if effort == 0 { "the folder's links are too many and too long" } else { "it links out of the folder" };
+            return Err(ManifestError::Entry { path: path.to_vec(), why });
+        }
+    }
+    Ok(())
+}
+
+fn fault_of(entry: &Entry) -> Option<&'static str> {
     if entry.mode > 0o7777 {
         return Some("its mode has more than permission bits");
     }
@@ -79,11 +113,6 @@ fn fault_of<'a>(
             Some("its target is empty or too long")
         }
         EntryKind::Symlink { target } if target.contains(&0) => Some("its target holds a zero byte"),
-        EntryKind::Symlink { target } if !stays_inside(&entry.path, target, link_at, effort) => Some(if *effort == 0 {
-            "the folder's links are too many and too long"
-        } else {
-            "it links out of the folder"
-        }),
         EntryKind::Symlink { .. } => None,
     }
 }

@@ -23,7 +23,7 @@ use nix::unistd::{Gid, Uid, fchown, fchownat, symlinkat};
 
 use crate::baseline::Baseline;
 use crate::beneath::{Parents, Root, Stat, time_of};
-use crate::check::{ManifestError, check};
+use crate::check::{ManifestError, check, check_but_links};
 use crate::hashing::{on_threads, threads_for};
 use crate::paths;
 use crate::store::{Buffers, ChunkStore, ContentError, StoreError, free_bytes, is_disk_full};
@@ -35,6 +35,8 @@ pub struct LayoutOptions {
     pub threads: usize,
     /// Keeps the bits that make a program run as its owner or group, which are dropped by default.
     pub keep_set_id: bool,
+    /// Lets links lead out of the folder, which is safe where nobody follows them but its user.
+    pub links_may_leave: bool,
     /// Gives everything, the directory included, to this user and group. Only root can.
     pub owner: Option<(u32, u32)>,
 }
@@ -99,7 +101,11 @@ pub fn lay_out(
     directory: &Path,
     options: &LayoutOptions,
 ) -> Result<LaidOut, LayoutError> {
-    check(manifest)?;
+    if options.links_may_leave {
+        check_but_links(manifest)?;
+    } else {
+        check(manifest)?;
+    }
     check_chunks(manifest, chunks)?;
     let created = prepare(directory)?;
     let write = |shares| {

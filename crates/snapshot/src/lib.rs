@@ -9,6 +9,9 @@
 //! 4. [`changes`] compares the directory with that baseline when the job has ended; its [`Sources`] feed the upload.
 //! 5. [`Delivery`] puts the results into the user's destination: whole files only, resumable.
 //!
+//! A tree that a command takes along for a moment goes another way: [`survey`] describes all of it, links that lead outside
+//! included, [`upper`] reads what was written over it on another machine, and [`Placing`] puts that in place at home.
+//!
 //! Two rules hold everywhere. Bytes are named by their BLAKE3 hash and checked against it whenever they arrive, from a
 //! peer or from the disk. And a manifest or a directory of somebody else's is hostile until checked: paths are opened
 //! beneath a directory and never through a symbolic link.
@@ -26,12 +29,19 @@ mod deliver;
 mod hashing;
 mod ignores;
 mod layout;
+mod look;
+mod memory;
+mod named;
 pub mod pack;
 mod paths;
+mod place;
+mod remove;
 mod replace;
 mod seen;
 mod sources;
 mod store;
+mod survey;
+mod upper;
 mod walk;
 pub mod wire;
 
@@ -40,8 +50,14 @@ pub use capture::{Capture, CaptureError, CaptureOptions, Progress, Scan, capture
 pub use changes::{Changes, ChangesOptions, changes};
 pub use deliver::{Conflict, Delivered, Delivery, DeliveryError, OnConflict};
 pub use layout::{LaidOut, LayoutError, LayoutOptions, lay_out};
-pub use paths::show;
+pub use memory::Memory;
+pub use named::Named;
+pub use paths::{fault, show};
+pub use place::{Filling, PlaceError, Placing, Stamp};
+pub use remove::remove_tree;
 pub use seen::Seen;
 pub use sources::{SourceError, Sources};
 pub use store::{ChunkStore, Freed, StoreError};
+pub use survey::{Survey, survey};
+pub use upper::{Upper, upper, whiteout};
 pub use walk::{Problem, ProblemReason};

@@ -29,7 +29,8 @@ pub(crate) fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
 }
 
 /// What is wrong with `path` as an entry of a manifest, or `None`.
-pub(crate) fn fault(path: &[u8]) -> Option<&'static str> {
+#[must_use]
+pub fn fault(path: &[u8]) -> Option<&'static str> {
     if path.is_empty() || path.len() > MAX_PATH_BYTES {
         return Some("its path is empty or too long");
     }

@@ -21,6 +21,11 @@ use crate::replace::replace;
 /// give, which are those of FAT.
 const SETTLED_NS: i64 = 2_000_000_000;
 
+/// Whether what was found at or after `now`, by [`Seen::now`], can no longer change without showing.
+pub(crate) fn is_settled(stat: &Stat, now: i64) -> bool {
+    stat.changed_ns.max(stat.modified_ns).saturating_add(SETTLED_NS) < now
+}
+
 /// The contents of a folder's files, by path. Empty by default, which makes every file be read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Seen {
@@ -76,7 +81,7 @@ impl Seen {
 
     /// Remembers what a file holds that was read after `now`, by [`Seen::now`].
     pub(crate) fn remember(&mut self, path: &[u8], stat: &Stat, content: &Content, now: i64) {
-        if stat.changed_ns.max(stat.modified_ns).saturating_add(SETTLED_NS) < now {
+        if is_settled(stat, now) {
             self.files.insert(path.to_vec(), (Mark::from(stat), content.clone()));
         }
     }

@@ -3,7 +3,7 @@
 //! Capturing copies nothing. When the head has said which chunks it lacks, they are read a second time, here, and checked
 //! against their hash, so that a file edited in between is noticed instead of sent.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hostler_model::Digest;
-use hostler_proto::manifest::{Chunk, Content};
+use hostler_proto::manifest::{Chunk, Content, Entry, EntryKind};
 
 use crate::beneath::{Kind, Root, Stat, read_at};
 use crate::chunk::{Chunker, digest_of};
@@ -72,6 +72,21 @@ impl Sources {
     /// Adds the chunks of a file beneath the root that has been hashed.
     pub(crate) fn add_hashed(&mut self, path: &[u8], content: &Content) {
         self.add_places(FileAt::Beneath(path.to_vec()), content);
+    }
+
+    /// Finds out where to read these chunks, which are in files beneath the root.
+    pub fn locate<'e>(&mut self, files: impl IntoIterator<Item = &'e Entry>, wanted: &[Digest]) {
+        let mut wanted: HashSet<&Digest> = wanted.iter().filter(|digest| self.length(digest).is_none()).collect();
+        for entry in files {
+            let EntryKind::File(content) = &entry.kind else { continue };
+            if wanted.is_empty() {
+                return;
+            }
+            if content.chunks.iter().any(|chunk| wanted.contains(&chunk.digest)) {
+                wanted.retain(|digest| content.chunks.iter().all(|chunk| chunk.digest != **digest));
+                self.add_hashed(&entry.path, content);
+            }
+        }
     }
 
     /// Adds a file of the program's own, such as a job's output, and names its chunks. The file may grow later; what is

@@ -27,6 +27,7 @@ use std::time::{Duration, SystemTime};
 
 use hostler_model::Digest;
 use hostler_proto::manifest::Content;
+use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use nix::sys::statvfs::statvfs;
 
 use self::scratch::Scratch;
@@ -237,6 +238,23 @@ impl ChunkStore {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Err(StoreError::Missing(*digest)),
             Err(source) => Err(StoreError::Io { action: "read", path, source }),
         }
+    }
+
+    /// Has the system bring chunks into memory that will be asked for soon, one by one until they are `most` bytes; how many bytes that are.
+    /// It comes back at once. What is missing is passed over.
+    pub fn read_ahead<'a>(&self, wanted: impl IntoIterator<Item = &'a Digest>, most: u64) -> u64 {
+        let mut bytes = 0;
+        for digest in wanted {
+            let Ok(file) = File::open(self.path_of(digest)) else { continue };
+            let length = file.metadata().map_or(0, |metadata| metadata.len());
+            if bytes + length > most {
+                break;
+            }
+            if posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_WILLNEED).is_ok() {
+                bytes += length;
+            }
+        }
+        bytes
     }
 
     /// The frames of a [`pack`] that holds the chunks `wanted`, read one at a time as they are asked for.

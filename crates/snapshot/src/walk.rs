@@ -84,6 +84,8 @@ pub(crate) enum Rules<'a> {
     IgnoreFiles,
     /// Paths for which the function says so.
     Skip(&'a dyn Fn(&[u8]) -> bool),
+    /// The same, and links may lead anywhere.
+    SkipKeepingLinks(&'a dyn Fn(&[u8]) -> bool),
 }
 
 /// Walks everything below `root`.
@@ -91,17 +93,33 @@ pub(crate) enum Rules<'a> {
 /// # Errors
 /// When the root itself cannot be read; anything below it that cannot be is a [`Problem`].
 pub(crate) fn walk(root: &Root, rules: &Rules<'_>) -> io::Result<Walked> {
-    let mut walk =
-        Walk { root, rules, checks_access: !Uid::effective().is_root(), todo: Vec::new(), walked: Walked::default() };
+    walk_up_to(usize::MAX, root, rules)
+}
+
+/// The same in a folder of somebody who may put more into it than there is memory for.
+///
+/// # Errors
+/// Also when there are more than `most` files, directories and links.
+pub(crate) fn walk_up_to(most: usize, root: &Root, rules: &Rules<'_>) -> io::Result<Walked> {
+    let checks_access = !Uid::effective().is_root();
+    let mut walk = Walk { root, rules, checks_access, most, todo: Vec::new(), walked: Walked::default() };
     walk.directory(b"", None)?;
     while let Some((path, ignores)) = walk.todo.pop() {
+        if walk.count() > most {
+            break;
+        }
         if let Err(error) = walk.directory(&path, ignores.as_ref()) {
             walk.on_unreadable(path, &error);
         }
     }
+    if walk.count() > most {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("there are more than {most} files")));
+    }
     let mut walked = walk.walked;
     walked.found.sort_unstable_by(|a, b| a.path.cmp(&b.path));
-    set_aside_links_outside(&mut walked);
+    if !matches!(rules, Rules::SkipKeepingLinks(_)) {
+        set_aside_links_outside(&mut walked);
+    }
     walked.problems.sort_unstable();
     Ok(walked)
 }
@@ -111,16 +129,21 @@ struct Walk<'a> {
     rules: &'a Rules<'a>,
     /// Root may read everything, so asking would only cost time.
     checks_access: bool,
+    most: usize,
     todo: Vec<(Vec<u8>, Option<Rc<Ignores>>)>,
     walked: Walked,
 }
 
 impl Walk<'_> {
+    fn count(&self) -> usize {
+        self.walked.found.len() + self.walked.problems.len()
+    }
+
     fn directory(&mut self, at: &[u8], outer: Option<&Rc<Ignores>>) -> io::Result<()> {
         let mut directory = Dir::from_fd(self.root.open_directory(at)?)?;
         let ignores = match self.rules {
             Rules::IgnoreFiles => Ignores::enter(&directory, at, outer)?,
-            Rules::Skip(_) => None,
+            Rules::Skip(_) | Rules::SkipKeepingLinks(_) => None,
         };
         // The names first: reading the directory borrows it, and so does asking about what is in it.
         let mut names = Vec::new();
@@ -129,6 +152,10 @@ impl Walk<'_> {
             let name = entry.file_name().to_bytes();
             if !matches!(name, b"." | b"..") {
                 names.push((name.to_vec(), entry.file_type()));
+            }
+            // One more than there may be is enough to know that there are too many.
+            if names.len() > self.most {
+                break;
             }
         }
         for (name, kind) in names {
@@ -156,7 +183,7 @@ impl Walk<'_> {
         };
         let left_out = match self.rules {
             Rules::IgnoreFiles => leaves_out(ignores, path, name, early),
-            Rules::Skip(skips) => skips(path),
+            Rules::Skip(skips) | Rules::SkipKeepingLinks(skips) => skips(path),
         };
         if left_out {
             return Ok(());

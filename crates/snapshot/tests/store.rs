@@ -12,6 +12,7 @@ use common::{noise, with_small_disk};
 use hostler_model::Digest;
 use hostler_snapshot::chunk::digest_of;
 use hostler_snapshot::{ChunkStore, StoreError, pack, wire};
+use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 
 fn store() -> (tempfile::TempDir, ChunkStore) {
     let dir = tempfile::tempdir().expect("a temporary directory can be made");
@@ -237,4 +238,37 @@ fn a_kill_leaves_whole_chunks_and_no_rubbish() {
         let ours = scratch[0].as_ref().expect("readable").path();
         assert_eq!(fs::read_dir(ours).expect("there").count(), 0);
     }
+}
+
+/// How much of a chunk is in memory, in bytes.
+fn resident(dir: &Path, digest: &Digest) -> u64 {
+    let output =
+        Command::new("fincore").args(["--noheadings", "--bytes", "--output", "RES"]).arg(place(dir, digest)).output();
+    let output = output.expect("util-linux is installed");
+    String::from_utf8_lossy(&output.stdout).trim().parse().expect("a number of bytes")
+}
+
+#[test]
+fn chunks_are_brought_into_memory_before_they_are_asked_for() {
+    // On a disk: what is in memory only cannot be forgotten.
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary directory can be made");
+    let store = ChunkStore::open(&dir.path().join("chunks")).expect("writable");
+    let digests: Vec<Digest> = (0..3).map(|seed| store.add(&noise(seed, 1 << 20)).expect("there is room")).collect();
+    let forget = |digest: &Digest| {
+        let file = fs::File::open(place(dir.path(), digest)).expect("there");
+        file.sync_all().expect("it can be written");
+        posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED).expect("advice is free");
+        assert_eq!(resident(dir.path(), digest), 0);
+    };
+    digests.iter().for_each(forget);
+    let missing = digest_of(b"elsewhere");
+    let wanted: Vec<Digest> = [&[missing], &digests[..]].concat();
+    let asked = store.read_ahead(&wanted, 5 << 19);
+    assert!((2 << 20..5 << 19).contains(&asked), "two and no third: {asked}");
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while digests[..2].iter().any(|digest| resident(dir.path(), digest) < 1 << 20) {
+        assert!(Instant::now() < deadline, "they are not read");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(resident(dir.path(), &digests[2]), 0);
 }

@@ -47,11 +47,14 @@ impl Credentials {
     /// # Errors
     /// When it is no certificate.
     pub fn fingerprint(&self) -> io::Result<Digest> {
-        Ok(fingerprint(&self.certificate()?))
+        Ok(fingerprint_of(&self.certificate()?))
     }
 
-    /// For a node that takes steps of those with these fingerprints.
-    pub(crate) fn to_accept(&self, trusted: Vec<Digest>) -> io::Result<Arc<ServerConfig>> {
+    /// For a node that takes steps, or calls, of those with these fingerprints.
+    ///
+    /// # Errors
+    /// When they are no credentials.
+    pub fn to_accept(&self, trusted: Vec<Digest>) -> io::Result<Arc<ServerConfig>> {
         let config = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13])
             .map_err(io::Error::other)?
@@ -64,7 +67,10 @@ impl Credentials {
     }
 
     /// For one who launches on the node with this fingerprint.
-    pub(crate) fn to_launch(&self, on: Digest) -> io::Result<Arc<ClientConfig>> {
+    ///
+    /// # Errors
+    /// When they are no credentials.
+    pub fn to_launch(&self, on: Digest) -> io::Result<Arc<ClientConfig>> {
         let config = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13])
             .map_err(io::Error::other)?
@@ -84,11 +90,17 @@ impl Credentials {
 }
 
 /// What a client calls every server.
-pub(crate) fn server_name() -> ServerName<'static> {
+///
+/// # Panics
+/// Never.
+#[must_use]
+pub fn server_name() -> ServerName<'static> {
     ServerName::try_from(NAME).expect("it is a name")
 }
 
-fn fingerprint(certificate: &CertificateDer<'_>) -> Digest {
+/// By which a certificate is known: BLAKE3 of its DER.
+#[must_use]
+pub fn fingerprint_of(certificate: &CertificateDer<'_>) -> Digest {
     Digest(*blake3::hash(certificate).as_bytes())
 }
 
@@ -105,7 +117,7 @@ struct Known {
 
 impl Known {
     fn verify(&self, certificate: &CertificateDer<'_>) -> Result<(), Error> {
-        let is_known = self.trusted.contains(&fingerprint(certificate));
+        let is_known = self.trusted.contains(&fingerprint_of(certificate));
         is_known.then_some(()).ok_or(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure))
     }
 }

@@ -31,7 +31,7 @@ use tokio_rustls::server::TlsStream;
 use crate::allocation::Allocation;
 use crate::environment::on_this_node;
 use crate::frame::{self, Directory, Frame, PIECE_BYTES, Start, WINDOW};
-use crate::keep_alive;
+use crate::keep_alive::keep_alive;
 
 /// How long somebody may take to show a certificate, and then to say what to start.
 const HANDSHAKE_BOUND: Duration = Duration::from_secs(10);
@@ -163,7 +163,7 @@ impl Host {
         let host = Arc::clone(self);
         let task = tokio::spawn(async move {
             let shown = timeout(HANDSHAKE_BOUND, async {
-                keep_alive::watch(&stream);
+                keep_alive(&stream);
                 host.acceptor.accept(stream).await
             });
             let shown = shown.await;

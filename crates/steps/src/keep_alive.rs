@@ -16,7 +16,7 @@ const OPTIONS: [(libc::c_int, libc::c_int, libc::c_int); 5] = [
 ];
 
 /// Has the kernel look after a connection, and send small frames at once. A system that refuses that loses only the notice.
-pub(crate) fn watch(stream: &TcpStream) {
+pub fn keep_alive(stream: &TcpStream) {
     let _ = stream.set_nodelay(true);
     for (level, name, value) in OPTIONS {
         // SAFETY: the option is an int, which is what the pointer is to, and the descriptor is open as long as the stream.

@@ -18,7 +18,7 @@ use crate::allocation::{Allocation, Place};
 use crate::credentials;
 use crate::environment::for_another_node;
 use crate::frame::{self, Directory, Frame, PIECE_BYTES, Start, WINDOW};
-use crate::keep_alive;
+use crate::keep_alive::keep_alive;
 
 /// How long the node may take to answer: its part of the run may be starting at this very moment.
 const REACH_BOUND: Duration = Duration::from_secs(15);
@@ -181,7 +181,7 @@ async fn connect(allocation: &Allocation, place: &Place) -> Result<TlsStream<Tcp
     let node = place.name.to_string();
     let unreachable = |source| StepError::Unreachable { node: node.clone(), address: address.clone(), source };
     let stream = reach(&address).await.map_err(unreachable)?;
-    keep_alive::watch(&stream);
+    keep_alive(&stream);
     let stranger = |source| StepError::Stranger { node: node.clone(), address: address.clone(), source };
     let config = allocation.credentials.to_launch(place.certificate).map_err(stranger)?;
     let handshake = TlsConnector::from(config).connect(credentials::server_name(), stream);

@@ -32,9 +32,10 @@ mod launch;
 mod remote_shell;
 
 pub use allocation::{Allocation, Place};
-pub use credentials::Credentials;
+pub use credentials::{Credentials, fingerprint_of, server_name};
 pub use environment::{HOSTFILE, MACHINEFILE, REMOTE_SHELL, TEMPORARY, hostfile, launcher_variables, machinefile};
 pub use host::host;
+pub use keep_alive::keep_alive;
 pub use launch::{Step, StepError, Stream, launch};
 pub use remote_shell::RemoteShell;
 

@@ -260,7 +260,8 @@ fn pid(value: &Value) -> u32 {
 
 impl Outcome {
     /// What a command that has ended came to.
-    pub(crate) fn of(output: &Output) -> Self {
+    #[must_use]
+    pub fn of(output: &Output) -> Self {
         use std::os::unix::process::ExitStatusExt;
         let code = output.status.code().unwrap_or_else(|| 128 + output.status.signal().unwrap_or_default());
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();

@@ -1,6 +1,7 @@
 //! The targets, one file each.
 
 pub(crate) mod api;
+pub(crate) mod calls;
 pub(crate) mod certificate;
 pub(crate) mod cluster;
 pub(crate) mod gossip;
@@ -10,8 +11,10 @@ pub(crate) mod link;
 pub(crate) mod manifest;
 pub(crate) mod pack;
 pub(crate) mod people;
+pub(crate) mod power;
 pub(crate) mod project;
 pub(crate) mod shepherd;
+pub(crate) mod ship;
 pub(crate) mod steps;
 pub(crate) mod traces;
 pub(crate) mod values;

@@ -61,6 +61,7 @@ pub(crate) fn hello() -> AgentHello {
         features: std::collections::BTreeSet::new(),
         address: Some([127, 0, 0, 1].into()),
         gossip_at: Some(([192, 0, 2, 7], 7761).into()),
+        call_key: None,
         runs: [
             RunStatus::Accepted,
             RunStatus::Ready { port: 9, door: None },

@@ -3,6 +3,7 @@
 mod dead_node;
 mod enforcement;
 mod environment;
+mod exec;
 mod idle;
 mod latency;
 mod neighbours;
@@ -39,6 +40,7 @@ pub(super) const GROUPS: &[Group] = &[
         measure: scheduling::measure,
     },
     Group { name: "several-nodes", about: "a job on four nodes, submit to running", measure: several_nodes::measure },
+    Group { name: "exec", about: "a command at once, without the queue", measure: exec::measure },
     Group { name: "enforcement", about: "what holding a job to its limits costs", measure: enforcement::measure },
     Group { name: "neighbours", about: "a job beside others that misbehave", measure: neighbours::measure },
     Group { name: "dead-node", about: "a node that says nothing any more", measure: dead_node::measure },

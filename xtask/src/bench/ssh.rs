@@ -63,6 +63,14 @@ impl SshServer {
         command
     }
 
+    /// A connection that stays, for commands one after another.
+    pub(crate) fn keep(&self) -> Result<KeptSsh<'_>> {
+        let kept = KeptSsh { server: self };
+        // It goes to the background once it is up.
+        run_command(kept.with(&["-o", "ControlMaster=yes", "-N", "-f"]).stdout(Stdio::null()).stderr(Stdio::null()))?;
+        Ok(kept)
+    }
+
     fn config(&self) -> PathBuf {
         self.directory.path().join("config")
     }
@@ -80,6 +88,35 @@ impl SshServer {
             std::thread::sleep(Duration::from_millis(20));
         }
         Ok(())
+    }
+}
+
+/// A connection to the server that stays until this is dropped.
+pub(crate) struct KeptSsh<'a> {
+    server: &'a SshServer,
+}
+
+impl KeptSsh<'_> {
+    /// `ssh node COMMAND…` over it.
+    pub(crate) fn command(&self, remote: &str) -> Command {
+        let mut command = self.with(&[]);
+        command.arg(remote);
+        command
+    }
+
+    fn with(&self, options: &[&str]) -> Command {
+        let path = self.server.directory.path();
+        let mut command = Command::new("ssh");
+        command.arg("-F").arg(self.server.config()).arg("-o").arg(format!("ControlPath={}/kept", path.display()));
+        command.args(options).arg("node");
+        command
+    }
+}
+
+impl Drop for KeptSsh<'_> {
+    fn drop(&mut self) {
+        // It goes with the server at the latest.
+        let _ = self.with(&["-O", "exit"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
     }
 }
 

@@ -1,12 +1,12 @@
 //! What the gossip keeps: who takes part, for a start while the head is away, and which life of the agent this is.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use hostler_gossip::Incarnation;
 use hostler_proto::peers::Peers;
+
+use crate::directory::replace_file;
 
 /// The files.
 pub(super) struct Disk {
@@ -29,7 +29,7 @@ impl Disk {
     /// Writes down a later life, if it is one.
     pub(super) fn outlive(&self, secret: &[u8; 32], life: Incarnation) -> io::Result<()> {
         if life > self.life(secret) {
-            replace(&self.incarnation(), format!("{} {}", label(secret), life.0).as_bytes())?;
+            replace_file(&self.incarnation(), format!("{} {}", label(secret), life.0).as_bytes())?;
         }
         Ok(())
     }
@@ -51,7 +51,7 @@ impl Disk {
     }
 
     pub(super) fn store_peers(&self, peers: &Peers) -> io::Result<()> {
-        replace(&self.directory.join("peers.json"), &serde_json::to_vec(peers)?)
+        replace_file(&self.directory.join("peers.json"), &serde_json::to_vec(peers)?)
     }
 }
 
@@ -61,16 +61,6 @@ fn label(secret: &[u8; 32]) -> String {
         .iter()
         .map(|byte| format!("{byte:02x}"))
         .collect()
-}
-
-/// Writes a file whole or not at all, for this user alone.
-fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let partial = path.with_extension("partial");
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&partial)?;
-    file.write_all(bytes)?;
-    file.sync_data()?;
-    fs::rename(partial, path)?;
-    path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
 }
 
 #[cfg(test)]

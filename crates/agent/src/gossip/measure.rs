@@ -7,12 +7,13 @@ use hostler_model::CpuSet;
 
 /// What was measured.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Measured {
+pub(crate) struct Measured {
     /// Load average of the last minute, in hundredths.
     pub(super) average: u32,
     /// CPUs of the node that were busy in the last few seconds, in hundredths.
-    pub(super) recent: u32,
-    /// Processes of the machine that run or could run, without the one that asks.
+    pub(crate) recent: u32,
+    /// Processes that run or could run, without the one that asks and those that keep CPUs busy which are not the node's: of them the kernel
+    /// counts all of the machine.
     pub(super) runnable: u32,
     /// Memory that could be used without swapping, in bytes.
     pub(super) free_memory_bytes: u64,
@@ -21,11 +22,13 @@ pub(super) struct Measured {
 
 /// Measures again and again.
 #[derive(Debug)]
-pub(super) struct Measure {
-    /// The CPUs that the node gives; others are not looked at.
+pub(crate) struct Measure {
+    /// The CPUs that the node gives.
     cpus: CpuSet,
     /// The ticks of those CPUs so far, when it last measured.
     before: Option<Ticks>,
+    /// Those of the other CPUs.
+    outside: Option<Ticks>,
     /// What was busy, smoothed, in hundredths.
     recent: u32,
 }
@@ -40,21 +43,23 @@ struct Ticks {
 }
 
 impl Measure {
-    pub(super) const fn of(cpus: CpuSet) -> Self {
-        Self { cpus, before: None, recent: 0 }
+    pub(crate) const fn of(cpus: CpuSet) -> Self {
+        Self { cpus, before: None, outside: None, recent: 0 }
     }
 
     /// Measures now; should be called about once a second.
-    pub(super) fn take(&mut self) -> Measured {
+    pub(crate) fn take(&mut self) -> Measured {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let stat = read("/proc/stat");
-        let ticks = ticks(&stat, &self.cpus);
-        self.recent = self.busy_since(ticks);
-        self.before = Some(ticks);
+        let own = ticks(&stat, |cpu| self.cpus.contains(cpu));
+        let others = ticks(&stat, |cpu| !self.cpus.contains(cpu));
+        self.recent = self.busy_since(own);
+        let elsewhere = self.outside.and_then(|before| busy_between(before, others)).unwrap_or(0);
+        (self.before, self.outside) = (Some(own), Some(others));
         Measured {
             average: average(&read("/proc/loadavg")),
             recent: self.recent,
-            runnable: runnable(&stat).saturating_sub(1),
+            runnable: runnable(&stat).saturating_sub(1 + (elsewhere + 50) / 100),
             free_memory_bytes: available(&read("/proc/meminfo")),
             pressure: Pressure {
                 cpu: pressure(&read("/proc/pressure/cpu")),
@@ -67,21 +72,23 @@ impl Measure {
     /// How many CPUs have been busy, in hundredths: the last measurement counts twice as much as those before it.
     fn busy_since(&self, now: Ticks) -> u32 {
         let Some(before) = self.before else { return 0 };
-        let (busy, all) = (now.busy.saturating_sub(before.busy), now.all.saturating_sub(before.all));
-        if all == 0 {
-            return self.recent;
-        }
-        let last = busy.min(all) * 100 * u64::from(now.cpus) / all;
-        u32::try_from((2 * last + u64::from(self.recent)) / 3).unwrap_or(u32::MAX)
+        busy_between(before, now).map_or(self.recent, |last| (2 * last + self.recent) / 3)
     }
 }
 
-/// What these CPUs have done, of `/proc/stat`.
-fn ticks(stat: &str, cpus: &CpuSet) -> Ticks {
+/// How many CPUs were busy in between, in hundredths; `None` when no time has passed.
+fn busy_between(before: Ticks, now: Ticks) -> Option<u32> {
+    let (busy, all) = (now.busy.saturating_sub(before.busy), now.all.saturating_sub(before.all));
+    let share = (busy.min(all) * 100 * u64::from(now.cpus)).checked_div(all)?;
+    u32::try_from(share).ok()
+}
+
+/// What some CPUs have done, of `/proc/stat`.
+fn ticks(stat: &str, counts: impl Fn(u32) -> bool) -> Ticks {
     let mut sum = Ticks::default();
     for line in stat.lines() {
         let Some((id, rest)) = line.strip_prefix("cpu").and_then(|line| line.split_once(' ')) else { continue };
-        if !id.parse().is_ok_and(|id| cpus.contains(id)) {
+        if !id.parse().is_ok_and(&counts) {
             continue;
         }
         // user nice system idle iowait irq softirq steal; guests are in user already.
@@ -127,13 +134,13 @@ mod tests {
 
     #[test]
     fn read_as_the_kernel_writes_it() {
-        assert_eq!(ticks(STAT, &CpuSet::first(1)), Ticks { cpus: 1, busy: 350, all: 1000 });
-        assert_eq!(ticks(STAT, &CpuSet::first(9)), Ticks { cpus: 2, busy: 500, all: 2050 });
+        assert_eq!(ticks(STAT, |cpu| cpu < 1), Ticks { cpus: 1, busy: 350, all: 1000 });
+        assert_eq!(ticks(STAT, |_| true), Ticks { cpus: 2, busy: 500, all: 2050 });
         assert_eq!((runnable(STAT), average("0.75 2.04 2.50 3/245 1234\n")), (3, 75));
         assert_eq!(available("MemTotal: 9 kB\nMemAvailable:  4 kB\n"), 4096);
         assert_eq!(pressure("some avg10=12.34 avg60=0.00 avg300=0.00 total=1\nfull avg10=1.00\n"), Some(123));
         for text in ["", "cpu0", "some avg10=x", "procs_running many", "MemAvailable:"] {
-            assert_eq!((ticks(text, &CpuSet::first(2)), runnable(text), average(text)), Default::default(), "{text}");
+            assert_eq!((ticks(text, |_| true), runnable(text), average(text)), Default::default(), "{text}");
             assert_eq!((available(text), pressure(text)), (0, None), "{text}");
         }
     }
@@ -151,6 +158,14 @@ mod tests {
         measure.recent = 133;
         assert_eq!(measure.busy_since(Ticks { cpus: 2, busy: 300, all: 1200 }), 177);
         assert_eq!(measure.busy_since(Ticks::default()), 133, "no time has passed");
+    }
+
+    #[test]
+    fn what_keeps_other_cpus_busy_is_not_the_nodes() {
+        let at = |busy, all| Ticks { cpus: 2, busy, all };
+        assert_eq!(busy_between(at(0, 0), at(150, 200)), Some(150));
+        assert_eq!(busy_between(at(0, 0), at(0, 0)), None);
+        assert_eq!(busy_between(at(9, 9), at(3, 19)), Some(0), "a CPU was taken away");
     }
 
     #[test]

@@ -3,24 +3,38 @@
 //! Everything that is decided is decided in [`hostler_gossip`]; here are the socket, the clock, the disk and the measurements. The thread
 //! is one of its own so that nothing else the agent does holds it up.
 
+mod away;
+mod choose;
 mod disk;
+mod machines;
 mod measure;
+mod ports;
+mod views;
 
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::Path;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use hostler_gossip::{Datagram, Gossip, Key, Keyring, Load, Member, MemberId, Members, Node, Presence, Settings};
-use hostler_model::{NodeName, Request, Timestamp};
-use hostler_proto::peers::{GossipPeer, LoadTable, LoadView, NodeLoad, NodePresence, Peers};
+use hostler_gossip::{
+    Calls, Datagram, Gossip, Incarnation, Key, Keyring, Load, Member, MemberId, Members, Node, Policy, Settings,
+};
+use hostler_model::{CpuSet, Digest, NodeName, Request, Timestamp};
+use hostler_proto::peers::{GossipPeer, LoadTable, NodeLoad, Peers};
 use tokio::sync::Notify;
 
+pub(crate) use self::away::Away;
+pub(crate) use self::choose::CallDoor;
 use self::disk::Disk;
-use self::measure::Measure;
+pub use self::machines::{Machine, Machines, Weight, Weights};
+pub(crate) use self::measure::Measure;
+pub use self::ports::StatusPorts;
+pub(crate) use self::ports::{Ports, Question, Source};
+use self::views::view;
 use crate::engine::Handle;
-use crate::link::random;
+use crate::link::{random, random_bits};
 
 /// More than any datagram of ours: what is longer is cut off, and refused for that.
 const RECEIVE_BYTES: usize = 2048;
@@ -42,6 +56,15 @@ pub(crate) struct Gossiping {
     name: NodeName,
     /// What it gives to jobs.
     total: Request,
+    weights: Weights,
+    /// How nodes are compared here.
+    policy: Policy,
+    /// The only machines that count here, if there are such.
+    machines: Option<Machines>,
+    /// What was sent where. To be locked after `part`.
+    calls: Mutex<Calls>,
+    /// Where this node takes commands of others; zero while it takes none.
+    command_port: AtomicU16,
     socket: UdpSocket,
     disk: Disk,
     /// The beginning of its clock.
@@ -55,28 +78,52 @@ pub(crate) struct Gossiping {
     ask: Notify,
 }
 
+/// What operators have set about a node's part in the gossip.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Setup {
+    /// Its weights, unless the machines have others.
+    pub(crate) weights: Weights,
+    pub(crate) policy: Policy,
+    pub(crate) machines: Option<Machines>,
+}
+
 /// Its part among those that share a secret.
 struct Part {
     gossip: Gossip,
+    /// All that gossip, as the head has said.
+    peers: Arc<[GossipPeer]>,
     secret: [u8; 32],
+    /// The life that is written down.
+    life: Incarnation,
 }
 
 impl Gossiping {
     /// Opens the socket at one of the addresses, the first that is free, and takes up what is on the disk.
     ///
     /// # Errors
-    /// When no address can be had, or the disk cannot be read or written.
+    /// When no address can be had.
     pub(crate) fn begin(
         name: NodeName,
         total: Request,
+        setup: Setup,
         addresses: &[SocketAddr],
         directory: &Path,
     ) -> io::Result<Arc<Self>> {
         let socket = open(addresses)?;
         let disk = Disk::open(directory);
+        let Setup { weights, policy, machines } = setup;
+        let weights = machines.as_ref().map_or(weights, |machines| machines.weights(&name, weights));
+        if machines.as_ref().is_some_and(|machines| machines.find(&name).is_none()) {
+            tracing::warn!(node = %name, "this node is not among the machines of the cluster file, so nothing is sent to it from here");
+        }
         let gossiping = Self {
             name,
             total,
+            weights,
+            policy,
+            machines,
+            calls: Mutex::default(),
+            command_port: AtomicU16::new(0),
             socket,
             began: Instant::now(),
             part: Mutex::new(None),
@@ -170,11 +217,18 @@ impl Gossiping {
             }
             return;
         };
+        let all: Arc<[GossipPeer]> =
+            peers.peers.iter().cloned().map(|peer| GossipPeer { address: canonical(peer.address), ..peer }).collect();
         let mut now_on = match before.filter(|part| part.gossip.me() == me && part.secret == secret) {
             Some(part) => part,
             // With another secret all begin anew: whatever was said under the one before counts for nothing.
             None => match self.disk.begin_life(&secret) {
-                Ok(life) => Part { gossip: Gossip::new(me, life, keys, Settings::default(), now), secret },
+                Ok(life) => Part {
+                    gossip: Gossip::new(me, life, keys, Settings::default(), now),
+                    peers: Arc::clone(&all),
+                    secret,
+                    life,
+                },
                 Err(error) => {
                     tracing::warn!(%error, "cannot write down which life of the agent this is, so this node does not gossip");
                     return;
@@ -182,6 +236,7 @@ impl Gossiping {
             },
         };
         now_on.gossip.set_members(members, now);
+        now_on.peers = all;
         *part = Some(now_on);
     }
 
@@ -189,7 +244,7 @@ impl Gossiping {
     ///
     /// # Errors
     /// When the system has none to give.
-    pub(crate) fn start(self: &Arc<Self>, engine: Handle, cpu_ids: hostler_model::CpuSet) -> io::Result<()> {
+    pub(crate) fn start(self: &Arc<Self>, engine: Handle, cpu_ids: CpuSet) -> io::Result<()> {
         let gossiping = Arc::clone(self);
         let mut measure = Measure::of(cpu_ids);
         let talk = move || loop {
@@ -236,7 +291,9 @@ impl Gossiping {
     fn speak(&self, engine: &Handle, measure: &mut Measure) {
         let measured = measure.take();
         let held = engine.held();
-        let commands = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0);
+        let port = self.command_port.load(Ordering::Relaxed);
+        // Its address is that of its gossip.
+        let commands = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port);
         let mib = |bytes: u64| u32::try_from(bytes >> 20).unwrap_or(u32::MAX);
         let memory_mib = mib(self.total.memory_bytes);
         let load = Load {
@@ -247,18 +304,26 @@ impl Gossiping {
             pressure: measured.pressure,
             unallocated_cpus: self.total.cpus.saturating_sub(held.cpus),
             unallocated_memory_mib: mib(self.total.memory_bytes.saturating_sub(held.memory_bytes)),
+            load_weight: self.weights.load.hundredths(),
+            memory_weight: self.weights.memory.hundredths(),
+            accepts: port > 0 && !self.is_drained(),
             ..Load::idle(self.total.cpus, memory_mib, commands)
         };
         let now = self.now();
         let mut part = lock(&self.part);
-        let Some(Part { gossip, secret }) = part.as_mut() else { return };
+        let Some(Part { gossip, secret, life, .. }) = part.as_mut() else { return };
         gossip.publish(load);
         let datagrams = gossip.round(now, random_bits());
-        let (incarnation, secret) = (gossip.incarnation(), *secret);
+        let secret = *secret;
+        // Peers have told of a later one than the disk had.
+        let outlived = gossip.incarnation() > *life;
+        *life = gossip.incarnation();
+        let life = *life;
         drop(part);
+        self.forget_calls();
         self.send(datagrams);
-        if let Err(error) = self.disk.outlive(&secret, incarnation) {
-            tracing::debug!(%error, "cannot write down which life this is; peers will tell");
+        if outlived && let Err(error) = self.disk.outlive(&secret, life) {
+            tracing::warn!(%error, "cannot write down which life of the agent this is; after the next start peers will tell again");
         }
     }
 
@@ -288,6 +353,19 @@ impl Gossiping {
         LoadTable { node, nodes, accepted: counters.accepted, refused: counters.refused.total() }
     }
 
+    /// The nodes that count here.
+    fn counted<'a>(&self, gossip: &'a Gossip, now: Timestamp) -> Vec<Node<'a>> {
+        let counts = |node: &Node<'_>| counts(self.machines.as_ref(), node);
+        gossip.nodes(now).filter(counts).collect()
+    }
+
+    /// Whether an operator wants nothing new on this node.
+    fn is_drained(&self) -> bool {
+        let part = lock(&self.part);
+        let own = part.iter().flat_map(|part| part.peers.iter()).find(|peer| peer.name == self.name);
+        own.is_some_and(|own| own.is_drained)
+    }
+
     fn now(&self) -> Timestamp {
         Timestamp(u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX))
     }
@@ -296,6 +374,25 @@ impl Gossiping {
     fn until(&self, at: Timestamp) -> Duration {
         Duration::from_millis(at.ms_since(self.now()))
     }
+}
+
+impl Source for Gossiping {
+    async fn answer(&self, question: Question) -> String {
+        let now = self.now();
+        let part = lock(&self.part);
+        let Some(Part { gossip, .. }) = part.as_ref() else { return String::new() };
+        let mut calls = lock(&self.calls);
+        let nodes = self.counted(gossip, now);
+        match question {
+            Question::Table => ports::table(&nodes, &self.policy, &calls, now),
+            Question::Best => ports::best(&nodes, &self.policy, &mut calls, now, random_bits()),
+        }
+    }
+}
+
+/// Whether a node is among the machines that count.
+fn counts(machines: Option<&Machines>, node: &Node<'_>) -> bool {
+    machines.is_none_or(|machines| machines.find(&node.member.name).is_some())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -328,48 +425,9 @@ fn member(peer: &GossipPeer) -> Member {
     }
 }
 
-fn view(node: Node<'_>) -> NodeLoad {
-    let of_load = |load: &Load| LoadView {
-        age_ms: node.load_age_ms,
-        average: load.average,
-        recent: load.recent,
-        runnable: load.runnable,
-        cpus: load.cpus,
-        cpus_unallocated: load.unallocated_cpus,
-        memory_bytes: u64::from(load.memory_mib) << 20,
-        memory_free_bytes: u64::from(load.free_memory_mib) << 20,
-        cpu_pressure: load.pressure.cpu,
-        memory_pressure: load.pressure.memory,
-        io_pressure: load.pressure.io,
-    };
-    NodeLoad {
-        name: node.member.name.clone(),
-        presence: match node.presence {
-            Presence::Live => NodePresence::Live,
-            Presence::Silent => NodePresence::Gone,
-            Presence::Unheard => NodePresence::Unheard,
-        },
-        silent_ms: node.silent_ms,
-        load: node.load.map(of_load),
-    }
-}
-
-/// 64 hexadecimal digits as bytes.
+/// 64 hexadecimal digits as bytes: what the head hands out is the digest of something that it keeps to itself.
 fn secret(text: &str) -> Option<[u8; 32]> {
-    if text.len() != 64 || !text.is_ascii() {
-        return None;
-    }
-    let mut bytes = [0; 32];
-    for (i, byte) in bytes.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(&text[2 * i..2 * i + 2], 16).ok()?;
-    }
-    Some(bytes)
-}
-
-/// 64 bits that nobody knows beforehand.
-fn random_bits() -> u64 {
-    use std::hash::{BuildHasher, RandomState};
-    RandomState::new().hash_one(0)
+    text.parse::<Digest>().ok().map(|digest| digest.0)
 }
 
 #[cfg(test)]

@@ -112,8 +112,13 @@ fn boot_id() -> io::Result<String> {
 /// Starts this executable with `args` in a session of its own, with its output in `log` and nothing of ours kept open.
 pub(crate) fn spawn(executable: &Path, args: &[OsString], log: &Path) -> Result<Child, Failure> {
     let failed = || format!("cannot start {} {}", executable.display(), args[0].to_string_lossy());
+    daemon(executable, args, log)?.spawn().during(failed)
+}
+
+/// The command that [`spawn`] starts.
+pub(crate) fn daemon(executable: &Path, args: &[OsString], log: &Path) -> Result<Command, Failure> {
     let log_file = open_log(log).during(|| format!("cannot write the log {}", log.display()))?;
-    let log_copy = log_file.try_clone().during(failed)?;
+    let log_copy = log_file.try_clone().during(|| format!("cannot write the log {}", log.display()))?;
     let mut command = Command::new(executable);
     command.args(args).current_dir("/").stdin(Stdio::null()).stdout(log_copy).stderr(log_file);
     // What the caller happens to have set for its own commands is not meant for the daemons.
@@ -128,7 +133,7 @@ pub(crate) fn spawn(executable: &Path, args: &[OsString], log: &Path) -> Result<
             Ok(())
         });
     }
-    command.spawn().during(failed)
+    Ok(command)
 }
 
 /// Appends, after moving aside what has grown large.

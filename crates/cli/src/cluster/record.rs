@@ -23,6 +23,9 @@ pub(crate) struct Record {
     /// A captured machine that its nodes take this one for, in tests.
     #[serde(default)]
     pub(crate) machine_from: Option<PathBuf>,
+    /// Whether the head switches its nodes on and off as the queue needs them.
+    #[serde(default)]
+    pub(crate) is_elastic: bool,
     /// Its nodes.
     pub(crate) nodes: Vec<NodeRecord>,
 }
@@ -46,7 +49,20 @@ pub(crate) struct NodeRecord {
     pub(crate) agent: Option<ProcessId>,
 }
 
+impl NodeRecord {
+    /// Whether its agent runs.
+    pub(crate) fn is_on(&self) -> bool {
+        self.agent.as_ref().is_some_and(ProcessId::is_alive)
+    }
+}
+
 impl Record {
+    /// Whether it goes on as it is. One whose head switches its nodes may have all of them off.
+    pub(crate) fn is_running(&self) -> bool {
+        let has_head = || self.head.as_ref().is_some_and(ProcessId::is_alive);
+        self.nodes.iter().any(NodeRecord::is_on) || self.is_elastic && has_head()
+    }
+
     /// Reads the record; an empty one when there is none.
     pub(crate) fn load(path: &Path) -> Result<Self, Failure> {
         let text = match fs::read_to_string(path) {

@@ -30,6 +30,13 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// How many lines of a log are shown when its process died.
 const LOG_LINES: usize = 12;
 
+/// What a virtual node takes to start where it is switched on and off.
+const ELASTIC_BOOT: &str = "3s";
+
+/// When the nodes of an elastic cluster are switched on and off: quickly, to be watched.
+const ELASTIC: &str = "# Written by `hostler up --elastic`. For real machines these times are minutes.\n\
+    idle = \"10s\"\nmin_up = \"10s\"\nwatch = \"500ms\"\npoll = \"5s\"\nboot_timeout = \"30s\"\nstop_timeout = \"15s\"\nretry = \"10s\"\n";
+
 /// The file in the head's directory in which it says its address.
 const HEAD_FILE: &str = "head.json";
 
@@ -49,6 +56,7 @@ pub(crate) struct Started {
 pub(crate) async fn bring_up(
     places: &Places,
     sizes: Sizes,
+    is_elastic: bool,
     results_cap_bytes: Option<u64>,
     mut tell: impl FnMut(&str),
 ) -> Result<Started, Failure> {
@@ -56,6 +64,7 @@ pub(crate) async fn bring_up(
     hostler_agent::step_aside();
     let mut starter = Starter::new(places)?;
     starter.choose_nodes(&sizes)?;
+    starter.choose_elasticity(is_elastic)?;
     if results_cap_bytes.is_some() {
         starter.record.results_cap_bytes = results_cap_bytes;
         starter.save()?;
@@ -66,6 +75,14 @@ pub(crate) async fn bring_up(
     starter.forget_others(&mut tell).await?;
     let info = starter.client.info().await?;
     Ok(Started { info, nodes, started: starter.children.len() })
+}
+
+/// Starts the agent of one node. The caller holds the lock.
+pub(crate) async fn start_node(places: &Places, name: &NodeName) -> Result<(), Failure> {
+    hostler_agent::step_aside();
+    let mut starter = Starter::new(places)?;
+    let at = starter.record.nodes.iter().position(|node| node.name == *name);
+    starter.start_agent(at.ok_or_else(|| Failure::new(format!("this cluster has no node {name}")))?).await
 }
 
 /// A process that was started here, while it is not known to be well.
@@ -172,8 +189,7 @@ impl<'a> Starter<'a> {
             None => hostler_discovery::machine(),
         };
         let wanted = sizes.deal(&Machine::detect()?.with_gpus(found, sizes.gpus.as_ref()));
-        let is_running = self.record.nodes.iter().any(|node| node.agent.as_ref().is_some_and(ProcessId::is_alive));
-        if !is_running {
+        if !self.record.is_running() {
             self.record.nodes = wanted;
             self.record.machine_from = sizes.machine_from.clone();
             return self.save();
@@ -186,9 +202,36 @@ impl<'a> Starter<'a> {
             .hint("`hostler up` without sizes starts whatever of it has died"))
     }
 
+    /// Writes or removes the file by which the head switches the nodes. A cluster that runs goes on as it is unless more is asked for.
+    fn choose_elasticity(&mut self, is_elastic: bool) -> Result<(), Failure> {
+        if self.record.is_running() && !is_elastic {
+            return Ok(());
+        }
+        self.record.is_elastic = is_elastic;
+        let path = self.places.head().join("power.toml");
+        let written = match is_elastic {
+            true => std::fs::create_dir_all(self.places.head()).and_then(|()| std::fs::write(&path, self.power_file())),
+            false => std::fs::remove_file(&path).or_else(|error| match error.kind() {
+                std::io::ErrorKind::NotFound => Ok(()),
+                _ => Err(error),
+            }),
+        };
+        written.during(|| format!("cannot write {}", path.display()))?;
+        self.save()
+    }
+
+    fn power_file(&self) -> String {
+        let nodes = self.record.nodes.iter().map(|node| {
+            format!("\n[nodes.{}]\ncontroller = {{ kind = \"virtual\" }}\nboot = \"{ELASTIC_BOOT}\"\n", node.name)
+        });
+        format!("{ELASTIC}{}", nodes.collect::<String>())
+    }
+
     async fn ensure_agents(&mut self, tell: &mut impl FnMut(&str)) -> Result<(), Failure> {
         let missing: Vec<usize> = (0..self.record.nodes.len())
-            .filter(|&i| !self.record.nodes[i].agent.as_ref().is_some_and(ProcessId::is_alive))
+            .filter(|&i| !self.record.nodes[i].is_on())
+            // What the head has switched off comes when the queue needs it.
+            .filter(|&i| !(self.record.is_elastic && self.is_known(i)))
             .collect();
         if missing.is_empty() {
             return Ok(());
@@ -199,6 +242,11 @@ impl<'a> Starter<'a> {
             self.start_agent(i).await?;
         }
         Ok(())
+    }
+
+    /// Whether a node has come before.
+    fn is_known(&self, i: usize) -> bool {
+        hostler_agent::has_joined(&self.places.node(&self.record.nodes[i].name))
     }
 
     async fn start_agent(&mut self, i: usize) -> Result<(), Failure> {
@@ -224,6 +272,11 @@ impl<'a> Starter<'a> {
             "--head-file".into(),
             self.places.head().join(HEAD_FILE).into(),
         ];
+        args.push("--shared-machine".into());
+        if self.record.is_elastic {
+            // As long as a machine takes to start, only shorter.
+            args.extend(["--start-after".into(), ELASTIC_BOOT.into()]);
+        }
         if !node.counted.is_empty() {
             args.extend(["--resource".into(), node.counted.to_string().into()]);
         }
@@ -279,7 +332,8 @@ impl<'a> Starter<'a> {
             let nodes = self.client.nodes().await?;
             let is_ours = |view: &NodeView| self.record.nodes.iter().any(|node| node.name == view.name);
             let ours: Vec<NodeView> = nodes.into_iter().filter(is_ours).collect();
-            let up = ours.iter().filter(|node| node.state == NodeState::Up).count();
+            let is_there = |node: &&NodeView| node.state == NodeState::Up || self.record.is_elastic && node.cpus > 0;
+            let up = ours.iter().filter(is_there).count();
             if up == self.record.nodes.len() {
                 self.remove_invitations();
                 return Ok(ours);

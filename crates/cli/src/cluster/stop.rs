@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use hostler_client::{Client, ClientError, Endpoint, LiveJobs, Patience};
+use hostler_model::NodeName;
 use hostler_proto::api::LiveCounts;
 use nix::sys::signal::Signal;
 
@@ -46,6 +47,17 @@ pub(crate) async fn take_down(places: &Places, jobs: LiveJobs) -> Result<Stopped
         record.save(&places.record())?;
     }
     Ok(Stopped { processes: alive.len(), head_was_dead })
+}
+
+/// Stops the agent of one node. The caller holds the lock.
+pub(crate) fn stop_node(places: &Places, name: &NodeName) -> Result<(), Failure> {
+    let mut record = Record::load(&places.record())?;
+    let Some(node) = record.nodes.iter_mut().find(|node| node.name == *name) else { return Ok(()) };
+    if let Some(agent) = node.agent.take() {
+        end(&[agent], Duration::ZERO)?;
+        record.save(&places.record())?;
+    }
+    Ok(())
 }
 
 /// Asks the head to stop; says whether there was one.

@@ -59,6 +59,6 @@ pub(crate) fn definition<T: Tool>() -> Command {
 }
 
 /// A command line without anything yet.
-fn bare(name: &'static str) -> Command {
+pub(crate) fn bare(name: &'static str) -> Command {
     Command::new(name).bin_name(name).version(env!("CARGO_PKG_VERSION")).max_term_width(120)
 }

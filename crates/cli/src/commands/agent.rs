@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
-use hostler_agent::{Device, DeviceFile, Introduction, MachineGpu, NewAccounts};
+use hostler_agent::{Device, DeviceFile, Introduction, MachineGpu, NewAccounts, StatusPorts, Weight, Weights};
 use hostler_client::ClientError;
 use hostler_discovery::{Caps, Machine};
 use hostler_model::{Counted, CpuSet, Feature, NodeName};
@@ -20,10 +20,10 @@ use crate::config;
 use crate::context::{Context, block_on};
 use crate::daemons::ignore_umask_of_root;
 use crate::daemons::places::AgentPlaces;
-use crate::daemons::settings::AgentSettings;
+use crate::daemons::settings::{AgentSettings, GossipAt, PortAt};
 use crate::exit;
 use crate::failure::{During, Failure, Outcome};
-use crate::flags::{GossipAt, GpuCap, Memory, counted};
+use crate::flags::{GpuCap, Memory, TimeLimit, counted};
 
 /// The longest line that is read as a join code, in bytes.
 const MAX_CODE_BYTES: u64 = 4096;
@@ -65,9 +65,10 @@ struct AgentJoin {
 ///
 /// It needs no flags once `hostler agent join` has been called: the node gives all CPUs, memory and GPUs that it may use, less a little
 /// memory for the system. `cpus`, `memory`, `gpus` and `environments` in /etc/hostler/agent.toml, or agent.toml in the node's directory, cap what it gives;
-/// `features` and the table `resources` there say what else it has, and `gossip` where it tells other nodes of its load.
-#[derive(Debug, Args)]
-struct AgentRun {
+/// `features` and the table `resources` there say what else it has, and `gossip` where it tells other nodes of its load; with `calls = false` it
+/// tells of it and takes no commands. `load_weight`, `memory_weight` and the tables `status` and `dsh` are about how commands are spread over nodes.
+#[derive(Debug, Default, Args)]
+pub(crate) struct AgentRun {
     /// Where it keeps jobs, environments and chunks
     #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
@@ -108,6 +109,14 @@ struct AgentRun {
     /// Run jobs of root too; without this an agent of root runs those of all other users, each as its user
     #[arg(long)]
     root_jobs: bool,
+    /// What others do on this machine does not keep it from being switched off: terminals in use, CPUs that are busy. For machines with
+    /// several nodes
+    #[arg(long)]
+    shared_machine: bool,
+
+    /// Wait for so long before anything else, as a machine does that starts
+    #[arg(long, value_name = "TIME", hide = true)]
+    start_after: Option<TimeLimit>,
 
     /// The socket for users of this machine; /run/hostler/agent.sock for everybody when root runs the agent in its usual place,
     /// agent.sock in its directory otherwise, and none when the head is on this machine
@@ -118,6 +127,28 @@ struct AgentRun {
     /// `none`; by default any address and port 7761, or any port that is free
     #[arg(long, value_name = "ADDRESS:PORT")]
     gossip: Option<GossipAt>,
+
+    /// Tell other nodes of its load and hear of theirs, but run no commands for them and send them none: `hostler exec` and `dsh` pass this
+    /// machine by, and nobody can call them here. Jobs are another matter
+    #[arg(long)]
+    no_calls: bool,
+
+    /// How long it takes for work, compared with a usual node, from 0.01 to 100: 2 is half as fast, and gets fewer commands
+    #[arg(long, value_name = "WEIGHT")]
+    load_weight: Option<Weight>,
+
+    /// How good its memory is, compared with that of a usual node, from 0.01 to 100: 2 is twice as good
+    #[arg(long, value_name = "WEIGHT")]
+    memory_weight: Option<Weight>,
+
+    /// Answer at this port with the loads of all nodes in plain text, one line each; a number alone is a port of the loopback address.
+    /// Whoever can connect can read it
+    #[arg(long, value_name = "[ADDRESS:]PORT")]
+    table_port: Option<PortAt>,
+
+    /// Answer at this port with the line of the best node, which then counts as busier for a while
+    #[arg(long, value_name = "[ADDRESS:]PORT")]
+    best_port: Option<PortAt>,
 
     /// Create accounts that users of the cluster lack on this machine; only root can
     ///
@@ -218,9 +249,18 @@ fn machine_name() -> Option<NodeName> {
 impl AgentRun {
     fn run(self) -> Outcome {
         log_to_stderr()?;
+        let pause = self.start_after;
         let config = self.config()?;
+        if let Some(TimeLimit(pause)) = pause {
+            std::thread::sleep(pause);
+        }
         hostler_agent::run(config)?;
         Ok(exit::OK)
+    }
+
+    /// The usual agent of this machine, as `hostler agent run` without flags, but with these ports.
+    pub(crate) fn with_ports(table: PortAt, best: PortAt) -> Self {
+        Self { table_port: Some(table), best_port: Some(best), ..Self::default() }
     }
 
     /// The socket for users of this machine. Where the head is, its own is better.
@@ -252,7 +292,7 @@ impl AgentRun {
     }
 
     /// Flags as they are; else what there is, capped by the settings file.
-    fn config(self) -> Result<hostler_agent::Config, Failure> {
+    pub(crate) fn config(self) -> Result<hostler_agent::Config, Failure> {
         let places = AgentPlaces::choose(self.directory.as_deref())?;
         let socket = self.users_socket(&places.directory);
         let caps = AgentSettings::read(&places.settings)?;
@@ -267,10 +307,24 @@ impl AgentRun {
             Some(memory) => memory.0,
             None => there_is.memory.usable_bytes.min(caps.memory.map_or(u64::MAX, |cap| cap.0)),
         };
+        let weights = Weights {
+            load: self.load_weight.unwrap_or(caps.weights.load),
+            memory: self.memory_weight.unwrap_or(caps.weights.memory),
+        };
+        let port = |named: Option<PortAt>, set| named.map(|PortAt(at)| at).or(set);
+        let status = StatusPorts {
+            table: port(self.table_port, caps.status.table),
+            best: port(self.best_port, caps.status.best),
+        };
         Ok(hostler_agent::Config {
             socket,
             accounts,
             gossip,
+            calls: !self.no_calls && caps.calls.unwrap_or(true),
+            weights,
+            status,
+            policy: caps.policy,
+            machines: None,
             directory: places.directory,
             environments: self.environments.or(caps.environments),
             name: self.name,
@@ -281,6 +335,7 @@ impl AgentRun {
             topology: there_is.topology(),
             gpus,
             root_jobs: self.root_jobs,
+            shared_machine: self.shared_machine || caps.shared_machine,
             join_file: self.join_file,
             head_file: self.head_file,
         })

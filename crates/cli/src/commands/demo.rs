@@ -106,7 +106,7 @@ async fn show(context: &Context, places: &Places, directory: &Path, destination:
     let output = &context.output;
     places.create()?;
     output.say("1. a private cluster on this machine (hostler up)");
-    let started = bring_up(places, Sizes::default(), None, |text| output.aside(&format!("   {text}"))).await?;
+    let started = bring_up(places, Sizes::default(), false, None, |text| output.aside(&format!("   {text}"))).await?;
     output.say(&format!("   {}", describe(&started.nodes)));
 
     output.say(&format!("2. a project folder, eight models to train (hostler submit digits-sweep main.py -a {TASKS})"));

@@ -203,6 +203,7 @@ impl HeadRun {
             advertise,
             certificate_life_ms: u64::try_from(life.as_millis()).unwrap_or(u64::MAX),
             embedded: self.embedded,
+            power: places.settings.with_file_name("power.toml"),
             results_cap_bytes: self.results_cap.or(file.results_cap).map(|size| size.0),
         })
     }
@@ -232,7 +233,7 @@ fn write_new(path: &Path, text: &str) -> Result<(), Failure> {
 }
 
 /// Sends the log where a service manager or `up` collects it.
-pub(super) fn log_to_stderr() -> Result<(), Failure> {
+pub(crate) fn log_to_stderr() -> Result<(), Failure> {
     let wanted = std::env::var("HOSTLER_LOG").unwrap_or_else(|_| "info".to_owned());
     let filter = EnvFilter::try_new(&wanted).map_err(|error| {
         Failure::usage(format!("HOSTLER_LOG is `{wanted}`, which is no log filter"))

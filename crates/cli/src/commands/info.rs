@@ -1,19 +1,27 @@
 //! `hostler info`.
 
 use clap::Args;
+use hostler_client::Client;
 
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::Outcome;
-use crate::output::{self, partitions, views};
+use crate::output::{self, node_views, partitions, views};
 
 /// Show the cluster at a glance
 #[derive(Debug, Args)]
-pub(crate) struct Info {}
+pub(crate) struct Info {
+    /// Show what the nodes draw that the head can switch, and what switching them off has saved
+    #[arg(long)]
+    energy: bool,
+}
 
 impl Info {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let client = context.client()?;
+        if self.energy {
+            return show_energy(&client, context);
+        }
         let (info, parts) = block_on(async { Ok((client.info().await?, client.partitions().await?)) })?;
         let output = &context.output;
         if output.is_json() {
@@ -26,4 +34,22 @@ impl Info {
         }
         Ok(exit::OK)
     }
+}
+
+fn show_energy(client: &Client, context: &Context) -> Outcome {
+    let energy = block_on(async { Ok(client.energy().await?) })?;
+    let output = &context.output;
+    if output.is_json() {
+        output.json(&energy);
+        return Ok(exit::OK);
+    }
+    if energy.nodes.is_empty() {
+        output.say("the head can switch no node on or off: its power.toml names none");
+    } else {
+        output.data(&node_views::energy(&energy, output::width()));
+    }
+    if let Some(trouble) = &energy.trouble {
+        output.say(&format!("warning: {trouble}"));
+    }
+    Ok(exit::OK)
 }

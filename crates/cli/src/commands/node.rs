@@ -12,12 +12,13 @@ use hostler_proto::partitions::TraitsChange;
 
 use super::discover::Discover;
 use super::nodes::Nodes;
+use super::power::{Power, PowerTest};
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::{During, Failure, Outcome};
 use crate::output::{node_views, views};
 
-/// Manage nodes: invite, drain, resume, remove; or see what this machine would offer as one
+/// Manage nodes: invite, drain, resume, switch on and off, remove; or see what this machine would offer as one
 #[derive(Debug, Args)]
 pub(crate) struct Node {
     #[command(subcommand)]
@@ -33,6 +34,8 @@ enum NodeCommand {
     Set(SetTraits),
     Drain(Drain),
     Resume(Resume),
+    Power(Power),
+    PowerTest(PowerTest),
     Remove(Remove),
     Forget(Forget),
 }
@@ -149,6 +152,8 @@ impl Node {
             NodeCommand::Set(command) => command.run(context),
             NodeCommand::Drain(command) => command.run(context),
             NodeCommand::Resume(command) => command.run(context),
+            NodeCommand::Power(command) => command.run(context),
+            NodeCommand::PowerTest(command) => command.run(context),
             NodeCommand::Remove(command) => command.run(context),
             NodeCommand::Forget(command) => command.run(context),
         }

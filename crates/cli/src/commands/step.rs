@@ -13,6 +13,7 @@ use crate::args::conclude;
 use crate::context::Context;
 use crate::exit;
 use crate::failure::{During, Failure, Outcome};
+use crate::output::labelled::Labelled;
 use crate::output::{Format, Output};
 
 /// Signals that a step gets in the place of whoever asked for it.
@@ -143,11 +144,16 @@ fn on_all(output: &Output, allocation: &Allocation, argv: Vec<OsString>) -> Outc
     let ends = finish(async {
         let signals = signals()?;
         let all = (0..).zip(&allocation.nodes).map(|(rank, place)| {
-            let mut lines = Lines::new(output, place.name.as_str());
+            let label = place.name.as_str();
+            let mut stdout = Labelled::new(label, |lines: &[u8]| output.job_stdout(lines));
+            let mut stderr = Labelled::new(label, |lines: &[u8]| output.job_stderr(lines));
             let (wanted, signals) = (&wanted, signals.subscribe());
             async move {
                 let write = |stream, bytes: &[u8]| {
-                    lines.write(stream, bytes);
+                    match stream {
+                        Stream::Stdout => stdout.add(bytes),
+                        Stream::Stderr => stderr.add(bytes),
+                    }
                     Ok(())
                 };
                 launch(allocation, rank, wanted, signals, write).await.map_err(|error| failure(&error))
@@ -185,61 +191,6 @@ fn failure(error: &StepError) -> Failure {
         StepError::Unreachable { .. } => failure
             .hint("is the port open between the nodes? `hostler job` says whether the job's part there still runs"),
         _ => failure,
-    }
-}
-
-/// Output of one node among others, line by line with its name before it.
-struct Lines<'a> {
-    output: &'a Output,
-    node: &'a str,
-    stdout: Vec<u8>,
-    stderr: Vec<u8>,
-}
-
-/// What is passed on of a line at once: a longer one comes in pieces.
-const LINE_BYTES: usize = 64 << 10;
-
-impl<'a> Lines<'a> {
-    fn new(output: &'a Output, node: &'a str) -> Self {
-        Self { output, node, stdout: Vec::new(), stderr: Vec::new() }
-    }
-
-    fn write(&mut self, stream: Stream, bytes: &[u8]) {
-        let line = if stream == Stream::Stdout { &mut self.stdout } else { &mut self.stderr };
-        line.extend(bytes);
-        let whole = match line.iter().rposition(|byte| *byte == b'\n') {
-            Some(end) => end + 1,
-            None if line.len() >= LINE_BYTES => line.len(),
-            None => return,
-        };
-        let lines: Vec<u8> = line.drain(..whole).collect();
-        self.print(stream, &lines);
-    }
-
-    fn print(&self, stream: Stream, lines: &[u8]) {
-        let mut text = Vec::new();
-        for line in lines.split_inclusive(|byte| *byte == b'\n') {
-            text.extend(self.node.as_bytes());
-            text.extend(b": ");
-            text.extend(line);
-            if !line.ends_with(b"\n") {
-                text.push(b'\n');
-            }
-        }
-        match stream {
-            Stream::Stdout => self.output.job_stdout(&text),
-            Stream::Stderr => self.output.job_stderr(&text),
-        }
-    }
-}
-
-impl Drop for Lines<'_> {
-    fn drop(&mut self) {
-        for (stream, rest) in [(Stream::Stdout, &self.stdout), (Stream::Stderr, &self.stderr)] {
-            if !rest.is_empty() {
-                self.print(stream, rest);
-            }
-        }
     }
 }
 

@@ -47,6 +47,11 @@ pub(crate) struct Up {
     #[arg(long, value_name = "FILE", hide = true)]
     machine_from: Option<PathBuf>,
 
+    /// Switch the nodes off while nothing is to be done and on when the queue needs them, as the head does with real machines: watch it with
+    /// `hostler nodes` while you submit something
+    #[arg(long)]
+    elastic: bool,
+
     /// What results may take on the head's disk before fetched ones are dropped; half of the disk by default. Remembered; holds from
     /// the next start of the head on
     #[arg(long, value_name = "SIZE")]
@@ -74,7 +79,7 @@ impl Up {
                 .during(|| "cannot tell where this is".to_owned())?,
         };
         let results_cap_bytes = self.results_cap.map(|size| size.0);
-        let started = block_on(bring_up(&places, sizes, results_cap_bytes, |text| output.aside(text)))?;
+        let started = block_on(bring_up(&places, sizes, self.elastic, results_cap_bytes, |text| output.aside(text)))?;
         if output.is_json() {
             output.json(&json!({ "started": started.started, "info": started.info, "nodes": started.nodes }));
         } else if !output.is_quiet() {
@@ -90,6 +95,11 @@ impl Up {
                 "note: this machine has {available} CPUs and each node says it has {cpus}; they share what there is, and tasks are not \
                  bound to CPUs of their own"
             ));
+        }
+        if self.elastic {
+            output.say(
+                "the nodes go off when they have done nothing for 10 seconds, and come back when a job needs them",
+            );
         }
         if let Some(text) = shortcomings(&started.nodes) {
             output.say(&format!("note: {text}"));

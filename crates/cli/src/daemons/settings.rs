@@ -1,24 +1,42 @@
 //! What is set about a real head and a real node: two small TOML files, made with comments by `head init` and by hand.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
-use hostler_model::{Counted, CpuSet, Feature};
+use hostler_agent::{Policy, StatusPorts, Weight, Weights};
+use hostler_model::{Counted, CpuSet, Feature, ParseError};
 use hostler_proto::join::{Address, DEFAULT_PORT};
 
 use crate::failure::Failure;
-use crate::flags::{GossipAt, GpuCap, Memory, TimeLimit};
+use crate::flags::{GpuCap, Memory, TimeLimit};
 use crate::toml_file::Settings;
 
 /// Every key of `head.toml`.
 const HEAD_KEYS: &[&str] = &["directory", "socket", "listen", "advertise", "results_cap", "certificate_life"];
 
 /// Every key of `agent.toml`.
-const AGENT_KEYS: &[&str] = &["cpus", "memory", "gpus", "environments", "features", "resources", "gossip"];
+const AGENT_KEYS: &[&str] = &[
+    "cpus",
+    "memory",
+    "gpus",
+    "environments",
+    "features",
+    "resources",
+    "gossip",
+    "shared_machine",
+    "calls",
+    "load_weight",
+    "memory_weight",
+    "status",
+    "dsh",
+];
+
+/// Every key of its table `status`.
+const STATUS_KEYS: &[&str] = &["table", "best"];
 
 /// Where a head listens unless told otherwise: on every address, since nodes are elsewhere.
-pub(crate) const DEFAULT_LISTEN: SocketAddr =
-    SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), DEFAULT_PORT);
+pub(crate) const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), DEFAULT_PORT);
 
 /// What `head.toml` says; what is absent has a default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -48,6 +66,58 @@ pub(crate) struct AgentSettings {
     pub(crate) resources: Counted,
     /// Where it gossips.
     pub(crate) gossip: Option<GossipAt>,
+    /// Whether it takes part in calls; it does when nothing is said.
+    pub(crate) calls: Option<bool>,
+    /// Its weights.
+    pub(crate) weights: Weights,
+    /// Where it tells of loads in plain text.
+    pub(crate) status: StatusPorts,
+    /// How nodes are compared when a command is sent from it.
+    pub(crate) policy: Policy,
+    /// Whether what others do on the machine does not keep it on.
+    pub(crate) shared_machine: bool,
+}
+
+/// Where an agent gossips.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum GossipAt {
+    None,
+    Address(SocketAddr),
+}
+
+impl FromStr for GossipAt {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        match text {
+            "none" => Ok(Self::None),
+            _ => text
+                .parse()
+                .map(Self::Address)
+                .map_err(|_| ParseError::new(text, "an address and a port such as 192.0.2.7:7761, or `none`")),
+        }
+    }
+}
+
+/// Where a port is: a number alone is one of the loopback address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PortAt(pub(crate) SocketAddr);
+
+impl PortAt {
+    /// That port of the loopback address.
+    pub(crate) const fn loopback(port: u16) -> Self {
+        Self(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port))
+    }
+}
+
+impl FromStr for PortAt {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let address = text.parse().map(Self::loopback).or_else(|_| text.parse().map(Self));
+        address
+            .map_err(|_| ParseError::new(text, "a port such as 8181, or an address and a port such as 192.0.2.7:8181"))
+    }
 }
 
 impl HeadSettings {
@@ -127,8 +197,32 @@ impl AgentSettings {
             features: file.list("features", "[\"ssd\", \"rack-2\"]")?,
             resources: file.counts("resources", "{ license = 10, camera = 1 }")?,
             gossip: file.parsed("gossip", "\"10.0.0.5:7761\"")?,
+            calls: file.truth("calls", "false")?,
+            weights: Weights {
+                load: weight(file, "load_weight", "2.0")?,
+                memory: weight(file, "memory_weight", "0.5")?,
+            },
+            status: status(file)?,
+            shared_machine: file.truth("shared_machine", "true")?.unwrap_or(false),
+            policy: file.structure("dsh", "{ call_ms = 3000, remote_margin = 150 }")?,
         })
     }
+}
+
+/// A weight; that of a usual node when the key is not there.
+fn weight(file: &Settings, key: &str, example: &str) -> Result<Weight, Failure> {
+    let Some(number) = file.number(key, example)? else { return Ok(Weight::default()) };
+    Weight::new(number).ok_or_else(|| {
+        Failure::usage(format!("`{key}` is {number}, not a weight from 0.01 to 100"))
+            .hint(format!("write it as {key} = {example}"))
+    })
+}
+
+/// The plain-text ports, each as a text or as the number of a port.
+fn status(file: &Settings) -> Result<StatusPorts, Failure> {
+    let table = file.table("status", STATUS_KEYS, "{ table = \"127.0.0.1:8181\", best = \"127.0.0.1:8282\" }")?;
+    let port = |key: &str, example: &str| Ok::<_, Failure>(table.text_or_integer(key, example)?.map(|PortAt(at)| at));
+    Ok(StatusPorts { table: port("table", "\"127.0.0.1:8181\"")?, best: port("best", "\"127.0.0.1:8282\"")? })
 }
 
 fn file_hint(path: &Path) -> String {
@@ -215,6 +309,19 @@ mod tests {
         let wrong = |text: &str| agent(text).expect_err(text).render();
         assert!(wrong("gossip = \"here\"").contains("`none`"));
         assert_eq!(agent("gossip = \"none\"").expect("right").gossip, Some(GossipAt::None));
+        assert!(wrong("calls = \"no\"").contains("a string, not true or false"));
+        assert_eq!(
+            (agent("calls = false").expect("right").calls, agent("").expect("right").calls),
+            (Some(false), None)
+        );
+        assert!(wrong("load_weight = 0").contains("not a weight from 0.01 to 100"));
+        assert!(wrong("memory_weight = \"2\"").contains("a string, not a number"));
+        assert!(wrong("status = 8181").contains("is a integer, not a table"));
+        assert!(wrong("[status]\nbets = 1").contains("did you mean `best`?"));
+        assert!(wrong("[status]\nbest = \"everywhere\"").contains("a port such as 8181"));
+        assert!(wrong("[status]\ntable = 65536").contains("a port such as 8181"));
+        assert!(wrong("[dsh]\ncall_sm = 3").contains("unknown field `call_sm`"));
+        assert!(wrong("[dsh]\ntie = -3").contains("`dsh` makes no sense"));
         assert!(wrong("resources = 3").contains("not a table of counts"));
         assert!(wrong("[resources]\nlicense = \"ten\"").contains("`resources.license` is a string, not a count"));
         for text in ["license = 0", "license = -1"] {
@@ -224,6 +331,14 @@ mod tests {
             );
         }
         assert!(wrong("resources = { gpus = 2 }").contains("discovered"));
+        let set = agent(
+            "load_weight = 2\nmemory_weight = 0.5\n[status]\ntable = 8181\nbest = \"10.0.0.5:8282\"\n[dsh]\ntie = 7\n",
+        );
+        let set = set.expect("right values");
+        assert_eq!((set.weights.load.to_string(), set.weights.memory.to_string()), ("2".to_owned(), "0.5".to_owned()));
+        assert_eq!(set.status.table, Some(PortAt::loopback(8181).0));
+        assert_eq!(set.status.best, "10.0.0.5:8282".parse().ok());
+        assert_eq!(set.policy, Policy { tie: 7, ..Policy::default() });
         let agent = agent(
             "cpus = \"0-1\"\nmemory = \"1G\"\ngpus = \"none\"\nfeatures = [\"ssd\"]\n[resources]\nlicense = 10\n",
         );

@@ -7,6 +7,9 @@ use hostler_proto::peers::{LoadTable, LoadView, NodeLoad, NodePresence};
 
 use super::table::{Align, Table};
 
+/// The column of weights, which is there if some are unusual.
+const WEIGHTS: usize = 11;
+
 /// Every node, the one that knows this with a star.
 pub(crate) fn loads(table: &LoadTable, width: Option<usize>) -> String {
     let mut rows = Table::new(&[
@@ -21,6 +24,7 @@ pub(crate) fn loads(table: &LoadTable, width: Option<usize>) -> String {
         ("FREE", Align::Right),
         ("PRESSURE", Align::Left),
         ("HEARD", Align::Right),
+        ("WEIGHTS", Align::Left),
     ]);
     for node in &table.nodes {
         let own = if node.name == table.node { "*" } else { "" };
@@ -37,13 +41,17 @@ pub(crate) fn loads(table: &LoadTable, width: Option<usize>) -> String {
             of_load(|load| format_bytes(load.memory_free_bytes)),
             of_load(pressure),
             heard(node),
+            of_load(weights),
         ]);
     }
+    let mut weighted = table.nodes.iter().filter_map(|node| node.load.as_ref()).map(weights);
+    let rows = if weighted.all(|weights| weights == "1/1") { rows.without(&[WEIGHTS]) } else { rows };
     rows.render(width)
 }
 
 fn state(node: &NodeLoad) -> &'static str {
     match node.presence {
+        NodePresence::Live if node.load.as_ref().is_some_and(|load| !load.accepts) => "live, no calls",
         NodePresence::Live => "live",
         NodePresence::Gone => "gone",
         NodePresence::Unheard => "unheard",
@@ -58,6 +66,11 @@ fn hundredths(count: u32) -> String {
 fn pressure(load: &LoadView) -> String {
     let percent = |share: Option<u16>| share.map_or_else(|| "-".to_owned(), |share| format!("{}%", share.div_ceil(10)));
     [load.cpu_pressure, load.memory_pressure, load.io_pressure].map(percent).join(" ")
+}
+
+/// Those of load and of memory: `2/0.5`.
+fn weights(load: &LoadView) -> String {
+    format!("{}/{}", f64::from(load.load_weight) / 100.0, f64::from(load.memory_weight) / 100.0)
 }
 
 fn heard(node: &NodeLoad) -> String {
@@ -84,9 +97,13 @@ mod tests {
             cpus_unallocated: 1,
             memory_bytes: 4 << 30,
             memory_free_bytes: 1 << 30,
+            memory_unallocated_bytes: Some(4 << 30),
             cpu_pressure: Some(123),
             memory_pressure: Some(0),
             io_pressure: None,
+            load_weight: 100,
+            memory_weight: 100,
+            accepts: true,
         };
         let node = |name: &str, presence, silent_ms, load| NodeLoad {
             name: name.parse().expect("a name"),
@@ -94,7 +111,7 @@ mod tests {
             silent_ms,
             load,
         };
-        let table = LoadTable {
+        let mut table = LoadTable {
             node: "n1".parse().expect("a name"),
             nodes: vec![
                 node("n1", NodePresence::Live, 0, Some(load.clone())),
@@ -111,5 +128,12 @@ n2    gone     0.75  2.03         4     4     1      4G    1G  13% 0% -  9.0s ag
 n3    unheard     -     -         -     -     -       -     -  -                -
 ";
         assert_eq!(loads(&table, None), expected);
+        let load = table.nodes[0].load.as_mut().expect("it is there");
+        (load.load_weight, load.memory_weight) = (250, 50);
+        let text = loads(&table, None);
+        let ends: Vec<_> = text.lines().map(|line| line.split_whitespace().next_back().expect("words")).collect();
+        assert_eq!(ends, ["WEIGHTS", "2.5/0.5", "1/1", "-"]);
+        table.nodes[0].load.as_mut().expect("it is there").accepts = false;
+        assert!(loads(&table, None).contains("n1*   live, no calls  "));
     }
 }

@@ -3,6 +3,8 @@
 //! A command fetches values, hands them to a function of [`views`] for people or to [`Output::json`] for programs, and says
 //! what it does along the way with [`Output::say`]. Nothing here is coloured; progress bars appear on a terminal only.
 
+pub(crate) mod gateway;
+pub(crate) mod labelled;
 pub(crate) mod load_views;
 pub(crate) mod machine;
 pub(crate) mod node_views;

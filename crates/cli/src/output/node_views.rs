@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use hostler_model::{format_bytes, format_duration};
+use hostler_model::{Gauge, NodeName, Supply, format_bytes, format_duration};
 use hostler_proto::api::{CertificateView, GpuView, NodeDetail, NodeView};
+use hostler_proto::power::{EnergyView, JobEnergy, PowerView};
 
 use super::table::{Align, Table};
 use super::views::{Lines, Moment, held_gpus, words};
@@ -96,6 +97,11 @@ pub(crate) fn node(detail: &NodeDetail, moment: &Moment) -> String {
     if !node.version.is_empty() {
         lines.add("agent", format!("version {}, pid {}", node.version, node.agent_pid));
     }
+    if let Some(power) = &detail.power_detail {
+        lines.add("power", power_line(power));
+        lines.add_some("", power.fault.clone());
+        lines.add("energy", energy_line(power));
+    }
     lines.add_some("key", detail.certificate.as_ref().map(certificate));
     for run in &detail.runs {
         let memory = format_bytes(run.memory_bytes);
@@ -123,6 +129,97 @@ fn state(detail: &NodeDetail) -> String {
         0 => state.to_owned(),
         silent => format!("{state}, not heard of for {}", format_duration(Duration::from_millis(silent))),
     }
+}
+
+/// Where a node's power stands, in two or three lines.
+pub(crate) fn power(name: &NodeName, power: &PowerView) -> String {
+    let mut lines = Lines::default();
+    lines.add("node", name.to_string());
+    lines.add("power", power_line(power));
+    lines.add_some("fault", power.fault.clone());
+    let supply = match (power.supply, power.supply_age_ms) {
+        (Some(supply), Some(age)) => {
+            let supply = if supply == Supply::On { "on" } else { "off" };
+            format!("said {supply} {} ago", span(age))
+        }
+        _ => "has not answered since the head started".to_owned(),
+    };
+    lines.add("controller", supply);
+    lines.into_text()
+}
+
+/// `idle for 5m12s: its agent came after 3m40s`.
+fn power_line(power: &PowerView) -> String {
+    let boot = match power.boots {
+        0 => format!("should take {} to come", span(power.boot_ms)),
+        _ => format!("takes {} to come", span(power.boot_ms)),
+    };
+    format!("{} for {}: {}; {boot}", power.state.as_str(), span(power.for_ms), power.why)
+}
+
+/// `90 W; 1.2 kWh drawn, 3.4 kWh saved; switched on 7 times`.
+fn energy_line(power: &PowerView) -> String {
+    let saved = power.always_on_watt_hours.saturating_sub(power.watt_hours);
+    let starts = if power.starts == 1 { "once".to_owned() } else { format!("{} times", power.starts) };
+    let measured = match power.gauge {
+        Some(Gauge::Controller) => ", as its controller measures",
+        Some(Gauge::Agent) => ", as its processors measure",
+        None => "",
+    };
+    format!("{} W{measured}; {} drawn, {} saved; switched on {starts}", power.watts, kwh(power.watt_hours), kwh(saved))
+}
+
+/// What nodes draw and have drawn.
+pub(crate) fn energy(energy: &EnergyView, width: Option<usize>) -> String {
+    let right = ["NOW", "DRAWN", "SAVED", "OFF", "STARTS", "BOOT"].map(|name| (name, Align::Right));
+    let mut table = Table::new(&[&[("NAME", Align::Left), ("POWER", Align::Left)], &right[..]].concat());
+    for (name, power) in &energy.nodes {
+        table.row([
+            name.to_string(),
+            power.state.as_str().to_owned(),
+            format!("{}{} W", if power.gauge.is_none() { "~" } else { "" }, power.watts),
+            kwh(power.watt_hours),
+            kwh(power.always_on_watt_hours.saturating_sub(power.watt_hours)),
+            span(power.off_ms),
+            power.starts.to_string(),
+            span(power.boot_ms),
+        ]);
+    }
+    let all =
+        format!("{} W now; {} drawn, {} saved", energy.watts, kwh(energy.watt_hours), kwh(energy.saved_watt_hours));
+    let by = match energy.measured_watt_hours {
+        0 => "by the figures of power.toml".to_owned(),
+        measured if measured >= energy.watt_hours => "as measured".to_owned(),
+        measured => format!("of which {} measured and the rest by the figures of power.toml", kwh(measured)),
+    };
+    format!("{}\n{all}, {by}", table.render(width))
+}
+
+/// `1.2 Wh, by the figures of power.toml`.
+pub(crate) fn job_energy(energy: &JobEnergy) -> String {
+    let by = match energy.measured_joules {
+        0 => ", by the figures of power.toml".to_owned(),
+        measured if measured >= energy.joules => ", measured".to_owned(),
+        measured => format!(", of which {} measured", watt_hours(measured)),
+    };
+    format!("{}{by}", watt_hours(energy.joules))
+}
+
+fn watt_hours(joules: u64) -> String {
+    match joules {
+        0..3_600 => format!("{:.2} Wh", joules as f64 / 3_600.0),
+        3_600..360_000 => format!("{:.1} Wh", joules as f64 / 3_600.0),
+        _ => kwh(joules / 3_600),
+    }
+}
+
+/// Energy as people read it.
+pub(crate) fn kwh(watt_hours: u64) -> String {
+    if watt_hours < 1_000 { format!("{watt_hours} Wh") } else { format!("{:.1} kWh", watt_hours as f64 / 1_000.0) }
+}
+
+fn span(ms: u64) -> String {
+    format_duration(Duration::from_millis(ms))
 }
 
 fn certificate(certificate: &CertificateView) -> String {

@@ -8,7 +8,7 @@ use hostler_proto::api::{Info, JobDetail, JobSummary, LimitView, PartView, TaskV
 use hostler_proto::link::Usage;
 use jiff::tz::TimeZone;
 
-use super::node_views::counted;
+use super::node_views::{counted, job_energy};
 use super::table::{Align, Table, one_line};
 
 /// When and where a view is made.
@@ -154,6 +154,7 @@ pub(crate) fn job(job: &JobDetail, moment: &Moment, width: Option<usize>) -> Str
         lines.add_some("used", task.usage.as_ref().map(usage));
         lines.add_some("message", task.message.as_ref());
     }
+    lines.add_some("energy", job.energy.as_ref().map(job_energy));
     for part in job.tasks_shown.iter().filter(|_| summary.array.is_none()).flat_map(|task| &task.parts) {
         lines.add_some("gpus", held_gpus(&part.gpu_ids).map(|ids| format!("{}: {ids}", part.node)));
     }
@@ -401,6 +402,7 @@ mod tests {
     use hostler_model::{Counted, JobId};
     use hostler_proto::api::{Amount, HeadInfo, LiveCounts, NodeCounts, TaskCounts};
     use hostler_proto::link::{IoSource, IoUsage};
+    use hostler_proto::power::JobEnergy;
 
     use super::*;
 
@@ -475,6 +477,7 @@ mod tests {
                     why: Some("no cgroup".to_owned()),
                 },
             ],
+            energy: Some(JobEnergy { joules: 9_000, measured_joules: 0 }),
             unfetched: 1,
             tasks_shown,
         }
@@ -538,6 +541,7 @@ ended      2027-01-15 08:00:31, after 30s
 used       28s of CPU time in user mode, 90ms in the kernel; at most 100M of memory in one process, 110M in all with cached files; \
 3M read from disks, 7K written
 message    exit code 1
+energy     2.5 Wh, by the figures of power.toml
 results    not fetched yet: hostler fetch 7
 ";
         assert_eq!(job(&detail(summary, vec![ended_task()]), &moment(), None), expected);

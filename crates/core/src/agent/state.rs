@@ -1,6 +1,7 @@
 //! What an agent knows, what can happen to it, and what it can ask its shell to do.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use hostler_model::{JobSpec, Resources, RunId};
@@ -206,6 +207,24 @@ pub enum Effect {
     Accounts(Vec<Account>),
     /// Ask the head which nodes gossip.
     AskForPeers,
+    /// Let nothing begin any more unless something besides runs goes on, and tell the head with `Resting`.
+    Rest {
+        /// The number of its question.
+        ask: u64,
+    },
+    /// Let everything begin again.
+    Rise,
+    /// Shut the machine down.
+    PowerOff,
+    /// Send a magic packet.
+    WakeUp {
+        /// To which network card.
+        mac: [u8; 6],
+        /// Where; all segments when absent.
+        broadcast: Option<IpAddr>,
+        /// UDP port.
+        port: u16,
+    },
     /// Stop the agent; shepherds go on.
     Stop,
 }

@@ -41,8 +41,22 @@ fn receive(state: &mut State, message: HeadMessage, effects: &mut Vec<Effect>) {
         HeadMessage::Stream(request) => effects.push(Effect::Stream(request)),
         HeadMessage::Accounts { accounts } => effects.push(Effect::Accounts(accounts)),
         HeadMessage::PeersChanged => effects.push(Effect::AskForPeers),
+        HeadMessage::Rest { ask } => rest(state, ask, effects),
+        HeadMessage::Rise => effects.push(Effect::Rise),
+        HeadMessage::PowerOff if state.runs.is_empty() => effects.push(Effect::PowerOff),
+        // Whoever says so does not know of them, and they come first.
+        HeadMessage::PowerOff => {}
+        HeadMessage::WakeUp { mac, broadcast, port } => effects.push(Effect::WakeUp { mac, broadcast, port }),
         HeadMessage::Shutdown => effects.push(Effect::Stop),
     }
+}
+
+/// A run counts until the head has its ending and its results.
+fn rest(state: &State, ask: u64, effects: &mut Vec<Effect>) {
+    effects.push(match state.runs.keys().next() {
+        None => Effect::Rest { ask },
+        Some(run) => Effect::Send(AgentMessage::Resting { ask, busy: Some(format!("it still has {run}")) }),
+    });
 }
 
 /// Takes new runs; a launch of a run that is held already changes nothing.

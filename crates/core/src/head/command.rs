@@ -11,6 +11,7 @@ use hostler_sched::NeverFits;
 use super::event::{ConnectionId, SubmissionKey};
 use super::member::Unwelcome;
 use super::partitions::PartitionsCommand;
+use super::power::PowerCommand;
 use super::settings::Setting;
 use super::users::{UsersCommand, UsersRefusal};
 
@@ -125,6 +126,8 @@ pub enum Command {
     },
     /// An operator wants something about partitions, or sets something about a node.
     Partitions(PartitionsCommand),
+    /// Something about power.
+    Power(PowerCommand),
     /// Something is to be done about users; the shell has seen to who may want it.
     Users(UsersCommand),
     /// An agent opens a connection.
@@ -240,6 +243,9 @@ pub enum Refusal {
     /// There is no such node, or not any more.
     #[error("there is no node {0}")]
     NoSuchNode(NodeName),
+    /// Nothing is known of how the node could be switched.
+    #[error("node {0} cannot be switched on or off: it is not in the head's power.toml")]
+    NoPower(NodeName),
     /// The node cannot be forgotten now.
     #[error("node {node} {why}")]
     NodeInUse {
@@ -284,6 +290,7 @@ impl Refusal {
             Self::BadPartition(_) => "bad_partition",
             Self::NoNodes(_) => "never_fits",
             Self::NoSuchNode(_) => "no_such_node",
+            Self::NoPower(_) => "no_power",
             Self::NodeInUse { .. } => "node_in_use",
             Self::NameTaken(_) => "name_taken",
             Self::Unwelcome(_) => "unwelcome",

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use hostler_model::{Epoch, IndexSet, JobId, JobSpec, NodeName, Reason, RunId, Work};
+use hostler_model::{Epoch, Gauge, IndexSet, JobId, JobSpec, NodeName, Reason, RunId, Work};
 use hostler_proto::api::JobAction;
 use hostler_proto::link::{AgentHello, AgentMessage, Fate, RunEnd, RunReport, RunStatus, Usage};
 
@@ -15,6 +15,7 @@ use super::job::{Job, Phase};
 use super::member;
 use super::node::{Node, Silence};
 use super::partitions::{self, decide_partitions};
+use super::power::{decide_drew, decide_power, decide_resting};
 use super::quotas::refuses_submission;
 use super::schedule::asked;
 use super::settings::Setting;
@@ -59,6 +60,7 @@ pub fn decide(state: &State, command: &Command, now: Now) -> Result<Vec<Event>, 
         Command::Partitions(command) => {
             Ok(decide_partitions(state, command)?.into_iter().map(Event::Partitions).collect())
         }
+        Command::Power(command) => Ok(decide_power(state, command)?.into_iter().map(Event::Power).collect()),
         Command::ForgetNode { node } => decide_forget_node(state, node),
         Command::Set { by, setting, value } => decide_setting(state, by, *setting, value.as_deref()),
         Command::DrainNode { node, by, reason } => decide_drain(state, node, by, reason.as_deref()),
@@ -78,8 +80,15 @@ pub fn decide(state: &State, command: &Command, now: Now) -> Result<Vec<Event>, 
         Command::Message { connection, message, result_is_complete } => {
             let node = state.node_of(*connection).ok_or(Refusal::Stale)?;
             let mut events = vec![Event::Heard { connection: *connection }];
-            if let AgentMessage::Report(report) = message {
-                events.extend(decide_report(state, node, report, *result_is_complete));
+            match message {
+                AgentMessage::Heartbeat => {}
+                AgentMessage::Report(report) => events.extend(decide_report(state, node, report, *result_is_complete)),
+                AgentMessage::Resting { ask, busy } => {
+                    events.extend(decide_resting(state, node, *ask, busy.as_deref()).map(Event::Power));
+                }
+                AgentMessage::Drawing { milliwatts } => {
+                    events.extend(decide_drew(state, &node.name, Gauge::Agent, *milliwatts).map(Event::Power));
+                }
             }
             Ok(events)
         }
@@ -224,6 +233,9 @@ fn own_job<'a>(state: &'a State, caller: &Caller, id: JobId) -> Result<&'a Job, 
 fn decide_forget_node(state: &State, name: &NodeName) -> Result<Vec<Event>, Refusal> {
     let node = state.node(name).ok_or_else(|| Refusal::NoSuchNode(name.clone()))?;
     let in_use = |why: String| Err(Refusal::NodeInUse { node: name.clone(), why });
+    if state.power.node(name).is_some() {
+        return in_use("is switched on and off by the head; take it out of power.toml first".to_owned());
+    }
     match (&node.link, node.runs.len()) {
         (Some(_), _) => in_use("is connected; stop its agent first".to_owned()),
         (None, 0) => Ok(vec![Event::NodeForgotten { node: name.clone() }]),
@@ -277,6 +289,7 @@ fn decide_hello(state: &State, connection: ConnectionId, hello: &AgentHello, com
             || node.features != hello.features
             || node.address != hello.address
             || node.gossip_at != hello.gossip_at
+            || node.call_key != hello.call_key
             || node.given_up
     });
     if is_news {
@@ -289,6 +302,7 @@ fn decide_hello(state: &State, connection: ConnectionId, hello: &AgentHello, com
             features: hello.features.clone(),
             address: hello.address,
             gossip_at: hello.gossip_at,
+            call_key: hello.call_key,
         });
     }
     if let Some(node) = known {

@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use hostler_model::{
-    Advisory, BootId, Digest, Epoch, Feature, Hardware, IndexSet, JobId, JobSpec, NodeName, Resources, RunId, TaskId,
-    Timestamp, WallTime,
+    Advisory, BootId, Digest, Epoch, Feature, Hardware, IndexSet, JobId, JobSpec, NodeName, PowerVerb, Resources,
+    RunId, TaskId, Timestamp, WallTime,
 };
 use hostler_proto::api::Notice;
 use hostler_proto::link::{Fate, HeadMessage, StepDoor, Usage};
@@ -14,6 +14,7 @@ use hostler_proto::record::EndedTask;
 use serde::{Deserialize, Serialize};
 
 use super::partitions::PartitionsEvent;
+use super::power::PowerEvent;
 use super::settings::{Setting, SettingValue};
 use super::users::UsersEvent;
 
@@ -170,6 +171,9 @@ pub enum Event {
         /// Where it gossips.
         #[serde(default)]
         gossip_at: Option<SocketAddr>,
+        /// By what other nodes know it when they have a command for it.
+        #[serde(default)]
+        call_key: Option<Digest>,
     },
     /// A node was silent for so long that its runs were given up.
     NodeGivenUp {
@@ -257,6 +261,8 @@ pub enum Event {
     Users(UsersEvent),
     /// Something about partitions, or what is set about nodes.
     Partitions(PartitionsEvent),
+    /// Something about power.
+    Power(PowerEvent),
     /// An agent has connected. Not durable: connections end with the head.
     Connected {
         /// Its node.
@@ -299,6 +305,7 @@ impl Event {
     #[must_use]
     pub const fn is_durable(&self) -> bool {
         match self {
+            Self::Power(event) => event.is_durable(),
             Self::Connected { .. }
             | Self::Disconnected { .. }
             | Self::Heard { .. }
@@ -372,6 +379,15 @@ pub enum Effect {
         connection: ConnectionId,
         /// Why, for whoever reads the agent's log.
         reason: String,
+    },
+    /// Ask or tell a node's controller something. What it answers comes back as [`super::PowerCommand::Said`].
+    Power {
+        /// Whose.
+        node: NodeName,
+        /// What.
+        verb: PowerVerb,
+        /// The number of the question.
+        ask: u64,
     },
     /// Tell whoever watches.
     Notify(Notice),

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hostler_model::{
-    Attempt, Dependency, Digest, Ending, IndexSet, JobId, JobSpec, JobState, NodeName, Resources, RunId, TaskId,
-    Timestamp, WallTime,
+    Attempt, Dependency, Digest, Ending, Energy, IndexSet, JobId, JobSpec, JobState, NodeName, Resources, RunId,
+    TaskId, Timestamp, WallTime,
 };
 use hostler_proto::link::{EndCause, Fate, StepDoor, Usage};
 use serde::{Deserialize, Serialize};
@@ -50,6 +50,10 @@ pub struct Job {
     /// The uid that its user had where it was submitted, if that is known.
     #[serde(default)]
     pub uid: Option<u32>,
+    /// Its share of what its nodes have drawn, attempts that were requeued included, as far as it has let go of them; nothing when no
+    /// node of its had a meter.
+    #[serde(default)]
+    pub energy: Option<Energy>,
 }
 
 /// A task that is placed. It runs as one run, with a part on each of its nodes.
@@ -85,6 +89,9 @@ pub struct Part {
     /// Where the node takes the steps of the others, if it does; known with the port.
     #[serde(default)]
     pub door: Option<StepDoor>,
+    /// What the node's meter showed when it was placed, if the node has one.
+    #[serde(default)]
+    pub metered: Option<Energy>,
     /// How it ended, once it has.
     #[serde(default)]
     pub over: Option<Box<PartOver>>,

@@ -11,6 +11,9 @@ use super::update::Step;
 impl Step<'_> {
     pub(super) fn set_drain(&mut self, name: &NodeName, drain: Option<Drain>) {
         self.state.change_node(name, |node| node.drain = drain);
+        if self.state.nodes.get(name).is_some_and(|node| node.gossip_at.is_some()) {
+            self.state.peers.changed(self.now.at);
+        }
         self.state.sync_pool(name);
         self.notify_node(name);
     }
@@ -45,7 +48,7 @@ impl Step<'_> {
     }
 
     /// Ends a node's connection, if it has one.
-    fn cut_off(&mut self, name: &NodeName, reason: &str) {
+    pub(super) fn cut_off(&mut self, name: &NodeName, reason: &str) {
         let Some(node) = self.state.nodes.get_mut(name) else { return };
         let Some(link) = node.link.take() else { return };
         self.state.connections.remove(&link.connection);

@@ -2,7 +2,8 @@
 //!
 //! A [`Command`] is what somebody wants or says; [`decide`] checks it against the state and answers with [`Event`]s, which are facts;
 //! [`update`] applies an event and adds what must be done to [`Changes`]. The shell makes the events durable before it carries the
-//! changes out. [`schedule`] turns the state into the next placements, as one more event.
+//! changes out. [`follow_up`] turns the state into what is next, as
+//! events too: placements ([`schedule`]), and what is to be switched on and off.
 
 mod command;
 mod decide;
@@ -13,6 +14,7 @@ mod member;
 mod node;
 mod partitions;
 mod peers;
+mod power;
 mod queue;
 mod quotas;
 mod runs;
@@ -29,7 +31,8 @@ pub use job::{Active, Job, Part, PartOver, Phase};
 pub use member::{KEY_LIFE_MS, Key, Member, Unwelcome};
 pub use node::{Drain, Link, Node, Silence};
 pub use partitions::{NodeTraits, Partition, Partitions, PartitionsCommand, PartitionsEvent};
-pub use schedule::{explain, schedule};
+pub use power::{Boots, Meter, Power, PowerCommand, PowerEvent, PowerFault, Powers, Stage};
+pub use schedule::{explain, follow_up, schedule};
 pub use settings::{JobDefaults, Kind, SetBy, Setting, SettingValue, Settings};
 pub use state::{Capacity, State};
 pub use update::update;

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use hostler_model::{
-    Advisory, BootId, Counted, CpuSet, Feature, Hardware, NodeName, NodeState, Request, Resources, RunId, Timestamp,
-    WallTime,
+    Advisory, BootId, Counted, CpuSet, Digest, Feature, Hardware, NodeName, NodeState, Request, Resources, RunId,
+    Timestamp, WallTime,
 };
 use hostler_sched::NodeIx;
 use serde::{Deserialize, Serialize};
@@ -39,6 +39,9 @@ pub struct Node {
     /// Where it says that it gossips; `None` when it does not.
     #[serde(default)]
     pub gossip_at: Option<SocketAddr>,
+    /// By what other nodes know it when they have a command for it; `None` when it takes none.
+    #[serde(default)]
+    pub call_key: Option<Digest>,
     /// The runs placed on it and what each holds.
     pub runs: BTreeMap<RunId, Resources>,
     /// An operator wants nothing new placed here.
@@ -104,6 +107,7 @@ impl Node {
             features: BTreeSet::new(),
             address: None,
             gossip_at: None,
+            call_key: None,
             runs: BTreeMap::new(),
             drain: None,
             given_up: false,
@@ -125,6 +129,11 @@ impl Node {
             },
             (None, false, Silence::Short) | (_, false, Silence::Suspect) => NodeState::Suspect,
         }
+    }
+
+    /// Whether it has not been silent for long.
+    pub(super) fn is_expected_back(&self) -> bool {
+        !self.given_up && self.silence == Silence::Short
     }
 
     /// When it will have passed its next limit of silence unless it is heard; `None` when there is none left to pass.

@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
-use hostler_model::{Feature, Timestamp};
+use hostler_model::{Digest, Feature, Timestamp};
 use hostler_proto::link::HeadMessage;
 
 use super::event::{Changes, Effect};
@@ -35,17 +35,18 @@ impl Peers {
         self.due.is_some_and(|due| due <= now)
     }
 
-    /// A node has said where it gossips, and what it has.
+    /// A node has said where it gossips, by what others know it, and what it has.
     pub(super) fn seen(
         &mut self,
         before: Option<&Node>,
-        (address, at): (Option<IpAddr>, Option<SocketAddr>),
+        (address, at, call_key): (Option<IpAddr>, Option<SocketAddr>, Option<Digest>),
         features: &BTreeSet<Feature>,
         now: Timestamp,
     ) {
         let known = before.filter(|node| node.gossip_at.is_some());
-        let is_same =
-            known.is_some_and(|node| (node.address, node.gossip_at) == (address, at) && node.features == *features);
+        let is_same = known.is_some_and(|node| {
+            (node.address, node.gossip_at, node.call_key) == (address, at, call_key) && node.features == *features
+        });
         if !is_same && (known.is_some() || at.is_some()) {
             self.changed(now);
         }

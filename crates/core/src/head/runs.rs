@@ -7,12 +7,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use hostler_model::{Ending, JobId, JobState, NodeName, NodeState, RunId, WallTime};
+use hostler_model::{Ending, Energy, JobId, JobState, NodeName, NodeState, RunId, Timestamp, WallTime};
 use hostler_proto::link::{EndCause, Fate, Gang, HeadMessage, Launch, Peer, Placement, StepDoor, Usage};
 use hostler_proto::record::{EndedPart, EndedTask};
 
 use super::event::{ConnectionId, Record, Start};
-use super::job::{Active, Part, PartOver, Phase};
+use super::job::{Active, Job, Part, PartOver, Phase};
 use super::state::State;
 use super::update::Step;
 
@@ -29,6 +29,7 @@ impl Step<'_> {
                 phase: Phase::Placed,
                 port: None,
                 door: None,
+                metered: self.state.power.reading(&start.node, self.now.at),
                 over: None,
             };
             let active = Active {
@@ -71,6 +72,7 @@ impl Step<'_> {
         let before = node.runs.insert(start.run, start.resources.clone());
         assert!(before.is_none(), "the run {} has two parts on node {}", start.run, start.node);
         self.state.sync_pool(&start.node);
+        self.state.meter(&start.node, self.now.at);
     }
 
     /// Sends an agent the parts of a job's runs that are its own.
@@ -147,8 +149,10 @@ impl Step<'_> {
 
     pub(super) fn end_part(&mut self, run: RunId, rank: u32, over: PartOver) {
         self.state.unconfirmed.remove(&(run, rank));
+        let energy = self.state.active(run).and_then(|active| self.state.energy(active.part(rank)?, self.now.at));
         let (node, breaks, is_last) = self.state.change_job(run.task.job, |job| {
             let active = job.active.get_mut(&run.task.index).expect("the run is current");
+            job.energy = both(job.energy, energy);
             let breaks = !over.is_completed() && active.broken_by.is_none();
             if breaks {
                 active.broken_by = Some(rank);
@@ -226,6 +230,7 @@ impl Step<'_> {
         let (name, connection) = (node.name.clone(), node.link.as_ref().map(|link| link.connection));
         let is_drained = node.state() == NodeState::Drained;
         self.state.sync_pool(&name);
+        self.state.meter(&name, self.now.at);
         if is_drained {
             self.notify_node(&name);
         }
@@ -251,10 +256,30 @@ impl Step<'_> {
 }
 
 impl State {
+    /// What a part of a run has drawn since it was placed: of all that its node has drawn, the share of the node's CPUs that it holds.
+    /// Nothing when the node has no meter, or had none then.
+    fn energy(&self, part: &Part, now: Timestamp) -> Option<Energy> {
+        let drawn = self.power.reading(&part.node, now)?.since(part.metered?);
+        let all = self.nodes.get(&part.node)?.resources.cpus.len();
+        Some(drawn.share(part.resources.cpus.len(), all))
+    }
+
+    /// What a job's nodes have drawn for it until now, attempts that were requeued included; nothing when no node of its has a meter.
+    #[must_use]
+    pub fn energy_of(&self, job: &Job, now: Timestamp) -> Option<Energy> {
+        let parts = job.active.values().flat_map(|active| &active.parts).filter(|part| part.over.is_none());
+        parts.map(|part| self.energy(part, now)).fold(job.energy, both)
+    }
+
     /// How many parts a run has, zero when it is not current.
     fn parts_of(&self, run: RunId) -> u32 {
         self.active(run).map_or(0, |active| active.parts.len() as u32)
     }
+}
+
+/// What of both is known.
+fn both(one: Option<Energy>, other: Option<Energy>) -> Option<Energy> {
+    one.map(|one| one.plus(other.unwrap_or_default())).or(other)
 }
 
 fn part_of(active: &mut Active, rank: u32) -> &mut Part {

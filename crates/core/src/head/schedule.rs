@@ -9,19 +9,33 @@ use super::event::{Event, Now, Start};
 use super::job::{Active, Job};
 use super::node::Node;
 use super::partitions::waits_for_partition;
+use super::power::{manage, why_asleep};
 use super::quotas::{Budget, waits_for_quota};
 use super::state::State;
+
+/// What follows from the state as it is: placements, or what is to be done about power. To be applied, and asked for again until it is
+/// nothing.
+pub fn follow_up(state: &mut State, now: Now) -> Vec<Event> {
+    if state.needs_pass()
+        && let Some(placed) = schedule(state, now)
+    {
+        return vec![placed];
+    }
+    while state.power.needs_a_look(now.at) {
+        let events = manage(state, now);
+        if !events.is_empty() {
+            return events;
+        }
+    }
+    Vec::new()
+}
 
 /// Looks for tasks that can start now: the event that places them, or `None` when there are none. What was learnt about the first
 /// job that must wait is kept for [`explain`].
 pub fn schedule(state: &mut State, now: Now) -> Option<Event> {
     state.needs_pass = false;
     state.renew_sets();
-    let plan = {
-        let mut budget = Budget::of(state);
-        let queue = state.startable_queue().filter_map(|job| within_quota(waiting(state, job), job, budget.as_mut()));
-        plan(&state.pool, queue, || running(state), state.settings.policy, now.at)
-    };
+    let plan = plan(&state.pool, startable(state), || running(state), state.settings.policy, now.at);
     state.reservations = plan.blocked;
     let mut assignment = Assignment::default();
     let mut starts = Vec::new();
@@ -37,6 +51,12 @@ pub fn schedule(state: &mut State, now: Now) -> Option<Event> {
         }
     }
     (!starts.is_empty()).then_some(Event::Placed { starts })
+}
+
+/// What may start as far as it is itself concerned, in the order of the queue, and only as much as quotas leave.
+pub(super) fn startable(state: &State) -> impl Iterator<Item = Waiting> {
+    let mut budget = Budget::of(state);
+    state.startable_queue().filter_map(move |job| within_quota(waiting(state, job), job, budget.as_mut()))
 }
 
 /// Why a job waits, or `None` when it has no waiting task.
@@ -60,7 +80,10 @@ pub fn explain(state: &State, job: &Job) -> Option<Reason> {
     }
     let (waiting, ahead, policy) = (waiting(state, job), state.ahead_of(job), state.settings.policy);
     let reason = hostler_sched::explain(&state.pool, &waiting, ahead, &state.reservations, policy);
-    Some(tell_drained_apart(state, reason))
+    let now = Now { at: state.last_event_at, wall: state.last_event_wall };
+    let waits_for_nodes = !matches!(reason, Reason::Reservation { .. } | Reason::Priority { .. });
+    let asleep = waits_for_nodes.then(|| why_asleep(state, job, now)).flatten();
+    Some(asleep.unwrap_or_else(|| tell_drained_apart(state, reason)))
 }
 
 /// To the scheduler a node that is drained is as unusable as one that is down; to people it is not.
@@ -110,7 +133,7 @@ fn within_quota(waiting: Waiting, job: &Job, budget: Option<&mut Budget<'_>>) ->
 }
 
 /// What holds resources and when it will have let go of them at the latest.
-fn running(state: &State) -> Vec<Running> {
+pub(super) fn running(state: &State) -> Vec<Running> {
     let of_job = |job: &Job, active: &Active, node: &Node| Running {
         node: node.ix,
         request: job.spec.request.clone(),

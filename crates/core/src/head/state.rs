@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use hostler_model::{Counted, Dependency, Digest, Epoch, JobId, NodeName, NodeState, PartitionName, RunId, Timestamp};
+use hostler_model::{
+    Counted, Dependency, Digest, Epoch, JobId, NodeName, NodeState, PartitionName, RunId, Timestamp, WallTime,
+};
 use hostler_proto::api::{Amount, LiveCounts, NodeCounts};
 use hostler_sched::{NodeIx, Pool, Reservation};
 use serde::{Deserialize, Serialize};
@@ -14,6 +16,7 @@ use super::member::Member;
 use super::node::Node;
 use super::partitions::{Partition, Partitions};
 use super::peers::Peers;
+use super::power::Powers;
 use super::queue::Queue;
 use super::settings::{SetBy, Setting, SettingValue, Settings};
 use super::users::Users;
@@ -26,6 +29,9 @@ pub struct State {
     pub epoch: Epoch,
     /// The time of the last event: the cluster's clock goes on from here after a restart.
     pub last_event_at: Timestamp,
+    /// The same on the head's wall clock. For what people are told, and for hours of the day.
+    #[serde(skip)]
+    pub last_event_wall: WallTime,
     /// How many machines have been put out: removed, or replaced by another of their name. What nodes that gossip share is another after
     /// each, as that machine knows it.
     #[serde(default)]
@@ -49,6 +55,9 @@ pub struct State {
     /// Parts of the cluster, and what operators have set about nodes.
     #[serde(default)]
     pub partitions: Partitions,
+    /// Which machines are on.
+    #[serde(default)]
+    pub power: Powers,
 
     #[serde(skip)]
     pub(super) keys: BTreeMap<SubmissionKey, JobId>,
@@ -168,7 +177,8 @@ impl State {
     /// Tells the pool what a node has, has free, and whether it can be used. The node must exist.
     pub(super) fn sync_pool(&mut self, name: &NodeName) {
         let node = &self.nodes[name];
-        let usable = node.state() == NodeState::Up;
+        let usable = node.state() == NodeState::Up && self.power.takes_work(name);
+        self.power.note_use(name, node.runs.is_empty(), self.last_event_at);
         self.pool.set(node.ix, name, &node.total(), &node.free(), usable);
         self.needs_pass = true;
     }
@@ -199,7 +209,7 @@ impl State {
     pub fn next_deadline(&self) -> Option<Timestamp> {
         let silence = self.silences.first().map(|(at, _)| at.plus_ms(1));
         let retention = self.ended.first().map(|(ended, _)| ended.plus_ms(self.settings.retention_ms).plus_ms(1));
-        silence.into_iter().chain(retention).chain(self.peers.due()).min()
+        silence.into_iter().chain(retention).chain(self.peers.due()).chain(self.power.due()).min()
     }
 
     /// Nodes that have been silent for longer than their next limit.
@@ -448,6 +458,7 @@ impl State {
 
     /// Brings `live` and `queue` in line with a job.
     fn index(&mut self, id: JobId) {
+        self.power.changed();
         let job = &self.jobs[&id];
         if job.is_ended() {
             self.live.remove(&id);

@@ -14,6 +14,7 @@ use super::member::Key;
 use super::node::{Drain, Link, Node, Silence};
 use super::partitions::update_partitions;
 use super::peers::tell_peers;
+use super::power::update_power;
 use super::settings::{SetBy, Setting, SettingValue};
 use super::state::State;
 use super::users::{tell_accounts, update_users};
@@ -25,6 +26,7 @@ use super::users::{tell_accounts, update_users};
 pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
     let now = stamped.now;
     state.last_event_at = state.last_event_at.max(now.at);
+    state.last_event_wall = now.wall;
     let mut step = Step { state, now, changes };
     match &stamped.event {
         Event::EpochStarted { epoch } => step.start_epoch(*epoch),
@@ -42,8 +44,9 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
             let over = PartOver { fate: *fate, message: message.clone(), result: *result, usage: *usage };
             step.end_part(*run, *rank, over);
         }
-        Event::NodeSeen { node, boot, resources, hardware, advisory, features, address, gossip_at } => {
-            step.state.peers.seen(step.state.nodes.get(node), (*address, *gossip_at), features, now.at);
+        Event::NodeSeen { node, boot, resources, hardware, advisory, features, address, gossip_at, call_key } => {
+            let said = (*address, *gossip_at, *call_key);
+            step.state.peers.seen(step.state.nodes.get(node), said, features, now.at);
             step.see_node(node, |node| {
                 node.boot.clone_from(boot);
                 node.resources.clone_from(resources);
@@ -52,6 +55,7 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
                 node.features.clone_from(features);
                 node.address = *address;
                 node.gossip_at = *gossip_at;
+                node.call_key = *call_key;
                 node.given_up = false;
             });
         }
@@ -78,6 +82,7 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
         Event::SettingChanged { setting, value, by } => step.change_setting(*setting, *value, by),
         Event::Users(event) => update_users(step.state, event, now, step.changes),
         Event::Partitions(event) => update_partitions(step.state, event, now.at),
+        Event::Power(event) => update_power(&mut step, event),
         Event::Connected { node, connection, pid, version, holds } => {
             step.connect(node, Link { connection: *connection, pid: *pid, version: version.clone() }, holds);
         }
@@ -130,6 +135,7 @@ impl Step<'_> {
             results: IndexSet::default(),
             fetched: IndexSet::default(),
             uid,
+            energy: None,
         });
         self.settle_dependencies(id);
         self.notify(id);
@@ -267,6 +273,7 @@ impl Step<'_> {
             self.send_end_to(run, rank);
         }
         tell_accounts(self.state, connection, self.changes);
+        self.tell_power(name);
         self.notify_node(name);
     }
 
@@ -276,6 +283,7 @@ impl Step<'_> {
         if node.link.as_ref().is_some_and(|link| link.connection == connection) {
             node.link = None;
             self.state.sync_pool(&name);
+            self.look_at_power(&name);
             self.notify_node(&name);
         }
     }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use hostler_core::head::{
     Caller, Changes, Command, ConnectionId, Effect, Event, KEY_LIFE_MS, Now, Record, Refusal, Stamped, State,
-    SubmissionKey, decide, schedule, update,
+    SubmissionKey, decide, follow_up, update,
 };
 use hostler_model::{
-    BootId, CpuSet, Digest, Ending, Hardware, JobId, JobSpec, JobState, NodeName, NodeState, Request, Resources, RunId,
-    Timestamp, WallTime, Work,
+    BootId, CpuSet, Digest, Ending, Hardware, JobId, JobSpec, JobState, NodeName, NodeState, PowerVerb, Request,
+    Resources, RunId, Timestamp, WallTime, Work,
 };
 use hostler_proto::api::JobAction;
 use hostler_proto::link::{AgentHello, AgentMessage, Fate, HeadMessage, RunEnd, RunReport, RunStatus, Usage};
@@ -20,6 +20,8 @@ pub(crate) struct Head {
     pub(crate) now: Now,
     log: Vec<Stamped>,
     sent: Vec<(ConnectionId, HeadMessage)>,
+    /// What controllers were told, and which of that it was.
+    pub(crate) orders: Vec<(NodeName, PowerVerb, u64)>,
     pub(crate) records: Vec<Record>,
     pub(crate) keys: u128,
     /// Where agents that say hello from now on gossip.
@@ -33,6 +35,7 @@ impl Head {
             now: Now { at: Timestamp(0), wall: WallTime(1_000_000) },
             log: Vec::new(),
             sent: Vec::new(),
+            orders: Vec::new(),
             records: Vec::new(),
             keys: 0,
             gossip_at: None,
@@ -47,8 +50,10 @@ impl Head {
         let mut changes = Changes::default();
         update(&mut self.state, &stamped, &mut changes);
         for effect in changes.effects {
-            if let Effect::Send { connection, message } = effect {
-                self.sent.push((connection, message));
+            match effect {
+                Effect::Send { connection, message } => self.sent.push((connection, message)),
+                Effect::Power { node, verb, ask } => self.orders.push((node, verb, ask)),
+                Effect::Close { .. } | Effect::Notify(_) => {}
             }
         }
         self.records.extend(changes.records);
@@ -61,11 +66,19 @@ impl Head {
         for event in decide(&self.state, command, self.now)? {
             self.apply(event);
         }
-        while self.state.needs_pass() {
-            let Some(event) = schedule(&mut self.state, self.now) else { break };
-            self.apply(event);
-        }
+        self.follow_up();
         Ok(())
+    }
+
+    /// What follows from the state as it is.
+    fn follow_up(&mut self) {
+        loop {
+            let events = follow_up(&mut self.state, self.now);
+            if events.is_empty() {
+                return;
+            }
+            events.into_iter().for_each(|event| self.apply(event));
+        }
     }
 
     /// Time passes, and the head looks whenever it has said that it must, as its loop does.
@@ -143,6 +156,7 @@ impl Head {
             features: std::collections::BTreeSet::new(),
             address: self.gossip_at.map(|_| [192, 0, 2, 7].into()),
             gossip_at: self.gossip_at,
+            call_key: None,
             runs,
         };
         let command = Command::Hello {
@@ -195,6 +209,7 @@ impl Head {
         self.state = hostler_proto::decode::<State>(&bytes).expect("a snapshot can be read").restored();
         let epoch = self.state.next_epoch();
         self.apply(Event::EpochStarted { epoch });
+        self.follow_up();
     }
 }
 

@@ -6,6 +6,7 @@ mod gpus;
 mod harness;
 mod partitions;
 mod peers;
+mod power;
 mod settings;
 
 use std::collections::BTreeSet;

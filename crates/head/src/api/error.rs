@@ -91,7 +91,7 @@ impl From<Refusal> for ApiError {
     fn from(refusal: Refusal) -> Self {
         let status = match &refusal {
             Refusal::NoSuchJob(_) | Refusal::NoSuchTask { .. } | Refusal::NoSuchNode(_) => StatusCode::NOT_FOUND,
-            Refusal::NoSuchPartition { .. } => StatusCode::NOT_FOUND,
+            Refusal::NoSuchPartition { .. } | Refusal::NoPower(_) => StatusCode::NOT_FOUND,
             Refusal::PartitionExists(_) | Refusal::PartitionInUse { .. } => StatusCode::CONFLICT,
             Refusal::PartitionRefuses { .. } => StatusCode::FORBIDDEN,
             Refusal::Users(UsersRefusal::NoSuchUser(_)) => StatusCode::NOT_FOUND,
@@ -109,6 +109,7 @@ impl From<Refusal> for ApiError {
             Refusal::NoNodes(_) | Refusal::BadPartition(_) => StatusCode::UNPROCESSABLE_ENTITY,
         };
         let hint = match &refusal {
+            Refusal::NoPower(_) => Some("say there how its machine is switched; the guide on power has an example for each kind".to_owned()),
             Refusal::NeverFits(_) => Some("ask for less, or see what there is with `hostler nodes`".to_owned()),
             Refusal::NoSuchPartition { there, .. } if there.is_empty() => {
                 Some("there are none; an operator makes one with `hostler configure partition add`".to_owned())

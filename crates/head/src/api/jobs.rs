@@ -206,7 +206,7 @@ pub(crate) async fn show(
     }
     let state = head.engine.state();
     let job = state.job(id).ok_or(Refusal::NoSuchJob(id))?;
-    Ok(Json(views::detail(&state, job, user.sees(job), &history.ended, &history.rows)))
+    Ok(Json(views::detail(&state, job, user.sees(job), &history.ended, &history.rows, head.engine.now().at)))
 }
 
 /// Ended tasks of a job and what the history says of them.

@@ -58,6 +58,8 @@ pub(crate) fn routes(head: &Arc<Head>) -> Router {
         .route("/nodes/{name}/drain", post(nodes::drain))
         .route("/nodes/{name}/resume", post(nodes::resume))
         .route("/nodes/{name}/traits", post(nodes::set_traits))
+        .route("/nodes/{name}/power", post(nodes::power))
+        .route("/energy", get(nodes::energy))
         .route("/nodes/{name}/remove", post(nodes::remove))
         .route("/nodes/{name}/forget", post(nodes::forget))
         .route("/partitions", get(partitions::list).post(partitions::add))

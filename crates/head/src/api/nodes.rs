@@ -8,12 +8,13 @@ use axum::extract::ws::WebSocketUpgrade;
 use axum::http::StatusCode;
 use axum::response::Response;
 use axum::{Extension, Json};
-use hostler_core::head::{Command, PartitionsCommand, Refusal};
+use hostler_core::head::{Command, PartitionsCommand, PowerCommand, Refusal};
 use hostler_model::{NodeName, ParseError, format_duration};
 use hostler_proto::api::{DrainRequest, Invitation, Invite, JoinRequest, Joined, NodeDetail, NodeView, RenewRequest};
 use hostler_proto::join::{Address, JoinCode};
 use hostler_proto::link::MAX_FRAME_BYTES;
 use hostler_proto::partitions::TraitsChange;
+use hostler_proto::power::{EnergyView, PowerAction, PowerRequest};
 use hostler_snapshot::chunk::digest_of;
 
 use super::error::ApiError;
@@ -89,6 +90,35 @@ pub(crate) async fn resume(
     tracing::info!(%node, by = user.0.user, "node is to be resumed");
     head.engine.command(Command::ResumeNode { node: node.clone() }).await?;
     show(user, State(head), Path(node)).await
+}
+
+/// `POST /nodes/{name}/power`.
+pub(crate) async fn power(
+    user: User,
+    State(head): State<Arc<Head>>,
+    Path(node): Path<NodeName>,
+    Body(PowerRequest { action, force }): Body<PowerRequest>,
+) -> Result<Json<NodeDetail>, ApiError> {
+    user.must_operate("switch nodes")?;
+    let by = user.0.user.clone();
+    // Somebody may have mended what was wrong with its controller a moment ago.
+    head.switches.forget_faults(&node);
+    let command = match action {
+        PowerAction::On => PowerCommand::On { node: node.clone(), by: by.clone() },
+        PowerAction::Off => PowerCommand::Off { node: node.clone(), by: by.clone(), force },
+        PowerAction::Look => PowerCommand::Look { node: node.clone() },
+    };
+    head.engine.command(Command::Power(command)).await?;
+    if action != PowerAction::Look {
+        tracing::info!(%node, by, ?action, force, "node is to be switched");
+    }
+    show(user, State(head), Path(node)).await
+}
+
+/// `GET /energy`.
+pub(crate) async fn energy(_: User, State(head): State<Arc<Head>>) -> Json<EnergyView> {
+    let (now, state) = (head.engine.now(), head.engine.state());
+    Json(views::energy(&state, now, head.switches.trouble()))
 }
 
 /// `POST /nodes/{name}/traits`.

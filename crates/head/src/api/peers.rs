@@ -21,7 +21,14 @@ pub(crate) async fn peers(
     let state = head.engine.state();
     let peer = |node: &Node| {
         let address = node.gossip_address()?;
-        Some(GossipPeer { id: node.ix.0, name: node.name.clone(), address, features: state.features_of(node) })
+        Some(GossipPeer {
+            id: node.ix.0,
+            name: node.name.clone(),
+            address,
+            features: state.features_of(node),
+            call_key: node.call_key,
+            is_drained: node.drain.is_some(),
+        })
     };
     let secret = head.trust.gossip_secret(state.expelled);
     let mut peers = Peers { version: 0, secret, peers: state.nodes().filter_map(peer).collect() };

@@ -185,7 +185,7 @@ mod tests {
         let store = MemoryStore::new();
         let reader = store.reader();
         let writer = Writer::start(store).expect("a thread");
-        let engine = Engine::start(State::default(), 1, writer.clone());
+        let (engine, _orders) = Engine::start(State::default(), 1, writer.clone());
         let library = Library::open(directory.path(), reader, writer.clone(), None).expect("a directory of chunks");
         let manifest = hostler_proto::encode(&Manifest { version: VERSION, entries: Vec::new() });
         let (kept, old, young) = (name_of(&manifest), name_of(b"old"), name_of(b"young"));
@@ -217,7 +217,7 @@ mod tests {
         let store = MemoryStore::new();
         let reader = store.reader();
         let writer = Writer::start(store).expect("a thread");
-        let engine = Engine::start(State::default(), 1, writer.clone());
+        let (engine, _orders) = Engine::start(State::default(), 1, writer.clone());
         let library = Library::open(directory.path(), reader, writer.clone(), Some(250_000)).expect("a directory");
         let shared = vec![b's'; 10_000];
         let runs = runs(&engine, 3).await;
@@ -270,6 +270,7 @@ mod tests {
             features: std::collections::BTreeSet::new(),
             address: None,
             gossip_at: None,
+            call_key: None,
             runs: Vec::new(),
         };
         let key = Digest([1; 32]);
@@ -319,7 +320,7 @@ mod tests {
         let store = MemoryStore::new();
         let reader = store.reader();
         let writer = Writer::start(store).expect("a thread");
-        let engine = Engine::start(State::default(), 1, writer.clone());
+        let (engine, _orders) = Engine::start(State::default(), 1, writer.clone());
         let library = Library::open(directory.path(), reader, writer, None).expect("a directory of chunks");
         library.insert(&[Frame { digest: name_of(b"old"), wire: wire::encode(b"old") }]).expect("there is room");
         age(directory.path());

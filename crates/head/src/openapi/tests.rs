@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use hostler_model::{
-    Advisory, Attempt, Counted, Digest, GpuId, IndexSet, JobId, JobSpec, JobState, NodeState, Quota, QuotaKind, Reason,
-    Request, Role, Shortfall, TaskId, WallTime, WindowSize, Work,
+    Advisory, Attempt, Counted, Digest, Gauge, GpuId, IndexSet, JobId, JobSpec, JobState, NodeState, PowerState, Quota,
+    QuotaKind, Reason, Request, Role, Shortfall, TaskId, WallTime, WindowSize, Work,
 };
 use hostler_proto::api::{
     Amount, BlobRequest, CertificateView, DigestList, DrainRequest, DrainView, ErrorBody, Fetched, GpuView, HeadInfo,
@@ -14,6 +14,7 @@ use hostler_proto::api::{
 };
 use hostler_proto::link::{IoSource, IoUsage, Usage};
 use hostler_proto::partitions::{NewPartition, PartitionChange, PartitionView, TraitsChange};
+use hostler_proto::power::{EnergyView, JobEnergy, PowerAction, PowerRequest, PowerView};
 use hostler_proto::settings::{NewValue, SettingSource, SettingView};
 use hostler_proto::users::*;
 
@@ -170,6 +171,8 @@ fn jobs_are_described_as_they_are_sent() {
         },
     );
     check("Part", &part());
+    let energy = JobEnergy { joules: 2, measured_joules: 1 };
+    check("JobEnergy", &energy);
     check(
         "JobDetail",
         &JobDetail {
@@ -181,6 +184,7 @@ fn jobs_are_described_as_they_are_sent() {
             command: String::new(),
             snapshot: None,
             limits: Vec::new(),
+            energy: Some(energy),
             unfetched: 0,
             tasks_shown: Vec::new(),
         },
@@ -254,6 +258,28 @@ fn the_cluster_is_described_as_it_is_sent() {
     };
     check("Gpu", &gpu);
     let certificate = CertificateView { age_ms: 1, life_ms: 2, is_being_renewed: false };
+    let power = PowerView {
+        state: PowerState::Off,
+        for_ms: 1,
+        since: WallTime(1),
+        why: String::new(),
+        supply: None,
+        supply_age_ms: None,
+        fault: None,
+        boot_ms: 1,
+        boots: 1,
+        starts: 1,
+        failures: 0,
+        watts: 1,
+        gauge: Some(Gauge::Agent),
+        watt_hours: 1,
+        measured_watt_hours: 1,
+        always_on_watt_hours: 1,
+        off_ms: 1,
+    };
+    check("Power", &power);
+    check("Energy", &EnergyView { nodes: [(node(), power.clone())].into(), ..EnergyView::default() });
+    check("PowerRequest", &PowerRequest { action: PowerAction::On, force: false });
     check("DrainView", &drain);
     check("NodeRun", &run);
     check("Certificate", &certificate);
@@ -267,6 +293,7 @@ fn the_cluster_is_described_as_it_is_sent() {
             gpu_list: vec![gpu],
             runs: vec![run],
             certificate: Some(certificate),
+            power_detail: Some(power.clone()),
         },
     );
     check("Invite", &Invite::default());

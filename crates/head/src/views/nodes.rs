@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use hostler_core::head::{Drain, Job, Node, Now, State};
-use hostler_model::{GpuId, TaskId};
+use hostler_model::{Energy, GpuId, NodeName, TaskId};
 use hostler_proto::api::{CertificateView, DrainView, GpuView, NodeDetail, NodeRunView, NodeView};
+use hostler_proto::power::{EnergyView, PowerView};
 
 use super::NAMED;
 
@@ -14,7 +15,12 @@ pub(crate) fn node(state: &State, node: &Node) -> NodeView {
     NodeView {
         name: node.name.clone(),
         state: node.state(),
-        power: if link.is_some() { "on" } else { "unknown" }.to_owned(),
+        power: match state.power.node(&node.name) {
+            Some(power) => power.state().as_str(),
+            None if link.is_some() => "on",
+            None => "unknown",
+        }
+        .to_owned(),
         cpus: node.resources.cpus.len(),
         cpus_free: node.free_cpus().len(),
         memory_bytes: node.resources.memory_bytes,
@@ -64,7 +70,54 @@ pub(crate) fn node_detail(state: &State, node: &Node, now: Now) -> NodeDetail {
             life_ms: member.key.life_ms,
             is_being_renewed: member.next.is_some(),
         }),
+        power_detail: power(state, &node.name, now),
     }
+}
+
+/// The power of one node, if it can be switched.
+pub(crate) fn power(state: &State, name: &NodeName, now: Now) -> Option<PowerView> {
+    let power = state.power.node(name)?;
+    let meter = power.meter.at(now.at);
+    let watts = meter.draws_mw.saturating_add(500) / 1_000;
+    Some(PowerView {
+        state: power.state(),
+        for_ms: now.at.ms_since(power.since),
+        since: power.since_wall,
+        why: power.why.clone(),
+        supply: power.supply().map(|(supply, _)| supply),
+        supply_age_ms: power.supply().map(|(_, at)| now.at.ms_since(at)),
+        fault: power.fault().map(|fault| fault.text.clone()),
+        boot_ms: power.usual_boot_ms(&state.power.traits(name)),
+        boots: power.boots.count,
+        starts: power.starts,
+        failures: power.failures,
+        watts: u32::try_from(watts).unwrap_or(u32::MAX),
+        gauge: meter.measured.map(|(gauge, _)| gauge),
+        watt_hours: hours(meter.energy.drawn_uj),
+        measured_watt_hours: hours(meter.energy.measured_uj),
+        always_on_watt_hours: hours(meter.always_on_uj),
+        off_ms: meter.off_ms,
+    })
+}
+
+/// What all nodes have drawn that can be switched.
+pub(crate) fn energy(state: &State, now: Now, trouble: Option<String>) -> EnergyView {
+    let nodes = state.power.nodes().filter_map(|(name, _)| Some((name.clone(), power(state, name, now)?)));
+    let mut energy = EnergyView { nodes: nodes.collect(), trouble, ..EnergyView::default() };
+    energy.watts = energy.nodes.values().map(|power| u64::from(power.watts)).sum();
+    let meters = || state.power.nodes().map(|(_, power)| power.meter.at(now.at));
+    // What each has drawn is not a whole number of watt-hours; all together are, once.
+    let drawn = meters().fold(Energy::default(), |all, meter| all.plus(meter.energy));
+    energy.watt_hours = hours(drawn.drawn_uj);
+    energy.measured_watt_hours = hours(drawn.measured_uj);
+    energy.saved_watt_hours =
+        hours(meters().map(|meter| meter.always_on_uj.saturating_sub(meter.energy.drawn_uj)).sum());
+    energy
+}
+
+/// Whole watt-hours.
+const fn hours(microjoules: u64) -> u64 {
+    microjoules / 3_600_000_000
 }
 
 /// Its GPUs and who holds them, in the order of the machine as far as that is known.
@@ -94,6 +147,13 @@ fn drained_by(drain: &Drain) -> String {
         Some(reason) => format!("drained by {}: {reason}", drain.by),
         None => format!("drained by {}", drain.by),
     }
+}
+
+/// Where a node's power stands.
+pub(super) fn power_line(state: &State, name: &NodeName) -> Option<String> {
+    let power = state.power.node(name)?;
+    let fault = power.fault().map_or_else(String::new, |fault| format!(" ({})", fault.text));
+    Some(format!("Node {name} is {}: {}{fault}.", power.state().as_str(), power.why))
 }
 
 /// Says of a drained node that it is.

@@ -79,6 +79,7 @@ impl Identity {
             features: std::collections::BTreeSet::new(),
             address: None,
             gossip_at: None,
+            call_key: None,
             runs,
         }
     }

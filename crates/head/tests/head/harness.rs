@@ -37,6 +37,7 @@ fn head_process() {
     });
     let config = Config {
         socket: directory.join("head.sock"),
+        power: directory.join("power.toml"),
         directory,
         listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
         advertise: Vec::new(),

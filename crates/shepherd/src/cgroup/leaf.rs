@@ -34,17 +34,50 @@ pub(crate) struct Leaf {
     was_killed: Cell<bool>,
 }
 
+/// Who enters the groups of version 1 that a leaf has besides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Entrant {
+    /// The calling process, a shepherd, whose job is born there.
+    Shepherd,
+    /// This process, for which the leaf is.
+    Process(u32),
+    /// Nobody of ours.
+    Other,
+}
+
+impl Entrant {
+    /// Processes that are there without being of the job.
+    fn guests(self) -> u64 {
+        u64::from(self == Entrant::Shepherd)
+    }
+
+    fn enter(self, group: &Path) -> io::Result<()> {
+        let write = |pid: &str| put(&group.join("cgroup.procs"), pid);
+        match self {
+            // The kernel takes 0 for whoever writes it.
+            Entrant::Shepherd => write("0"),
+            Entrant::Process(pid) => write(&pid.to_string()),
+            Entrant::Other => Ok(()),
+        }
+    }
+
+    /// Enters the group above instead, if that is where it was before.
+    fn leave(self, group: &Path) -> io::Result<()> {
+        if self == Entrant::Shepherd { self.enter(group.parent().unwrap_or(group)) } else { Ok(()) }
+    }
+}
+
 impl Leaf {
     /// Makes the leaf and holds it to the limits; [`Leaf::enforcement`] tells which of them the kernel took. One of that
     /// name left over and empty is replaced, a populated one is an error.
-    pub(crate) fn create(spec: &LeafSpec, limits: &[Limit]) -> io::Result<Leaf> {
+    pub(crate) fn create(spec: &LeafSpec, limits: &[Limit], entrant: Entrant) -> io::Result<Leaf> {
         make(&spec.path)?;
-        let limits = limits.iter().map(|limit| (limit.clone(), spec.prepare(limit))).collect();
+        let limits = limits.iter().map(|limit| (limit.clone(), spec.prepare(limit, entrant))).collect();
         match Leaf::open(spec) {
             Ok(leaf) => Ok(Leaf { limits, ..leaf }),
             Err(error) => {
                 // What was entered must be left again.
-                let _ = spec.remove();
+                let _ = spec.remove(entrant);
                 Err(error)
             }
         }
@@ -63,7 +96,7 @@ impl Leaf {
                 if !held.can_change() {
                     return false;
                 }
-                *enforcement = spec.write(wanted);
+                *enforcement = spec.write(wanted, Entrant::Shepherd);
                 *held = wanted.clone();
             }
             if *enforcement != Enforcement::Enforced {
@@ -178,20 +211,19 @@ impl Leaf {
 
     /// Removes the leaf and the groups the job made in it. The shepherd leaves the groups of version 1 first.
     pub(crate) fn remove(self) -> io::Result<()> {
-        self.spec.remove()
+        self.spec.remove(Entrant::Shepherd)
     }
 }
 
 impl LeafSpec {
-    fn remove(&self) -> io::Result<()> {
+    pub(super) fn remove(&self, entrant: Entrant) -> io::Result<()> {
         let mut removed = remove_groups(&self.path);
         for place in self.controllers.values() {
             // There is a group only for a limit that was asked for.
             if let Place::V1(group) = place
                 && group.exists()
             {
-                let parent = group.parent().unwrap_or(group);
-                let gone = enter(parent).and_then(|()| remove_groups(group));
+                let gone = entrant.leave(group).and_then(|()| remove_groups(group));
                 removed = removed.and(gone);
             }
         }
@@ -199,22 +231,24 @@ impl LeafSpec {
     }
 
     /// Makes the group that a limit needs, writes the limit, and enters the group.
-    fn prepare(&self, limit: &Limit) -> Enforcement {
-        let Some(Place::V1(group)) = self.controllers.get(&limit.controller()) else { return self.write(limit) };
+    fn prepare(&self, limit: &Limit, entrant: Entrant) -> Enforcement {
+        let Some(Place::V1(group)) = self.controllers.get(&limit.controller()) else {
+            return self.write(limit, entrant);
+        };
         if let Err(error) = make(group) {
             return refused(limit, &error);
         }
-        match (self.write(limit), enter(group)) {
+        match (self.write(limit, entrant), entrant.enter(group)) {
             (Enforcement::Enforced, Err(error)) => refused(limit, &error),
             (written, _) => written,
         }
     }
 
     /// Writes a limit where its controller is, and tells whether the kernel took it.
-    fn write(&self, limit: &Limit) -> Enforcement {
+    fn write(&self, limit: &Limit, entrant: Entrant) -> Enforcement {
         let written = match self.controllers.get(&limit.controller()) {
             Some(Place::Unified) => limit.write_unified(&self.path),
-            Some(Place::V1(group)) => limit.write_v1(group),
+            Some(Place::V1(group)) => limit.write_v1(group, entrant.guests()),
             Some(Place::Missing(reason)) => return Enforcement::Advisory(reason.clone()),
             None => {
                 return Enforcement::Advisory(format!("no {} controller was looked for", limit.controller().as_str()));
@@ -230,11 +264,6 @@ impl LeafSpec {
 fn refused(limit: &Limit, error: &io::Error) -> Enforcement {
     let name = limit.controller().as_str();
     Enforcement::Advisory(format!("the {name} controller refuses: {}", sys::explain(error)))
-}
-
-/// Moves the calling process into a group of version 1.
-fn enter(group: &Path) -> io::Result<()> {
-    put(&group.join("cgroup.procs"), "0")
 }
 
 /// Makes a group; one left over and empty is replaced.

@@ -51,8 +51,8 @@ impl Limit {
         }
     }
 
-    /// Holds a group of version 1 to it. The shepherd sits in it too.
-    pub(super) fn write_v1(&self, group: &Path) -> io::Result<()> {
+    /// Holds a group of version 1 to it, in which `guests` sit too: a shepherd, if any.
+    pub(super) fn write_v1(&self, group: &Path, guests: u64) -> io::Result<()> {
         let write = |name: &str, value: String| put(&group.join(name), &value);
         match self {
             Limit::Cpus(cpus) => {
@@ -66,8 +66,7 @@ impl Limit {
                 write("memory.limit_in_bytes", bytes.to_string())?;
                 write("memory.memsw.limit_in_bytes", bytes.to_string()).or_else(unless_missing)
             }
-            // The shepherd is one more.
-            Limit::Processes(count) => write("pids.max", (count + 1).to_string()),
+            Limit::Processes(count) => write("pids.max", (count + guests).to_string()),
             Limit::Devices(denied) => devices::deny_v1(group, denied),
         }
     }

@@ -13,11 +13,15 @@
 //! A shepherd never enters the leaf of the unified hierarchy,
 //! so killing the leaf can never kill the shepherd. It does enter the groups of version 1, which nobody kills: its
 //! children are born there, and moving each of them would cost more than all the rest of a launch.
+//!
+//! A process that nobody has started for us can be put into a leaf of its own by an [`Enclosure`], which no shepherd looks after.
 
 mod devices;
+mod enclosure;
 mod hierarchies;
 mod leaf;
 mod limits;
+pub(crate) mod wanted;
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
@@ -28,9 +32,9 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 pub use self::devices::Device;
+pub use self::enclosure::Enclosure;
 use self::hierarchies::Hierarchies;
-pub(crate) use self::leaf::Leaf;
-pub(crate) use self::limits::Limit;
+pub(crate) use self::leaf::{Entrant, Leaf};
 
 /// The group that holds all leaves.
 const PARENT: &str = "hostler";
@@ -248,19 +252,32 @@ impl Tree {
         }
     }
 
+    /// The names of the leaves there are that start with `prefix`: what somebody before us has made, as far as it was not removed.
+    ///
+    /// # Errors
+    /// When the leaves cannot be listed.
+    pub fn names(&self, prefix: &str) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.parent)? {
+            let entry = entry?;
+            if let Ok(name) = entry.file_name().into_string()
+                && name.starts_with(prefix)
+                && entry.file_type()?.is_dir()
+            {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
     /// Kills and removes every leaf whose name starts with `prefix` and is not in `live`.
     ///
     /// # Errors
     /// When the leaves cannot be listed. A leaf that cannot be emptied is reported in the result.
     pub fn sweep(&self, prefix: &str, live: &HashSet<String>) -> io::Result<Sweep> {
         let mut sweep = Sweep::default();
-        for entry in fs::read_dir(&self.parent)? {
-            let entry = entry?;
-            let Ok(name) = entry.file_name().into_string() else { continue };
-            if !entry.file_type()?.is_dir() || !name.starts_with(prefix) || live.contains(&name) {
-                continue;
-            }
-            let list = if end_leaf(&entry.path()) { &mut sweep.removed } else { &mut sweep.stuck };
+        for name in self.names(prefix)?.into_iter().filter(|name| !live.contains(name)) {
+            let list = if end_leaf(&self.parent.join(&name)) { &mut sweep.removed } else { &mut sweep.stuck };
             list.push(name);
         }
         for place in self.controllers.values() {

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::io::Write;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -23,6 +24,10 @@ const AGENT: &str = "HOSTLER_TEST_AGENT_DIRECTORY";
 const AGENT_SCRIPT: &str = "HOSTLER_TEST_AGENT_SCRIPT";
 const AGENT_LEAF: &str = "HOSTLER_TEST_AGENT_LEAF";
 
+/// The script, or else the program, that this process is to run as the seat of.
+pub(crate) const SEAT: &str = "HOSTLER_TEST_SEAT";
+pub(crate) const SEAT_PROGRAM: &str = "HOSTLER_TEST_SEAT_PROGRAM";
+
 static LAUNCHER: OnceLock<Launcher> = OnceLock::new();
 
 /// The launcher must start while there is one thread, and the test harness makes threads before any test runs. The C
@@ -33,11 +38,24 @@ static LAUNCHER: OnceLock<Launcher> = OnceLock::new();
 static START: extern "C" fn() = start;
 
 extern "C" fn start() {
+    take_a_seat();
     let launcher = Launcher::start().expect("there is one thread yet");
     if let Some(directory) = std::env::var_os(AGENT) {
         act_as_agent(&launcher, Path::new(&directory));
     }
     LAUNCHER.set(launcher).expect("set once");
+}
+
+/// Acts as `hostler seat` does, if asked to.
+fn take_a_seat() {
+    let script = |text| vec!["/bin/sh".into(), "-c".into(), text];
+    let argv = std::env::var_os(SEAT).map(script).or_else(|| std::env::var_os(SEAT_PROGRAM).map(|name| vec![name]));
+    let Some(argv) = argv else { return };
+    let code = hostler_shepherd::seat::run(&argv).unwrap_or_else(|error| {
+        write!(std::io::stderr(), "{error}").expect("somebody reads it");
+        125
+    });
+    std::process::exit(code);
 }
 
 pub(crate) fn launcher() -> &'static Launcher {

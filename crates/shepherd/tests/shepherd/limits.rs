@@ -14,7 +14,7 @@ use crate::common::{command, directory, drop_and_end, eventually, finish, finish
 const MEBIBYTE: u64 = 1 << 20;
 
 /// A leaf of the real tree with a name of its own.
-fn leaf() -> LeafSpec {
+pub(crate) fn leaf() -> LeafSpec {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let tree = Tree::find().expect("these tests need a writable cgroup2 hierarchy: run them as root");
     for controller in Controller::ALL {
@@ -23,7 +23,7 @@ fn leaf() -> LeafSpec {
     tree.leaf(&format!("limits-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))).expect("plain")
 }
 
-fn groups(leaf: &LeafSpec) -> Vec<PathBuf> {
+pub(crate) fn groups(leaf: &LeafSpec) -> Vec<PathBuf> {
     let v1 = leaf.controllers.values().filter_map(|place| match place {
         Place::V1(group) => Some(group.clone()),
         Place::Unified | Place::Missing(_) => None,

@@ -216,7 +216,14 @@ impl World {
                 self.agent_later(node, delay, AgentStep::Remove { run });
             }
             Effect::Send(message) => self.agent_says(node, message),
-            Effect::Stream(_) | Effect::Accounts(_) | Effect::AskForPeers | Effect::Stop => {}
+            Effect::Rest { ask } => self.agent_says(node, AgentMessage::Resting { ask, busy: None }),
+            Effect::Stream(_)
+            | Effect::Accounts(_)
+            | Effect::AskForPeers
+            | Effect::Rise
+            | Effect::PowerOff
+            | Effect::WakeUp { .. }
+            | Effect::Stop => {}
         }
     }
 

@@ -86,6 +86,7 @@ impl World {
             features: std::collections::BTreeSet::new(),
             address: None,
             gossip_at: None,
+            call_key: None,
             runs: agent.state.reports(),
         };
         let held: Vec<String> = hello.runs.iter().map(|report| report.run.to_string()).collect();

@@ -36,6 +36,8 @@ pub(super) struct Books {
     processes: BTreeMap<(RunId, usize), Process>,
     /// Nodes that an operator wants nothing new on.
     pub(super) drained: BTreeSet<NodeName>,
+    /// Nodes that are going off.
+    pub(super) leaving: BTreeSet<NodeName>,
     allowance: Allowance,
     pub(super) places: Places,
     retention_ms: u64,
@@ -130,6 +132,7 @@ impl Books {
             placed: BTreeSet::new(),
             processes: BTreeMap::new(),
             drained: BTreeSet::new(),
+            leaving: BTreeSet::new(),
             allowance: Allowance::default(),
             places: Places::default(),
             retention_ms: settings.retention_ms,
@@ -204,6 +207,7 @@ impl Books {
             Event::Users(event) => self.allowance.see(event),
             Event::Partitions(event) => self.places.see(event),
             Event::NodeDrained { node, .. } => self.note_drained(node),
+            Event::Power(event) => self.see_power(event),
             Event::NodeResumed { node } => self.note_resumed(node),
             Event::NodeRemoved { node, .. } => self.see_node_removed(node, records),
             Event::NodeSeen { .. }
@@ -286,6 +290,7 @@ impl Books {
     fn see_placement(&mut self, starts: &[Start]) {
         let run = &starts[0].run;
         starts.iter().for_each(|start| self.check_not_drained(*run, &start.node));
+        starts.iter().for_each(|start| self.check_not_leaving(*run, &start.node));
         let spec = Arc::clone(&self.jobs[&run.task.job].spec);
         starts.iter().for_each(|start| self.check_may_use(*run, &spec, &start.node));
         let job = &self.jobs[&run.task.job];
@@ -350,7 +355,7 @@ impl Books {
     }
 
     /// What is held on a node.
-    fn held_on(&self, on: &NodeName) -> Resources {
+    pub(super) fn held_on(&self, on: &NodeName) -> Resources {
         let mut held = Resources::default();
         for task in self.jobs.values().flat_map(|job| job.tasks.values()) {
             let Standing::Placed { parts, .. } = &task.at else { continue };

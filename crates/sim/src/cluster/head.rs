@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use hostler_core::head::{
-    Changes, Command, ConnectionId, Effect, Event, Now, Refusal, Stamped, Start, State, decide, schedule, update,
+    Changes, Command, ConnectionId, Effect, Event, Now, Refusal, Stamped, Start, State, decide, follow_up, update,
 };
 use hostler_model::{Digest, GpuId, JobId, NodeState, TaskId, Timestamp, WallTime};
 
@@ -377,11 +377,16 @@ impl World {
         let (now_us, offset) = (self.now_us, self.head.wall_offset_ms);
         let snapshot = self.rng.chance(50);
         let process = self.process();
-        while process.state.needs_pass() {
+        loop {
             let now = process.now(now_us, offset);
-            let Some(event) = schedule(&mut process.state, now) else { break };
-            let stamped = Stamped { now, event };
-            batch.events.extend(apply(&mut process.state, &stamped, &mut batch.effects));
+            let events = follow_up(&mut process.state, now);
+            if events.is_empty() {
+                break;
+            }
+            for event in events {
+                let stamped = Stamped { now, event };
+                batch.events.extend(apply(&mut process.state, &stamped, &mut batch.effects));
+            }
         }
         batch.first_sequence = process.next_sequence;
         process.next_sequence += batch.events.len() as u64;
@@ -561,6 +566,7 @@ impl World {
                     self.flush_link(connection);
                     self.close_link(connection, "the head is done with it");
                 }
+                Effect::Power { node, verb, ask } => self.controller_hears(&node, verb, ask),
                 Effect::Notify(_) => {}
             }
         }

@@ -12,6 +12,7 @@
 //! - an acknowledged submission exists after every crash, and a key means one job (I1);
 //! - a run is started once, an end is taken from the current run only, and a task that was completed really ran to its end (I3);
 //! - placements fit their nodes, no CPU is given out twice, nothing runs beyond its end (I4, I6);
+//! - no machine on which something runs or may run is switched off at the head's word, and nothing is placed on one that is going off (I8);
 //! - nothing is placed beyond a quota, nor on a node that its job may not use;
 //! - a result is on the head whole, when its task ends and for as long as it is kept (I5);
 //! - whatever waits has a reason, and counts add up (I10);
@@ -34,6 +35,7 @@ mod node;
 mod operators;
 mod outcome;
 mod partitions;
+mod power;
 mod quotas;
 mod rng;
 mod trace;
@@ -43,6 +45,8 @@ mod world;
 pub use outcome::{Failure, Report};
 
 use world::World;
+
+pub(crate) use rng::Rng;
 
 /// What kind of world to build.
 #[derive(Debug, Clone, Default)]

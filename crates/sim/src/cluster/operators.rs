@@ -26,6 +26,8 @@ impl World {
         let command = match self.rng.below(5) {
             0 | 1 => Command::DrainNode { node, by, reason: self.rng.chance(500).then(|| "new disk".to_owned()) },
             2 | 3 => Command::ResumeNode { node },
+            // One that is removed while it is off comes back only by hand.
+            _ if self.controllers.is_some() => Command::ResumeNode { node },
             _ => Command::RemoveNode { node, by },
         };
         self.request(command);

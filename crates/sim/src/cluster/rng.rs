@@ -2,10 +2,10 @@
 
 /// A stream of numbers that depends on its seed alone.
 #[derive(Debug, Clone)]
-pub(super) struct Rng(u64);
+pub(crate) struct Rng(u64);
 
 impl Rng {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         let mut rng = Self(seed);
         // Neighbouring seeds should not begin alike.
         rng.next();
@@ -18,34 +18,34 @@ impl Rng {
     }
 
     /// A number from `from` up to but not including `to`, which must be larger.
-    pub(super) fn range(&mut self, from: u64, to: u64) -> u64 {
+    pub(crate) fn range(&mut self, from: u64, to: u64) -> u64 {
         from + self.next() % (to - from)
     }
 
     /// A number below `limit`, which must not be zero.
-    pub(super) fn below(&mut self, limit: u64) -> u64 {
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.range(0, limit)
     }
 
     /// Whether something happens that does so `per_mille` times in a thousand.
-    pub(super) fn chance(&mut self, per_mille: u64) -> bool {
+    pub(crate) fn chance(&mut self, per_mille: u64) -> bool {
         self.below(1000) < per_mille
     }
 
     /// One of several, of which there must be at least one.
-    pub(super) fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
+    pub(crate) fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
         &from[self.below(from.len() as u64) as usize]
     }
 
     /// Mostly near `usual`, now and then many times that.
-    pub(super) fn skewed(&mut self, usual: u64) -> u64 {
+    pub(crate) fn skewed(&mut self, usual: u64) -> u64 {
         let scale = if self.chance(30) { 40 } else { 2 };
         self.below(usual * scale + 1)
     }
 }
 
 /// Spreads the bits of a number over all of it.
-pub(super) fn mix(mut bits: u64) -> u64 {
+pub(crate) fn mix(mut bits: u64) -> u64 {
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     bits ^ (bits >> 31)

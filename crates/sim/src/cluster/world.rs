@@ -10,6 +10,7 @@ use super::faults::Fault;
 use super::head::{Head, HeadStep};
 use super::network::{End, Network, Packet};
 use super::node::{Node, NodeStep};
+use super::power::{Controllers, PowerStep};
 use super::rng::Rng;
 use super::trace::Trace;
 use super::users::{UserStep, Users};
@@ -39,6 +40,8 @@ pub(super) enum Happening {
     User(UserStep),
     /// Something breaks or is mended.
     Fault(Fault),
+    /// About controllers.
+    Power(PowerStep),
     /// The world is looked over.
     Look,
 }
@@ -58,6 +61,8 @@ pub(super) struct World {
     pub(super) is_calm: bool,
     /// Present in a world with partitions.
     pub(super) partition_dice: Option<Rng>,
+    /// Present in a world in which the head switches nodes on and off.
+    pub(super) controllers: Option<Controllers>,
     break_rule: Option<Rule>,
     queue: BTreeMap<(u64, u64), Happening>,
     queued: u64,
@@ -82,6 +87,7 @@ impl World {
             users: Users::default(),
             is_calm: false,
             partition_dice: None,
+            controllers: None,
             break_rule: options.break_rule,
             queue: BTreeMap::new(),
             queued: 0,
@@ -96,6 +102,7 @@ impl World {
         world.plan_users(calm);
         world.plan_quota(calm, Rng::new(!seed));
         world.plan_partitions(calm, Rng::new(seed.rotate_left(32)));
+        world.plan_power(Rng::new((!seed).rotate_left(16)));
         world.later(LOOK, Happening::Look);
         world
     }
@@ -129,6 +136,7 @@ impl World {
             Happening::Broken { connection, at } => self.find_broken(connection, at),
             Happening::User(step) => self.user_step(step),
             Happening::Fault(fault) => self.break_or_mend(fault),
+            Happening::Power(step) => self.power_step(step),
             Happening::Look => self.look_over(),
         }
     }
@@ -163,7 +171,8 @@ impl World {
         if let Some(job) = process.state.live_jobs().next() {
             return Some(format!("job {} has not ended: {job:?}", job.id));
         }
-        self.nodes.iter().find_map(Node::unrest).or_else(|| process.unrest())
+        let nodes = (0..self.nodes.len()).filter(|node| !self.is_off_at_will(*node));
+        nodes.into_iter().find_map(|node| self.nodes[node].unrest()).or_else(|| process.unrest())
     }
 
     /// Everything has ended: do all accounts agree?

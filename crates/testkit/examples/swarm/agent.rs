@@ -149,6 +149,7 @@ fn hello(node: &NodeName) -> anyhow::Result<AgentHello> {
         features: std::collections::BTreeSet::new(),
         address: None,
         gossip_at: None,
+        call_key: None,
         runs: Vec::new(),
     })
 }

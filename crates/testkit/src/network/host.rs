@@ -4,12 +4,14 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread::JoinHandle;
 
+use nix::sched::{CloneFlags, setns};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use super::groups::Groups;
-use super::switch::{start, succeed};
+use super::switch::{Network, in_network_of, start, succeed};
 use crate::cluster::end_of_log;
 use crate::{Outcome, is_alive, kill, wait_until};
 
@@ -20,7 +22,14 @@ const PRIVATE: [(&str, &str); 6] =
 /// A host on the switch. Dropping it is like cutting its power, after which nothing of it is left but its files.
 pub struct Host {
     plan: Plan,
+    /// None while it is off.
+    running: Option<Namespaces>,
+}
+
+/// What there is of a host that is on.
+struct Namespaces {
     holder: Child,
+    // Last: they can be removed when nothing is in them.
     _groups: Groups,
 }
 
@@ -47,20 +56,60 @@ pub struct Daemon {
 impl Host {
     /// Starts the host and plugs it in.
     pub(super) fn start(plan: Plan) -> Self {
+        lay_out(&plan);
+        let mut host = Self { plan, running: None };
+        host.power_on();
+        host
+    }
+
+    /// Starts it after [`Self::power_off`]: it has its files and its address, and nothing runs there.
+    ///
+    /// # Panics
+    /// When it is on, or no namespaces can be made.
+    pub fn power_on(&mut self) {
+        assert!(self.running.is_none(), "{} is on", self.name());
         let groups = Groups::make();
-        lay_out(&plan, &groups);
+        write_scripts(&self.plan, &groups);
         let mut command = Command::new("unshare");
         command.args(["--net", "--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc", "sh"]);
-        let holder = start(command.arg(plan.root.join("run/boot")));
-        let host = Self { plan, holder, _groups: groups };
-        host.plug_in();
-        host
+        let holder = start(command.arg(self.plan.root.join("run/boot")));
+        self.running = Some(Namespaces { holder, _groups: groups });
+        self.plug_in();
+    }
+
+    /// Cuts its power: nothing is left of it but its files, without `/run` and `/tmp`.
+    ///
+    /// # Panics
+    /// When its files cannot be removed.
+    pub fn power_off(&mut self) {
+        self.running = None;
+        for volatile in ["run", "tmp"].map(|name| self.plan.root.join(name)) {
+            // Mounts are taken apart a moment after the last process is gone.
+            wait_until("a host's mounts to be gone", 10, || fs::remove_dir_all(&volatile).ok());
+            fs::create_dir(&volatile).expect("it was there");
+        }
+    }
+
+    /// Whether it has power.
+    #[must_use]
+    pub const fn is_on(&self) -> bool {
+        self.running.is_some()
     }
 
     /// Its name, under which the others find it.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.plan.name
+    }
+
+    /// Makes it a node, under its own name, of the cluster whose head is on that host. No agent runs yet.
+    ///
+    /// # Panics
+    /// When it is not let in.
+    pub fn join(&self, head: &Self) {
+        let code = head.ok(&["hostler", "node", "invite", self.name()]);
+        let joined = self.run_with_input(&["hostler", "agent", "join", "-"], &format!("{code}\n"));
+        assert_eq!(joined.code, 0, "{joined:?}");
     }
 
     /// Its address in the network.
@@ -154,6 +203,26 @@ impl Host {
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{arguments:?} printed no JSON: {error}: {text}"))
     }
 
+    /// A program of the machine in the host's network, which sees the machine's files.
+    #[must_use]
+    pub fn in_network(&self, program: &Path) -> Command {
+        let mut command = Command::new("nsenter");
+        command.args(["--net", "--target", &self.holder().to_string(), "--"]).arg(program).stdin(Stdio::null());
+        command
+    }
+
+    /// A thread of the test in the host's network; threads that it starts are there as well.
+    ///
+    /// # Panics
+    /// When the host is off.
+    pub fn thread<T: Send + 'static>(&self, run: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+        let network = File::open(format!("/proc/{}/ns/net", self.holder())).expect("the host is on");
+        std::thread::spawn(move || {
+            setns(network, CloneFlags::CLONE_NEWNET).expect("tests run as root");
+            run()
+        })
+    }
+
     /// Starts a process that stays; what it says is appended to `/home/op/LOG.log`.
     ///
     /// # Panics
@@ -185,8 +254,7 @@ impl Host {
 
     /// Runs a shell command in the switch's network that must succeed.
     pub(super) fn at_switch(&self, script: &str) {
-        let switch = self.plan.switch.to_string();
-        succeed(Command::new("nsenter").args(["--target", &switch, "--net", "sh", "-c", script]));
+        in_network_of(self.plan.switch, script);
     }
 
     /// Its port on the switch.
@@ -199,21 +267,42 @@ impl Host {
         self.shell(&format!("kill -{signal} -1"));
     }
 
+    /// Plugs it into another network as well, by an interface of that name. The interface is down and has no address.
+    pub fn also_on(&self, network: &Network, interface: &str) {
+        let (port, pid) = (network.next_port(), self.holder());
+        network.at_switch(&format!(
+            "ip link add {port} type veth peer name {interface} netns {pid} && ip link set {port} master switch up"
+        ));
+    }
+
     fn plug_in(&self) {
-        let (port, pid, address) = (self.port(), self.holder.id(), self.address());
+        let (port, pid, address) = (self.port(), self.holder(), self.address());
+        // One of before may still be about to go.
         self.at_switch(&format!(
-            "ip link add {port} type veth peer name eth0 netns {pid} && ip link set {port} master switch up"
+            "ip link delete {port} 2>/dev/null; ip link add {port} type veth peer name eth0 netns {pid} && ip link set {port} master switch up"
         ));
         self.shell(&format!("ip address add {address}/24 dev eth0 && ip link set eth0 up"));
     }
 
     /// Enters the host's namespaces, not its control groups.
     fn enter(&self) -> Command {
-        let pid = self.holder.id();
+        let pid = self.holder();
         let mut command = Command::new("nsenter");
         command.args(["--net", "--mount", "--uts", "--target", &pid.to_string()]);
         command.args([&format!("--pid=/proc/{pid}/ns/pid_for_children"), "--"]);
         command
+    }
+
+    /// The process that holds its namespaces; none has the id 0.
+    fn holder(&self) -> u32 {
+        self.running.as_ref().map_or(0, |running| running.holder.id())
+    }
+}
+
+impl Drop for Namespaces {
+    fn drop(&mut self) {
+        let _ = self.holder.kill();
+        let _ = self.holder.wait();
     }
 }
 
@@ -229,12 +318,16 @@ impl Drop for Host {
                 }
             }
         }
-        let _ = self.holder.kill();
-        let _ = self.holder.wait();
     }
 }
 
 impl Daemon {
+    /// Its process id, seen from outside of its host.
+    #[must_use]
+    pub const fn pid(&self) -> u32 {
+        self.pid
+    }
+
     /// Kills it with SIGKILL and waits until it is gone.
     ///
     /// # Panics
@@ -246,25 +339,32 @@ impl Daemon {
     }
 }
 
-/// Prepares the host's directories and the scripts by which it is started and entered.
-fn lay_out(plan: &Plan, groups: &Groups) {
+/// Prepares the host's directories.
+fn lay_out(plan: &Plan) {
     let root = plan.root.display();
     for (_, name) in PRIVATE {
         fs::create_dir_all(plan.root.join(name)).expect("directories can be made");
     }
-    fs::create_dir_all(plan.root.join("run/bin")).expect("directories can be made");
     fs::create_dir(plan.root.join("home/op")).expect("directories can be made");
-    File::create(plan.root.join("run/bin/hostler")).expect("it is ours");
     succeed(Command::new("cp").args(["--archive", "/etc/.", &format!("{root}/etc")]));
     // Mounting follows links; the file must be one.
     let _ = fs::remove_file(plan.root.join("etc/hosts"));
     File::create(plan.root.join("etc/hosts")).expect("it is ours");
+}
+
+/// Writes the scripts by which it is started and entered.
+fn write_scripts(plan: &Plan, groups: &Groups) {
+    let root = plan.root.display();
+    fs::create_dir_all(plan.root.join("run/bin")).expect("directories can be made");
+    File::create(plan.root.join("run/bin/hostler")).expect("it is ours");
     let enter = groups.enter();
     let binds: String = PRIVATE.iter().map(|(at, name)| format!("mount --rbind {root}/{name} {at}\n")).collect();
     // The first process collects the orphans of the others, as on any machine, and ends with the pipe.
     let boot = format!(
         "set -e\n{enter}hostname {}\nip link set lo up\nmount --bind {} {root}/etc/hosts\n\
-         mount --bind {} {root}/run/bin/hostler\n{binds}echo ready\nexec 3<&0 >&2\ncat <&3 &\nwait $!\n",
+         mount --bind {} {root}/run/bin/hostler\n\
+         cat /proc/sys/kernel/random/uuid > {root}/run/boot_id\n\
+         mount --bind {root}/run/boot_id /proc/sys/kernel/random/boot_id\n{binds}echo ready\nexec 3<&0 >&2\ncat <&3 &\nwait $!\n",
         plan.name,
         plan.roster.display(),
         plan.executable.display(),

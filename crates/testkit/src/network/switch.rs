@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tempfile::TempDir;
 
 use super::groups::sweep_stale;
-use super::host::{Host, Plan};
+use super::host::{Daemon, Host, Plan};
+use crate::wait::wait_until;
 
 /// Programs that lay out the network, and the Debian package of each.
 const TOOLS: [(&str, &str); 5] =
@@ -65,6 +66,29 @@ impl Network {
         host
     }
 
+    /// A host by the name of `head` on which a head has been set up and runs, as the guide says.
+    ///
+    /// # Panics
+    /// When it does not answer.
+    #[must_use]
+    pub fn head(&self) -> (Host, Daemon) {
+        let head = self.host("head");
+        head.ok(&["hostler", "head", "init", "--advertise", "head"]);
+        let daemon = head.daemon("head", &["hostler", "head", "run"]);
+        wait_until("the head to answer", 30, || (head.run(&["hostler", "info"]).code == 0).then_some(()));
+        (head, daemon)
+    }
+
+    /// A port that no host has yet.
+    pub(super) fn next_port(&self) -> String {
+        format!("port{}", self.hosts.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    /// Runs a shell command in the switch's network that must succeed.
+    pub(super) fn at_switch(&self, script: &str) {
+        in_network_of(self.holder.id(), script);
+    }
+
     /// The file of names that is `/etc/hosts` on every host.
     fn roster(&self) -> PathBuf {
         self.directory.path().join("hosts")
@@ -91,6 +115,11 @@ pub(super) fn start(command: &mut Command) -> Child {
 pub(super) fn succeed(command: &mut Command) {
     let output = command.output().expect("it can be started");
     assert!(output.status.success(), "{command:?} failed: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Runs a shell command in a process's network that must succeed.
+pub(super) fn in_network_of(process: u32, script: &str) {
+    succeed(Command::new("nsenter").args(["--target", &process.to_string(), "--net", "sh", "-c", script]));
 }
 
 fn require_all() {

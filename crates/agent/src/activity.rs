@@ -1,0 +1,162 @@
+//! Whether anything goes on here that would end if the machine were switched off, and that nothing begins any more while it is.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use hostler_model::CpuSet;
+use tokio::process::Command;
+use tokio::time::sleep;
+
+use crate::gossip::Measure;
+
+/// For how long the machine is watched.
+const WATCH: Duration = Duration::from_secs(1);
+
+/// So many hundredths of a CPU are busy on a machine that does nothing.
+const NOTHING: u32 = 50;
+
+/// A terminal that was used this recently is somebody's who is still there.
+const THERE: Duration = Duration::from_secs(15 * 60);
+
+/// What goes on besides jobs.
+#[derive(Debug, Default)]
+pub(crate) struct Activity(Mutex<Now>);
+
+#[derive(Debug, Default)]
+struct Now {
+    calls: usize,
+    is_resting: bool,
+}
+
+/// As long as there is one of it something goes on.
+#[derive(Debug)]
+pub(crate) struct Going(Arc<Activity>);
+
+impl Activity {
+    /// A call begins; `None` when none may, since the machine is about to be switched off.
+    pub(crate) fn begin(self: &Arc<Self>) -> Option<Going> {
+        let mut now = self.now();
+        if now.is_resting {
+            return None;
+        }
+        now.calls += 1;
+        Some(Going(Arc::clone(self)))
+    }
+
+    /// From now on nothing may begin, unless something goes on: what that is, as the rest of a sentence.
+    fn rest(&self) -> Option<String> {
+        let mut now = self.now();
+        if now.calls > 0 {
+            return Some(format!("it runs {} of `hostler exec`", counted(now.calls, "command")));
+        }
+        now.is_resting = true;
+        None
+    }
+
+    /// Everything may begin again.
+    pub(crate) fn rise(&self) {
+        self.now().is_resting = false;
+    }
+
+    /// Says what keeps the machine from being switched off, if anything does; if nothing, nothing begins from now on.
+    pub(crate) async fn may_rest(&self, whole_machine: Option<&CpuSet>) -> Option<String> {
+        if let Some(busy) = self.rest() {
+            return Some(busy);
+        }
+        let busy = match whole_machine {
+            Some(cpus) => used_otherwise(cpus).await,
+            None => None,
+        };
+        if busy.is_some() {
+            self.rise();
+        }
+        busy
+    }
+
+    fn now(&self) -> MutexGuard<'_, Now> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Going {
+    fn drop(&mut self) {
+        self.0.now().calls -= 1;
+    }
+}
+
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// What others do on the machine.
+async fn used_otherwise(cpus: &CpuSet) -> Option<String> {
+    if let Some(terminal) = terminal_in_use(Path::new("/dev/pts"), SystemTime::now()) {
+        return Some(format!("somebody is logged in at terminal {terminal}"));
+    }
+    let mut measure = Measure::of(cpus.clone());
+    measure.take();
+    sleep(WATCH).await;
+    let busy = measure.take().recent;
+    (busy > NOTHING).then(|| format!("something else keeps {}.{:02} of its CPUs busy", busy / 100, busy % 100))
+}
+
+/// A terminal at which something was typed lately.
+fn terminal_in_use(terminals: &Path, now: SystemTime) -> Option<String> {
+    let entries = fs::read_dir(terminals).ok()?.flatten();
+    let terminals = entries.filter(|entry| entry.file_name().to_str().is_some_and(|name| name.parse::<u32>().is_ok()));
+    let since_epoch = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let mut used = terminals.filter(|entry| {
+        // The kernel notes when a terminal was read from.
+        let read = entry.metadata().map(|metadata| metadata.atime());
+        read.is_ok_and(|read| since_epoch.saturating_sub(u64::try_from(read).unwrap_or(0)) < THERE.as_secs())
+    });
+    used.next().and_then(|entry| entry.file_name().into_string().ok())
+}
+
+/// Has the operating system shut the machine down.
+pub(crate) async fn power_off() {
+    let ways: [&[&str]; 3] = [&["systemctl", "poweroff"], &["shutdown", "-h", "now"], &["poweroff"]];
+    for way in ways {
+        let outcome = Command::new(way[0]).args(&way[1..]).stdin(Stdio::null()).output().await;
+        match outcome {
+            Ok(output) if output.status.success() => return tracing::info!("shutting down: the head wants it"),
+            Ok(output) => {
+                tracing::warn!(command = way.join(" "), error = %String::from_utf8_lossy(&output.stderr).trim(), "cannot shut down");
+            }
+            Err(error) => tracing::debug!(command = way.join(" "), %error, "not there"),
+        }
+    }
+    tracing::error!("this machine is to be shut down and nothing here can do it");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn nothing_begins_once_it_rests_and_it_does_not_rest_while_something_goes_on() {
+        let activity = Arc::new(Activity::default());
+        let going = activity.begin().expect("it is awake");
+        assert!(activity.may_rest(None).await.expect("a call goes on").contains("1 command"));
+        let second = activity.begin().expect("it did not rest");
+        drop((going, second));
+        assert_eq!(activity.may_rest(None).await, None);
+        assert!(activity.begin().is_none());
+        activity.rise();
+        assert!(activity.begin().is_some());
+    }
+
+    #[test]
+    fn a_terminal_at_which_somebody_types_is_found() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        fs::write(folder.path().join("ptmx"), "").expect("writable");
+        assert_eq!(terminal_in_use(folder.path(), SystemTime::now()), None);
+        fs::write(folder.path().join("3"), "").expect("writable");
+        assert_eq!(terminal_in_use(folder.path(), SystemTime::now()), Some("3".to_owned()));
+        assert_eq!(terminal_in_use(folder.path(), SystemTime::now() + 2 * THERE), None);
+    }
+}

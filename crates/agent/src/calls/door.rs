@@ -1,0 +1,101 @@
+//! Where users of this machine come with their calls.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hostler_calls::{Caller, Frame, trunk};
+use hostler_shepherd::receive;
+use nix::sys::socket::MsgFlags;
+use nix::unistd::geteuid;
+use tokio::io::Interest;
+use tokio::net::UnixStream;
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
+
+use super::{Calling, ask, unsuitable};
+use crate::account;
+use crate::door::{Crowd, Door};
+
+/// Calls at once; the others wait.
+const CALLS: usize = 1024;
+
+/// How many of them one user may have, so that nobody can keep all others out.
+const CALLS_OF_ONE: usize = CALLS / 2;
+
+/// How long a program may take to say what it wants.
+const ASK_BOUND: Duration = Duration::from_secs(30);
+
+/// A pause after the system had no connection to give, so as not to spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Keeps the door open, if there is to be one.
+pub(super) async fn serve(calling: &Arc<Calling>, path: Option<PathBuf>) {
+    let Some(path) = path else { return };
+    let door = match Door::open(path.clone(), geteuid().is_root()).await {
+        Ok(door) => door,
+        Err(error) => {
+            return tracing::warn!(socket = %path.display(), %error, "no socket for calls of this machine's users");
+        }
+    };
+    let places = Arc::new(Semaphore::new(CALLS));
+    let crowd = Arc::new(Crowd::of(CALLS_OF_ONE));
+    loop {
+        let place = Arc::clone(&places).acquire_owned().await.expect("never closed");
+        match door.accept().await {
+            Ok(stream) => {
+                let (calling, crowd) = (Arc::clone(calling), Arc::clone(&crowd));
+                tokio::spawn(async move {
+                    let Ok(peer) = stream.peer_cred() else { return };
+                    let place = crowd.admit(peer.uid(), place);
+                    attend(&calling, stream, place.is_some()).await;
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a caller");
+                sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// One call from its question to its end.
+async fn attend(calling: &Arc<Calling>, stream: UnixStream, is_admitted: bool) {
+    let Ok(peer) = stream.peer_cred() else { return };
+    let Ok(Ok(streams)) = timeout(ASK_BOUND, handed_over(&stream)).await else { return };
+    let (_own, mut lines, run) = trunk(stream, None);
+    let answer = async {
+        let Ok(Some(mut line)) = timeout(ASK_BOUND, lines.next()).await else { return };
+        let Some(Frame::Ask(asked)) = line.receive().await else { return };
+        if !is_admitted {
+            let message = format!(
+                "the agent of this machine takes {CALLS_OF_ONE} calls of one user at once, and there are as many of yours"
+            );
+            return drop(line.send(Frame::Refused(Box::new(unsuitable(126, message)))).await);
+        }
+        let caller = Caller { name: account::name_of(peer.uid()).await, uid: peer.uid() };
+        let from = ask::Asker { caller, pid: peer.pid(), streams };
+        ask::answer(calling, &mut line, *asked, from).await;
+    };
+    tokio::pin!(run);
+    tokio::select! {
+        _ = &mut run => return,
+        () = answer => {}
+    }
+    // What was said last is on its way: it ends when the caller has heard it and goes.
+    let _ = timeout(ASK_BOUND, run).await;
+}
+
+/// The streams that a program hands over before it says anything, if it does.
+async fn handed_over(stream: &UnixStream) -> io::Result<Option<[OwnedFd; 3]>> {
+    let mut word = [0];
+    let (length, streams) =
+        stream.async_io(Interest::READABLE, || receive(stream.as_fd(), &mut word, MsgFlags::MSG_DONTWAIT)).await?;
+    if length == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(streams.try_into().ok())
+}

@@ -1,0 +1,171 @@
+//! Connections between nodes: one for all calls from one to another, kept for the next.
+//!
+//! Both sides show a certificate that bears their key and nothing else. The head has told both which key is whose, and whoever it no
+//! longer names is cut off, with what it has running here.
+
+use std::collections::HashMap;
+use std::net::TcpListener as StdListener;
+use std::sync::{Arc, Mutex as StdMutex};
+use std::time::Duration;
+
+use hostler_calls::{Frame, Line, Trunk, Watch, trunk};
+use hostler_model::{Digest, NodeName};
+use hostler_steps::{keep_alive, server_name};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Mutex, Semaphore};
+use tokio::time::{interval, sleep, timeout};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+use super::{Calling, lock, run};
+use crate::door::Crowd;
+use crate::gossip::CallDoor;
+
+/// How long another node may take to answer before the next best is asked.
+const REACH_BOUND: Duration = Duration::from_secs(3);
+
+/// How long somebody may take to show a certificate.
+const HANDSHAKE_BOUND: Duration = Duration::from_secs(10);
+
+/// How many may stand at the door, and how many of them from one address: nobody is to keep others out.
+const MAX_AT_THE_DOOR: usize = 128;
+const MAX_OF_ONE_ADDRESS: usize = 16;
+
+/// How often it is asked whether the node at the other end is still one of ours.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// A pause after the system had no connection to give, so as not to spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Connections to other nodes.
+#[derive(Default)]
+pub(super) struct Trunks(StdMutex<HashMap<NodeName, Arc<Mutex<Option<Known>>>>>);
+
+/// A connection, and where it leads.
+struct Known {
+    door: CallDoor,
+    trunk: Trunk,
+}
+
+impl Trunks {
+    /// A call to a node, on a connection that was there a moment ago.
+    ///
+    /// # Errors
+    /// Why not, as a sentence about the node.
+    pub(super) async fn call(&self, calling: &Calling, node: &NodeName) -> Result<Line, String> {
+        let door = calling.node.gossiping.as_ref().and_then(|gossiping| gossiping.door(node));
+        let door = door.ok_or("it does not say where it takes calls")?;
+        let place = Arc::clone(lock(&self.0).entry(node.clone()).or_default());
+        let mut known = place.lock().await;
+        if let Some(Known { trunk, .. }) = known.as_ref().filter(|known| known.door == door && !known.trunk.is_gone())
+            && trunk.answers(REACH_BOUND).await
+        {
+            return trunk.call().ok_or_else(|| "it has as many calls from here as it takes at a time".to_owned());
+        }
+        *known = None;
+        let trunk = timeout(REACH_BOUND, dial(calling, door)).await;
+        let trunk = trunk.map_err(|_| format!("it does not answer at {}", door.address))?;
+        let trunk = trunk.map_err(|error| format!("it cannot be reached at {}: {error}", door.address))?;
+        let line = trunk.call().ok_or("its connection broke at once")?;
+        *known = Some(Known { door, trunk });
+        Ok(line)
+    }
+}
+
+async fn dial(calling: &Calling, door: CallDoor) -> std::io::Result<Trunk> {
+    let stream = TcpStream::connect(door.address).await?;
+    keep_alive(&stream);
+    let config = calling.own.credentials.to_launch(door.key)?;
+    let stream = TlsConnector::from(config).connect(server_name(), stream).await?;
+    let (trunk, _calls, run) = trunk(stream, Some(Watch::NODE));
+    tokio::spawn(async move {
+        if let Err(error) = run.await {
+            tracing::debug!(address = %door.address, %error, "a connection for calls broke");
+        }
+    });
+    Ok(trunk)
+}
+
+/// Lets other nodes in, for as long as it is polled.
+pub(super) async fn serve(calling: &Arc<Calling>, listener: Option<StdListener>) {
+    let Some(listener) = listener else { return };
+    let listener = match TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => return tracing::error!(%error, "this node takes no calls of others"),
+    };
+    if let (Some(gossiping), Ok(address)) = (&calling.node.gossiping, listener.local_addr()) {
+        tracing::info!(%address, "other nodes may bring commands");
+        gossiping.takes_commands_at(address.port());
+    }
+    let at_the_door = Arc::new(Semaphore::new(MAX_AT_THE_DOOR));
+    let crowd = Arc::new(Crowd::of(MAX_OF_ONE_ADDRESS));
+    loop {
+        match listener.accept().await {
+            Ok((stream, from)) => {
+                // Whoever has no certificate takes up a place for a while, and nothing else.
+                let Ok(place) = Arc::clone(&at_the_door).try_acquire_owned() else { continue };
+                let Some(place) = crowd.admit(from.ip().to_canonical(), place) else { continue };
+                let calling = Arc::clone(calling);
+                tokio::spawn(async move {
+                    let admitted = timeout(HANDSHAKE_BOUND, admit(&calling, stream)).await;
+                    drop(place);
+                    match admitted {
+                        Ok(Ok((stream, key, node))) => attend(&calling, stream, key, &node).await,
+                        Ok(Err(error)) => tracing::debug!(%from, %error, "somebody was not let in"),
+                        Err(_) => tracing::debug!(%from, "somebody took too long to say who they are"),
+                    }
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection for calls");
+                sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+type Admitted = tokio_rustls::server::TlsStream<TcpStream>;
+
+/// Finds out which node it is.
+async fn admit(calling: &Calling, stream: TcpStream) -> std::io::Result<(Admitted, Digest, NodeName)> {
+    keep_alive(&stream);
+    let callers = calling.node.gossiping.as_ref().map(|gossiping| gossiping.callers()).unwrap_or_default();
+    let config = calling.own.credentials.to_accept(callers.iter().map(|(key, _)| *key).collect())?;
+    let stream = TlsAcceptor::from(config).accept(stream).await?;
+    let shown = stream.get_ref().1.peer_certificates().and_then(|shown| shown.first());
+    let key = shown.map(hostler_steps::fingerprint_of);
+    let known = key.and_then(|key| callers.into_iter().find(|(known, _)| *known == key));
+    let (key, node) = known.ok_or(std::io::ErrorKind::PermissionDenied)?;
+    Ok((stream, key, node))
+}
+
+/// Takes the calls of a node.
+async fn attend(calling: &Arc<Calling>, stream: Admitted, key: Digest, node: &NodeName) {
+    let (_own, mut lines, run) = trunk(stream, Some(Watch::NODE));
+    let answer = async {
+        while let Some(mut line) = lines.next().await {
+            let calling = Arc::clone(calling);
+            let from = node.clone();
+            tokio::spawn(async move {
+                if let Some(Frame::Start(start)) = line.receive().await {
+                    run::run(&calling, line, *start, &from).await;
+                }
+            });
+        }
+    };
+    tokio::select! {
+        outcome = run => if let Err(error) = outcome {
+            tracing::debug!(%node, %error, "a connection for calls broke");
+        },
+        () = answer => {}
+        () = expulsion(calling, key) => tracing::info!(%node, "the head does not name it any more, so its calls end"),
+    }
+}
+
+/// Ends when the head no longer names the node with this key.
+async fn expulsion(calling: &Calling, key: Digest) {
+    let mut looks = interval(LOOK);
+    let is_named = || calling.node.gossiping.as_ref().is_some_and(|gossiping| gossiping.takes_calls_of(key));
+    while is_named() {
+        looks.tick().await;
+    }
+}

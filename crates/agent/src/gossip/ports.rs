@@ -1,0 +1,339 @@
+//! The plain-text ports: whoever connects to the one reads the table of all nodes, whoever connects to the other the best node.
+//!
+//! Nothing is read from who connects, so there is nothing to say wrongly. Both ports are served on a thread of their own, with a bounded
+//! number of connections at once and little time for each, so that nobody who connects holds up the agent or the others for long.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::io::{self, Error};
+use std::net::{SocketAddr, TcpListener as StdListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hostler_gossip::{Calls, Load, Needs, Node, Policy, Presence, choose, explain};
+use hostler_model::Timestamp;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Where the ports are; none that is absent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StatusPorts {
+    /// Of the table.
+    pub table: Option<SocketAddr>,
+    /// Of the best node.
+    pub best: Option<SocketAddr>,
+}
+
+/// What somebody wants to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Question {
+    Table,
+    Best,
+}
+
+/// What knows the answers.
+pub(crate) trait Source: Send + Sync + 'static {
+    /// The text to send.
+    fn answer(&self, question: Question) -> impl Future<Output = String> + Send;
+}
+
+/// Connections of each port that are answered at once. The others wait in the kernel's queue.
+const ANSWERED: usize = 64;
+
+/// Connections of each port that have their answer and have not gone.
+const LINGERING: usize = 64;
+
+/// How long somebody may take to read the answer.
+const ANSWER_TIME: Duration = Duration::from_secs(2);
+
+/// How long somebody who has the answer may take to go.
+const LINGER_TIME: Duration = Duration::from_secs(1);
+
+/// A pause after the system had no connection to give, so as not to spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Ports that are open and that nobody serves yet.
+pub(crate) struct Ports {
+    listeners: Vec<(StdListener, Question)>,
+}
+
+impl Ports {
+    /// Opens those that are asked for.
+    ///
+    /// # Errors
+    /// When one cannot be had.
+    pub(crate) fn open(at: StatusPorts) -> io::Result<Self> {
+        let mut listeners = Vec::new();
+        for (address, question) in [(at.table, Question::Table), (at.best, Question::Best)] {
+            let Some(address) = address else { continue };
+            let what = if question == Question::Table { "for the table of loads" } else { "for the best node" };
+            let listener = StdListener::bind(address).map_err(|error| {
+                let hint = "name another port, or end what has it: `ss -ltnp` says who that is";
+                Error::new(error.kind(), format!("cannot listen at {address} {what}: {error}; {hint}"))
+            })?;
+            listener.set_nonblocking(true)?;
+            tracing::info!(at = %listener.local_addr()?, "this port answers with plain text {what}");
+            listeners.push((listener, question));
+        }
+        Ok(Self { listeners })
+    }
+
+    /// Whether none was asked for.
+    pub(crate) fn are_none(&self) -> bool {
+        self.listeners.is_empty()
+    }
+
+    /// Serves them on a thread until the process ends.
+    ///
+    /// # Errors
+    /// When the system has no thread to give.
+    pub(crate) fn start(self, source: Arc<impl Source>) -> io::Result<()> {
+        if self.are_none() {
+            return Ok(());
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let listen = move || {
+            runtime.block_on(async {
+                for (listener, question) in self.listeners {
+                    match TcpListener::from_std(listener) {
+                        Ok(listener) => drop(tokio::spawn(serve(listener, question, Arc::clone(&source)))),
+                        Err(error) => tracing::warn!(%error, "cannot serve a port with loads"),
+                    }
+                }
+                std::future::pending::<()>().await;
+            });
+        };
+        std::thread::Builder::new().name("ports".to_owned()).spawn(listen)?;
+        Ok(())
+    }
+}
+
+async fn serve(listener: TcpListener, question: Question, source: Arc<impl Source>) {
+    let answered = Arc::new(Semaphore::new(ANSWERED));
+    let lingering = Arc::new(Semaphore::new(LINGERING));
+    loop {
+        let place = Arc::clone(&answered).acquire_owned().await.expect("never closed");
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                tokio::spawn(tell(stream, question, Arc::clone(&source), place, Arc::clone(&lingering)));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Answers on one connection, and closes it.
+async fn tell(
+    mut stream: TcpStream,
+    question: Question,
+    source: Arc<impl Source>,
+    place: OwnedSemaphorePermit,
+    lingering: Arc<Semaphore>,
+) {
+    let answer = async {
+        let text = source.answer(question).await;
+        stream.write_all(text.as_bytes()).await?;
+        stream.shutdown().await
+    };
+    let told = tokio::time::timeout(ANSWER_TIME, answer).await;
+    drop(place);
+    if !matches!(told, Ok(Ok(()))) {
+        return;
+    }
+    // Closing with something unread, which nobody has asked for, could take the answer with it. In a crowd that is the others' risk.
+    let Ok(_place) = lingering.try_acquire() else { return };
+    let mut rest = stream.take(64 << 10);
+    let _ = tokio::time::timeout(LINGER_TIME, tokio::io::copy(&mut rest, &mut tokio::io::sink())).await;
+}
+
+/// A line for each node that is there and has said how it is, in the order of their names.
+pub(super) fn table(nodes: &[Node<'_>], policy: &Policy, calls: &Calls, now: Timestamp) -> String {
+    let judged = explain(nodes.iter().copied(), &Needs::default(), policy, calls, now, 0);
+    let scores: HashMap<_, _> = judged.candidates.into_iter().map(|judged| (judged.id, judged.score.total)).collect();
+    let is_live = |node: &&Node<'_>| node.presence == Presence::Live;
+    let mut live: Vec<_> = nodes.iter().filter(is_live).filter_map(|node| Some((node, node.load?))).collect();
+    live.sort_by(|(a, _), (b, _)| a.member.name.cmp(&b.member.name));
+    live.iter().map(|(node, load)| line(node, load, scores.get(&node.member.id).copied())).collect()
+}
+
+/// The line of the best node, which counts as having got something to do; empty when there is none.
+pub(super) fn best(nodes: &[Node<'_>], policy: &Policy, calls: &mut Calls, now: Timestamp, random: u64) -> String {
+    let first = choose(nodes.iter().copied(), &Needs::default(), policy, calls, now, random).into_iter().next();
+    let Some(first) = first else { return String::new() };
+    calls.send(first.id, now);
+    let node = nodes.iter().find(|node| node.member.id == first.id);
+    node.map_or_else(String::new, |node| line(node, &first.load, Some(first.score.total)))
+}
+
+/// Columns that are only ever added to, at the end: name, load average, free memory in MiB, score, CPUs, busy CPUs, memory in MiB, load
+/// weight, memory weight, and the age of all that in seconds. The score is `-` for a node that is no candidate.
+fn line(node: &Node<'_>, load: &Load, score: Option<u64>) -> String {
+    let hundredths = |count: u64| format!("{}.{:02}", count / 100, count % 100);
+    let columns = [
+        node.member.name.to_string(),
+        hundredths(load.average.into()),
+        load.available_memory_mib().to_string(),
+        score.map_or_else(|| "-".to_owned(), |score| score.to_string()),
+        load.cpus.to_string(),
+        hundredths(load.busy()),
+        load.memory_mib.to_string(),
+        hundredths(load.load_weight.into()),
+        hundredths(load.memory_weight.into()),
+    ];
+    let mut line = columns.join(" ");
+    let age_ms = node.load_age_ms;
+    writeln!(line, " {}.{}", age_ms / 1000, age_ms % 1000 / 100).expect("strings can always be written to");
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::io::{Read, Write};
+    use std::net::{Ipv4Addr, TcpStream as StdStream};
+    use std::time::Instant;
+
+    use hostler_gossip::{Member, MemberId, Version};
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp(5000);
+
+    fn nowhere() -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))
+    }
+
+    fn members(names: &[&str]) -> Vec<Member> {
+        let member = |(id, name): (usize, &&str)| Member {
+            id: MemberId(id as u32),
+            name: name.parse().expect("a name"),
+            address: nowhere(),
+            features: Default::default(),
+        };
+        names.iter().enumerate().map(member).collect()
+    }
+
+    fn node<'a>(member: &'a Member, presence: Presence, load: Option<&'a Load>) -> Node<'a> {
+        Node {
+            member,
+            presence,
+            is_local: false,
+            version: Version::default(),
+            load,
+            load_version: Version::default(),
+            silent_ms: 0,
+            load_age_ms: 1290,
+        }
+    }
+
+    #[test]
+    fn a_line_for_each_that_is_there() {
+        let members = members(&["zuse", "noether", "gone", "new", "full"]);
+        let idle = Load { load_weight: 250, ..Load::idle(4, 4096, nowhere()) };
+        let busy = Load { average: 175, recent: 203, free_memory_mib: 1024, ..Load::idle(2, 2048, nowhere()) };
+        let closed = Load { accepts: false, ..idle };
+        let nodes = [
+            node(&members[0], Presence::Live, Some(&busy)),
+            node(&members[1], Presence::Live, Some(&idle)),
+            node(&members[2], Presence::Silent, Some(&idle)),
+            node(&members[3], Presence::Live, None),
+            node(&members[4], Presence::Live, Some(&closed)),
+        ];
+        let expected = "\
+full 0.00 4096 - 4 0.00 4096 2.50 1.00 1.2
+noether 0.00 4096 2655 4 0.00 4096 2.50 1.00 1.2
+zuse 1.75 1024 1815 2 2.03 2048 1.00 1.00 1.2
+";
+        assert_eq!(table(&nodes, &Policy::default(), &Calls::default(), NOW), expected);
+        let mut calls = Calls::default();
+        let expected = "zuse 1.75 1024 1815 2 2.03 2048 1.00 1.00 1.2\n";
+        assert_eq!(best(&nodes, &Policy::default(), &mut calls, NOW, 7), expected);
+        assert_eq!(best(&nodes[2..], &Policy::default(), &mut calls, NOW, 7), "");
+    }
+
+    #[test]
+    fn whoever_asks_after_another_is_sent_elsewhere() {
+        let members = members(&["a", "b", "c", "d"]);
+        let load = Load::idle(2, 2048, nowhere());
+        let nodes: Vec<_> = members.iter().map(|member| node(member, Presence::Live, Some(&load))).collect();
+        let mut calls = Calls::default();
+        let mut named: BTreeMap<String, u32> = BTreeMap::new();
+        for random in 0..20 {
+            let line = best(&nodes, &Policy::default(), &mut calls, NOW, random);
+            *named.entry(line.split(' ').next().expect("a name").to_owned()).or_default() += 1;
+        }
+        assert!(named.len() == 4 && named.values().all(|count| (4..=6).contains(count)), "{named:?}");
+        let later = NOW.plus_ms(Policy::default().call_ms.into());
+        let first = best(&nodes, &Policy::default(), &mut calls, later, 1);
+        assert!(first.contains(" 1125 "), "by then all are idle again: {first}");
+    }
+
+    /// Answers with a text.
+    struct Says(String);
+
+    impl Source for Says {
+        async fn answer(&self, _: Question) -> String {
+            self.0.clone()
+        }
+    }
+
+    /// Two ports that answer with this.
+    fn serving(text: &str) -> [SocketAddr; 2] {
+        let any = Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+        let ports = Ports::open(StatusPorts { table: any, best: any }).expect("there are free ports");
+        let addresses = [0, 1].map(|at: usize| ports.listeners[at].0.local_addr().expect("it listens"));
+        ports.start(Arc::new(Says(text.to_owned()))).expect("there are threads");
+        addresses
+    }
+
+    fn connect(address: SocketAddr) -> StdStream {
+        let stream = StdStream::connect(address).expect("it listens");
+        stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a time");
+        stream
+    }
+
+    fn read(mut stream: StdStream) -> String {
+        let mut text = String::new();
+        stream.read_to_string(&mut text).expect("an answer");
+        text
+    }
+
+    #[test]
+    fn everyone_is_answered_and_sent_away() {
+        for address in serving("n1 0.00\n") {
+            assert_eq!(read(connect(address)), "n1 0.00\n");
+            let mut talks = connect(address);
+            talks.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").expect("it is open");
+            assert_eq!(read(talks), "n1 0.00\n");
+        }
+    }
+
+    #[test]
+    fn nobody_who_connects_keeps_others_out() {
+        // More than buffers hold, so that those who do not read are waited for.
+        let text = "n1 0.00\n".repeat(2 << 20);
+        let [idle, _] = serving("n1 0.00\n");
+        let [slow, _] = serving(&text);
+        let waiting: Vec<_> = (0..100).map(|_| connect(slow)).collect();
+        let silent: Vec<_> = (0..300).map(|_| connect(idle)).collect();
+        let began = Instant::now();
+        assert_eq!(read(connect(idle)), "n1 0.00\n");
+        assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+        assert_eq!(read(connect(slow)).len(), text.len());
+        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+        drop((waiting, silent));
+    }
+
+    #[test]
+    fn a_port_that_is_taken_is_said() {
+        let taken = StdListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        let at = StatusPorts { table: None, best: taken.local_addr().ok() };
+        let error = Ports::open(at).err().expect("it is taken").to_string();
+        assert!(error.contains("for the best node") && error.contains("name another port"), "{error}");
+        assert!(Ports::open(StatusPorts::default()).expect("none is asked for").are_none());
+    }
+}

@@ -1,0 +1,422 @@
+//! The program that people call, while its command runs on another node: it stands where the command would stand.
+//!
+//! Its streams are read and written on threads of their own, since a file or a terminal may take as long as it likes while signals want to be
+//! passed on. Nothing is read before there is room for it on the way.
+
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal, raise};
+use nix::sys::termios::{SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr};
+use nix::unistd::{Whence, getpgrp, lseek, tcgetpgrp};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{Semaphore, mpsc};
+
+use crate::frame::{Frame, Refusal, Report};
+use crate::trunk::{Line, trunk};
+use crate::wire::{PIECE_BYTES, WINDOW};
+use hostler_model::WindowSize;
+
+/// Signals that the command gets in the place of whoever called it.
+const PASSED_ON: [libc::c_int; 9] = [
+    libc::SIGINT,
+    libc::SIGTERM,
+    libc::SIGHUP,
+    libc::SIGQUIT,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGTSTP,
+    libc::SIGCONT,
+    libc::SIGWINCH,
+];
+
+/// How often a program in the background looks whether the terminal is its own to read.
+const BACKGROUND: Duration = Duration::from_millis(200);
+
+/// What the command has of its caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shown {
+    /// It may read standard input.
+    pub has_input: bool,
+    /// It has the caller's terminal.
+    pub has_terminal: bool,
+}
+
+/// How following a command ended.
+#[derive(Debug)]
+pub enum Ending {
+    /// With the command.
+    Ended(Box<Report>),
+    /// Without it: its node, or the way there, has failed.
+    Refused(Box<Refusal>),
+    /// Without it: nobody can say what became of it. The way to it has broken.
+    Lost(io::Error),
+}
+
+/// Stands for a command that has started at the other end of `stream` until that ends.
+///
+/// # Errors
+/// When the system refuses what is needed to begin.
+pub async fn follow(stream: UnixStream, shown: Shown) -> io::Result<Ending> {
+    follow_home(stream, shown, &mut |_| false).await
+}
+
+/// As [`follow`], for a command that has taken its tree along: `home` takes the pieces of what it has written, and whether they belong here.
+///
+/// # Errors
+/// As for [`follow`].
+pub async fn follow_home(stream: UnixStream, shown: Shown, home: &mut dyn FnMut(&[u8]) -> bool) -> io::Result<Ending> {
+    stream.set_nonblocking(true)?;
+    let stream = tokio::net::UnixStream::from_std(stream)?;
+    let (own, _calls, run) = trunk(stream, None);
+    let mut line = own.only_line();
+    let running = tokio::spawn(run);
+    let mut signals = signals()?;
+    let terminal = if shown.has_terminal { Some(Raw::begin()?) } else { None };
+    let mut input = Input::begin(shown.has_input)?;
+    let mut outputs = Outputs::begin();
+    let ending = loop {
+        tokio::select! {
+            frame = line.receive() => match frame {
+                Some(Frame::Ended(report)) => break Ok(Ok(report)),
+                Some(Frame::Refused(refusal)) => break Ok(Err(refusal)),
+                Some(Frame::Stopped(_)) => stop(&mut line, terminal.as_ref(), &mut signals).await?,
+                Some(Frame::Ship(piece)) if home(&piece) => line.send(Frame::Shipped(1)).await?,
+                // Somebody has taken their time to let a command begin.
+                Some(Frame::Shipped(_)) => {}
+                Some(frame) => {
+                    if !hear(frame, &input, &outputs) {
+                        break Err(io::Error::new(ErrorKind::InvalidData, "the agent does not speak this protocol"));
+                    }
+                }
+                None => break Err(io::Error::new(ErrorKind::BrokenPipe, "the agent of this machine is gone")),
+            },
+            Some(number) = signals.recv() => pass_on(&mut line, number, shown.has_terminal).await?,
+            piece = input.next() => {
+                input.sent(piece.as_ref());
+                line.send(piece.map_or(Frame::InputEnd, Frame::Input)).await?;
+            }
+            Some(frame) = outputs.done.recv() => line.send(frame).await?,
+        }
+    };
+    drop(terminal);
+    let ending = match ending {
+        Ok(Err(refusal)) => {
+            outputs.finish().await;
+            Ending::Refused(refusal)
+        }
+        Ok(Ok(report)) => {
+            outputs.finish().await;
+            input.give_back(report.input_bytes);
+            Ending::Ended(report)
+        }
+        Err(error) => Ending::Lost(error),
+    };
+    running.abort();
+    Ok(ending)
+}
+
+/// Takes what has come for the streams; whether it belongs there.
+fn hear(frame: Frame, input: &Input, outputs: &Outputs) -> bool {
+    match frame {
+        Frame::Taken(pieces) => input.room.add_permits((pieces as usize).min(WINDOW)),
+        // Their queues are as long as the window: what does not fit was not to be sent.
+        Frame::Stdout(bytes) => return outputs.writers[0].try_send(bytes).is_ok(),
+        Frame::Stderr(bytes) => return outputs.writers[1].try_send(bytes).is_ok(),
+        Frame::Started(_) => {}
+        _ => return false,
+    }
+    true
+}
+
+async fn pass_on(line: &mut Line, number: libc::c_int, has_terminal: bool) -> io::Result<()> {
+    match number {
+        libc::SIGWINCH => match window_size() {
+            Some(size) if has_terminal => line.send(Frame::Resize(size)).await,
+            _ => Ok(()),
+        },
+        _ => line.send(Frame::Signal(number)).await,
+    }
+}
+
+/// The command is stopped: so is this program, until somebody continues it; then the command is, too.
+async fn stop(line: &mut Line, terminal: Option<&Raw>, signals: &mut mpsc::Receiver<libc::c_int>) -> io::Result<()> {
+    if let Some(raw) = terminal {
+        raw.leave();
+    }
+    match terminal {
+        // As the terminal itself would have done it: whoever else belongs to this job is stopped, too.
+        Some(_) => drop(nix::sys::signal::kill(nix::unistd::Pid::from_raw(0), Signal::SIGSTOP)),
+        None => drop(raise(Signal::SIGSTOP)),
+    }
+    // Somebody has continued it, and that has been noticed here as well.
+    while let Ok(number) = signals.try_recv() {
+        if number != libc::SIGCONT {
+            pass_on(line, number, false).await?;
+        }
+    }
+    if let Some(raw) = terminal {
+        raw.enter();
+        if let Some(size) = window_size() {
+            line.send(Frame::Resize(size)).await?;
+        }
+    }
+    line.send(Frame::Signal(libc::SIGCONT)).await
+}
+
+/// The signals that this process gets, from now on.
+fn signals() -> io::Result<mpsc::Receiver<libc::c_int>> {
+    let (sender, receiver) = mpsc::channel(64);
+    for number in PASSED_ON.into_iter().filter(|number| !is_ignored(*number)) {
+        let mut stream = signal(SignalKind::from_raw(number))?;
+        let sender = sender.clone();
+        tokio::spawn(async move {
+            while stream.recv().await.is_some() {
+                // Where signals are sent faster than they can be passed on, some of a kind are one, as everywhere.
+                let _ = sender.try_send(number);
+            }
+        });
+    }
+    // Writing to a terminal from the background is for the terminal to forbid, and reading is looked after below.
+    let mut readers = SigSet::empty();
+    readers.add(Signal::SIGTTIN);
+    readers.thread_block()?;
+    Ok(receiver)
+}
+
+/// Whether whoever started this program wants a signal to be ignored, as `nohup` does; then the command is not to have it either.
+fn is_ignored(number: libc::c_int) -> bool {
+    // SAFETY: all zeroes is a valid sigaction, which the call overwrites; nothing is installed.
+    unsafe {
+        let mut now: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(number, std::ptr::null(), &raw mut now) == 0 && now.sa_sigaction == libc::SIG_IGN
+    }
+}
+
+/// The size of the caller's window.
+pub(crate) fn window_size() -> Option<WindowSize> {
+    let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
+    // SAFETY: the pointer is to a local of the type that this request writes.
+    let asked = unsafe { libc::ioctl(libc::STDIN_FILENO, libc::TIOCGWINSZ, &raw mut size) };
+    (asked == 0 && size.ws_row > 0).then_some(WindowSize { rows: size.ws_row, columns: size.ws_col })
+}
+
+/// The caller's terminal, which takes every key as it is while the command has it. Dropping it makes it as it was.
+struct Raw {
+    before: Termios,
+}
+
+impl Raw {
+    fn begin() -> io::Result<Self> {
+        let raw = Self { before: tcgetattr(standard(0))? };
+        raw.enter();
+        Ok(raw)
+    }
+
+    /// Takes it, if it is this program's to take.
+    fn enter(&self) {
+        if is_in_background() {
+            return;
+        }
+        let mut raw = self.before.clone();
+        cfmakeraw(&mut raw);
+        let _ = tcsetattr(standard(0), SetArg::TCSADRAIN, &raw);
+    }
+
+    fn leave(&self) {
+        if !is_in_background() {
+            let _ = tcsetattr(standard(0), SetArg::TCSADRAIN, &self.before);
+        }
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+/// Whether another job has the terminal at the moment.
+fn is_in_background() -> bool {
+    tcgetpgrp(standard(0)).is_ok_and(|foreground| foreground != getpgrp())
+}
+
+/// A standard stream, which nobody here closes.
+fn standard(number: RawFd) -> BorrowedFd<'static> {
+    // SAFETY: the standard streams are open for as long as the process is; one that was closed before it began is an error when it is used.
+    unsafe { BorrowedFd::borrow_raw(number) }
+}
+
+/// What the command reads.
+struct Input {
+    pieces: mpsc::Receiver<Vec<u8>>,
+    /// Pieces that may be on the way.
+    room: Arc<Semaphore>,
+    /// Whether it has ended, and that has been said.
+    is_over: bool,
+    read_bytes: Arc<AtomicU64>,
+    ended: Arc<AtomicBool>,
+}
+
+impl Input {
+    fn begin(has_input: bool) -> io::Result<Self> {
+        let (sender, pieces) = mpsc::channel(1);
+        let input = Self {
+            pieces,
+            room: Arc::new(Semaphore::new(WINDOW)),
+            is_over: !has_input,
+            read_bytes: Arc::default(),
+            ended: Arc::default(),
+        };
+        if has_input {
+            let (room, count, ended) =
+                (Arc::clone(&input.room), Arc::clone(&input.read_bytes), Arc::clone(&input.ended));
+            let runtime = tokio::runtime::Handle::current();
+            let read = move || {
+                while let Ok(permit) = runtime.block_on(room.acquire()) {
+                    permit.forget();
+                    match read_piece(&ended) {
+                        Some(piece) => {
+                            count.fetch_add(piece.len() as u64, Ordering::SeqCst);
+                            if sender.blocking_send(piece).is_err() {
+                                return;
+                            }
+                        }
+                        None => return,
+                    }
+                }
+            };
+            std::thread::Builder::new().name("input".to_owned()).spawn(read)?;
+        }
+        Ok(input)
+    }
+
+    /// The next piece, and `None` once at its end. Never ends after that.
+    async fn next(&mut self) -> Option<Vec<u8>> {
+        if self.is_over {
+            return std::future::pending().await;
+        }
+        self.pieces.recv().await
+    }
+
+    fn sent(&mut self, piece: Option<&Vec<u8>>) {
+        self.is_over |= piece.is_none();
+    }
+
+    /// Of a file, leaves what the command has not read for whoever reads on.
+    fn give_back(&mut self, input_bytes: u64) {
+        self.ended.store(true, Ordering::SeqCst);
+        self.pieces.close();
+        if !is_file(0) {
+            return;
+        }
+        // A file is read at once, so that whoever still reads is done in a moment and is heard by its piece.
+        let read = loop {
+            let before = self.read_bytes.load(Ordering::SeqCst);
+            std::thread::sleep(Duration::from_millis(1));
+            if self.read_bytes.load(Ordering::SeqCst) == before {
+                break before;
+            }
+        };
+        let rest = i64::try_from(read.saturating_sub(input_bytes)).unwrap_or(0);
+        if rest > 0 {
+            let _ = lseek(standard(0), -rest, Whence::SeekCur);
+        }
+    }
+}
+
+/// The next piece of standard input; `None` at its end, or when nobody wants it any more.
+fn read_piece(ended: &AtomicBool) -> Option<Vec<u8>> {
+    let mut piece = vec![0; PIECE_BYTES];
+    loop {
+        let mut wait = [PollFd::new(standard(0), PollFlags::POLLIN)];
+        let patience = PollTimeout::try_from(BACKGROUND).expect("it is short");
+        let ready = poll(&mut wait, patience);
+        if ended.load(Ordering::SeqCst) {
+            return None;
+        }
+        if ready == Ok(0) || is_in_background() {
+            if ready != Ok(0) {
+                std::thread::sleep(BACKGROUND);
+            }
+            continue;
+        }
+        match nix::unistd::read(standard(0), &mut piece) {
+            Ok(0) => return None,
+            Ok(count) => {
+                piece.truncate(count);
+                return Some(piece);
+            }
+            Err(nix::errno::Errno::EINTR | nix::errno::Errno::EAGAIN) => {}
+            // Another job has the terminal.
+            Err(nix::errno::Errno::EIO) if is_in_background() => {}
+            Err(_) => return None,
+        }
+    }
+}
+
+fn is_file(number: RawFd) -> bool {
+    nix::sys::stat::fstat(standard(number)).is_ok_and(|status| status.st_mode & libc::S_IFMT == libc::S_IFREG)
+}
+
+/// What the command writes.
+struct Outputs {
+    writers: [mpsc::Sender<Vec<u8>>; 2],
+    /// What is to be said of what was written.
+    done: mpsc::Receiver<Frame>,
+}
+
+impl Outputs {
+    fn begin() -> Self {
+        let (say, done) = mpsc::channel(4 * WINDOW);
+        let writer = |number: u8| {
+            let (pieces, mut waiting) = mpsc::channel::<Vec<u8>>(WINDOW + 1);
+            let say = say.clone();
+            std::thread::spawn(move || {
+                // SAFETY: the stream is open for as long as the process is, and is not closed here.
+                let mut stream = ManuallyDrop::new(unsafe { File::from_raw_fd(RawFd::from(number) + 1) });
+                while let Some(piece) = waiting.blocking_recv() {
+                    if write_all(&mut stream, &piece).is_err() {
+                        let _ = say.blocking_send(Frame::Closed(number));
+                        // What is still on the way goes nowhere.
+                        while waiting.blocking_recv().is_some() {}
+                        return;
+                    }
+                    let _ = say.blocking_send(Frame::Passed(number, 1));
+                }
+            });
+            pieces
+        };
+        Self { writers: [writer(0), writer(1)], done }
+    }
+
+    /// Writes what has come.
+    async fn finish(self) {
+        let Self { writers, mut done } = self;
+        drop(writers);
+        while done.recv().await.is_some() {}
+    }
+}
+
+/// Writes all of it, also where whoever shares the stream does not want to wait.
+fn write_all(stream: &mut File, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match io::Write::write(stream, bytes) {
+            Ok(count) => bytes = &bytes[count..],
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                let _ = poll(&mut [PollFd::new(stream.as_fd(), PollFlags::POLLOUT)], PollTimeout::NONE);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,181 @@
+//! Files on disks that several machines share, and what a machine still remembers of them.
+//!
+//! Over a network a kernel keeps what it was told of a file for a while, and so may whatever stands between it and the server. So a command
+//! may not see what was just written elsewhere, and neither may whoever called it. What helps everywhere is to open a file, which every such
+//! disk takes as a reason to ask the server, and then to ask for what is known of it, and to make and remove something in a directory whose list of
+//! entries is remembered.
+
+use std::collections::BTreeSet;
+use std::ffi::{CString, OsStr, OsString};
+use std::fs::{self, File};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use nix::libc;
+use nix::sys::statfs::statfs;
+use serde::{Deserialize, Serialize};
+use serde_bytes::ByteBuf;
+
+use crate::frame::{Command, Proof};
+
+/// File systems whose files other machines write, by the numbers that `statfs` knows them by: NFS, FUSE, CIFS, SMB, SMB 2, 9P, Ceph, AFS,
+/// Lustre, GPFS, OCFS2, GFS2, BeeGFS, Coda.
+const SHARED: [u64; 14] = [
+    0x6969,
+    FUSE,
+    0xff53_4d42,
+    0x517b,
+    0xfe53_4d42,
+    0x0102_1997,
+    0x00c3_6400,
+    0x5346_414f,
+    0x0bd0_0bd0,
+    0x4750_4653,
+    0x7461_636f,
+    0x0116_1970,
+    0x1983_0326,
+    0x7375_7245,
+];
+
+/// In whose file systems a program may remember on its own account.
+const FUSE: u64 = 0x6573_5546;
+
+/// The most paths that one command is told of, or tells.
+pub const MOST_PATHS: usize = 1000;
+
+/// Whether other machines may write the files in a directory.
+#[must_use]
+pub fn is_shared(directory: &Path) -> bool {
+    kind_of(directory).is_some_and(|kind| SHARED.contains(&kind))
+}
+
+fn kind_of(directory: &Path) -> Option<u64> {
+    // The type's width and sign depend on the architecture; the numbers do not.
+    #[allow(clippy::cast_sign_loss, clippy::unnecessary_cast)]
+    statfs(directory).ok().map(|found| u64::from(found.filesystem_type().0 as u32))
+}
+
+/// Files that a command line may name, below its directory or anywhere else: words, what follows an equals sign, and what follows a letter of an
+/// option.
+#[must_use]
+pub fn named(command: &Command) -> Vec<PathBuf> {
+    let directory = command.directory();
+    let mut paths = BTreeSet::new();
+    for word in command.argv().iter().skip(1) {
+        let bytes = word.as_bytes();
+        let after_equals = bytes.iter().position(|byte| *byte == b'=').map(|at| &bytes[at + 1..]);
+        let after_letter = bytes.strip_prefix(b"-").and_then(|rest| rest.get(1..));
+        for name in [Some(bytes), after_equals, after_letter].into_iter().flatten() {
+            if !name.is_empty() && !name.starts_with(b"-") {
+                paths.insert(directory.join(OsStr::from_bytes(name)));
+            }
+        }
+    }
+    paths.into_iter().take(MOST_PATHS).collect()
+}
+
+/// Has this machine ask anew what these files and the directories that they are in are. Whatever cannot be asked for is left alone.
+pub fn refresh<'a>(paths: impl IntoIterator<Item = &'a Path>) {
+    let mut directories = BTreeSet::new();
+    for path in paths {
+        if let Some(parent) = path.parent() {
+            directories.insert(parent.to_owned());
+        }
+        // Nothing else than a file may be opened just so: a pipe would wait, a device might do something.
+        if fs::symlink_metadata(path).is_ok_and(|found| found.is_file()) {
+            let _ = File::options()
+                .read(true)
+                .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY)
+                .open(path);
+        }
+        ask_again(path);
+    }
+    for directory in directories {
+        ask_again(&directory);
+        if kind_of(&directory) == Some(FUSE) {
+            forget_entries(&directory);
+        }
+    }
+}
+
+/// `statx` with the wish not to be told what is remembered.
+fn ask_again(path: &Path) {
+    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return };
+    let flags = libc::AT_SYMLINK_NOFOLLOW | libc::AT_STATX_FORCE_SYNC;
+    // SAFETY: all zeroes is a valid statx, which the call overwrites; the path is a string that outlives the call.
+    unsafe {
+        let mut found: libc::statx = std::mem::zeroed();
+        libc::statx(libc::AT_FDCWD, path.as_ptr(), flags, libc::STATX_BASIC_STATS, &raw mut found);
+    }
+}
+
+/// A program that keeps a list of a directory's entries forgets it when one is made or removed there by way of it.
+fn forget_entries(directory: &Path) {
+    let name = format!("{}{}x{}", Proof::FILE_PREFIX, std::process::id(), thread_number());
+    let path = directory.join(name);
+    if File::options().write(true).create_new(true).mode(0o600).open(&path).is_ok() {
+        let _ = fs::remove_file(&path);
+    }
+}
+
+fn thread_number() -> i32 {
+    nix::unistd::gettid().as_raw()
+}
+
+/// Paths as they travel: whole ones, of a length that the system takes, and not too many.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Paths(Vec<ByteBuf>);
+
+impl Paths {
+    /// Those of them that are sound.
+    #[must_use]
+    pub fn to_vec(&self) -> Vec<PathBuf> {
+        const LONGEST: usize = 4096;
+        let is_sound = |bytes: &&ByteBuf| bytes.starts_with(b"/") && bytes.len() < LONGEST && !bytes.contains(&0);
+        let path = |bytes: &ByteBuf| PathBuf::from(OsString::from_vec(bytes.to_vec()));
+        self.0.iter().take(MOST_PATHS).filter(is_sound).map(path).collect()
+    }
+}
+
+impl FromIterator<PathBuf> for Paths {
+    fn from_iter<I: IntoIterator<Item = PathBuf>>(paths: I) -> Self {
+        Self(paths.into_iter().take(MOST_PATHS).map(|path| path.into_os_string().into_vec().into()).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_line_names_what_it_may_read_or_write() {
+        let argv: Vec<OsString> =
+            ["gcc", "-c", "-Iinclude", "-o", "out/x.o", "x.c", "-Wp,-MD=.x.d", "--flag"].map(Into::into).into();
+        let names = named(&Command::new(&argv, [], "/src".into()));
+        for name in ["/src/include", "/src/out/x.o", "/src/x.c", "/src/.x.d"] {
+            assert!(names.contains(&PathBuf::from(name)), "{name}: {names:?}");
+        }
+        assert!(!names.iter().any(|name| name.to_string_lossy().contains("--flag")));
+    }
+
+    #[test]
+    fn what_travels_is_looked_at() {
+        let long = format!("/{}", "e".repeat(5000));
+        let all: Paths = ["/a", "b", "/c\0d", &long].into_iter().map(PathBuf::from).collect();
+        assert_eq!(all.to_vec(), [PathBuf::from("/a")]);
+        assert_eq!((0..2 * MOST_PATHS).map(|_| "/a".into()).collect::<Paths>().to_vec().len(), MOST_PATHS);
+    }
+
+    #[test]
+    fn refreshing_changes_nothing_and_leaves_nothing() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("a");
+        fs::write(&path, "a").expect("writable");
+        refresh([path.as_path(), Path::new("/nonexistent-here/b"), Path::new("/dev/null")]);
+        forget_entries(directory.path());
+        assert_eq!(fs::read_dir(directory.path()).expect("there").count(), 1);
+        assert!(!is_shared(Path::new("/proc")));
+    }
+}

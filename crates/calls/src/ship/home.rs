@@ -1,0 +1,313 @@
+//! The caller's side after a command has ended: what it has written comes home.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use hostler_proto::manifest::{Chunk, Content, Entry, EntryKind};
+use hostler_snapshot::chunk::MAX_BYTES;
+use hostler_snapshot::{Filling, Named, PlaceError, Placing, Stamp, fault, show, wire};
+use nix::errno::Errno;
+
+use super::Message;
+use super::talk::Assembler;
+
+/// By how much a stamp may be before the beginning or after the end, in nanoseconds: the kernel's stamps are coarser than its clock.
+const COARSE_NS: i64 = 20_000_000;
+
+/// What came home.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Came {
+    /// Bytes on the way.
+    pub bytes: u64,
+    /// Files, directories and links.
+    pub entries: u64,
+    /// What was removed.
+    pub removed: u64,
+}
+
+/// Takes what a command has written, and puts it in place when all has come.
+#[derive(Debug)]
+pub struct Homecoming {
+    placing: Placing,
+    /// When the tree was looked at, by this machine's clock in nanoseconds since the epoch.
+    as_of_ns: i64,
+    /// When the command ran, by the clock there.
+    ran: Option<(i64, i64)>,
+    incoming: Assembler,
+    waiting: VecDeque<Entry>,
+    filling: Option<Opened>,
+    is_done: bool,
+    came: Came,
+    failure: Option<String>,
+}
+
+/// A file of which not all has come.
+#[derive(Debug)]
+struct Opened {
+    filling: Filling,
+    missing: VecDeque<Chunk>,
+    mode: u32,
+    stamp: Stamp,
+}
+
+impl Homecoming {
+    /// Of a command that took along what was in its tree at `as_of_ns`.
+    #[must_use]
+    pub fn new(placing: Placing, as_of_ns: i64) -> Self {
+        Self {
+            placing,
+            as_of_ns,
+            ran: None,
+            incoming: Assembler::default(),
+            waiting: VecDeque::new(),
+            filling: None,
+            is_done: false,
+            came: Came::default(),
+            failure: None,
+        }
+    }
+
+    /// Takes a piece. What is wrong is said in the end.
+    pub fn take(&mut self, piece: &[u8]) {
+        self.came.bytes += piece.len() as u64;
+        if self.failure.is_some() {
+            return;
+        }
+        self.incoming.add(piece);
+        loop {
+            let taken = match self.incoming.next() {
+                Ok(None) => return,
+                Ok(Some(message)) => self.hear(message),
+                Err(error) => Err(error.to_string()),
+            };
+            if let Err(why) = taken {
+                self.failure = Some(why);
+                return;
+            }
+        }
+    }
+
+    /// Puts everything in place, removing nothing else than what was shipped.
+    ///
+    /// # Errors
+    /// A sentence about what is wrong. Unless that comes up while it is put in place, nothing has changed here.
+    pub fn finish(self, shipped: &[Arc<Named>]) -> Result<Came, String> {
+        if let Some(why) = self.failure {
+            return Err(why);
+        }
+        if !self.is_done {
+            // A command that could not be followed to its end has written nothing that counts.
+            return Err("not all of it has come".to_owned());
+        }
+        self.placing.commit(shipped).map_err(|error| said(&error))?;
+        Ok(self.came)
+    }
+
+    fn hear(&mut self, message: Message) -> Result<(), String> {
+        let strange = || Err("the node says what does not belong here".to_owned());
+        if self.is_done {
+            return strange();
+        }
+        match message {
+            Message::Ran { began_ns, ended_ns } => self.ran = Some((began_ns, ended_ns)),
+            Message::Gone { removed, emptied } => {
+                for path in removed.iter().chain(&emptied) {
+                    check(path)?;
+                }
+                self.came.removed += removed.len() as u64;
+                removed.into_iter().for_each(|path| self.placing.remove(path.into_vec()));
+                emptied.into_iter().for_each(|path| self.placing.empty(path.into_vec()));
+            }
+            Message::Entries { entries, .. } if self.filling.is_none() => {
+                self.waiting.extend(entries);
+                self.go_on()?;
+            }
+            Message::Chunk(bytes) => self.fill(&bytes)?,
+            Message::Done if self.filling.is_none() => self.is_done = true,
+            _ => return strange(),
+        }
+        Ok(())
+    }
+
+    /// Takes up what waits, as far as nothing of it has still to come.
+    fn go_on(&mut self) -> Result<(), String> {
+        while self.filling.is_none()
+            && let Some(Entry { path, mode, modified_ns, kind }) = self.waiting.pop_front()
+        {
+            check(&path)?;
+            self.came.entries += 1;
+            let stamp = self.stamp(modified_ns);
+            match kind {
+                EntryKind::Directory => self.placing.directory(&path, mode),
+                EntryKind::Symlink { target } => {
+                    self.placing.link(&path, &target, stamp).map_err(|error| said(&error))?;
+                }
+                EntryKind::File(Content { chunks, .. }) => {
+                    let filling = self.placing.file(&path).map_err(|error| said(&error))?;
+                    self.filling = Some(Opened { filling, missing: chunks.into(), mode, stamp });
+                    self.close_if_whole()?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn fill(&mut self, bytes: &[u8]) -> Result<(), String> {
+        let opened = self.filling.as_mut().ok_or("a part of no file has come")?;
+        let chunk = opened.missing.pop_front().ok_or("more of a file has come than there is")?;
+        if chunk.len as usize > MAX_BYTES {
+            return Err("a part of a file is longer than any".to_owned());
+        }
+        let bytes = wire::decode(&chunk.digest, bytes).map_err(|error| format!("a file came damaged: {error}"))?;
+        opened.filling.write(&bytes).map_err(|error| said(&error))?;
+        self.close_if_whole()?;
+        self.go_on()
+    }
+
+    fn close_if_whole(&mut self) -> Result<(), String> {
+        if let Some(Opened { filling, mode, stamp, .. }) = self.filling.take_if(|opened| opened.missing.is_empty()) {
+            self.placing.filled(filling, mode, stamp).map_err(|error| said(&error))?;
+        }
+        Ok(())
+    }
+
+    /// When something was written, by this machine's clock. What it was made from was there when the tree was looked at, so it is younger
+    /// than that by as much as the command had run; a time that the command has set is left alone.
+    fn stamp(&self, modified_ns: i64) -> Stamp {
+        match self.ran {
+            Some((began, ended))
+                if modified_ns >= began.saturating_sub(COARSE_NS) && modified_ns <= ended.saturating_add(COARSE_NS) =>
+            {
+                let into = modified_ns.saturating_sub(began).max(0);
+                Stamp::Now(self.as_of_ns.saturating_add(into))
+            }
+            _ => Stamp::Set(modified_ns),
+        }
+    }
+}
+
+fn check(path: &[u8]) -> Result<(), String> {
+    match fault(path) {
+        None => Ok(()),
+        Some(why) => Err(format!("the node has sent a file that cannot be: {why}")),
+    }
+}
+
+fn said(error: &PlaceError) -> String {
+    let why = match error.source.raw_os_error() {
+        Some(code) => Errno::from_raw(code).desc().to_owned(),
+        None => error.source.to_string(),
+    };
+    format!("cannot put {} in place: {why}", show(&error.path))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::MetadataExt;
+
+    use hostler_snapshot::chunk::digest_of;
+    use proptest::prelude::*;
+
+    use super::super::talk::Outgoing;
+    use super::*;
+
+    const SECOND: i64 = 1_000_000_000;
+
+    fn file(path: &str, parts: &[&[u8]], modified_ns: i64) -> Entry {
+        let chunks = parts.iter().map(|part| Chunk { digest: digest_of(part), len: part.len() as u32 }).collect();
+        let size = parts.iter().map(|part| part.len() as u64).sum();
+        Entry { path: path.into(), mode: 0o644, modified_ns, kind: EntryKind::File(Content { size, chunks }) }
+    }
+
+    fn chunk(bytes: &[u8]) -> Message {
+        Message::Chunk(wire::encode(bytes).into())
+    }
+
+    fn entries(entries: Vec<Entry>) -> Message {
+        Message::Entries { entries, is_last: true }
+    }
+
+    /// What comes of these messages in a directory with a file `old`.
+    fn come(messages: &[Message]) -> (tempfile::TempDir, Result<Came, String>) {
+        let folder = tempfile::tempdir().expect("a temporary directory can be made");
+        fs::create_dir(folder.path().join("tree")).expect("writable");
+        fs::write(folder.path().join("tree/old"), "old").expect("writable");
+        let placing = Placing::begin(&folder.path().join("tree"), 1).expect("it is there");
+        let mut home = Homecoming::new(placing, 100 * SECOND);
+        let mut outgoing = Outgoing::default();
+        messages.iter().for_each(|message| outgoing.add(message).expect("short"));
+        while let Some(piece) = outgoing.piece(true) {
+            home.take(&piece);
+        }
+        let came = home.finish(&[Arc::new(Named::new(file("old", &[b"old"], 0)))]);
+        (folder, came)
+    }
+
+    #[test]
+    fn files_come_home_with_times_by_the_clock_here() {
+        let ran = Message::Ran { began_ns: 5000 * SECOND, ended_ns: 5009 * SECOND };
+        let written = vec![
+            file("a.o", &[b"one", b"two"], 5003 * SECOND),
+            file("early.o", &[], 5000 * SECOND - 1_000_000),
+            file("set.o", &[b"one"], 7 * SECOND),
+        ];
+        let gone = Message::Gone { removed: vec![b"old".to_vec().into()], emptied: Vec::new() };
+        let told = [ran, gone, entries(written), chunk(b"one"), chunk(b"two"), chunk(b"one"), Message::Done];
+        let (folder, came) = come(&told);
+        let came = came.expect("all is there");
+        assert_eq!((came.entries, came.removed), (3, 1));
+        let at = |name: &str| folder.path().join("tree").join(name);
+        assert_eq!(fs::read(at("a.o")).expect("there"), b"onetwo");
+        let seconds = |name: &str| fs::metadata(at(name)).expect("there").mtime();
+        assert_eq!([seconds("a.o"), seconds("early.o"), seconds("set.o")], [103, 100, 7]);
+        assert!(!at("old").exists());
+    }
+
+    #[test]
+    fn nothing_changes_when_something_is_missing_or_wrong() {
+        let whole = file("a.o", &[b"one"], 0);
+        let bad: [&[Message]; 7] = [
+            &[entries(vec![whole.clone()]), chunk(b"one")],
+            &[entries(vec![whole.clone()]), Message::Done],
+            &[entries(vec![whole.clone()]), chunk(b"two"), Message::Done],
+            &[entries(vec![file("../a", &[], 0)]), Message::Done],
+            &[Message::Gone { removed: vec![b"../tree/old".to_vec().into()], emptied: Vec::new() }, Message::Done],
+            &[chunk(b"one"), Message::Done],
+            &[Message::Describe, Message::Done],
+        ];
+        for messages in bad {
+            let (folder, came) = come(messages);
+            came.expect_err("it is not whole");
+            let left: Vec<_> =
+                fs::read_dir(folder.path().join("tree")).expect("there").flatten().map(|it| it.file_name()).collect();
+            assert_eq!(left, ["old"], "{messages:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_hostile_node_stays_in_the_tree(
+            paths in prop::collection::vec("(\\.\\./|/|a/|\\./){0,3}[a-c]?", 1..8),
+            kinds in prop::collection::vec(0_u8..4, 8),
+        ) {
+            let mut told = Vec::new();
+            for (path, kind) in paths.iter().zip(kinds) {
+                let kind = match kind {
+                    0 => EntryKind::Directory,
+                    1 => EntryKind::Symlink { target: b"../..".into() },
+                    2 => EntryKind::File(Content::default()),
+                    _ => {
+                        told.push(Message::Gone { removed: vec![path.clone().into_bytes().into()], emptied: Vec::new() });
+                        continue;
+                    }
+                };
+                told.push(entries(vec![Entry { path: path.clone().into(), mode: 0o777, modified_ns: 0, kind }]));
+            }
+            told.push(Message::Done);
+            let (folder, _) = come(&told);
+            let outside: Vec<_> = fs::read_dir(folder.path()).expect("there").flatten().map(|it| it.file_name()).collect();
+            prop_assert_eq!(outside, ["tree"]);
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Which program a command means, and whether it is the same elsewhere.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use hostler_model::Digest;
+use hostler_snapshot::chunk::digest_of;
+use serde::{Deserialize, Serialize};
+
+use crate::frame::Command;
+
+/// Where programs are looked for when the environment has no `PATH`.
+const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
+/// The longest program that is compared, in bytes: all of it is read at once.
+const MOST_BYTES: u64 = 1 << 30;
+
+/// By what the kernel knows a file that has not changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mark {
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Mark {
+    /// Opens a file, and marks it.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn open(path: &Path) -> io::Result<(File, Self)> {
+        let file = File::open(path)?;
+        let found = file.metadata()?;
+        let mark = Self {
+            device: found.dev(),
+            inode: found.ino(),
+            size: found.size(),
+            modified: (found.mtime(), found.mtime_nsec()),
+            changed: (found.ctime(), found.ctime_nsec()),
+        };
+        Ok((file, mark))
+    }
+
+    /// What the marked file holds.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is too long for a program.
+    pub fn digest(&self, file: File) -> io::Result<Digest> {
+        if self.size > MOST_BYTES {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        let mut bytes = Vec::new();
+        file.take(MOST_BYTES).read_to_end(&mut bytes)?;
+        Ok(digest_of(&bytes))
+    }
+}
+
+/// The places where a command's program is looked for, in order.
+#[must_use]
+pub fn places_of_program(command: &Command) -> Vec<PathBuf> {
+    let (argv, directory) = (command.argv(), command.directory());
+    let Some(name) = argv.first() else { return Vec::new() };
+    if name.as_encoded_bytes().contains(&b'/') {
+        return vec![directory.join(name)];
+    }
+    let path = command.environment().into_iter().find(|(variable, _)| variable == "PATH").map(|(_, path)| path);
+    let path = path.unwrap_or_else(|| OsStr::new(DEFAULT_PATH).to_owned());
+    std::env::split_paths(&path).map(|at| directory.join(at).join(name)).collect()
+}
+
+/// Whether a program is there, which may be the case for its user alone.
+#[must_use]
+pub fn is_program(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn places(argv: &str, path: Option<&str>) -> Vec<PathBuf> {
+        let environment = path.map(|path| ("PATH".into(), path.into()));
+        places_of_program(&Command::new(&[argv.into()], environment, "/tree/sub".into()))
+    }
+
+    #[test]
+    fn programs_are_looked_for_as_shells_do() {
+        assert_eq!(places("gcc", Some("/a:b:/c")), ["/a/gcc", "/tree/sub/b/gcc", "/c/gcc"].map(PathBuf::from));
+        assert_eq!(places("./gcc", Some("/a")), [PathBuf::from("/tree/sub/./gcc")]);
+        assert_eq!(places("/x/gcc", None), [PathBuf::from("/x/gcc")]);
+        assert_eq!(places("gcc", None).len(), 3);
+        assert!(is_program(Path::new("/bin/sh")) && !is_program(Path::new("/bin")) && !is_program(Path::new("/x/y")));
+    }
+
+    #[test]
+    fn a_mark_is_that_of_one_state_of_a_file() {
+        let file = tempfile::NamedTempFile::new().expect("writable");
+        fs::write(file.path(), "one").expect("writable");
+        let (opened, before) = Mark::open(file.path()).expect("there");
+        assert_eq!(before.digest(opened).expect("readable"), digest_of(b"one"));
+        assert_eq!(Mark::open(file.path()).expect("there").1, before);
+        fs::write(file.path(), "more").expect("writable");
+        assert_ne!(Mark::open(file.path()).expect("there").1, before);
+    }
+}

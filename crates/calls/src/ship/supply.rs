@@ -1,0 +1,188 @@
+//! The caller's side before a command starts: it answers what the far side asks about its tree.
+
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hostler_model::Digest;
+use hostler_proto::manifest::Entry;
+use hostler_snapshot::{Named, SourceError, Sources, wire};
+
+use super::talk::{Assembler, Outgoing, entries_in_parts, strange};
+use super::{Message, Tree};
+use crate::frame::Frame;
+use crate::wire::{WINDOW, read_blocking, write_blocking};
+
+/// A tree as it was a moment ago.
+#[derive(Debug)]
+pub struct Described {
+    tree: Tree,
+    digest: Digest,
+    tags: Vec<u8>,
+    sources: Sources,
+    /// No file in it is newer, by this machine's clock in nanoseconds since the epoch.
+    as_of_ns: i64,
+}
+
+impl Described {
+    /// A tree as it was at `as_of_ns`, in nanoseconds since the epoch: nothing in it is newer.
+    #[must_use]
+    pub fn new(tree: Tree, sources: Sources, as_of_ns: i64) -> Self {
+        let (digest, tags) = tree.digest_and_tags();
+        Self { tree, digest, tags, sources, as_of_ns }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub const fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    /// What is in it, sorted by path.
+    #[must_use]
+    pub fn entries(&self) -> &[Arc<Named>] {
+        &self.tree.entries
+    }
+
+    /// As of when, in nanoseconds since the epoch.
+    #[must_use]
+    pub const fn as_of_ns(&self) -> i64 {
+        self.as_of_ns
+    }
+}
+
+/// What a tree has cost on its way.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Went {
+    /// Bytes to the node.
+    pub bytes: u64,
+    /// Chunks among them.
+    pub chunks: u64,
+    /// From the first question about it to the last.
+    pub took: Duration,
+}
+
+/// One who knows the tree.
+pub struct Supplier<'a> {
+    described: Described,
+    again: Box<dyn FnMut() -> io::Result<Described> + 'a>,
+    incoming: Assembler,
+    room: usize,
+    went: Went,
+    began: Option<Instant>,
+}
+
+impl std::fmt::Debug for Supplier<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Supplier").field("went", &self.went).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Supplier<'a> {
+    /// Who knows a tree, and can look `again` when it has changed.
+    pub fn new(described: Described, again: impl FnMut() -> io::Result<Described> + 'a) -> Self {
+        let (incoming, went) = (Assembler::default(), Went::default());
+        Self { described, again: Box::new(again), incoming, room: WINDOW, went, began: None }
+    }
+
+    /// The tree as it was told last, and what that has cost.
+    #[must_use]
+    pub fn finish(self) -> (Described, Went) {
+        (self.described, self.went)
+    }
+
+    /// Does what a frame asks for. A frame that is about something else comes back: it may have come while this side was sending.
+    ///
+    /// # Errors
+    /// When the connection breaks, the tree cannot be read, or the other side says what does not belong here.
+    pub fn hear(&mut self, frame: Frame, agent: &mut (impl Read + Write)) -> io::Result<Option<Frame>> {
+        match frame {
+            Frame::Ship(piece) => {
+                let began = *self.began.get_or_insert_with(Instant::now);
+                self.incoming.add(&piece);
+                write_blocking(agent, &Frame::Shipped(1))?;
+                while let Some(message) = self.incoming.next()? {
+                    if let Some(other) = self.answer(message, agent)? {
+                        return Ok(Some(other));
+                    }
+                    self.went.took = began.elapsed();
+                }
+            }
+            Frame::Shipped(pieces) => self.room = self.room.saturating_add(pieces as usize).min(WINDOW),
+            // The next node knows nothing of what was said to the last one.
+            Frame::ShipOver => {
+                self.incoming = Assembler::default();
+                self.room = WINDOW;
+                write_blocking(agent, &Frame::ShipOver)?;
+            }
+            other => return Ok(Some(other)),
+        }
+        Ok(None)
+    }
+
+    fn answer(&mut self, message: Message, agent: &mut (impl Read + Write)) -> io::Result<Option<Frame>> {
+        let mut outgoing = Outgoing::default();
+        match message {
+            Message::Describe => {
+                let Described { tree, digest, tags, .. } = &self.described;
+                let tags = tags.clone().into();
+                outgoing.add(&Message::Described { tree: *digest, mode: tree.mode, tags })?;
+            }
+            Message::Tell(places) => {
+                let entries = &self.described.tree.entries;
+                let all = || (0..).take(entries.len()).collect();
+                let told = places.unwrap_or_else(all).into_iter().map(|place| entries.get(place as usize));
+                let told: Option<Vec<Entry>> = told.map(|entry| entry.map(|it| it.entry().clone())).collect();
+                for part in entries_in_parts(told.ok_or_else(strange)?) {
+                    outgoing.add(&part)?;
+                    if let Some(other) = self.send(&mut outgoing, agent, false)? {
+                        return Ok(Some(other));
+                    }
+                }
+            }
+            Message::Send(wanted) => {
+                let Described { tree, sources, .. } = &mut self.described;
+                sources.locate(tree.entries.iter().map(|it| it.entry()), &wanted);
+                for digest in wanted {
+                    match self.described.sources.read_chunk(&digest) {
+                        Ok(bytes) => outgoing.add(&Message::Chunk(wire::encode(&bytes).into()))?,
+                        Err(SourceError::Unknown(_)) => return Err(strange()),
+                        Err(_) => {
+                            self.described = (self.again)()?;
+                            outgoing.add(&Message::Changed)?;
+                            break;
+                        }
+                    }
+                    self.went.chunks += 1;
+                    if let Some(other) = self.send(&mut outgoing, agent, false)? {
+                        return Ok(Some(other));
+                    }
+                }
+            }
+            _ => return Err(strange()),
+        }
+        self.send(&mut outgoing, agent, true)
+    }
+
+    /// Sends what is ready as there is room. When something else comes meanwhile, nobody waits for this any more.
+    fn send(
+        &mut self,
+        outgoing: &mut Outgoing,
+        agent: &mut (impl Read + Write),
+        all: bool,
+    ) -> io::Result<Option<Frame>> {
+        while let Some(piece) = outgoing.piece(all) {
+            while self.room == 0 {
+                match read_blocking(agent)? {
+                    Some(Frame::Shipped(pieces)) => self.room = (pieces as usize).min(WINDOW),
+                    Some(other) => return Ok(Some(other)),
+                    None => return Err(io::ErrorKind::UnexpectedEof.into()),
+                }
+            }
+            self.room -= 1;
+            self.went.bytes += piece.len() as u64;
+            write_blocking(agent, &Frame::Ship(piece))?;
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,87 @@
+//! On this machine a command takes the place of the program that was called: nothing stands between it and whoever called it.
+
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command as Process, Stdio};
+use std::time::Instant;
+
+use hostler_calls::{Command, Placed, Report};
+use nix::libc;
+use nix::sys::signal::{SigHandler, Signal, signal};
+
+use super::report;
+use crate::context::Context;
+use crate::exit;
+use crate::failure::{Failure, Outcome};
+
+/// Becomes the command; or, when somebody wants to hear afterwards where it ran, waits for it and tells them.
+pub(super) fn run(command: &Command, placed: Option<&Placed>, tell: Option<&Context>) -> Outcome {
+    let argv = command.argv();
+    let mut process = Process::new(&argv[0]);
+    process.args(&argv[1..]);
+    if command.directory_id.is_none() {
+        process.current_dir(command.directory()).env("PWD", command.directory());
+    }
+    if !command.has_input {
+        process.stdin(Stdio::null());
+    }
+    if let Some(placed) = placed {
+        process.env("HOSTLER_NODE", placed.node.as_str());
+    }
+    usual_sigpipe(&mut process);
+    let cannot = |error: std::io::Error| {
+        let code = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
+        Failure::new(format!("cannot execute `{}`", argv[0].display())).because(&error).exiting(code)
+    };
+    let (Some(context), Some(placed)) = (tell, placed) else { return Err(cannot(process.exec())) };
+    let began = Instant::now();
+    // What the terminal sends comes to both; this one has to outlive the command, for which they are what they were.
+    for number in [Signal::SIGINT, Signal::SIGQUIT] {
+        // SAFETY: installs no handler.
+        let before = unsafe { signal(number, SigHandler::SigIgn) }.unwrap_or(SigHandler::SigDfl);
+        // SAFETY: makes a system call alone, as is required between fork and exec.
+        unsafe {
+            process.pre_exec(move || {
+                signal(number, before)?;
+                Ok(())
+            });
+        }
+    }
+    let status = process.spawn().map_err(cannot)?.wait().map_err(cannot)?;
+    let wall_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+    report::placed(
+        context,
+        placed,
+        Some(&Report { code: exit::of(status).into(), wall_us, ..Report::default() }),
+        None,
+    );
+    if let Some(number) = status.signal() {
+        end_by(number);
+    }
+    Ok(exit::of(status))
+}
+
+/// The runtime of this language ignores a signal that programs count on.
+fn usual_sigpipe(process: &mut Process) {
+    // SAFETY: makes a system call alone, as is required between fork and exec.
+    unsafe {
+        process.pre_exec(|| {
+            signal(Signal::SIGPIPE, SigHandler::SigDfl)?;
+            Ok(())
+        });
+    }
+}
+
+/// Ends this process by a signal that has ended the command, as whoever called it would have seen it; returns when that cannot be.
+pub(super) fn end_by(number: i32) {
+    let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: pointers are to locals, and no handler is installed. There is one core already, on the node where the command was. Signals for
+    // real time are signals, too.
+    unsafe {
+        libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
+        libc::signal(number, libc::SIG_DFL);
+        let mut only = std::mem::zeroed::<libc::sigset_t>();
+        libc::sigaddset(&raw mut only, number);
+        libc::sigprocmask(libc::SIG_UNBLOCK, &raw const only, std::ptr::null_mut());
+        libc::raise(number);
+    }
+}

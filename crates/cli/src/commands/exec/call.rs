@@ -1,0 +1,263 @@
+//! One call: what it takes along, the question, and what the answer leads to.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use hostler_calls::{
+    Ask, Command, DirectoryId, Ending, Frame, Limit, Placed, Proof, Refusal, Report, Shown, WindowSize, along,
+    follow_home, fresh, read_blocking, socket_beside, write_blocking,
+};
+use nix::libc;
+
+use super::ship::{Shipping, UnderWay};
+use super::{become_it, report};
+use crate::config;
+use crate::context::Context;
+use crate::exit;
+use crate::failure::{During, Failure, Outcome};
+use crate::output;
+
+/// The resource limits of Linux, by its own numbers.
+const RESOURCES: std::ops::Range<i32> = 0..16;
+
+/// A command as it is called here. In a directory that is named it starts whatever that is on the node.
+pub(super) fn command(argv: &[OsString], directory: Option<&Path>, has_terminal: bool) -> Result<Command, Failure> {
+    let here = || current_directory().during(|| "the directory that this is called in is gone".to_owned());
+    let path = directory.map_or_else(here, |directory| {
+        std::path::absolute(directory).during(|| "there is no such directory".to_owned())
+    })?;
+    let mut command = Command::new(argv, std::env::vars_os(), path);
+    if directory.is_none() {
+        command.directory_id =
+            Some(directory_id().during(|| "cannot look at the directory that this is called in".to_owned())?);
+    }
+    command.umask = umask();
+    command.limits = RESOURCES.filter_map(limit).collect();
+    command.terminal = has_terminal.then(|| output::window_size().unwrap_or(WindowSize { rows: 24, columns: 80 }));
+    command.is_merged = !has_terminal && is_same_file(io::stdout().as_fd(), io::stderr().as_fd());
+    Ok(command)
+}
+
+/// Where this is called, by the name that whoever called it goes by: compilers write that down.
+fn current_directory() -> io::Result<PathBuf> {
+    let named = std::env::var_os("PWD").map(PathBuf::from).filter(|path| path.is_absolute());
+    let here = fs::metadata(".")?;
+    let is_here =
+        |path: &PathBuf| fs::metadata(path).is_ok_and(|found| (found.dev(), found.ino()) == (here.dev(), here.ino()));
+    named.filter(is_here).map_or_else(std::env::current_dir, Ok)
+}
+
+/// Which directory this is, to this machine's kernel.
+fn directory_id() -> io::Result<DirectoryId> {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned();
+    Ok(DirectoryId::of(&boot, &fs::metadata(".")?))
+}
+
+/// It can only be asked for by setting it.
+fn umask() -> u32 {
+    let mask = nix::sys::stat::umask(nix::sys::stat::Mode::empty());
+    nix::sys::stat::umask(mask);
+    mask.bits()
+}
+
+fn limit(resource: i32) -> Option<Limit> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the pointer is to a local of the type that the call writes; a number that the kernel does not know is an error.
+    let asked = unsafe { libc::getrlimit(resource as _, &raw mut limit) };
+    (asked == 0).then_some(Limit { resource, soft: limit.rlim_cur, hard: limit.rlim_max })
+}
+
+/// Whether what is written to both comes to the same place, in order.
+fn is_same_file(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> bool {
+    let (Ok(one), Ok(other)) = (nix::sys::stat::fstat(one), nix::sys::stat::fstat(other)) else { return false };
+    (one.st_dev, one.st_ino, one.st_rdev) == (other.st_dev, other.st_ino, other.st_rdev)
+}
+
+/// Asks, and does what the answer says.
+pub(super) fn run(context: &Context, ask: Ask, say_where: bool, mut shipping: Option<Shipping>) -> Outcome {
+    let mut agent = match connect() {
+        Ok(agent) => agent,
+        // What must run somewhere else cannot run here instead.
+        Err(failure) if !is_anywhere(&ask) => return Err(failure),
+        Err(failure) => {
+            context.output.say(&format!("{}: running it here", failure.summary()));
+            return become_it::run(&ask.command, None, say_where.then_some(context));
+        }
+    };
+    let mut shown = Shown { has_input: ask.command.has_input, has_terminal: ask.command.terminal.is_some() };
+    let command = ask.command.clone();
+    let asked = hand_over(&agent, &command).and_then(|()| write_blocking(&mut agent, &Frame::Ask(Box::new(ask))));
+    asked.map_err(|error| lost(&error))?;
+    let mut token = None;
+    loop {
+        let mut frame = read_blocking(&mut agent).map_err(|error| lost(&error))?;
+        if let Some(shipping) = &mut shipping
+            && let Some(said) = frame.take()
+        {
+            frame = shipping.hear(said, &mut agent).map_err(|error| untold(&error))?;
+            if frame.is_none() {
+                continue;
+            }
+        }
+        match frame {
+            Some(Frame::Here(placed)) => {
+                drop(token);
+                return become_it::run(&command, Some(&placed), say_where.then_some(context));
+            }
+            Some(Frame::Prove(name)) => {
+                let proof = match Token::make(&name) {
+                    Ok(made) => {
+                        token = Some(made);
+                        Proof::File(name)
+                    }
+                    Err(_) => seen(),
+                };
+                write_blocking(&mut agent, &Frame::Proof(proof)).map_err(|error| lost(&error))?;
+            }
+            Some(Frame::Started(started)) => {
+                drop(token);
+                shown.has_input &= !started.has_streams;
+                // Here it has what it needs.
+                let shipping = shipping.filter(|_| !started.has_streams);
+                let under_way = shipping.map(Shipping::set_out).transpose()?;
+                return accompany(context, &command, agent, shown, started.placed.as_ref(), (say_where, under_way));
+            }
+            Some(Frame::Refused(refusal)) => return Err(refused(&refusal)),
+            Some(_) => return Err(lost(&ErrorKind::InvalidData.into())),
+            None => return Err(lost(&ErrorKind::UnexpectedEof.into())),
+        }
+    }
+}
+
+fn is_anywhere(ask: &Ask) -> bool {
+    ask.only.is_empty() && ask.constraint.is_none() && ask.command.memory_bytes.is_none()
+}
+
+/// Asks something that needs no command to run.
+pub(super) fn question(agent: &mut UnixStream, ask: Ask) -> io::Result<Option<Frame>> {
+    along::hand_over(agent, None)?;
+    write_blocking(agent, &Frame::Ask(Box::new(ask)))?;
+    read_blocking(agent)
+}
+
+/// Gives the agent the streams of this program, for a command on this machine. With a terminal the command takes this program's place instead.
+pub(super) fn hand_over(agent: &UnixStream, command: &Command) -> io::Result<()> {
+    let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
+    let nothing = File::open("/dev/null")?;
+    let input = if command.has_input { stdin.as_fd() } else { nothing.as_fd() };
+    along::hand_over(agent, command.terminal.is_none().then(|| [input, stdout.as_fd(), stderr.as_fd()]))
+}
+
+/// Connects to the agent of this machine.
+pub(super) fn connect() -> Result<UnixStream, Failure> {
+    let mut why = None;
+    for socket in config::agent_sockets()? {
+        match UnixStream::connect(socket_beside(&socket)) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => drop(why.get_or_insert(error)),
+        }
+    }
+    let failure = Failure::new("no agent of this machine takes calls");
+    let failure = why.iter().fold(failure, |failure, error| failure.because(error));
+    Err(failure
+        .hint(
+            "`hostler up` starts a cluster on this machine; `hostler agent run` is the daemon of a node of a real one",
+        )
+        .hint("an agent with `--no-calls`, or `calls = false` in agent.toml, takes none on purpose")
+        .exiting(exit::RUN_FAILED))
+}
+
+/// Stands for the command until it ends.
+fn accompany(
+    context: &Context,
+    command: &Command,
+    agent: UnixStream,
+    shown: Shown,
+    placed: Option<&Placed>,
+    (say_where, mut under_way): (bool, Option<UnderWay>),
+) -> Outcome {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.during(|| "cannot start a runtime".to_owned())?;
+    let mut home = |piece: &[u8]| under_way.as_mut().map(|under_way| under_way.take(piece)).is_some();
+    let ending = runtime.block_on(follow_home(agent, shown, &mut home));
+    // A read of standard input may never end.
+    runtime.shutdown_background();
+    match ending.during(|| "cannot follow the command".to_owned())? {
+        Ending::Ended(ended) => {
+            let written = ended.written.to_vec();
+            if fresh::is_shared(Path::new(".")) {
+                // Whoever looks now is to see what the command has written.
+                let named = fresh::named(command);
+                fresh::refresh(named.iter().chain(&written).map(PathBuf::as_path));
+            }
+            if let Some(message) = &ended.message {
+                context.output.say(message);
+            }
+            let cost = match under_way.map(UnderWay::finish).transpose() {
+                Err(failure) if ended.code == 0 => return Err(failure),
+                Err(failure) => {
+                    context.output.say(failure.summary());
+                    None
+                }
+                Ok(cost) => cost,
+            };
+            if say_where && let Some(placed) = placed {
+                report::placed(context, placed, Some(&ended), cost.as_ref());
+            }
+            leave(&ended)
+        }
+        Ending::Refused(refusal) => Err(refused(&refusal)),
+        Ending::Lost(error) => Err(lost(&error)),
+    }
+}
+
+/// Ends as the command has ended.
+fn leave(ended: &Report) -> Outcome {
+    if let Some(signal) = ended.signal {
+        become_it::end_by(signal);
+    }
+    Ok(u8::try_from(ended.code & 0xff).unwrap_or(exit::FAILED))
+}
+
+fn refused(refusal: &Refusal) -> Failure {
+    let failure = Failure::new(refusal.message.clone()).exiting(refusal.code);
+    refusal.hints.iter().fold(failure, |failure, hint| failure.hint(hint.clone()))
+}
+
+fn untold(error: &io::Error) -> Failure {
+    Failure::new("the tree could not be taken along").because(error).exiting(exit::RUN_FAILED)
+}
+
+fn lost(error: &io::Error) -> Failure {
+    Failure::new("the agent of this machine has left the call alone, so nobody knows how it ends")
+        .because(error)
+        .hint("was the agent stopped or restarted? its log says more")
+        .exiting(exit::RUN_FAILED)
+}
+
+/// An empty file in the directory that this is called in. It goes when this is dropped.
+struct Token(PathBuf);
+
+impl Token {
+    fn make(name: &str) -> io::Result<Self> {
+        let path = Path::new(name);
+        File::options().write(true).create_new(true).mode(0o644).open(path)?;
+        Ok(Self(path.to_owned()))
+    }
+}
+
+impl Drop for Token {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// What else a directory can be known by, where nothing may be made in it.
+fn seen() -> Proof {
+    fs::metadata(".").map_or(Proof::None, |found| Proof::seen(&found))
+}

@@ -1,0 +1,99 @@
+//! The same command on several nodes at once, with the name of each before its lines.
+
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
+
+use hostler_calls::{Ask, Frame};
+use hostler_model::NodeName;
+
+use super::{Exec, call};
+use crate::context::Context;
+use crate::exit;
+use crate::failure::{During, Failure, Outcome};
+use crate::output::Output;
+use crate::output::labelled::Labelled;
+
+/// What is read at once, in bytes.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// Runs it on all that were named; the exit code of the first that failed.
+pub(super) fn run(context: &Context, exec: &Exec) -> Outcome {
+    let nodes = if exec.all { all(exec.ask()?)? } else { exec.nodes.clone() };
+    if nodes.is_empty() {
+        return Err(Failure::new("no node takes commands at the moment")
+            .hint("`hostler nodes --load` shows what is known of them")
+            .exiting(exit::RUN_FAILED));
+    }
+    let children = nodes.iter().map(|node| Ok((node, start(exec, node)?))).collect::<Result<Vec<_>, Failure>>()?;
+    let output = &context.output;
+    let codes: Vec<u8> = std::thread::scope(|scope| {
+        let readers: Vec<_> = children
+            .into_iter()
+            .map(|(node, mut child)| {
+                let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+                scope.spawn(move || {
+                    std::thread::scope(|scope| {
+                        scope.spawn(|| label(stderr, node, |lines| output.job_stderr(lines)));
+                        label(stdout, node, |lines| output.job_stdout(lines));
+                    });
+                    child.wait().map_or(exit::RUN_FAILED, exit::of)
+                })
+            })
+            .collect();
+        readers.into_iter().map(|reader| reader.join().unwrap_or(exit::RUN_FAILED)).collect()
+    });
+    Ok(summarize(output, &nodes, &codes))
+}
+
+/// All nodes that take commands, by name.
+fn all(mut ask: Ask) -> Result<Vec<NodeName>, Failure> {
+    let mut agent = call::connect()?;
+    ask.explain = true;
+    let asked = call::question(&mut agent, ask);
+    let Some(Frame::Explained(choice)) = asked.during(|| "the agent of this machine does not answer".to_owned())?
+    else {
+        return Err(
+            Failure::new("the agent of this machine does not say which nodes there are").exiting(exit::MISMATCH)
+        );
+    };
+    let mut names: Vec<_> = choice.candidates.into_iter().map(|how| how.node).collect();
+    names.sort();
+    Ok(names)
+}
+
+/// One of them: this program, for one node.
+fn start(exec: &Exec, node: &NodeName) -> Result<Child, Failure> {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg("exec").arg("--node").arg(node.as_str()).args(["--no-input", "--no-terminal"]);
+    if let Some(memory) = &exec.where_to.memory {
+        command.arg("--memory").arg(memory.0.to_string());
+    }
+    if let Some(directory) = &exec.directory {
+        command.arg("-C").arg(directory);
+    }
+    command.arg("--").args(&exec.command);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().during(|| format!("cannot start the call for node {node}"))
+}
+
+/// Passes lines on, each with the node's name before it.
+fn label(from: Option<impl Read>, node: &NodeName, write: impl FnMut(&[u8])) {
+    let Some(mut from) = from else { return };
+    let mut lines = Labelled::new(node.as_str(), write);
+    let mut piece = vec![0; PIECE_BYTES];
+    while let Ok(count) = from.read(&mut piece)
+        && count > 0
+    {
+        lines.add(&piece[..count]);
+    }
+}
+
+/// Says how many ended how, and answers with the exit code of the first that failed.
+fn summarize(output: &Output, nodes: &[NodeName], codes: &[u8]) -> u8 {
+    let failed: Vec<_> = nodes.iter().zip(codes).filter(|(_, code)| **code != exit::OK).collect();
+    for (node, code) in &failed {
+        output.say(&format!("node {node}: exit code {code}"));
+    }
+    output.say(&format!("{} of {} nodes: exit code 0", nodes.len() - failed.len(), nodes.len()));
+    failed.first().map_or(exit::OK, |(_, code)| **code)
+}

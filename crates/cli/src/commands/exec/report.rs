@@ -1,0 +1,122 @@
+//! Where a command ran, and why there.
+
+use std::time::Duration;
+
+use hostler_calls::{Ask, Choice, Cost, Counts, Frame, How, Placed, Report};
+use hostler_model::format_duration;
+use serde_json::json;
+
+use super::call;
+use super::ship::Freight;
+use crate::context::Context;
+use crate::exit;
+use crate::failure::{During, Failure, Outcome};
+use crate::output;
+use crate::output::table::{Align, Table};
+
+/// Prints how nodes are judged.
+pub(super) fn explain(context: &Context, ask: Ask) -> Outcome {
+    let mut agent = call::connect()?;
+    let asked = call::question(&mut agent, ask);
+    let Some(Frame::Explained(choice)) = asked.during(|| "the agent of this machine does not answer".to_owned())?
+    else {
+        return Err(Failure::new("the agent of this machine does not say how it judges nodes").exiting(exit::MISMATCH));
+    };
+    let output = &context.output;
+    if output.is_json() {
+        output.json(&*choice);
+    } else {
+        output.data(&in_words(&choice));
+    }
+    Ok(exit::OK)
+}
+
+fn in_words(choice: &Choice) -> String {
+    let mut table = Table::new(&[
+        ("NODE", Align::Left),
+        ("SCORE", Align::Right),
+        ("SHARING", Align::Right),
+        ("FULLNESS", Align::Right),
+        ("PRESSURE", Align::Right),
+        ("MEMORY", Align::Right),
+        ("UNDER WAY", Align::Right),
+    ]);
+    for how in &choice.candidates {
+        let name = if how.is_local { format!("{} (here)", how.node) } else { how.node.to_string() };
+        let parts = [how.score, how.sharing, how.fullness, how.pressure, how.memory].map(thousandths);
+        table.row([name].into_iter().chain(parts).chain([how.in_flight.to_string()]));
+    }
+    let unfit = choice.unfit.iter().map(|(node, why)| format!("{node}: {why}"));
+    let table = table.render(output::width());
+    let Counts { here, elsewhere, fallen_back } = choice.counts;
+    let counts = format!("so far {here} here, {elsewhere} elsewhere, {fallen_back} fallen back from a better node");
+    let rest = unfit.chain(choice.cost.as_ref().map(expected)).chain([counts]);
+    [table.trim_end().to_owned()].into_iter().chain(rest).collect::<Vec<_>>().join("\n")
+}
+
+/// Says where a command ran.
+pub(super) fn placed(context: &Context, placed: &Placed, ended: Option<&Report>, ship: Option<&Freight>) {
+    let output = &context.output;
+    if output.is_json() {
+        let mut told = json!({ "placed": placed, "ended": ended });
+        if let Some(ship) = ship {
+            told["ship"] = ship.as_json();
+        }
+        return output.say(&told.to_string());
+    }
+    let mut text = format!("ran on {}", placed.node);
+    if let Some(how) = &placed.how {
+        text.push_str(&judged(how));
+    }
+    if let Some(ended) = ended {
+        text.push_str(&format!(", for {}", shown(ended.wall_us)));
+    }
+    output.say(&text);
+    if let Some(ship) = ship {
+        output.say(&ship.in_words());
+    }
+    if let Some(cost) = &placed.cost {
+        output.say(&expected(cost));
+    }
+    for tried in &placed.tried {
+        output.say(&format!("not on {}: {}", tried.node, tried.why));
+    }
+    for reason in &placed.advisory {
+        output.say(&format!("no limit of the kernel holds its {reason}"));
+    }
+}
+
+fn judged(how: &How) -> String {
+    let place = if how.is_local { "here, " } else { "" };
+    format!(
+        " ({place}score {}: sharing {}, fullness {}, pressure {}, memory {}, {} under way)",
+        thousandths(how.score),
+        thousandths(how.sharing),
+        thousandths(how.fullness),
+        thousandths(how.pressure),
+        thousandths(how.memory),
+        how.in_flight
+    )
+}
+
+fn expected(cost: &Cost) -> String {
+    let Cost { kind, run_us, way_us } = cost;
+    format!(
+        "commands such as `{kind}` take about {} on an idle node, and the way to another one about {}",
+        shown(*run_us),
+        shown(*way_us)
+    )
+}
+
+/// A span of microseconds as people read it.
+fn shown(us: u64) -> String {
+    match us {
+        0..10_000 => format!("{}.{} ms", us / 1000, us % 1000 / 100),
+        10_000..10_000_000 => format!("{} ms", us / 1000),
+        _ => format_duration(Duration::from_micros(us)),
+    }
+}
+
+fn thousandths(number: u64) -> String {
+    format!("{}.{:03}", number / 1000, number % 1000)
+}

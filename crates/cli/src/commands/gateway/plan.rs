@@ -1,0 +1,83 @@
+//! `hostler gateway plan`.
+
+use clap::Args;
+use hostler_gateway::{Description, EXAMPLE, Gateway, Obstacle, Planned};
+use serde_json::json;
+
+use super::File;
+use crate::context::Context;
+use crate::exit;
+use crate::failure::Outcome;
+
+/// Show what `apply` would change, and what of others is in the way; nothing is changed
+///
+/// The exit code is 0 when there is nothing to do and 2 when there is.
+#[derive(Debug, Args)]
+pub(super) struct Plan {
+    #[command(flatten)]
+    file: File,
+
+    /// Print a description with comments instead, to begin with
+    #[arg(long, conflicts_with = "file")]
+    example: bool,
+}
+
+impl Plan {
+    pub(super) fn run(self, context: &Context, gateway: &Gateway) -> Outcome {
+        if self.example {
+            context.output.data(EXAMPLE);
+            return Ok(exit::OK);
+        }
+        let (description, setup) = self.file.read(gateway)?;
+        let planned = gateway.plan(&setup)?;
+        let warnings = warnings(&description, &planned.obstacles);
+        if context.output.is_json() {
+            context.output.json(&json!({
+                "is_change": planned.is_change,
+                "difference": planned.difference,
+                "drift": planned.drift,
+                "steps": planned.steps,
+                "warnings": warnings,
+            }));
+        } else {
+            show(context, &planned, &warnings);
+        }
+        Ok(if planned.is_change { exit::GATEWAY_CHANGE } else { exit::OK })
+    }
+}
+
+fn show(context: &Context, planned: &Planned, warnings: &[String]) {
+    let output = &context.output;
+    if !output.is_quiet() {
+        output.data(&planned.difference);
+        output.data(&planned.drift);
+        output.data(&planned.steps.iter().map(|step| format!("would {step}\n")).collect::<String>());
+    }
+    for warning in warnings {
+        output.say(&format!("warning: {warning}"));
+    }
+    if !planned.is_change {
+        output.say("nothing is to be done");
+    }
+}
+
+/// What the gateway cannot do anything about.
+pub(super) fn warnings(description: &Description, obstacles: &[Obstacle]) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if description.shares_a_wire() {
+        warnings.push(
+            "nodes and management controllers hang on one interface: no rule here can keep nodes from controllers"
+                .to_owned(),
+        );
+    }
+    for obstacle in obstacles {
+        let what = if obstacle.forward { "nodes to the outside" } else { "nodes and clients to this machine" };
+        let remedy = obstacle.remedy(&description.nodes.interface, description.vpn.as_ref().map(|vpn| vpn.port));
+        warnings.push(format!(
+            "the chain `{}` is not ours and drops what it does not accept, which may stop {what}. It would let them with: {}",
+            obstacle.chain,
+            remedy.join("; ")
+        ));
+    }
+    warnings
+}

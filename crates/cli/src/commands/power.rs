@@ -1,0 +1,240 @@
+//! `hostler node power` and `hostler node power-test`.
+
+use std::time::{Duration, Instant};
+
+use clap::{Args, ValueEnum};
+use hostler_client::Client;
+use hostler_model::{NodeName, PowerState, Supply, format_duration};
+use hostler_proto::api::NodeDetail;
+use hostler_proto::power::{PowerAction, PowerRequest, PowerView};
+use serde_json::json;
+use tokio::time::sleep;
+
+use crate::context::{Context, block_on};
+use crate::exit;
+use crate::failure::{Failure, Outcome};
+use crate::output::node_views;
+
+/// Between two looks at where a node stands.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// How long a controller may take to say how its machine is, before that is given up here. The head goes on asking.
+const ANSWER: Duration = Duration::from_secs(90);
+
+/// Switch a node on or off, or ask its controller how it is
+///
+/// Nodes are switched as `power.toml` says, beside the head's own settings. `off` asks its agent whether anything runs and then its operating
+/// system to shut down; it is refused while a task is there. The queue may switch it on again: drain it to keep it off.
+#[derive(Debug, Args)]
+pub(crate) struct Power {
+    /// A node such as n4
+    #[arg(value_name = "NAME")]
+    name: NodeName,
+
+    /// What to do
+    #[arg(value_name = "WHAT")]
+    what: What,
+
+    /// With `off`: take its power away without asking anyone, for a machine that hangs
+    #[arg(long)]
+    force: bool,
+
+    /// Do not wait until it is done
+    #[arg(long)]
+    no_wait: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum What {
+    /// Have it switched on, and wait for its agent
+    On,
+    /// Have it switched off, and wait until its controller confirms that
+    Off,
+    /// Off, and on again
+    Cycle,
+    /// Ask its controller
+    Status,
+}
+
+/// Walk a node through switching on, off and on again, and say what was learnt
+///
+/// For a new machine, before the queue relies on it. Nothing may run there; jobs that come meanwhile may be placed there. In the end it is
+/// as it was found.
+#[derive(Debug, Args)]
+pub(crate) struct PowerTest {
+    /// A node such as n4
+    #[arg(value_name = "NAME")]
+    name: NodeName,
+}
+
+impl Power {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let Self { name, what, force, no_wait } = self;
+        if force && what != What::Off {
+            return Err(Failure::usage("--force goes with `off`"));
+        }
+        let client = context.client()?;
+        let tell = |text: &str| context.output.aside(text);
+        let switch = Switch { client: &client, name: &name, tell: &tell };
+        let node = block_on(async {
+            match what {
+                What::Status => switch.ask().await,
+                What::On if no_wait => switch.order(PowerAction::On, false).await,
+                What::Off if no_wait => switch.order(PowerAction::Off, force).await,
+                What::On => switch.on().await.map(|(node, _)| node),
+                What::Off => switch.off(force).await.map(|(node, _)| node),
+                What::Cycle => {
+                    switch.off(false).await?;
+                    switch.on().await.map(|(node, _)| node)
+                }
+            }
+        })?;
+        if context.output.is_json() {
+            context.output.json(&node);
+        } else {
+            let power = node.power_detail.as_ref().expect("the head has just switched it");
+            context.output.data(&node_views::power(&name, power));
+        }
+        Ok(exit::OK)
+    }
+}
+
+impl PowerTest {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let name = self.name;
+        let client = context.client()?;
+        let output = &context.output;
+        let tell = |text: &str| output.aside(text);
+        let switch = Switch { client: &client, name: &name, tell: &tell };
+        let learnt = block_on(async {
+            let asked = Instant::now();
+            let found = switch.ask().await?;
+            let answer = asked.elapsed();
+            let was_on = is_up(state_of(&found)?);
+            tell(&format!("its controller says {} after {}", supply(&found), format_duration(answer)));
+            let mut boots = Vec::new();
+            if !was_on {
+                boots.push(switch.on().await?.1);
+            }
+            let (_, stop) = switch.off(false).await?;
+            boots.push(switch.on().await?.1);
+            let stops = match was_on {
+                true => vec![stop],
+                false => vec![stop, switch.off(false).await?.1],
+            };
+            Ok((answer, boots, stops))
+        })?;
+        let (answer, boots, stops) = learnt;
+        if output.is_json() {
+            let ms = |spans: &[Duration]| spans.iter().map(Duration::as_millis).collect::<Vec<_>>();
+            output.json(&json!({
+                "node": name, "answer_ms": answer.as_millis(), "boot_ms": ms(&boots), "stop_ms": ms(&stops),
+            }));
+            return Ok(exit::OK);
+        }
+        let list = |spans: &[Duration]| spans.iter().map(|span| format_duration(*span)).collect::<Vec<_>>().join(", ");
+        output.data(&format!("controller  answers in {}", format_duration(answer)));
+        output.data(&format!("on          its agent comes after {}", list(&boots)));
+        output.data(&format!("off         confirmed after {}", list(&stops)));
+        output.say(&format!("node {name} can be switched; the head has learnt how long it takes"));
+        Ok(exit::OK)
+    }
+}
+
+/// A node that is switched, step by step.
+struct Switch<'a> {
+    client: &'a Client,
+    name: &'a NodeName,
+    tell: &'a dyn Fn(&str),
+}
+
+impl Switch<'_> {
+    async fn order(&self, action: PowerAction, force: bool) -> Result<NodeDetail, Failure> {
+        Ok(self.client.power_node(self.name, PowerRequest { action, force }).await?)
+    }
+
+    /// How it is by what its controller says from now on.
+    async fn ask(&self) -> Result<NodeDetail, Failure> {
+        let asked = Instant::now();
+        self.order(PowerAction::Look, false).await?;
+        loop {
+            let node = self.client.node(self.name).await?;
+            let power = power_of(&node)?;
+            let is_new = |age_ms: u64| Duration::from_millis(age_ms) < asked.elapsed();
+            if power.supply_age_ms.is_some_and(is_new) {
+                return Ok(node);
+            }
+            if asked.elapsed() > Duration::from_secs(1)
+                && let Some(fault) = &power.fault
+            {
+                return Err(Failure::new(format!("whether {} is on is not known", self.name))
+                    .because(&std::io::Error::other(fault.clone())));
+            }
+            if asked.elapsed() > ANSWER {
+                return Err(Failure::new(format!("the controller of {} does not answer", self.name))
+                    .hint("`hostler node show` says what the head last heard of it"));
+            }
+            sleep(LOOK).await;
+        }
+    }
+
+    async fn on(&self) -> Result<(NodeDetail, Duration), Failure> {
+        let began = Instant::now();
+        self.order(PowerAction::On, false).await?;
+        let node = self.wait(is_up).await?;
+        Ok((node, began.elapsed()))
+    }
+
+    async fn off(&self, force: bool) -> Result<(NodeDetail, Duration), Failure> {
+        let began = Instant::now();
+        self.order(PowerAction::Off, force).await?;
+        let node = self.wait(|state| state == PowerState::Off).await?;
+        Ok((node, began.elapsed()))
+    }
+
+    /// Until it is there, or has turned back, or has failed.
+    async fn wait(&self, is_there: impl Fn(PowerState) -> bool) -> Result<NodeDetail, Failure> {
+        let mut last = None;
+        loop {
+            let node = self.client.node(self.name).await?;
+            let power = power_of(&node)?;
+            if is_there(power.state) {
+                return Ok(node);
+            }
+            let is_under_way = matches!(power.state, PowerState::Waking | PowerState::Stopping);
+            if !is_under_way {
+                return Err(Failure::new(format!("node {} is {}", self.name, power.state.as_str()))
+                    .because(&std::io::Error::other(power.why.clone())));
+            }
+            if last.as_ref() != Some(&(power.state, power.fault.clone())) {
+                let fault = power.fault.as_ref().map_or_else(String::new, |fault| format!(" ({fault})"));
+                (self.tell)(&format!("{} is {}: {}{fault}", self.name, power.state.as_str(), power.why));
+                last = Some((power.state, power.fault.clone()));
+            }
+            sleep(LOOK).await;
+        }
+    }
+}
+
+const fn is_up(state: PowerState) -> bool {
+    matches!(state, PowerState::Up | PowerState::Idle)
+}
+
+fn power_of(node: &NodeDetail) -> Result<&PowerView, Failure> {
+    node.power_detail.as_ref().ok_or_else(|| {
+        Failure::new(format!("node {} cannot be switched any more", node.node.name))
+            .hint("power.toml on the head's machine says which nodes can")
+    })
+}
+
+fn state_of(node: &NodeDetail) -> Result<PowerState, Failure> {
+    power_of(node).map(|power| power.state)
+}
+
+fn supply(node: &NodeDetail) -> &'static str {
+    match node.power_detail.as_ref().and_then(|power| power.supply) {
+        Some(Supply::On) => "on",
+        Some(Supply::Off) => "off",
+        None => "nothing",
+    }
+}

@@ -1,0 +1,25 @@
+//! `hostler seat`, for agents: leads the session of a command that somebody runs on this node's terminal from elsewhere.
+
+use std::ffi::OsString;
+
+use clap::Args;
+use hostler_agent::seat;
+
+use crate::exit;
+use crate::failure::{During, Outcome};
+
+/// Run a command in the foreground of this terminal, so that it can be stopped and continued
+#[derive(Debug, Args)]
+#[command(hide = true)]
+pub(crate) struct Seat {
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    argv: Vec<OsString>,
+}
+
+impl Seat {
+    pub(crate) fn run(self) -> Outcome {
+        let code = seat::run(&self.argv).during(|| format!("cannot run {}", self.argv[0].display()))?;
+        Ok(u8::try_from(code).unwrap_or(exit::FAILED))
+    }
+}

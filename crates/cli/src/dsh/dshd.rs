@@ -1,0 +1,259 @@
+//! `dshd`: the daemon that knows how loaded the machines of the cluster are, and tells whoever connects.
+//!
+//! That daemon is this machine's agent. Where one runs already, `dshd` is a process beside it that asks it.
+
+use std::ffi::OsString;
+use std::fs::DirBuilder;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use clap::{Args, Command, FromArgMatches};
+use hostler_agent::{Machines, StatusPorts};
+use hostler_client::{Client, Endpoint};
+use nix::unistd::{dup2_stdout, geteuid};
+
+use super::cluster_file;
+use crate::args::conclude;
+use crate::cluster;
+use crate::cm::bare;
+use crate::commands::agent::AgentRun;
+use crate::commands::head::log_to_stderr;
+use crate::config::AGENT_SOCKET;
+use crate::context::{Context, block_on};
+use crate::daemons::places::AgentPlaces;
+use crate::daemons::settings::{AgentSettings, PortAt};
+use crate::exit;
+use crate::failure::{During, Failure, Outcome};
+use crate::output::{Format, Output};
+
+/// What it is called.
+pub(crate) const NAME: &str = "dshd";
+
+/// Where the table and the best node are told, unless something else is asked for.
+const TABLE_PORT: u16 = 8181;
+const BEST_PORT: u16 = 8282;
+
+/// The first word of a daemon in the background once it is up. What follows on its line is to be said.
+const UP: &str = "up";
+
+/// How long an agent that has just been started may take to open its socket.
+const AGENT_TIME: Duration = Duration::from_secs(5);
+
+/// Run this machine's agent, and tell whoever connects how loaded the cluster is: the table of all nodes at one port, the best node at
+/// another, in plain text
+///
+/// The cluster file has one machine a line, NAME [LOAD-WEIGHT [MEMORY-WEIGHT]], and comments after #. Without one all nodes of the cluster
+/// count. Where an agent runs already, this process only opens the ports and asks it.
+#[derive(Debug, Args)]
+pub(crate) struct Dshd {
+    /// The file that lists the machines of the cluster; by default /etc/hostler/dsh.conf, if there is one
+    #[arg(short = 'f', value_name = "FILE")]
+    file: Option<PathBuf>,
+
+    /// Go to the background once the ports are open
+    #[arg(short = 'b')]
+    background: bool,
+
+    /// Print the process id of the daemon in the background
+    #[arg(short = 'p', requires = "background")]
+    print_pid: bool,
+
+    /// The port that tells the full table, of the loopback address unless another is named; by default 8181, or what agent.toml says
+    #[arg(short = 't', value_name = "[ADDRESS:]PORT")]
+    table: Option<PortAt>,
+
+    /// The port that tells the best node; by default 8282, or what agent.toml says
+    #[arg(short = 'r', value_name = "[ADDRESS:]PORT")]
+    best: Option<PortAt>,
+
+    /// For -b: be the daemon, and say on standard output that it is up, or why it is not
+    #[arg(long, hide = true)]
+    announce: bool,
+}
+
+/// Parses, and is the daemon from then on, unless that goes to the background.
+pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
+    let matches = definition().get_matches_from(args);
+    let daemon = Dshd::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let context = Context { output: Output::new(Format::Text), head: None };
+    let announces = daemon.announce;
+    let outcome = daemon.run(&context.output);
+    if announces && let Err(failure) = &outcome {
+        context.output.data(&failure.render());
+    }
+    conclude(&context, outcome)
+}
+
+/// The command line of the tool.
+pub(crate) fn definition() -> Command {
+    Dshd::augment_args(bare(NAME))
+}
+
+impl Dshd {
+    fn run(self, output: &Output) -> Outcome {
+        let machines = cluster_file::read(self.file.as_deref())?;
+        let places = AgentPlaces::choose(None)?;
+        let settings = AgentSettings::read(&places.settings)?;
+        let port =
+            |named: Option<PortAt>, set: Option<_>, usual| named.or(set.map(PortAt)).unwrap_or(PortAt::loopback(usual));
+        let table = port(self.table, settings.status.table, TABLE_PORT);
+        let best = port(self.best, settings.status.best, BEST_PORT);
+        let agent = running_agent(&places.directory)?;
+        if agent.is_none() && !hostler_agent::has_joined(&places.directory) {
+            return Err(Failure::new("this machine has not joined a cluster, so there is nobody to know about")
+                .hint("`hostler node invite` on the head's machine prints a code; `hostler agent join` with that code here joins"));
+        }
+        if self.background && !self.announce {
+            return self.go_to_background(&places.directory, output);
+        }
+        log_to_stderr()?;
+        let announces = self.announce;
+        match agent {
+            Some(socket) => {
+                let status = StatusPorts { table: Some(table.0), best: Some(best.0) };
+                let note =
+                    format!("an agent runs on this machine already, so this one only asks it, at {}", socket.display());
+                if !announces {
+                    output.say(&note);
+                }
+                let agent = Client::new(Endpoint::Unix(socket));
+                let is_up = || announce(announces, &note);
+                hostler_agent::run_ports_beside(agent, status, settings.policy, machines, is_up).map_err(|error| {
+                    Failure::from(error)
+                        .hint("the agent may tell of loads there itself: see `status` in its agent.toml")
+                })?;
+            }
+            None => run_agent(AgentRun::with_ports(table, best), machines, announces)?,
+        }
+        Ok(exit::OK)
+    }
+
+    /// Starts the daemon in a session of its own, and waits until it is up.
+    fn go_to_background(self, directory: &Path, output: &Output) -> Outcome {
+        let log = make_log_place(directory)?;
+        let program = std::env::current_exe().during(|| "cannot find this program".to_owned())?;
+        let mut command = cluster::daemon(&program, &self.command_line()?, &log)?;
+        command.arg0(NAME).stdout(Stdio::piped());
+        let failed = || format!("cannot start {NAME} in the background");
+        let mut child = command.spawn().during(failed)?;
+        let mut pipe = BufReader::new(child.stdout.take().expect("it is piped"));
+        let mut said = String::new();
+        pipe.read_line(&mut said).during(failed)?;
+        if let Some(note) = said.strip_prefix(UP) {
+            if !note.trim().is_empty() {
+                output.say(note.trim());
+            }
+            if self.print_pid {
+                output.data(&child.id().to_string());
+            }
+            return Ok(exit::OK);
+        }
+        pipe.read_to_string(&mut said).during(failed)?;
+        let ended = child.wait().during(failed)?;
+        if said.is_empty() {
+            return Err(Failure::new(format!("{NAME} ended before it was up ({ended})"))
+                .hint(format!("its log is {}", log.display())));
+        }
+        // In the words of the daemon.
+        output.say(said.trim_end());
+        Ok(exit::FAILED)
+    }
+
+    /// What the daemon in the background is called with.
+    fn command_line(&self) -> Result<Vec<OsString>, Failure> {
+        let mut line: Vec<OsString> = vec!["--announce".into()];
+        if let Some(file) = &self.file {
+            // It has another working directory.
+            let file = std::path::absolute(file).during(|| format!("`{}` names no file", file.display()))?;
+            line.extend(["-f".into(), file.into()]);
+        }
+        for (flag, port) in [("-t", self.table), ("-r", self.best)] {
+            if let Some(PortAt(at)) = port {
+                line.extend([flag.into(), at.to_string().into()]);
+            }
+        }
+        Ok(line)
+    }
+}
+
+/// The usual agent of this machine.
+fn run_agent(agent: AgentRun, machines: Option<Machines>, announces: bool) -> Result<(), Failure> {
+    let config = hostler_agent::Config { machines, ..agent.config()? };
+    hostler_agent::run_and_say(config, || announce(announces, ""))?;
+    Ok(())
+}
+
+/// Says that it is up to who started this, if that waits for it; from then on nobody is there to read.
+fn announce(to_somebody: bool, note: &str) {
+    if to_somebody {
+        Output::new(Format::Text).data(&format!("{UP} {note}"));
+        let _ = dup2_stdout(std::io::stderr());
+    }
+}
+
+/// The socket of the agent that runs on this machine, if one does.
+fn running_agent(directory: &Path) -> Result<Option<PathBuf>, Failure> {
+    let own = directory.join("agent.sock");
+    let sockets = match geteuid().is_root() {
+        true => vec![AGENT_SOCKET.into(), own],
+        false if hostler_agent::has_joined(directory) => vec![own],
+        false => vec![AGENT_SOCKET.into()],
+    };
+    let began = Instant::now();
+    loop {
+        for socket in sockets.iter().filter(|socket| socket.exists()) {
+            let client = Client::new(Endpoint::Unix(socket.clone()));
+            match block_on(async { Ok(client.load().await) })? {
+                Ok(_) => return Ok(Some(socket.clone())),
+                // What is left of one that was killed.
+                Err(error) if error.code().is_none() => {}
+                Err(error) => return Err(Failure::from(error)),
+            }
+        }
+        if !hostler_agent::is_running(directory) {
+            return Ok(None);
+        }
+        if began.elapsed() > AGENT_TIME {
+            return Err(Failure::new("an agent runs on this machine already, and where it lets users in is unknown")
+                .hint("switch the ports on in its agent.toml, with `[status]`, `table = 8181` and `best = 8282`, and start it again")
+                .hint("or stop it, and this will be the agent"));
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// Where the log of a daemon in the background is: beside the agent's directory, which may belong to nobody yet.
+fn make_log_place(directory: &Path) -> Result<PathBuf, Failure> {
+    let place = directory.parent().unwrap_or(directory);
+    let mode = if geteuid().is_root() { 0o755 } else { 0o700 };
+    let made = DirBuilder::new().recursive(true).mode(mode).create(place);
+    made.during(|| format!("cannot create {}", place.display()))?;
+    Ok(place.join(format!("{NAME}.log")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Dshd, clap::Error> {
+        Dshd::from_arg_matches(&definition().try_get_matches_from(line.split_whitespace())?)
+    }
+
+    #[test]
+    fn flags_are_those_of_old() {
+        let daemon = parse("dshd -f etc/cluster -bp -t 9181 -r 10.0.0.5:9282").expect("its usage line");
+        assert!(daemon.background && daemon.print_pid);
+        assert_eq!(daemon.table, Some(PortAt::loopback(9181)));
+        let line = daemon.command_line().expect("a file");
+        let file = std::env::current_dir().expect("somewhere").join("etc/cluster");
+        let expected =
+            ["--announce", "-f", file.to_str().expect("text"), "-t", "127.0.0.1:9181", "-r", "10.0.0.5:9282"];
+        assert_eq!(line, expected.map(OsString::from));
+        assert!(parse("dshd -p").is_err(), "there is a process id only in the background");
+        assert!(parse("dshd -t many").expect_err("no port").to_string().contains("a port such as 8181"));
+    }
+}

@@ -1,0 +1,150 @@
+//! The gateway as text for people.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use hostler_gateway::{ClientState, Running, Status, VpnStatus};
+use hostler_model::{format_bytes, format_duration};
+
+use super::table::{Align, Table};
+use super::views::Lines;
+
+/// How it stands.
+pub(crate) fn status(status: &Status, width: Option<usize>) -> String {
+    let mut lines = Lines::default();
+    match &status.running {
+        None => lines.add("gateway", "none has been set up"),
+        Some(running) if running.amiss.is_empty() => lines.add("gateway", "all is as it should be"),
+        Some(running) => {
+            running.amiss.iter().for_each(|step| lines.add("amiss", format!("`hostler gateway start` would {step}")));
+        }
+    }
+    lines.add_some("on trial", status.confirm_within_secs.map(|secs| on_trial(secs, status.is_guarded)));
+    let back = status.rolled_back.as_ref();
+    lines.add_some("taken back", back.map(|(why, at)| format!("{} ago: {why}", span(now_secs().saturating_sub(*at)))));
+    let mut text = lines.into_text();
+    if let Some(running) = &status.running {
+        text.push_str(&self::running(running, width));
+    }
+    text
+}
+
+fn on_trial(secs: u64, is_guarded: bool) -> String {
+    let guard =
+        if is_guarded { "" } else { "; what should take it back is gone: call `hostler gateway apply` or `remove`" };
+    format!("for {secs} s more, until `hostler gateway confirm`{guard}")
+}
+
+fn running(running: &Running, width: Option<usize>) -> String {
+    let mut lines = Lines::default();
+    running.interfaces.iter().for_each(|interface| lines.add("interface", interface));
+    let boot = if running.by_systemd { "systemd sets it up" } else { "`hostler gateway start` must be called" };
+    lines.add("after boot", boot);
+    lines.add("dnsmasq", if running.dnsmasq_runs { "runs" } else { "does not run" });
+    lines.add_some("vpn", running.vpn.as_ref().map(vpn));
+    let mut text = lines.into_text();
+    if !running.counts.is_empty() {
+        text.push('\n');
+        text.push_str(&counts(&running.counts, width));
+    }
+    if !running.leases.is_empty() {
+        text.push('\n');
+        text.push_str(&leases(running, width));
+    }
+    if let Some(vpn) = running.vpn.as_ref().filter(|vpn| !vpn.clients.is_empty()) {
+        text.push('\n');
+        text.push_str(&clients(&vpn.clients, now_secs(), width));
+    }
+    text
+}
+
+fn vpn(vpn: &VpnStatus) -> String {
+    let state = if vpn.is_up { "up" } else { "down" };
+    let by = if vpn.by_kernel { "" } else { ", by wireguard-go" };
+    format!("{state}, port {}{by}, found at {}", vpn.port, vpn.endpoint)
+}
+
+fn counts(counts: &[(String, String, u64)], width: Option<usize>) -> String {
+    let mut table = Table::new(&[("CHAIN", Align::Left), ("PACKETS", Align::Right), ("FOR", Align::Left)]);
+    for (chain, what, packets) in counts {
+        table.row([chain.clone(), packets.to_string(), what.clone()]);
+    }
+    table.render(width)
+}
+
+fn leases(running: &Running, width: Option<usize>) -> String {
+    let mut table =
+        Table::new(&[("NODE", Align::Left), ("ADDRESS", Align::Left), ("MAC", Align::Left), ("LEASE", Align::Left)]);
+    for lease in &running.leases {
+        let left = match lease.until_secs {
+            0 => "for ever".to_owned(),
+            until => format!("{} more", span(until.saturating_sub(now_secs()))),
+        };
+        table.row([lease.name.clone(), lease.address.to_string(), lease.mac.clone(), left]);
+    }
+    table.render(width)
+}
+
+/// Who may come in, when they last did, and how much went by.
+pub(crate) fn clients(clients: &[ClientState], now_secs: u64, width: Option<usize>) -> String {
+    let mut table = Table::new(&[
+        ("CLIENT", Align::Left),
+        ("ADDRESS", Align::Left),
+        ("HANDSHAKE", Align::Left),
+        ("RECEIVED", Align::Right),
+        ("SENT", Align::Right),
+        ("FROM", Align::Left),
+    ]);
+    for client in clients {
+        let handshake = client.handshake_secs.map(|at| format!("{} ago", span(now_secs.saturating_sub(at))));
+        table.row([
+            client.name.clone(),
+            client.address.to_string(),
+            handshake.unwrap_or_else(|| "-".to_owned()),
+            format_bytes(client.received_bytes),
+            format_bytes(client.sent_bytes),
+            client.endpoint.clone().unwrap_or_else(|| "-".to_owned()),
+        ]);
+    }
+    table.render(width)
+}
+
+fn span(secs: u64) -> String {
+    format_duration(Duration::from_secs(secs))
+}
+
+/// What the clock says, in seconds since 1970. Only for what is shown.
+pub(crate) fn now_secs() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_with_and_without_a_handshake() {
+        let client = |name: &str, handshake_secs| ClientState {
+            name: name.to_owned(),
+            address: [10, 44, 0, 2].into(),
+            public_key: String::new(),
+            added_secs: 0,
+            handshake_secs,
+            endpoint: handshake_secs.map(|_| "192.0.2.7:4321".to_owned()),
+            received_bytes: 2048,
+            sent_bytes: 0,
+        };
+        let text = clients(&[client("laptop", Some(940)), client("phone", None)], 1000, None);
+        let expected = "\
+CLIENT  ADDRESS    HANDSHAKE  RECEIVED  SENT  FROM
+laptop  10.44.0.2  1m00s ago        2K    0B  192.0.2.7:4321
+phone   10.44.0.2  -                2K    0B  -
+";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn nothing_set_up_is_said_so() {
+        let none = Status { running: None, confirm_within_secs: None, is_guarded: false, rolled_back: None };
+        assert_eq!(status(&none, None), "gateway    none has been set up\n");
+    }
+}

@@ -1,0 +1,94 @@
+//! Nodes that a real head switches with the help of others: borrowed from a real Slurm while the queue needs them, and by commands of an
+//! operator's own.
+
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+
+use hostler_testkit::{RealCluster, Slurm, end, wait_until};
+
+const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
+
+/// A node that has joined and connected once, so that the head knows what it has; how its agent is run.
+fn known(cluster: &RealCluster, node: &str) -> Vec<String> {
+    end(cluster.add_node(node));
+    let directory = cluster.path(node);
+    let agent = ["agent", "run", "--directory", &directory, "--root-jobs", "--shared-machine", "--cpus", "0-1"];
+    [HOSTLER].iter().chain(&agent).map(|word| (*word).to_owned()).collect()
+}
+
+fn wait_for_power(cluster: &RealCluster, node: &str, power: &str) {
+    let is_so = || (cluster.json(&["info", "--energy"])["nodes"][node]["state"] == power).then_some(());
+    wait_until(&format!("{node} to be {power}"), 60, is_so);
+}
+
+#[test]
+fn a_node_is_borrowed_for_a_job_and_given_back() {
+    let slurm = Slurm::start();
+    let head = RealCluster::start(HOSTLER);
+    let agent = known(&head, "borrowed");
+    let words: Vec<String> = agent.iter().map(|word| format!("\"{word}\"")).collect();
+    let text = format!(
+        "idle = \"2s\"\nmin_up = \"0s\"\nwatch = \"500ms\"\npoll = \"1s\"\n[nodes.borrowed.controller]\nkind = \"slurm\"\n\
+         agent = [{}]\npartition = \"idle\"\noptions = [\"--ntasks=1\", \"--time=10\"]\nenvironment = {{ SLURM_CONF = \"{}\" }}\n",
+        words.join(", "),
+        slurm.path("slurm.conf").display()
+    );
+    head.home.write("head/power.toml", text);
+    wait_for_power(&head, "borrowed", "off");
+    assert_eq!(slurm.ask("squeue", &["-h"]), "", "nothing is asked of the other cluster without need");
+
+    let job = head.ok(&["run", "--detach", "-c", "1", "-m", "16M", "--", "sh", "-c", "sleep 2; echo done"]);
+    wait_until("Slurm to run the agent", 60, || {
+        (slurm.ask("squeue", &["-h", "-o", "%j %P %T"]) == "hostler-borrowed idle RUNNING").then_some(())
+    });
+    head.ok(&["wait", &job]);
+    assert_eq!(head.ok(&["logs", &job]), "done");
+    wait_for_power(&head, "borrowed", "off");
+    assert_eq!(slurm.ask("squeue", &["-h", "-t", "pending,running"]), "", "it is given back");
+    assert!(head.ok(&["info", "--energy"]).contains("borrowed"));
+}
+
+/// A plug that an operator has written: it has a switch, and a meter.
+const PLUG: &str = "#!/bin/sh\ncd \"$(dirname \"$0\")\"\necho \"$*\" >> said\n\
+    alive() { [ -e pid ] && kill -0 \"$(cat pid)\" 2>/dev/null; }\n\
+    case $1 in\nstatus) alive && echo on || echo off;;\n\
+    on) setsid sh -c 'echo $$ > pid; exec \"$@\"' agent AGENT < /dev/null > agent.log 2>&1 &;;\n\
+    off) kill \"$(cat pid)\";;\nwatts) echo 87.5;;\nesac\n";
+
+#[test]
+fn an_operators_own_commands_switch_a_node_and_measure_what_it_draws() {
+    let head = RealCluster::start(HOSTLER);
+    let agent = known(&head, "plugged");
+    let plug = head.home.write("plug", PLUG.replace("AGENT", &agent.join(" ")));
+    std::fs::set_permissions(&plug, Permissions::from_mode(0o700)).expect("it is ours");
+    let verb = |name: &str, verb: &str| format!("{name} = [\"{}\", \"{verb}\"]\n", plug.display());
+    let commands: String = ["status", "on", "off", "watts"].map(|name| verb(name, name)).concat();
+    let text = format!(
+        "idle = \"3s\"\nmin_up = \"0s\"\nwatch = \"500ms\"\npoll = \"1s\"\n[nodes.plugged]\n\
+         watts = {{ off = 2, idle = 10, busy = 20 }}\n[nodes.plugged.controller]\nkind = \"command\"\n{commands}"
+    );
+    head.home.write("head/power.toml", text);
+    wait_for_power(&head, "plugged", "off");
+    assert_eq!(head.json(&["node", "power", "plugged", "status"])["power"], "off");
+
+    let job = head.ok(&["run", "--detach", "-c", "1", "-m", "16M", "--", "sleep", "6"]);
+    wait_until("the meter to be read", 30, || {
+        let power = &head.json(&["info", "--energy"])["nodes"]["plugged"];
+        (power["gauge"] == "controller" && power["watts"] == 88).then_some(())
+    });
+    head.ok(&["wait", &job]);
+    let energy = &head.json(&["job", &job])["energy"];
+    // Half of the node for about six seconds, nearly all of that measured.
+    let [joules, measured] = ["joules", "measured_joules"].map(|name| energy[name].as_u64().expect("a number"));
+    assert!(measured >= 100 && measured <= joules && joules < 10_000, "{energy}");
+    assert!(head.ok(&["job", &job]).contains("Wh"));
+    wait_for_power(&head, "plugged", "off");
+
+    assert!(
+        ["up", "idle"].contains(&head.json(&["node", "power", "plugged", "on"])["power"].as_str().expect("a word"))
+    );
+    assert_eq!(head.json(&["node", "power", "plugged", "cycle"])["power"].as_str().map(|it| it != "off"), Some(true));
+    let said = std::fs::read_to_string(head.home.path("said")).expect("it was called");
+    let count = |verb: &str| said.lines().filter(|line| *line == verb).count();
+    assert_eq!((count("on"), count("off")), (3, 2), "{said}");
+}

@@ -1,0 +1,112 @@
+//! Nodes that are switched on when the queue needs them and off when nothing is left to do: real agents, switched by a real head.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::{Duration, Instant};
+
+use hostler_testkit::{Cluster, wait_until};
+use serde_json::Value;
+
+const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
+
+/// A cluster of nodes with one CPU each, all of which have come once and gone off.
+fn asleep(nodes: usize) -> Cluster {
+    let cluster = Cluster::none(HOSTLER);
+    up(&cluster, nodes);
+    wait_until("all of them go off", 60, || (power(&cluster).values().all(|power| power == "off")).then_some(()));
+    cluster
+}
+
+fn up(cluster: &Cluster, nodes: usize) {
+    cluster.ok(&["up", "--elastic", "--nodes", &nodes.to_string(), "--cpus", "1", "--memory", "256M"]);
+}
+
+/// Where every node's power stands.
+fn power(cluster: &Cluster) -> BTreeMap<String, String> {
+    let nodes = cluster.json(&["nodes"]);
+    let text = |value: &Value| value.as_str().expect("a text").to_owned();
+    nodes.as_array().expect("a list").iter().map(|node| (text(&node["name"]), text(&node["power"]))).collect()
+}
+
+fn starts(cluster: &Cluster) -> BTreeMap<String, u64> {
+    let energy = cluster.json(&["info", "--energy"]);
+    let nodes = energy["nodes"].as_object().expect("by node");
+    nodes.iter().map(|(name, power)| (name.clone(), power["starts"].as_u64().expect("a number"))).collect()
+}
+
+fn sleeper(cluster: &Cluster, seconds: &str) -> String {
+    cluster.ok(&["run", "--detach", "-c", "1", "-m", "16M", "--", "sh", "-c", &format!("sleep {seconds}; echo done")])
+}
+
+#[test]
+fn as_many_nodes_come_as_the_queue_needs_and_all_go_off_again() {
+    let cluster = asleep(3);
+    let jobs = [sleeper(&cluster, "2"), sleeper(&cluster, "2")];
+    let why = cluster.ok(&["why", &jobs[0]]);
+    assert!(why.contains("waking n1") && why.contains("so far"), "{why}");
+    for job in &jobs {
+        assert_eq!(cluster.ok(&["wait", job]), "");
+        assert_eq!(cluster.ok(&["logs", job]), "done");
+    }
+    assert_eq!(starts(&cluster).into_values().collect::<Vec<_>>(), [1, 1, 0], "no more than were needed");
+    wait_until("they go off again", 60, || (power(&cluster).values().all(|power| power == "off")).then_some(()));
+    // Called again, `up` leaves a cluster alone that is asleep.
+    cluster.ok(&["up"]);
+    assert!(power(&cluster).len() == 3 && power(&cluster).values().all(|power| power == "off"));
+    // The second time it is known how long they take, and what was saved is told. All of them, since one that is slow today would be left out.
+    let job = cluster.ok(&["run", "--detach", "-N", "3", "-m", "16M", "--", "true"]);
+    let why = cluster.ok(&["why", &job]);
+    assert!(why.contains("usually ready in"), "{why}");
+    cluster.ok(&["wait", &job]);
+    let energy = cluster.ok(&["info", "--energy"]);
+    assert!(energy.contains("saved, by the figures of power.toml"), "{energy}");
+}
+
+#[test]
+fn nothing_is_lost_and_nothing_that_runs_is_switched_off_however_often_the_head_is_killed() {
+    let cluster = asleep(3);
+    let log = cluster.path("log");
+    let work = |n: u32| format!("sleep {}; echo {n} >> {}", 1 + n % 3, log.display());
+    let jobs: Vec<String> =
+        (0..9).map(|n| cluster.ok(&["run", "--detach", "-c", "1", "-m", "16M", "--", "sh", "-c", &work(n)])).collect();
+    for round in 0..10_u64 {
+        std::thread::sleep(Duration::from_millis(200 + 370 * (round * 7 % 5)));
+        cluster.kill_9(cluster.head_pid());
+        up(&cluster, 3);
+    }
+    for job in &jobs {
+        cluster.ok(&["wait", job]);
+        assert_eq!(cluster.state(job), "completed");
+    }
+    let mut lines: Vec<u32> =
+        fs::read_to_string(&log).expect("they wrote").lines().map(|line| line.parse().expect("a number")).collect();
+    lines.sort_unstable();
+    assert_eq!(lines, (0..9).collect::<Vec<_>>(), "each has run once");
+    wait_until("they go off again", 90, || (power(&cluster).values().all(|power| power == "off")).then_some(()));
+    let starts = starts(&cluster);
+    assert!(starts.values().all(|starts| *starts <= 3), "none flaps: {starts:?}");
+}
+
+#[test]
+fn people_switch_nodes_and_are_refused_what_would_end_a_task() {
+    let cluster = asleep(2);
+    let on = cluster.json(&["node", "power", "n1", "on"]);
+    assert!(["up", "idle"].contains(&on["power"].as_str().expect("a word")), "{on}");
+    let job = cluster.ok(&["run", "--detach", "-c", "1", "-m", "16M", "--", "sleep", "3"]);
+    cluster.wait_for_state(&job, "running");
+    for force in [&["node", "power", "n1", "off"][..], &["node", "power", "n1", "off", "--force"]] {
+        let refusal = cluster.fails(force);
+        assert!(refusal.contains("has 1 task"), "{refusal}");
+    }
+    cluster.ok(&["wait", &job]);
+    let began = Instant::now();
+    assert_eq!(cluster.json(&["node", "power", "n1", "off"])["power"], "off");
+    assert!(began.elapsed() < Duration::from_secs(20));
+    let test = cluster.json(&["node", "power-test", "n2"]);
+    assert_eq!(
+        (test["boot_ms"].as_array().map(Vec::len), test["stop_ms"].as_array().map(Vec::len)),
+        (Some(2), Some(2))
+    );
+    let refusal = cluster.fails(&["node", "forget", "n2"]);
+    assert!(refusal.contains("power.toml"), "{refusal}");
+}

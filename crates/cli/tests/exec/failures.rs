@@ -1,0 +1,150 @@
+//! What goes wrong there, and what is said of it here.
+
+use std::time::Instant;
+
+use hostler_testkit::{Outcome, wait_until};
+
+use crate::machines::{Machines, USER, end_of};
+
+/// Runs a script on n1 that is refused with this code and these words, within seconds.
+fn refused(machines: &Machines, script: &str, code: i32, words: &[&str]) -> Outcome {
+    let since = Instant::now();
+    let outcome = machines.run(0, script);
+    assert_eq!(outcome.code, code, "{script}: {outcome:?}");
+    assert!(words.iter().all(|words| outcome.stderr.contains(words)), "{words:?}: {outcome:?}");
+    assert!(since.elapsed().as_secs() < 15, "{script}: {:?}", since.elapsed());
+    outcome
+}
+
+#[test]
+fn a_lost_node_or_a_lost_link_ends_a_command_on_both_sides() {
+    let mut machines = Machines::of(3);
+    // Each has a command that is deaf to TERM, and one that says nothing.
+    let start = |machines: &Machines, node: &str| {
+        let deaf = machines.start(
+            0,
+            &format!("exec dsh --node {node} sh -c 'trap \"\" TERM; echo up >{node}-1; while :; do sleep 1004; done'"),
+        );
+        let silent = machines.start(0, &format!("exec dsh --node {node} sh -c 'echo up >{node}-2; exec sleep 1004'"));
+        ["1", "2"].iter().for_each(|which| drop(machines.line_of(&format!("{node}-{which}"))));
+        [deaf, silent]
+    };
+
+    // Its agent is killed: its commands go at once, and their callers hear of it.
+    let calls = start(&machines, "n3");
+    machines.kill_agent(2);
+    for call in calls {
+        let (outcome, took) = end_of(call);
+        assert!(outcome.code == 125 && took < 10.0, "{took} s: {outcome:?}");
+        assert!(outcome.stderr.contains("the connection with node n3 broke while the command ran"), "{outcome:?}");
+    }
+    machines.wait_for_none(2, "sleep 1004", 10);
+    // Nobody else is asked for it; others run on.
+    refused(&machines, "dsh --node n3 true", 125, &["n3"]);
+    assert_eq!(machines.ok(0, "dsh --not n1 sh -c 'echo $HOSTLER_NODE'"), "n2");
+
+    // Its link is cut: both sides find out by themselves.
+    let calls = start(&machines, "n2");
+    machines.nodes[1].cut();
+    for call in calls {
+        let (outcome, took) = end_of(call);
+        assert!(outcome.code == 125 && took < 20.0, "{took} s: {outcome:?}");
+        assert!(outcome.stderr.contains("the connection with node n2 broke while the command ran"), "{outcome:?}");
+    }
+    machines.wait_for_none(1, "sleep 1004", 20);
+    refused(&machines, "dsh --node n2 true", 125, &["n2"]);
+    assert_eq!(machines.ok(0, "dsh sh -c 'echo $HOSTLER_NODE'"), "n1", "what is left runs it");
+    machines.nodes[1].heal();
+    machines.start_agent(2, &[]);
+    machines.wait_for(0, 3);
+    assert_eq!(machines.ok(0, "dsh --node n2 echo again; dsh --node n3 echo again"), "again\nagain");
+}
+
+#[test]
+fn what_a_node_lacks_is_said_and_another_one_runs_it() {
+    // n1 is so slow that it comes last.
+    let slow: &[&str] = &["--load-weight", "100"];
+    let machines = Machines::prepared(3, |host| if host.name() == "n1" { slow } else { &[] });
+    let shared = machines.shared();
+    let ran = "for i in 1 2 3 4 5 6; do dsh sh -c 'echo $HOSTLER_NODE'; done | sort -u";
+
+    // A directory that only this machine has.
+    let only = format!("/home/{USER}/only");
+    machines.ok(0, &format!("mkdir {only} && cd {only} && touch here && [ $(dsh ls) = here ]"));
+    assert_eq!(machines.ok(0, &format!("cd {only} && {ran}")), "n1");
+    refused(
+        &machines,
+        &format!("cd {only} && dsh --node n2 touch made"),
+        126,
+        &["node n2 cannot enter the directory", &only, "No such file or directory", "-C"],
+    );
+    let told = machines.run(0, &format!("cd {only} && dsh --where true"));
+    assert!(told.code == 0 && told.stderr.contains("ran on n1"), "{told:?}");
+    for node in ["not on n2: ", "not on n3: "] {
+        assert!(told.stderr.contains(node), "{told:?}");
+    }
+
+    // One of that name is there, and is another one: nothing happens in it.
+    let sub = format!("{shared}/sub");
+    machines.ok(0, "mkdir sub && chmod 700 sub");
+    machines.nodes[1].ok(&["sh", "-c", &format!("mount -t tmpfs none {sub} && chown {USER} {sub}")]);
+    refused(&machines, "cd sub && dsh --node n2 touch made", 126, &["node n2 is another one than the caller's", &sub]);
+    let elsewhere = ran.replace("dsh", "dsh --not n1");
+    assert_eq!(machines.ok(0, &format!("cd sub && {elsewhere}")), "n3");
+    assert_eq!(machines.ok(1, "ls -A sub; echo nothing"), "nothing");
+    // It is looked at anew each time, also where it was the right one a moment ago.
+    assert_eq!(machines.ok(0, "cd sub && dsh --node n3 sh -c 'touch made; ls'"), "made");
+    machines.nodes[2].ok(&["mount", "-t", "tmpfs", "none", &sub]);
+    refused(&machines, "cd sub && dsh --node n3 touch again", 126, &["node n3"]);
+    machines.nodes[2].ok(&["umount", &sub]);
+    machines.nodes[1].ok(&["umount", &sub]);
+    assert_eq!(machines.ok(0, "cd sub && dsh --node n3 ls && dsh --node n2 ls"), "made\nmade");
+    // With -C it is the node's own.
+    assert_eq!(machines.ok(0, &format!("dsh --node n2 -C /home/{USER} pwd")), format!("/home/{USER}"));
+    refused(&machines, "dsh --node n2 -C /no/such true", 126, &["n2", "/no/such", "No such file or directory"]);
+
+    // A directory that its user may not enter there.
+    machines.nodes[1].ok(&["sh", "-c", "mkdir -m 700 /home/closed"]);
+    refused(&machines, "dsh --node n2 -C /home/closed true", 126, &["/home/closed", "Permission denied"]);
+
+    // A full disk there.
+    machines.nodes[1].ok(&["sh", "-c", "mkdir /home/small && mount -t tmpfs -o size=64k,mode=1777 none /home/small"]);
+    refused(
+        &machines,
+        "dsh --node n2 -C /home/small sh -c 'head -c 200000 /dev/zero >big'",
+        1,
+        &["No space left on device"],
+    );
+    // The node's own disk is full: commands need none of it.
+    let full = "mount -t tmpfs -o size=64k,mode=1777 none /tmp; head -c 200000 /dev/zero >/tmp/big; echo full";
+    machines.nodes[1].ok(&["sh", "-c", full]);
+    assert_eq!(machines.ok(0, "dsh --node n2 echo all the same"), "all the same");
+
+    // A user whom a node does not know, and one who is another there.
+    for (user, change, words) in [
+        ("news", "/^news:/d", ["node n3", "there is no user `news`"]),
+        ("mail", "/^mail:/s/x:8:/x:4321:/", ["node n3", "4321"]),
+    ] {
+        machines.nodes[2].ok(&["sed", "-i", change, "/etc/passwd"]);
+        let as_user = |arguments: &[&str]| {
+            Outcome::of(&machines.command_of(user, 0, &[&["dsh"], arguments].concat()).output().expect("it starts"))
+        };
+        let outcome = as_user(&["--node", "n3", "true"]);
+        assert!(outcome.code == 126 && words.iter().all(|word| outcome.stderr.contains(word)), "{outcome:?}");
+        for _ in 0..4 {
+            let outcome = as_user(&["sh", "-c", "echo $HOSTLER_NODE"]);
+            assert_eq!((outcome.code, outcome.stdout.as_str()), (0, "n2\n"), "{outcome:?}");
+        }
+    }
+
+    // A node that an operator has drained.
+    machines.head.ok(&["hostler", "node", "drain", "n2", "--reason", "new disk"]);
+    wait_until("n2 to take no commands", 30, || (machines.candidates(0) == ["n1", "n3"]).then_some(()));
+    assert_eq!(machines.ok(0, ran), "n3");
+    refused(&machines, "dsh --node n2 true", 125, &["no node can run this command", "n2: it takes no commands now"]);
+    refused(&machines, "dsh --node n9 true", 125, &["n9: no node of that name"]);
+    refused(&machines, "dsh --memory 64G true", 125, &["n1: it has only", "n3: it has only"]);
+    machines.head.ok(&["hostler", "node", "resume", "n2"]);
+    machines.wait_for(0, 3);
+    assert_eq!(machines.ok(0, "dsh --node n2 echo again"), "again");
+}

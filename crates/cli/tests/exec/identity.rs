@@ -1,0 +1,63 @@
+//! A command on another node is its caller's as one here is: user, directory, environment, limits, and how it ends.
+
+use crate::machines::{Machines, USER};
+
+/// What a command can tell of itself. Nothing that is the node's own.
+const TELL: &str = "id -un; id -u; id -Gn; pwd; pwd -P; umask; ulimit -Sa; ulimit -Ha; \
+                    env -0 | LC_ALL=C grep -azv -e ^HOSTLER_NODE= -e ^SHLVL= -e ^_= | sort -z | od -An -c; ls -a";
+
+#[test]
+fn a_command_is_its_callers_and_ends_as_it_does_here() {
+    let machines = Machines::of(2);
+    a_command_is_its_callers(&machines);
+    a_command_ends_as_it_does_here(&machines);
+}
+
+fn a_command_is_its_callers(machines: &Machines) {
+    // The two nodes are one kernel, which knows no limits that would differ.
+    let prepare = "d=$(printf 'a b\\n\\377\\001'); mkdir -p \"$d\" && cd \"$d\" && touch here && umask 027 && ulimit -n 64 && ulimit -Sn 61 \
+                   && ulimit -c 0 && ulimit -Sf 5000 && export ODD=$(printf 'x\\ny\\377\\001 =') EMPTY=";
+    let tell = |command: &str| machines.ok(0, &format!("{prepare} && tell='{TELL}' && {command} bash -c \"$tell\""));
+    let (here, there) = (tell(""), tell("env dsh --node n2"));
+    assert_eq!(here, there);
+    for words in [USER, "\n0027\n", "61", "E   M   P   T   Y", "\nhere"] {
+        assert!(there.contains(words), "{words:?}: {there}");
+    }
+    assert_eq!(
+        machines
+            .ok(0, &format!("{prepare} && dsh --node n2 sh -c 'echo $HOSTLER_NODE; touch made' && stat -c %U-%a made")),
+        format!("n2\n{USER}-640")
+    );
+    // What is above the limit of whoever calls stays so, and what a user raises is their own to raise.
+    let raised = machines
+        .ok(0, &format!("{prepare}; dsh --node n2 bash -c 'ulimit -Sn 64 && ulimit -n 65 2>/dev/null || ulimit -n'"));
+    assert_eq!(raised, "64");
+}
+
+fn a_command_ends_as_it_does_here(machines: &Machines) {
+    let codes: Vec<_> =
+        (0..=255).step_by(3).chain([1, 2, 125, 127, 128, 130, 254]).map(|code: u8| code.to_string()).collect();
+    let ended = format!("for code in {}; do dsh --node n2 sh -c \"exit $code\"; echo $?; done", codes.join(" "));
+    assert_eq!(machines.ok(0, &ended), codes.join("\n"));
+
+    // What a shell makes 128 and more of, its parent sees as a signal.
+    let script = "\
+import resource, signal, subprocess
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+for number in [1, 2, 3, 4, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 24, 30, 31, 34, 64]:
+    for where in [[], ['dsh', '--node', 'n2'], ['dsh', '--node', 'n1']]:
+        ended = subprocess.run([*where, 'python3', '-c', f'import os, signal; {number} in (2, 13) and signal.signal({number}, signal.SIG_DFL); os.kill(os.getpid(), {number})'], stderr=subprocess.PIPE)
+        if ended.returncode != -number or ended.stderr:
+            print(number, where, ended.returncode, ended.stderr)
+";
+    assert_eq!(machines.python(0, script), Vec::<String>::new());
+
+    // As from a shell, but that the message is ours.
+    machines.write("data", "no program");
+    let script = "chmod 644 data; for program in /no/such/program ./data . ./none; do \
+                  $dsh $program 2>message; echo $?; [ -s message ] || echo $program was refused without a word; done";
+    let with = |dsh: &str| machines.ok(0, &format!("dsh='{dsh}'; {script}"));
+    for dsh in ["env", "dsh --node n1", "dsh --node n2"] {
+        assert_eq!(with(dsh), "127\n126\n126\n127", "{dsh}");
+    }
+}

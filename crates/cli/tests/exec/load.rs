@@ -1,0 +1,75 @@
+//! What is not Hostler's counts as well: a node that is kept busy by something else is passed over while it is.
+
+use std::time::Instant;
+
+use hostler_testkit::wait_until;
+use serde_json::Value;
+
+use crate::machines::Machines;
+
+/// Programs that only keep a CPU busy, and end with this.
+struct Busy(Vec<std::process::Child>);
+
+impl Busy {
+    /// So many on one CPU.
+    fn on(cpu: &str, count: usize) -> Self {
+        let busy = || {
+            std::process::Command::new("taskset")
+                .args(["-c", cpu, "sh", "-c", "while :; do :; done"])
+                .spawn()
+                .expect("util-linux")
+        };
+        Self((0..count).map(|_| busy()).collect())
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// What the first node thinks of another one, in thousandths.
+fn score(machines: &Machines, node: &str) -> u64 {
+    let said = machines.nodes[0].run(&["hostler", "exec", "--explain", "--json"]);
+    let choice: Value = serde_json::from_str(&said.stdout).unwrap_or_default();
+    let found = choice["candidates"].as_array().into_iter().flatten().find(|how| how["node"] == node);
+    found.and_then(|how| how["score"].as_u64()).unwrap_or(u64::MAX)
+}
+
+/// Where ten commands ran.
+fn ran_on(machines: &Machines) -> String {
+    machines.ok(
+        0,
+        "for i in 1 2 3 4 5 6 7 8 9 10; do dsh --not n1 sh -c 'echo $HOSTLER_NODE'; done | sort -u | tr '\\n' ' '",
+    )
+}
+
+/// The machine is this test's alone, see .config/nextest.toml: its hosts are told apart by the CPU that each has.
+#[test]
+fn a_node_that_something_else_keeps_busy_is_passed_over() {
+    let machines = Machines::prepared(3, |host| match host.name() {
+        "n2" => &["--cpus", "0"],
+        "n3" => &["--cpus", "1"],
+        _ => &["--cpus", "0-1"],
+    });
+    let worse = |one: &str, other: &str| (score(&machines, one) > score(&machines, other) + 500).then_some(());
+    for (cpu, busy, idle) in [("1", "n3", "n2"), ("0", "n2", "n3")] {
+        let began = Instant::now();
+        let load = Busy::on(cpu, 3);
+        wait_until(&format!("{busy} to be found busy"), 30, || worse(busy, idle));
+        let noticed = began.elapsed();
+        assert_eq!(ran_on(&machines).trim(), idle, "{busy} was found busy after {noticed:?}");
+        drop(load);
+        let began = Instant::now();
+        wait_until(&format!("{busy} to be chosen again"), 60, || ran_on(&machines).contains(busy).then_some(()));
+        let again = began.elapsed();
+        #[expect(clippy::print_stdout, reason = "for who wants to know how long it takes")]
+        {
+            println!("{busy}: busy after {noticed:?}, chosen again after {again:?}");
+        }
+    }
+}

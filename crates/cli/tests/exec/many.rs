@@ -1,0 +1,70 @@
+//! The same command on several nodes at once, and programs that launch by a remote shell.
+
+use std::collections::BTreeMap;
+
+use crate::machines::{Machines, USER};
+
+#[test]
+fn a_command_on_all_nodes_says_which_line_is_whose() {
+    let mut machines = Machines::of(3);
+    // Lines that come in pieces, from all at once.
+    let script = "for i in $(seq 200); do printf 'line '; printf \"$i \"; printf of; echo \" $HOSTLER_NODE\"; done\n\
+                  printf 'no newline' >&2; printf end";
+    machines.write("pieces.sh", script);
+    let outcome = machines.run(0, "dsh --all sh pieces.sh");
+    assert_eq!(outcome.code, 0, "{outcome:?}");
+    let mut next = BTreeMap::<&str, usize>::new();
+    for line in outcome.stdout.lines() {
+        let (label, line) = line.split_once(": ").expect("a label");
+        let number = next.entry(label).or_insert(1);
+        let expected = if *number > 200 { "end".to_owned() } else { format!("line {number} of {label}") };
+        assert_eq!(line, expected);
+        *number += 1;
+    }
+    assert_eq!(next, ["n1", "n2", "n3"].map(|name| (name, 202)).into());
+    for line in ["n1: no newline\n", "n2: no newline\n", "n3: no newline\n", "3 of 3 nodes: exit code 0\n"] {
+        assert!(outcome.stderr.contains(line), "{outcome:?}");
+    }
+
+    // The exit code is that of the first that fails; the others run to their end.
+    let outcome = machines.run(0, "dsh --nodes n2,n3 sh -c 'sleep 0.2; echo ran; [ $HOSTLER_NODE = n2 ] || exit 9'");
+    let mut lines: Vec<&str> = outcome.stdout.lines().collect();
+    lines.sort_unstable();
+    assert_eq!((outcome.code, lines), (9, vec!["n2: ran", "n3: ran"]), "{outcome:?}");
+    assert!(
+        outcome.stderr.contains("node n3: exit code 9") && outcome.stderr.contains("1 of 2 nodes: exit code 0"),
+        "{outcome:?}"
+    );
+    let outcome = machines.run(0, "dsh --nodes n1,n2 sh -c 'kill -KILL $$'");
+    assert!(outcome.code == 137 && outcome.stderr.contains("0 of 2 nodes"), "{outcome:?}");
+    let outcome = machines.run(0, "dsh --nodes n1,n9 echo ran");
+    assert_eq!((outcome.code, outcome.stdout.as_str()), (125, "n1: ran\n"), "{outcome:?}");
+    assert!(outcome.stderr.contains("n9: no node of that name") || outcome.stderr.contains("node n9"), "{outcome:?}");
+
+    // One that is gone is none of all.
+    machines.kill_agent(2);
+    machines.wait_for(0, 2);
+    let outcome = machines.run(0, "dsh --all echo ran");
+    assert!(outcome.code == 0 && outcome.stdout.lines().count() == 2, "{outcome:?}");
+}
+
+#[test]
+fn programs_launch_by_it_as_by_a_remote_shell() {
+    let machines = Machines::of(3);
+    // A folder to the home on another node, which this one does not see, and back.
+    let home = format!("/home/{USER}");
+    let copy = format!(
+        "mkdir folder && cd folder && for i in $(seq 200); do head -c $((i * 50)) /dev/urandom >$i; done && ln -s 7 link && chmod 750 3 && cd .. \
+         && rsync -a -e 'hostler exec --rsh' folder/ n2:{home}/copy/ && [ ! -e {home}/copy ] && rsync -a -e 'hostler exec --rsh' n2:{home}/copy/ back/ \
+         && diff -r --no-dereference folder back && stat -c '%a %Y' folder/3 | cmp - <(stat -c '%a %Y' back/3) && ls back | wc -l"
+    );
+    assert_eq!(machines.ok(0, &copy), "201");
+    assert!(machines.nodes[1].path(&format!("{home}/copy/200")).exists());
+    // As ssh: words for a shell there, in the user's home, whose exit code is passed on.
+    let outcome = machines.run(0, "hostler exec --rsh -x -l games n3 'cd / && echo $HOSTLER_NODE;' exit 6");
+    assert_eq!((outcome.code, outcome.stdout.as_str()), (6, "n3\n"), "{outcome:?}");
+    assert_eq!(machines.ok(0, "hostler exec --rsh n2 pwd"), home);
+
+    let script = "mpirun --mca plm_rsh_agent 'hostler exec --rsh' -H n1:1,n2:2,n3:1 sh -c 'echo $OMPI_COMM_WORLD_RANK $OMPI_COMM_WORLD_SIZE $(hostname)' | sort";
+    assert_eq!(machines.run(0, script).stdout, "0 4 n1\n1 4 n2\n2 4 n2\n3 4 n3\n");
+}

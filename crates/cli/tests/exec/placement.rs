@@ -1,0 +1,114 @@
+//! Which node a command goes to.
+
+use std::collections::BTreeMap;
+
+use hostler_testkit::wait_until;
+use serde_json::Value;
+
+use crate::machines::{Machines, end_of};
+
+/// How many of these lines there are of each kind.
+fn counts(text: &str) -> BTreeMap<&str, usize> {
+    text.lines().fold(BTreeMap::new(), |mut counts, line| {
+        *counts.entry(line).or_default() += 1;
+        counts
+    })
+}
+
+#[test]
+fn calls_spread_over_nodes_with_the_head_and_without_it() {
+    let mut machines = Machines::prepared(4, |host| {
+        // Hosts share one kernel's count of what runs, which nodes tell at different moments: all that differs by that is equal to n1.
+        if host.name() == "n1" {
+            host.write("/etc/hostler/agent.toml", "[dsh]\ntie = 6000\n");
+        }
+        &[]
+    });
+
+    // Among equals chance decides: 150 calls on three nodes are 50 on each, and 20 are more than five standard deviations below.
+    let calls = machines.start(0, "for i in $(seq 150); do dsh --not n1 sh -c 'echo $HOSTLER_NODE' | tee -a ran; done");
+    let wait_for = |machines: &Machines, count: usize| {
+        wait_until("calls", 60, || (machines.read("ran").lines().count() >= count).then_some(()));
+    };
+    wait_for(&machines, 50);
+    machines.head_daemon.take().expect("it runs").kill_9();
+    wait_for(&machines, 100);
+    machines.head_daemon = Some(machines.head.daemon("head", &["hostler", "head", "run"]));
+    let (outcome, _) = end_of(calls);
+    assert!(outcome.code == 0 && outcome.stderr.is_empty(), "{outcome:?}");
+    let ran = counts(&outcome.stdout);
+    assert_eq!(ran.values().sum::<usize>(), 150, "{ran:?}");
+    assert!(["n2", "n3", "n4"].iter().all(|node| ran.get(node) >= Some(&20)), "{ran:?}");
+
+    // Calls that come at once are counted where they were sent before anybody's load shows them. n2 compares as nodes do that nobody has told how.
+    let ran = machines.ok(1, "for i in $(seq 20); do dsh --not n2 sh -c 'echo $HOSTLER_NODE; sleep 2' & done; wait");
+    let ran = counts(&ran);
+    assert_eq!(ran.values().sum::<usize>(), 20, "{ran:?}");
+    // A node may look much busier than the others at that moment, but no node has nearly all of them.
+    assert!(ran.len() >= 2 && ran.values().all(|count| *count <= 13), "{ran:?}");
+}
+
+#[test]
+fn a_node_may_tell_of_its_load_and_take_no_calls() {
+    let mut machines = Machines::of(3);
+    machines.kill_agent(1);
+    machines.start_agent(1, &["--no-calls"]);
+    let load = wait_until("n2 to say so", 60, || {
+        let load = machines.nodes[0].run(&["hostler", "nodes", "--load"]).stdout;
+        load.lines().any(|line| line.starts_with("n2 ") && line.contains("live, no calls")).then_some(load)
+    });
+    assert!(load.lines().any(|line| line.starts_with("n3 ") && !line.contains("no calls")), "{load}");
+    let told = machines.ok(0, "dsh --explain true");
+    assert!(told.contains("n2") && told.contains("its agent takes no commands"), "{told}");
+    let ran = machines.ok(0, "for i in $(seq 20); do dsh sh -c 'echo $HOSTLER_NODE'; done");
+    assert!(!ran.contains("n2"), "{ran}");
+    let named = machines.run(0, "dsh --node n2 true");
+    assert!(named.code == 125 && named.stderr.contains("its agent takes no commands"), "{named:?}");
+    let from_there = machines.run(1, "dsh true");
+    assert!(from_there.stderr.contains("no agent of this machine takes calls: running it here"), "{from_there:?}");
+
+    // The same by its settings, and back.
+    machines.kill_agent(1);
+    machines.nodes[1].write("/etc/hostler/agent.toml", "calls = false\n");
+    machines.start_agent(1, &[]);
+    wait_until("n2 to be back", 60, || {
+        let load = machines.nodes[0].run(&["hostler", "nodes", "--load"]).stdout;
+        load.lines().any(|line| line.starts_with("n2 ") && line.contains("live, no calls")).then_some(())
+    });
+    machines.kill_agent(1);
+    machines.nodes[1].write("/etc/hostler/agent.toml", "");
+    machines.start_agent(1, &[]);
+    // That it takes calls others hear from it, and by which key from the head: either may come first.
+    wait_until("n2 to take calls again", 60, || {
+        let ran = machines.run(0, "dsh --node n2 sh -c 'echo $HOSTLER_NODE'");
+        assert!(ran.code == 0 || ran.code == 125, "{ran:?}");
+        (ran.stdout == "n2\n").then_some(())
+    });
+}
+
+#[test]
+fn where_a_command_would_run_and_where_it_ran_is_told() {
+    let machines = Machines::of(3);
+    let told = machines.ok(0, "dsh --explain --not n3 gcc -c x.c");
+    let lines: Vec<&str> = told.lines().collect();
+    assert!(lines[0].starts_with("NODE") && lines[0].contains("SCORE"), "{told}");
+    assert_eq!(
+        lines.iter().filter(|line| line.starts_with("n1 (here) ") || line.starts_with("n2 ")).count(),
+        2,
+        "{told}"
+    );
+    assert!(lines.contains(&"n3: it was ruled out"), "{told}");
+    let choice: Value = serde_json::from_str(&machines.ok(0, "dsh --explain --not n3 --json")).expect("JSON");
+    assert_eq!(choice["candidates"].as_array().map(Vec::len), Some(2), "{choice}");
+    assert_eq!(choice["unfit"][0], serde_json::json!(["n3", "it was ruled out"]), "{choice}");
+    assert!(choice["candidates"][0]["score"].as_u64().is_some_and(|score| score >= 1000), "{choice}");
+
+    for (node, place) in [("n1", "here, score"), ("n2", "(score")] {
+        let outcome = machines.run(0, &format!("dsh --where --node {node} sh -c 'echo out; exit 3'"));
+        assert_eq!((outcome.code, outcome.stdout.as_str()), (3, "out\n"), "{outcome:?}");
+        assert!(outcome.stderr.contains(&format!("ran on {node}")) && outcome.stderr.contains(place), "{outcome:?}");
+        let outcome = machines.run(0, &format!("dsh --json --where --node {node} sh -c 'exit 3'"));
+        let told: Value = serde_json::from_str(&outcome.stderr).unwrap_or_else(|error| panic!("{error}: {outcome:?}"));
+        assert_eq!((&told["placed"]["node"], &told["ended"]["code"]), (&node.into(), &3.into()), "{told}");
+    }
+}

@@ -1,0 +1,163 @@
+//! Those who are not asked in: nothing of theirs runs, and nobody else notices.
+
+use std::fs;
+use std::time::Instant;
+
+use hostler_calls::{Caller, Command, Frame, Start, write_blocking};
+use hostler_steps::Credentials;
+use hostler_testkit::wait_until;
+use serde_json::Value;
+
+use crate::machines::{Machines, USER, ids};
+
+/// Another account, on every Debian.
+const OTHER: &str = "news";
+
+/// Says what is in a file to a node, or to the socket of an agent, in one of several ways; how much came back, in bytes.
+const KNOCK: &str = "\
+import socket, ssl, sys
+place, how, file = sys.argv[1:]
+try:
+    if place.startswith('/'):
+        line = socket.socket(socket.AF_UNIX)
+        line.connect(place)
+    else:
+        line = socket.create_connection((place, 7761), 10)
+    line.settimeout(15)
+    if how != 'raw':
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        if how != 'nobody':
+            context.load_cert_chain(how)
+        line = context.wrap_socket(line, server_hostname='step.hostler.internal')
+    line.sendall(open(file, 'rb').read())
+    count = len(line.recv(1000))
+    # Whoever hangs up ends what they have brought: the line is held until nothing more is said.
+    line.settimeout(3)
+    try:
+        while line.recv(1000):
+            pass
+    except TimeoutError:
+        pass
+    print(count)
+except (ssl.SSLError, ConnectionError):
+    print(0)
+";
+
+/// A command of [`USER`] as the agent of another node would bring it, on a line of its own.
+fn start_frame(command: &str) -> Vec<u8> {
+    let command = Command::new(&["/bin/sh".into(), "-c".into(), command.into()], [], "/".into());
+    let caller = Caller { name: USER.to_owned(), uid: ids().0 };
+    let mut bytes = Vec::new();
+    write_blocking(
+        &mut bytes,
+        &Frame::Start(Box::new(Start { command, caller, written: hostler_calls::fresh::Paths::default() })),
+    )
+    .expect("memory");
+    bytes[..4].copy_from_slice(&1_u32.to_be_bytes());
+    bytes
+}
+
+/// Credentials as a program that speaks TLS reads them: both parts in one file.
+fn pem(credentials: &Value) -> String {
+    format!("{}{}", credentials["key"].as_str().expect("a key"), credentials["certificate"].as_str().expect("one"))
+}
+
+#[test]
+fn nobody_but_nodes_can_bring_a_command() {
+    let machines = Machines::of(3);
+    let shared = machines.shared();
+    let key_of = |node: usize| -> Value {
+        let path = machines.nodes[node].path("/var/lib/hostler/agent/call-key.json");
+        serde_json::from_slice(&fs::read(path).expect("it has one")).expect("JSON")
+    };
+    let made_up = serde_json::to_value(Credentials::generate().expect("randomness")).expect("JSON");
+    machines.head.write("/home/op/knock.py", KNOCK);
+    machines.head.write("/home/op/made-up.pem", pem(&made_up));
+    machines.head.write("/home/op/n3.pem", pem(&key_of(2)));
+    machines.head.write(
+        "/home/op/garbage",
+        (0..200_000_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect::<Vec<_>>(),
+    );
+    let knock = |how: &str, file: &str| machines.head.ok(&["timeout", "60", "python3", "knock.py", "n2", how, file]);
+    let bring = |how: &str, name: &str| {
+        machines.head.write("/home/op/start", start_frame(&format!("echo ran >{shared}/{name}")));
+        knock(how, "start")
+    };
+    let agent = machines.agent_pid(1);
+    let went_on = |what: &str| assert_eq!(machines.ok(0, "dsh --node n2 echo here"), "here", "{what}");
+    went_on("before");
+
+    // What is sent is what a node would send: with the key of one it is run.
+    assert_ne!(bring("n3.pem", "by-a-node"), "0");
+    assert_eq!(machines.line_of("by-a-node"), "ran");
+    for how in ["raw", "nobody", "made-up.pem"] {
+        // An alert of TLS at most.
+        assert!(bring(how, "by-a-stranger").parse::<usize>().expect("a number") <= 7, "{how}");
+        went_on(how);
+        knock(how, "garbage");
+        went_on(how);
+    }
+    // One who is let in and talks nonsense hurts nobody else.
+    knock("n3.pem", "garbage");
+    went_on("nonsense of a node");
+
+    // A node that was removed, and runs on: what it has there is ended, and nothing more is taken from it.
+    let call = machines.start(2, "exec dsh --node n2 sh -c 'echo up >up; exec sleep 1007'");
+    machines.line_of("up");
+    machines.head.ok(&["hostler", "node", "remove", "n3", "--yes"]);
+    let (outcome, took) = crate::machines::end_of(call);
+    assert!(outcome.code == 125 && took < 20.0, "{took} s: {outcome:?}");
+    machines.wait_for_none(1, "sleep 1007", 10);
+    let since = Instant::now();
+    let outcome = machines.run(2, "dsh --node n2 sh -c 'echo ran >by-a-stranger'");
+    assert!(outcome.code == 125 && since.elapsed().as_secs() < 20, "{outcome:?}");
+    assert_eq!(bring("n3.pem", "by-a-stranger"), "0");
+    // The others begin anew to tell each other of their load, with another secret.
+    wait_until("n1 to send commands to n2", 20, || (machines.run(0, "dsh --node n2 true").code == 0).then_some(()));
+    assert_eq!(machines.read("by-a-stranger"), "");
+    assert_eq!(machines.agent_pid(1), agent);
+    assert_eq!(
+        machines.nodes[1].read("/home/op/agent.log").matches("agent started").count(),
+        1,
+        "it has not begun anew"
+    );
+
+    // Many who say nothing keep nobody from a node that knows it already.
+    let idle = "import socket, time\nheld = [socket.create_connection(('n2', 7761)) for _ in range(150)]\nprint('held', flush=True)\ntime.sleep(1008)\n";
+    machines.head.write("/home/op/idle.py", idle);
+    let held = machines.head.daemon("idle", &["sh", "-c", "exec python3 idle.py >/home/op/held"]);
+    wait_until("the connections", 30, || machines.head.read("/home/op/held").contains("held").then_some(()));
+    went_on("the silent");
+    held.kill_9();
+}
+
+#[test]
+fn nobody_speaks_for_somebody_else() {
+    let machines = Machines::of(2);
+    machines.nodes[0].ok(&["sh", "-c", &format!("mkdir /home/{OTHER} && chown {OTHER} /home/{OTHER}")]);
+    let as_other = |arguments: &[&str]| {
+        let output = machines.command_of(OTHER, 0, arguments).output().expect("nsenter can be started");
+        hostler_testkit::Outcome::of(&output)
+    };
+    for node in ["n1", "n2"] {
+        assert_eq!(as_other(&["dsh", "--node", node, "id", "-un"]).stdout, format!("{OTHER}\n"));
+        let outcome = as_other(&["dsh", "--node", node, "sh", "-c", "USER=games LOGNAME=games touch theirs"]);
+        assert!(outcome.code != 0 && outcome.stderr.contains("Permission denied"), "{outcome:?}");
+    }
+    // The key of the node is not to be had, nor does its agent take from a user what a node may bring.
+    assert_ne!(as_other(&["cat", "/var/lib/hostler/agent/call-key.json"]).code, 0);
+    machines.write("knock.py", KNOCK);
+    machines.write("start", start_frame(&format!("echo ran >{}/by-another", machines.shared())));
+    let outcome = as_other(&["timeout", "60", "python3", "knock.py", "/run/hostler/agent.calls", "raw", "start"]);
+    // The header of a frame at most: that it is over.
+    assert!(outcome.code == 0 && ["0\n", "9\n"].contains(&outcome.stdout.as_str()), "{outcome:?}");
+    // Nor are processes of others in reach of a command.
+    let victim = machines.start(0, "exec dsh --node n2 sh -c 'echo $$ >pid; exec sleep 1009'");
+    let pid = machines.line_of("pid");
+    let outcome = as_other(&["dsh", "--node", "n2", "sh", "-c", &format!("kill -KILL {pid}; cat /proc/{pid}/environ")]);
+    assert!(outcome.code != 0 && outcome.stderr.contains("not permitted"), "{outcome:?}");
+    assert_eq!(machines.processes(1, "sleep 1009"), 1);
+    assert_eq!(machines.read("by-another"), "");
+    drop(victim);
+}

@@ -1,0 +1,219 @@
+//! Commands on the caller's terminal: a shell with job control, a full-screen program, keys that are signals.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::process::{Child, Stdio};
+use std::sync::{Arc, Mutex};
+
+use hostler_testkit::wait_until;
+use nix::libc;
+use nix::pty::{Winsize, openpty};
+
+use crate::machines::{Machines, USER, ids};
+
+/// What a shell writes when it waits for a command. What is typed has it in pieces, so that an echo is none.
+const PROMPT: &str = "<ready>";
+
+/// A terminal with an interactive shell of [`USER`] on a node.
+struct Terminal {
+    master: File,
+    shell: Child,
+    seen: Arc<Mutex<Vec<u8>>>,
+    /// How much of that has been looked at.
+    read: usize,
+}
+
+impl Terminal {
+    fn of(machines: &Machines, node: usize) -> Self {
+        let pair = openpty(Some(&size(24, 80)), None).expect("there are terminals");
+        nix::unistd::fchown(&pair.slave, Some(ids().0.into()), None).expect("root may");
+        let slave = || Stdio::from(pair.slave.try_clone().expect("it is open"));
+        let shell = ["setsid", "--ctty", "--wait", "env", "TERM=xterm", "PS1=", "bash", "--norc", "--noprofile", "-i"];
+        let mut command = machines.command_of(USER, node, &shell);
+        let shell = command.stdin(slave()).stdout(slave()).stderr(slave()).spawn().expect("nsenter can be started");
+        let master = File::from(pair.master);
+        let seen = Arc::<Mutex<Vec<u8>>>::default();
+        let (mut from, to) = (master.try_clone().expect("it is open"), Arc::clone(&seen));
+        std::thread::spawn(move || {
+            let mut piece = [0; 4096];
+            while let Ok(count @ 1..) = from.read(&mut piece) {
+                to.lock().expect("nobody panics").extend(&piece[..count]);
+            }
+        });
+        let mut terminal = Self { master, shell, seen, read: 0 };
+        terminal.say("PS1='<re''ady>'\n");
+        terminal.until(PROMPT);
+        terminal
+    }
+
+    fn say(&mut self, text: &str) {
+        self.master.write_all(text.as_bytes()).expect("it is open");
+    }
+
+    /// Waits for a text, and answers with all that came before it.
+    fn until(&mut self, text: &str) -> String {
+        let looked = std::time::Instant::now();
+        loop {
+            let seen = self.seen.lock().expect("nobody panics")[self.read..].to_vec();
+            if let Some(at) = seen.windows(text.len()).position(|window| window == text.as_bytes()) {
+                self.read += at + text.len();
+                return String::from_utf8_lossy(&seen[..at]).into_owned();
+            }
+            assert!(looked.elapsed().as_secs() < 30, "no {text:?} in {:?}", String::from_utf8_lossy(&seen));
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    }
+
+    /// Has the shell do something to its end; what was to be seen meanwhile.
+    fn ask(&mut self, command: &str) -> String {
+        self.say(&format!("{command}\n"));
+        self.until(PROMPT)
+    }
+
+    fn resize(&self, rows: u16, columns: u16) {
+        let size = size(rows, columns);
+        // SAFETY: the pointer is to a local of the type that this request reads.
+        assert_eq!(unsafe { libc::ioctl(self.master.as_raw_fd(), libc::TIOCSWINSZ, &raw const size) }, 0);
+    }
+
+    /// Its modes, as `stty` writes them.
+    fn modes(&mut self) -> String {
+        self.ask("stty -g").lines().find(|line| line.matches(':').count() > 10).expect("modes").trim().to_owned()
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.shell.kill();
+        let _ = self.shell.wait();
+    }
+}
+
+const fn size(rows: u16, columns: u16) -> Winsize {
+    Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }
+}
+
+#[test]
+fn a_command_has_its_callers_terminal() {
+    let machines = Machines::of(2);
+    let mut terminal = Terminal::of(&machines, 0);
+    let before = terminal.modes();
+
+    // Its size, also when that changes; its modes are those of a fresh terminal.
+    assert!(terminal.ask("dsh --node n2 stty size").contains("24 80"));
+    let sane = terminal.ask("dsh --node n2 stty -a");
+    let words: Vec<&str> = sane.split_whitespace().collect();
+    assert!(["icanon", "echo", "isig", "opost", "iexten"].iter().all(|word| words.contains(word)), "{sane}");
+    terminal.say("dsh --node n2 bash -c 'trap \"stty size\" WINCH; echo st\"\"arted; while :; do sleep 0.1; done'\n");
+    terminal.until("started");
+    terminal.resize(41, 99);
+    terminal.until("41 99");
+
+    // A key ends all of a tree, and the shell hears by what.
+    terminal.say("\x03");
+    terminal.until(PROMPT);
+    assert!(terminal.ask("echo code $?").contains("code 130"));
+    terminal.say("dsh --node n2 sh -c 'sleep 1003 & sh -c \"sleep 1003; true\"; echo not-to-be-seen'\n");
+    wait_until("the tree", 30, || (machines.processes(1, "sleep 1003") >= 3).then_some(()));
+    terminal.say("\x03");
+    let seen = terminal.until(PROMPT);
+    assert!(!seen.contains("\nnot-to-be-seen"), "{seen}");
+    machines.wait_for_none(1, "sleep 1003", 10);
+    terminal.say("dsh --node n2 sh -c 'echo st\"\"arted; exec cat'\n");
+    terminal.until("started");
+    terminal.say("a line\n\x04");
+    assert_eq!(terminal.until(PROMPT).matches("a line\r\n").count(), 2, "typed, and written");
+    assert_eq!(terminal.modes(), before);
+
+    // Where output is no terminal, the command has none either: what it writes are its bytes.
+    assert!(terminal.ask("dsh --node n2 sh -c '[ -t 1 ] || echo no terminal' | od -c").contains("l  \\n"));
+    assert_eq!(terminal.modes(), before);
+
+    // Its node fails: the terminal is as it was all the same.
+    machines.write("text", "some text\n");
+    terminal.say("dsh --node n2 vim -u NONE text\n");
+    terminal.until("some text");
+    let mut machines = machines;
+    machines.kill_agent(1);
+    let seen = terminal.until(PROMPT);
+    assert!(seen.contains("node n2"), "{seen}");
+    assert_eq!(terminal.modes(), before);
+    machines.wait_for_none(1, "vim -u NONE", 10);
+}
+
+#[test]
+fn a_shell_stops_a_command_and_lets_it_go_on_and_an_editor_edits() {
+    let machines = Machines::of(2);
+    shell(&machines);
+    editor(&machines);
+}
+
+fn shell(machines: &Machines) {
+    let mut terminal = Terminal::of(machines, 0);
+    let before = terminal.modes();
+    machines.write("counts.sh", "echo started\nfor i in $(seq 100000); do echo >>count; sleep 0.01; done\n");
+    let count = || machines.read("count").len();
+    let stands = |wanted: bool| {
+        wait_until(if wanted { "it to stand still" } else { "it to go on" }, 20, || {
+            let before = count();
+            std::thread::sleep(std::time::Duration::from_millis(150));
+            ((count() == before) == wanted).then_some(())
+        });
+    };
+    terminal.say("dsh --node n2 bash counts.sh\n");
+    terminal.until("started");
+    for _ in 0..2 {
+        stands(false);
+        terminal.say("\x1a");
+        let seen = terminal.until(PROMPT);
+        assert!(seen.contains("Stopped"), "{seen}");
+        stands(true);
+        assert_eq!(terminal.modes(), before);
+        terminal.say("fg\n");
+        terminal.until("counts.sh");
+    }
+    stands(false);
+    // In the background it goes on as well.
+    terminal.say("\x1a");
+    terminal.until("Stopped");
+    terminal.until(PROMPT);
+    terminal.ask("bg");
+    stands(false);
+    terminal.ask("kill %1; wait; echo");
+    machines.wait_for_none(1, "counts.sh", 10);
+
+    // What runs in the background does not wait for what is typed, and leaves it to the shell.
+    let seen = terminal.ask("dsh --node n2 sh -c 'echo hi >bg' & wait $!; cat bg");
+    assert!(seen.contains("hi"), "{seen}");
+    let seen = terminal.ask("dsh --node n2 sh -c 'echo hi >bg2' </dev/tty >/dev/null & wait $!; cat bg2");
+    assert!(seen.contains("hi"), "{seen}");
+    assert_eq!(terminal.modes(), before);
+}
+
+fn editor(machines: &Machines) {
+    let mut terminal = Terminal::of(machines, 0);
+    let before = terminal.modes();
+    machines.write("text", (1..=100).map(|line| format!("this is line {line}\n")).collect::<String>());
+    terminal.say("dsh --node n2 vim -u NONE -n text\n");
+    terminal.until("this is line 23");
+    terminal.say("50Gccchanged\x1b");
+    terminal.until("changed");
+    // In the middle of it the shell is wanted for something else.
+    terminal.say("\x1a");
+    terminal.until("Stopped");
+    terminal.until(PROMPT);
+    assert_eq!(terminal.modes(), before);
+    terminal.resize(30, 90);
+    terminal.say("fg\n");
+    terminal.until("changed");
+    terminal.say(":set lines? columns?\r");
+    terminal.until("lines=30");
+    terminal.say(":wq\r");
+    terminal.until(PROMPT);
+    assert!(terminal.ask("echo code $?").contains("code 0"));
+    assert_eq!(terminal.modes(), before);
+    let text = machines.read("text");
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!((lines.len(), lines[48], lines[49], lines[50]), (100, "this is line 49", "changed", "this is line 51"));
+}

@@ -1,0 +1,492 @@
+//! The gateway with real namespaces, packets, leases and tunnels: what it opens, what it keeps closed, and that it can be taken back.
+
+mod lab;
+mod systemd;
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::Stdio;
+
+use hostler_testkit::{Daemon, wait_until};
+use lab::{Lab, answered, ask, assert_same, bring_up, call, lease, serve};
+use serde_json::Value;
+use systemd::Machine;
+
+/// How an answer tells that it came through the controller's address.
+fn seen_as(lab: &Lab) -> Option<String> {
+    Some(lab.controller.address().to_owned())
+}
+
+#[test]
+fn nodes_get_leases_and_names_and_reach_out() {
+    let names = ["server", "laptop", "r1", "r2", "bmc"];
+    let lab = Lab::with(&names);
+    let [server, laptop, r1, r2, bmc] = names.map(|name| lab.host(name));
+    let _daemons: Vec<Daemon> = [server, &lab.controller, r1, r2, bmc].map(serve).into();
+    // Where the controller looks names up, and another dnsmasq that is none of ours.
+    lab.controller.write("/etc/resolv.conf", "nameserver 127.0.0.1\n");
+    let theirs = "dnsmasq --no-resolv --listen-address=127.0.0.1 --bind-interfaces --conf-file=/dev/null --pid-file \
+                  --address=/theirs.example/192.0.2.9";
+    let _theirs = lab.controller.daemon("theirs", &["sh", "-c", &format!("exec {theirs} --keep-in-foreground")]);
+    wait_until("their dnsmasq to answer", 10, || {
+        (lab.controller.run(&["getent", "hosts", "theirs.example"]).code == 0).then_some(())
+    });
+
+    lab.set_up();
+    lease(r1);
+    lease(r2);
+    lease(bmc);
+    assert!(r1.ok(&["ip", "-4", "address", "show", "dev", "eth0"]).contains("inet 10.42.0.11/24"));
+    assert!(r2.ok(&["ip", "-4", "address", "show", "dev", "eth0"]).contains("inet 10.42.0.12/24"));
+    assert!(bmc.ok(&["ip", "-4", "address", "show", "dev", "eth0"]).contains("inet 10.43.0.11/24"));
+    assert_eq!(bmc.ok(&["ip", "route", "show", "default"]), "", "controllers are told of no way out");
+
+    for (name, address) in [("r2", "10.42.0.12"), ("r2.cluster", "10.42.0.12"), ("head", "10.42.0.1")] {
+        assert!(r1.ok(&["getent", "hosts", name]).starts_with(address), "{name}");
+    }
+    assert!(r1.ok(&["getent", "hosts", "theirs.example"]).starts_with("192.0.2.9"), "by the controller's own resolver");
+
+    assert_eq!(ask(r1, server.address()), seen_as(&lab), "the server sees the controller");
+    assert_eq!(ask(r1, "10.42.0.12").as_deref(), Some("10.42.0.11"), "nodes see each other");
+    assert_eq!(ask(r1, "10.42.0.1").as_deref(), Some("10.42.0.11"), "and the head sees them");
+    // From outside there is no way in, even for who knows one.
+    laptop.ok(&["ip", "route", "add", "10.42.0.0/24", "via", lab.controller.address()]);
+    laptop.ok(&["ip", "route", "add", "10.43.0.0/24", "via", lab.controller.address()]);
+    assert_eq!(ask(laptop, "10.42.0.11"), None);
+
+    assert_eq!(ask(&lab.controller, "10.43.0.11").as_deref(), Some("10.43.0.1"), "the controller manages");
+    assert_eq!(ask(r1, "10.43.0.11"), None, "nodes do not");
+    assert_eq!(ask(laptop, "10.43.0.11"), None);
+    bmc.ok(&["ip", "route", "add", "default", "via", "10.43.0.1"]);
+    assert_eq!(ask(bmc, "10.42.0.11"), None, "what is managed reaches nobody");
+    assert_eq!(ask(bmc, server.address()), None);
+
+    let status: Value = serde_json::from_str(&lab.gateway_ok(&["status", "--json"])).expect("JSON");
+    let leases = status["running"]["leases"].as_array().expect("a list");
+    let has =
+        |name: &str, address: &str| leases.iter().any(|lease| lease["name"] == name && lease["address"] == address);
+    assert!(has("r1", "10.42.0.11") && has("r2", "10.42.0.12") && has("r1-mgmt", "10.43.0.11"), "{status}");
+    assert_eq!(status["running"]["amiss"], serde_json::json!([]), "{status}");
+}
+
+#[test]
+fn the_vpn_lets_in_who_was_added_until_they_are_revoked() {
+    let names = ["laptop", "r1", "bmc"];
+    let lab = Lab::with(&names);
+    let [laptop, r1, bmc] = names.map(|name| lab.host(name));
+    let _daemons: Vec<Daemon> = [&lab.controller, r1, bmc].map(serve).into();
+    let early = lab.gateway(&["client", "add", "laptop"]);
+    assert!(early.code == 1 && early.stderr.contains("no gateway has been set up"), "{early:?}");
+    lab.set_up();
+    lease(r1);
+    lease(bmc);
+
+    // A key that nobody has let in, with all else right.
+    let stranger = lab.gateway_ok(&["client", "add", "stranger"]);
+    let key = laptop.ok(&["wg", "genkey"]);
+    let own = |line: &str| {
+        line.strip_prefix("PrivateKey = ").map_or_else(|| line.to_owned(), |_| format!("PrivateKey = {key}"))
+    };
+    let profile: String = stranger.lines().map(|line| own(line) + "\n").collect();
+    bring_up(laptop, "wrong", &profile);
+    assert_eq!(ask(laptop, "10.44.0.1"), None, "a key that was not added opens nothing");
+    laptop.ok(&["wg-quick", "down", "/home/op/wrong.conf"]);
+    lab.gateway_ok(&["client", "revoke", "stranger"]);
+
+    lab.let_laptop_in();
+    let own_address = Some("10.44.0.2".to_owned());
+    wait_until("the laptop to reach the head", 30, || ask(laptop, "10.44.0.1"));
+    assert_eq!(ask(laptop, "10.44.0.1"), own_address);
+    assert_eq!(ask(laptop, "10.42.0.1"), own_address, "the head has two addresses for it");
+    assert_eq!(ask(laptop, "10.42.0.11"), own_address, "nodes see who calls");
+    assert!(laptop.ok(&["getent", "hosts", "r1"]).starts_with("10.42.0.11"), "names count there as well");
+    // Even a client that sends it through the tunnel.
+    let peer = laptop.ok(&["wg", "show", "vpn", "peers"]);
+    laptop.ok(&["wg", "set", "vpn", "peer", &peer, "allowed-ips", "10.44.0.0/24,10.42.0.0/24,10.43.0.0/24"]);
+    laptop.ok(&["ip", "route", "add", "10.43.0.0/24", "dev", "vpn"]);
+    assert_eq!(ask(laptop, "10.43.0.11"), None, "management is not for clients");
+    assert_eq!(ask(r1, "10.44.0.2"), None, "nodes do not call clients");
+
+    let clients: Value = serde_json::from_str(&lab.gateway_ok(&["client", "list", "--json"])).expect("JSON");
+    let [client] = clients.as_array().expect("a list").as_slice() else { panic!("{clients}") };
+    assert!(client["handshake_secs"].is_u64() && client["received_bytes"].as_u64() > Some(0), "{client}");
+    assert!(lab.gateway_ok(&["client", "list"]).contains(laptop.address()), "the list says from where");
+
+    lab.gateway_ok(&["client", "revoke", "laptop"]);
+    assert_eq!(ask(laptop, "10.44.0.1"), None, "revoked is revoked, at once");
+    assert_eq!(ask(laptop, "10.42.0.11"), None);
+    let again = lab.gateway(&["client", "revoke", "laptop"]);
+    assert!(again.code == 1 && again.stderr.contains("there is no client called laptop"), "{again:?}");
+}
+
+#[test]
+fn profiles_are_for_their_owner_alone() {
+    let lab = Lab::with(&[]);
+    lab.set_up();
+    let code = lab.gateway(&["client", "add", "phone", "--qr"]);
+    assert!(code.stdout.contains("[Interface]\nPrivateKey = ") && code.stderr.contains("▀▀▀▀▀"), "{code:?}");
+    let key = code.stdout.lines().find_map(|line| line.strip_prefix("PrivateKey = ")).expect("a key").to_owned();
+    let kept = lab.controller.run(&["grep", "-rlF", &key, "/var/lib", "/etc", "/run", "/tmp"]);
+    assert_eq!((kept.code, kept.stdout.as_str()), (1, ""), "the client's key stays nowhere");
+    lab.gateway_ok(&["client", "add", "tablet", "--output", "/home/op/tablet.conf"]);
+    assert_eq!(lab.controller.ok(&["stat", "-c", "%a", "/home/op/tablet.conf"]), "600");
+    let taken = lab.gateway(&["client", "add", "desktop", "--output", "/home/op/tablet.conf"]);
+    assert!(taken.code == 1 && lab.gateway_ok(&["client", "list"]).lines().count() == 3, "{taken:?}");
+    let open =
+        lab.controller.ok(&["sh", "-c", "find /var/lib/hostler/gateway ! -perm 600 ! -perm 700 ! -name 'dnsmasq.*'"]);
+    assert_eq!(open, "", "keys are root's alone");
+}
+
+#[test]
+fn an_apply_that_cuts_the_caller_off_is_taken_back() {
+    let lab = Lab::with(&["laptop"]);
+    let laptop = lab.host("laptop");
+    let _server = serve(&lab.controller);
+    lab.set_up();
+    lab.let_laptop_in();
+    wait_until("the laptop to reach the head", 30, || ask(laptop, "10.44.0.1"));
+    let _caller = call(laptop, "10.44.0.1");
+    wait_until("the caller to be answered", 20, || (answered(laptop) > 5).then_some(()));
+    let before = lab.controller.ok(&["nft", "--stateless", "list", "ruleset"]);
+    lab.describe(&lab.description().replace(&lab.vpn(), ""));
+
+    // The connection by which the caller came is gone with the VPN, and the command with the connection.
+    let apply = lab.controller.daemon("apply", &["hostler", "gateway", "apply", "--confirm-within", "4s"]);
+    wait_until("the VPN to be gone", 20, || {
+        (!lab.controller.ok(&["ip", "link"]).contains("hostler-vpn")).then_some(())
+    });
+    drop(apply);
+    let at_the_cut = answered(laptop);
+    assert_eq!(ask(laptop, "10.44.0.1"), None, "it is really cut off");
+    wait_until("the change to be taken back", 30, || lab.waits_for_no_one().then_some(()));
+    wait_until("the same connection to go on", 60, || (answered(laptop) > at_the_cut + 3).then_some(()));
+    assert_eq!(lab.controller.ok(&["nft", "--stateless", "list", "ruleset"]), before);
+    let late = lab.gateway(&["confirm"]);
+    assert!(late.code == 1 && late.stderr.contains("nobody confirmed it in time"), "{late:?}");
+}
+
+#[test]
+fn an_apply_that_is_killed_in_the_middle_is_taken_back_at_once() {
+    let lab = Lab::with(&["laptop"]);
+    let laptop = lab.host("laptop");
+    let _server = serve(&lab.controller);
+    lab.set_up();
+    lab.let_laptop_in();
+    wait_until("the laptop to reach the head", 30, || ask(laptop, "10.44.0.1"));
+    let _caller = call(laptop, "10.44.0.1");
+    wait_until("the caller to be answered", 20, || (answered(laptop) > 5).then_some(()));
+    let before = lab.controller.ok(&["nft", "--stateless", "list", "ruleset"]);
+    lab.describe(&lab.description().replace(&lab.vpn(), "").replace("10.42.0.12", "10.42.0.13"));
+
+    lab.controller.write("/run/stall", "");
+    let apply = lab.controller.daemon("apply", &["hostler", "gateway", "apply", "--confirm-within", "10m"]);
+    wait_until("the apply to be in the middle", 20, || {
+        let is_cut = !lab.controller.ok(&["ip", "link"]).contains("hostler-vpn");
+        (is_cut && lab.controller.ok(&["ps", "-e", "-o", "args="]).contains("sleep 1000")).then_some(())
+    });
+    lab.controller.ok(&["rm", "/run/stall"]);
+    apply.kill_9();
+    let at_the_cut = answered(laptop);
+    wait_until("the change to be taken back", 30, || lab.waits_for_no_one().then_some(()));
+    wait_until("the same connection to go on", 60, || (answered(laptop) > at_the_cut + 3).then_some(()));
+    assert_eq!(lab.controller.ok(&["nft", "--stateless", "list", "ruleset"]), before);
+    assert!(lab.gateway_ok(&["status"]).contains("killed before it was complete"));
+    lab.describe(&lab.description());
+    assert_eq!(lab.gateway(&["plan"]).code, 0, "nothing is different from before");
+}
+
+#[test]
+fn killed_at_any_moment_it_leaves_what_was_before() {
+    let lab = Lab::with(&[]);
+    lab.set_up();
+    let look = || {
+        let rules = lab.controller.ok(&["nft", "--stateless", "list", "ruleset"]);
+        let sysctls =
+            lab.controller.ok(&["sh", "-c", "grep -r . /proc/sys/net/ipv4/conf | grep -v hostler-vpn | sort"]);
+        let addresses = lab.controller.ok(&["sh", "-c", "ip -4 -brief address | awk '{ print $1, $3, $4 }' | sort"]);
+        (rules, sysctls, addresses)
+    };
+    let before = look();
+    let other = lab.description().replace("10.42.0.", "10.45.0.").replace(&lab.vpn(), "");
+    for (number, moment_ms) in [3, 30, 60, 90, 130, 180, 240, 320, 450, 800].into_iter().enumerate() {
+        lab.describe(&other);
+        // Without a confirmation to wait for it is taken back as well, unless it was complete.
+        let is_short = number % 2 == 1 && moment_ms < 200;
+        let how = if is_short { &["--yes"][..] } else { &["--confirm-within", "1s"] };
+        let apply = lab.controller.daemon("apply", &[&["hostler", "gateway", "apply"], how].concat());
+        // This is no condition to wait for: it is the moment at which it dies.
+        std::thread::sleep(std::time::Duration::from_millis(moment_ms));
+        apply.kill_9();
+        wait_until("the change to be taken back", 30, || lab.waits_for_no_one().then_some(()));
+        if is_short && lab.gateway(&["plan"]).code == 0 {
+            // It was complete, and nobody is asked to confirm it.
+            lab.describe(&lab.description());
+            lab.set_up();
+        }
+        lab.describe(&lab.description());
+        let plan = lab.gateway(&["plan"]);
+        assert_eq!(plan.code, 0, "killed after {moment_ms} ms: {plan:?}");
+        assert_eq!(look(), before, "killed after {moment_ms} ms");
+    }
+    assert_eq!(lab.gateway(&["apply", "--yes"]).stderr, "nothing is to be done\n");
+}
+
+#[test]
+fn it_stays_by_enter_on_the_terminal_or_by_a_word_from_elsewhere() {
+    let lab = Lab::with(&[]);
+    let mut command =
+        lab.controller.command(&["script", "-qec", "hostler gateway apply --confirm-within 60s", "/dev/null"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("script can be started");
+    let mut stdin = child.stdin.take().expect("it is piped");
+    // Enter that was pressed before anything was asked confirms nothing.
+    stdin.write_all(b"\n").expect("it reads");
+    let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines().map_while(Result::ok);
+    let mut wait_for = |text: &str| {
+        let mut said = Vec::new();
+        while !said.last().is_some_and(|line: &String| line.contains(text)) {
+            said.push(lines.next().unwrap_or_else(|| panic!("it ended without `{text}`: {said:#?}")));
+        }
+    };
+    wait_for("are you still there? Press Enter within 60 s");
+    let status: Value = serde_json::from_str(&lab.gateway_ok(&["status", "--json"])).expect("JSON");
+    assert!(status["confirm_within_secs"].is_u64() && status["is_guarded"] == true, "{status}");
+    stdin.write_all(b"\n").expect("it reads");
+    wait_for("the gateway stays as it is now");
+    assert!(child.wait().expect("it ends").success());
+    assert_eq!(lab.gateway(&["plan"]).code, 0);
+
+    lab.describe(&lab.description().replace("10.42.0.12", "10.42.0.13"));
+    assert_eq!(lab.gateway(&["plan"]).code, 2);
+    let trial: Value = serde_json::from_str(&lab.gateway_ok(&["apply", "--json"])).expect("JSON");
+    assert_eq!((trial["state"].as_str(), trial["confirm_within_secs"].as_u64()), (Some("trial"), Some(60)), "{trial}");
+    let second = lab.gateway(&["apply"]);
+    assert!(second.code == 1 && second.stderr.contains("waits to be confirmed"), "{second:?}");
+    lab.gateway_ok(&["confirm"]);
+    assert_eq!(lab.gateway(&["plan"]).code, 0);
+    assert_eq!(lab.gateway(&["confirm"]).code, 1, "there is nothing left to confirm");
+}
+
+#[test]
+fn others_are_left_alone_and_remove_leaves_what_was_found() {
+    let lab = Lab::with(&[]);
+    let theirs = "table ip nat {\n\tchain POSTROUTING {\n\t\ttype nat hook postrouting priority srcnat; policy accept;\n\t\tip saddr 172.17.0.0/16 masquerade\n\t}\n}\n\
+                  table inet theirs {\n\tset friends {\n\t\ttype ipv4_addr\n\t\telements = { 192.0.2.1 }\n\t}\n\tchain forward {\n\t\ttype filter hook forward priority filter; policy drop;\n\t\tip saddr @friends accept\n\t}\n}\n";
+    lab.controller.write("/home/op/theirs.nft", theirs);
+    lab.controller.ok(&["nft", "-f", "/home/op/theirs.nft"]);
+    // One interface is up with an address of somebody else's, the other is down.
+    lab.controller.ok(&["sh", "-c", "ip address add 172.20.0.1/16 dev eth1 && ip link set eth1 up"]);
+    lab.controller.ok(&["sh", "-c", "echo 0 > /proc/sys/net/ipv4/conf/all/accept_redirects"]);
+    let found = lab.fingerprint();
+
+    let plan = lab.gateway(&["plan"]);
+    assert_eq!(plan.code, 2, "{plan:?}");
+    assert!(
+        plan.stdout.contains("+table inet hostler_gateway {") && plan.stdout.contains("would add 10.42.0.1/24 to eth1"),
+        "{plan:?}"
+    );
+    assert!(plan.stderr.contains("nft insert rule inet theirs forward iifname \"eth1\" accept"), "{plan:?}");
+    assert_same(&lab.fingerprint(), &found);
+
+    let rules = lab.controller.ok(&["nft", "list", "ruleset"]);
+    lab.set_up();
+    let with_ours = lab.controller.ok(&["nft", "list", "ruleset"]);
+    assert!(with_ours.starts_with(&rules), "their rules are as they were:\n{with_ours}");
+    assert_eq!(lab.gateway(&["apply", "--yes"]).stderr.lines().last(), Some("nothing is to be done"));
+    assert_eq!(
+        lab.controller.ok(&["sysctl", "-n", "net.ipv4.ip_forward"]),
+        "0",
+        "the machine is no router between other networks"
+    );
+
+    // Changes by hand are seen and mended.
+    lab.controller.ok(&[
+        "nft",
+        "add",
+        "rule",
+        "inet",
+        "hostler_gateway",
+        "forward",
+        "ip",
+        "saddr",
+        "192.0.2.77",
+        "drop",
+    ]);
+    let plan = lab.gateway(&["plan"]);
+    assert!(plan.code == 2 && plan.stdout.contains("-\t\tip saddr 192.0.2.77 drop"), "{plan:?}");
+    let dnsmasq: Value =
+        serde_json::from_str(&lab.controller.read("/var/lib/hostler/gateway/dnsmasq.json")).expect("JSON");
+    lab.controller.ok(&["kill", "-9", &dnsmasq["process"]["pid"].to_string()]);
+    assert!(lab.gateway_ok(&["status"]).contains("`hostler gateway start` would start our dnsmasq"));
+    lab.gateway_ok(&["start"]);
+    assert_eq!(lab.gateway(&["plan"]).code, 0);
+    assert!(lab.gateway_ok(&["status"]).contains("all is as it should be"));
+
+    lab.gateway_ok(&["client", "add", "laptop"]);
+    let nobody_there = lab.gateway(&["remove"]);
+    assert!(nobody_there.code == 2 && nobody_there.stderr.contains("--yes"), "{nobody_there:?}");
+    lab.gateway_ok(&["remove", "--yes"]);
+    assert_same(&lab.fingerprint(), &found);
+    lab.gateway_ok(&["remove", "--yes"]);
+
+    // A first attempt that nobody confirms leaves no more than what was decided.
+    let trial = lab.gateway(&["apply", "--confirm-within", "1s"]);
+    assert_eq!(trial.code, 0, "{trial:?}");
+    wait_until("the change to be taken back", 30, || lab.waits_for_no_one().then_some(()));
+    lab.gateway_ok(&["remove", "--yes"]);
+    assert_same(&lab.fingerprint(), &found);
+}
+
+#[test]
+fn what_cannot_be_done_is_said_and_nothing_is_touched() {
+    let lab = Lab::with(&[]);
+    let found = lab.fingerprint();
+    lab.describe(&lab.description().replace("eth1", "eth7"));
+    let wrong = lab.gateway(&["apply", "--yes"]);
+    assert!(
+        wrong.code == 1 && wrong.stderr.contains("line 5: nodes.interface: this machine has no interface `eth7`"),
+        "{wrong:?}"
+    );
+    lab.describe(&lab.description());
+    assert_same(&lab.fingerprint(), &found);
+
+    // A name that is not ours is not taken.
+    lab.controller.ok(&["nft", "add", "table", "inet", "hostler_gateway"]);
+    let foreign = lab.gateway(&["apply", "--yes"]);
+    assert!(foreign.code == 1 && foreign.stderr.contains("was not made by this gateway"), "{foreign:?}");
+    lab.controller.ok(&["nft", "delete", "table", "inet", "hostler_gateway"]);
+
+    // A step that fails takes back those before it.
+    let taken = "exec python3 -c \"import socket, time; s = socket.socket(type=socket.SOCK_DGRAM); s.bind(('', 53)); time.sleep(1000)\"";
+    let _taken = lab.controller.daemon("taken", &["sh", "-c", taken]);
+    wait_until("the port to be taken", 10, || lab.controller.ok(&["ss", "-lun"]).contains(":53 ").then_some(()));
+    for arguments in [&["apply", "--yes"][..], &["apply"]] {
+        let failed = lab.gateway(arguments);
+        assert!(failed.code == 1 && failed.stderr.contains("everything is as it was before"), "{failed:?}");
+        assert!(failed.stderr.contains("Address already in use"), "{failed:?}");
+        assert_eq!(lab.controller.ok(&["nft", "list", "ruleset"]), "");
+        assert!(!lab.controller.ok(&["ip", "address"]).contains("10.42.0.1"));
+    }
+    lab.gateway_ok(&["remove", "--yes"]);
+}
+
+#[test]
+fn every_kind_of_description_is_taken_by_the_programs() {
+    let lab = Lab::with(&[]);
+    let all = lab.description();
+    let nodes = "address = \"10.42.0.1/24\"\n";
+    let pool = format!("{nodes}pool = \"10.42.0.100-10.42.0.150\"\nlease = \"45m\"\ndomain = \"lab.home\"\n");
+    let boot = "[pxe]\nboot_file = \"undionly.kpxe\"\nefi_boot_file = \"ipxe.efi\"\n";
+    for description in [
+        all.replace(nodes, &pool),
+        all.replace("\"eth2\"", "\"eth1\""),
+        format!("{all}reach = [\"nodes\"]\n"),
+        format!("{all}reach = [\"head\", \"management\", \"192.168.7.0/24\"]\n"),
+        format!("{all}reach = [\"outside\"]\nport = 4500\n"),
+        all.replace(nodes, &format!("{nodes}outside = false\n")).replace(&lab.vpn(), ""),
+        format!("{all}\n{boot}server = \"10.42.0.12\"\n"),
+        format!("{all}\n{boot}tftp_root = \"/srv\"\n"),
+    ] {
+        lab.describe(&description);
+        let applied = lab.gateway(&["apply", "--yes"]);
+        assert_eq!(applied.code, 0, "{description}\n{applied:?}");
+        let plan = lab.gateway(&["plan"]);
+        assert_eq!(plan.code, 0, "what was applied is what is:\n{description}\n{plan:?}");
+        assert_eq!(
+            plan.stderr.contains("hang on one interface"),
+            description.contains("eth1\"\naddress = \"10.43"),
+            "{plan:?}"
+        );
+    }
+}
+
+#[test]
+fn what_was_confirmed_is_there_after_a_boot_and_nothing_else() {
+    let lab = Lab::with(&["laptop"]);
+    let laptop = lab.host("laptop");
+    let _server = serve(&lab.controller);
+    lab.set_up();
+    lab.let_laptop_in();
+    wait_until("the laptop to reach the head", 30, || ask(laptop, "10.44.0.1"));
+    let before = lab.controller.ok(&["nft", "--stateless", "list", "ruleset"]);
+    lab.describe(&lab.description().replace("10.42.0.", "10.45.0."));
+    lab.gateway_ok(&["apply", "--confirm-within", "10m"]);
+
+    // A boot leaves the files and takes everything else away: processes, rules, interfaces that were made, addresses and settings.
+    let ends = "cd /var/lib/hostler/gateway && for file in guarding dnsmasq wireguard-go; do \
+                kill -9 $(grep -o '\"pid\":[0-9]*' $file.json | cut -d: -f2); done";
+    lab.controller.ok(&["sh", "-c", ends]);
+    let boot = "set -e; nft flush ruleset; ip address flush dev eth1; ip address flush dev eth2; ip link set eth1 down; ip link set eth2 down
+                for file in /proc/sys/net/ipv4/conf/*/forwarding; do echo 0 > $file; done
+                sed -i -E 's/(\"boot\": ?\")[^\"]*/\\1another/' /var/lib/hostler/gateway/*.json";
+    lab.controller.ok(&["sh", "-c", boot]);
+    wait_until("the VPN to be gone", 10, || {
+        (!lab.controller.ok(&["ip", "link"]).contains("hostler-vpn")).then_some(())
+    });
+    assert!(lab.gateway_ok(&["status"]).contains("what should take it back is gone"), "nobody is left to do it");
+
+    lab.gateway_ok(&["start"]);
+    assert_eq!(
+        lab.controller.ok(&["nft", "--stateless", "list", "ruleset"]),
+        before,
+        "an attempt that nobody confirmed does not count"
+    );
+    assert!(lab.gateway_ok(&["status"]).contains("all is as it should be"));
+    wait_until("the laptop to reach the head again", 60, || ask(laptop, "10.44.0.1"));
+    lab.describe(&lab.description());
+    assert_eq!(lab.gateway(&["plan"]).code, 0);
+    lab.gateway_ok(&["remove", "--yes", "--keep-clients"]);
+    assert_eq!(lab.controller.ok(&["nft", "list", "ruleset"]), "");
+
+    // With the keys kept, the profile that was handed out is good again.
+    lab.set_up();
+    wait_until("the laptop to reach the head once more", 60, || ask(laptop, "10.44.0.1"));
+    assert_eq!(lab.gateway_ok(&["client", "list", "-q"]), "laptop");
+}
+
+#[test]
+fn where_systemd_runs_the_machine_it_looks_after_the_gateway() {
+    let description = "[outer]\ninterface = \"eth0\"\n\n[nodes]\ninterface = \"eth1\"\naddress = \"10.42.0.1/24\"\n\n\
+                       [vpn]\naddress = \"10.44.0.1/24\"\nendpoint = \"192.0.2.7\"\n";
+    let mut machine = Machine::new(description);
+    let addresses = |machine: &Machine| machine.ok(&["ip", "-4", "-brief", "address"]);
+    let is_well = |machine: &Machine| machine.gateway(&["status"]).stdout.contains("all is as it should be");
+    let found = machine.ok(&["find", "/etc/systemd", "/var/lib"]);
+
+    let applied = machine.gateway(&["apply"]);
+    assert_eq!(applied.code, 0, "{applied:?}");
+    let guard = machine.ok(&["systemctl", "show", "--property=MainPID", "--value", "hostler-gateway-guard"]);
+    let group = machine.ok(&["cat", &format!("/proc/{}/cgroup", guard.trim())]);
+    assert!(group.contains("hostler-gateway-guard.service"), "the guard ends with nobody's login: {group}");
+    let kept = machine.gateway(&["confirm"]);
+    assert!(kept.stderr.contains("it will be there after a boot as well"), "{kept:?}");
+    wait_until("the guard to end", 10, || {
+        (machine.run(&["systemctl", "is-active", "hostler-gateway-guard"]).code != 0).then_some(())
+    });
+
+    machine.gateway(&["client", "add", "laptop"]);
+    for service in ["dnsmasq", "wireguard-go"] {
+        let unit = format!("hostler-gateway-{service}");
+        let pid = || machine.ok(&["systemctl", "show", "--property=MainPID", "--value", &unit]);
+        let before = pid();
+        machine.ok(&["systemctl", "kill", "--signal=KILL", &unit]);
+        wait_until("what died to be set up again", 30, || {
+            (![before.as_str(), "0\n"].contains(&pid().as_str()) && is_well(&machine)).then_some(())
+        });
+    }
+    assert!(machine.ok(&["wg", "show", "hostler-vpn"]).contains("10.44.0.2/32"), "with its clients");
+
+    // The plug is pulled while a change waits: it does not count.
+    machine.describe(&description.replace("10.42.0.1", "10.45.0.1"));
+    assert_eq!(machine.gateway(&["apply", "--confirm-within", "10m"]).code, 0);
+    assert!(addresses(&machine).contains("10.45.0.1/24"));
+    machine.start_anew();
+    wait_until("the gateway to be there again", 60, || is_well(&machine).then_some(()));
+    assert!(addresses(&machine).contains("10.42.0.1/24") && !addresses(&machine).contains("10.45.0.1/24"));
+    machine.describe(description);
+    assert_eq!(machine.gateway(&["plan"]).code, 0);
+
+    let removed = machine.gateway(&["remove", "--yes"]);
+    assert_eq!(removed.code, 0, "{removed:?}");
+    assert_eq!(machine.ok(&["find", "/etc/systemd", "/var/lib"]), found);
+    assert_eq!(machine.ok(&["nft", "list", "ruleset"]), "");
+    assert_eq!(machine.ok(&["systemctl", "list-units", "--all", "--plain", "--no-legend", "hostler*"]), "");
+}

@@ -1,0 +1,131 @@
+//! A room of six machines with power of their own, which a head switches through their controllers: a burst of work, whatever controllers
+//! and machines can do wrong, and a head that is killed ten times meanwhile.
+//!
+//! Each walk prints its timeline, and leaves it in `target/tmp`; `cargo nextest run -E 'binary(machine_room)' --success-output final` shows
+//! all of them.
+
+mod bmcs;
+mod ipmi;
+mod redfish;
+mod room;
+mod timeline;
+mod wake_on_lan;
+
+use std::sync::Arc;
+
+use bmcs::{Bmcs, Fault};
+use ipmi::{Ipmi, Maker};
+use redfish::Redfish;
+use room::Room;
+
+/// All of them side by side, since each mostly waits.
+#[test]
+fn six_machines_follow_their_queue_whatever_goes_wrong() {
+    std::thread::scope(|scope| {
+        let rooms: [fn() -> Room; 3] = [
+            || Room::new("redfish", |host, head, names| Arc::new(Redfish::start(host, head, names)) as Arc<dyn Bmcs>),
+            || Room::new("ipmi_sim", |host, head, names| Arc::new(Ipmi::start(Maker::Sim, host, head, names))),
+            || Room::new("fakebmc", |host, head, names| Arc::new(Ipmi::start(Maker::Fake, host, head, names))),
+        ];
+        for room in rooms {
+            scope.spawn(move || walk(&mut room()));
+        }
+    });
+}
+
+/// In each part of it the head is killed twice.
+fn walk(room: &mut Room) {
+    room.hand_over();
+    room.all_go_off();
+    let parts = [
+        a_burst_wakes_as_many_as_it_needs,
+        a_job_comes_when_a_machine_is_going_off,
+        machines_come_and_go_by_themselves,
+        controllers_are_spoilt,
+        an_agent_never_comes,
+    ];
+    for part in parts {
+        let kills = room.kill_the_head(2);
+        part(room);
+        kills.join().expect("the head can be started again");
+    }
+    let starts = room.all_go_off();
+    assert!(starts.values().all(|starts| *starts == 0), "something was switched on for nothing: {starts:?}");
+}
+
+fn a_burst_wakes_as_many_as_it_needs(room: &Room) {
+    let jobs: Vec<String> = (0..6).map(|_| room.submit("burst", &[])).collect();
+    room.all_run(&jobs);
+    room.open("burst");
+    room.all_done(&jobs);
+    let starts = room.all_go_off();
+    assert_eq!(starts.into_values().collect::<Vec<_>>(), [1, 1, 1, 0, 0, 0], "three of two CPUs, the cheapest");
+}
+
+fn a_job_comes_when_a_machine_is_going_off(room: &Room) {
+    let is_any = |state: &str| room.power().values().any(|power| power == state);
+    room.open("now");
+    loop {
+        let first = room.submit("now", &[]);
+        room.all_done(&[first]);
+        room.wait("a machine to be going off", 90, || is_any("stopping") || !is_any("idle") && !is_any("up"));
+        // It may be off already when the head was just away.
+        if is_any("stopping") {
+            break;
+        }
+    }
+    let second = room.submit("now", &[]);
+    room.all_done(&[second]);
+    room.all_go_off();
+}
+
+fn machines_come_and_go_by_themselves(room: &Room) {
+    room.press("r6", true);
+    room.wait("the head to know of it", 60, || room.power()["r6"] != "off");
+    let starts = room.all_go_off();
+    assert_eq!(starts.into_values().collect::<Vec<_>>(), [0, 0, 0, 0, 0, 1]);
+
+    let job = room.submit("again", &["--requeue"]);
+    let nodes = room.all_run(std::slice::from_ref(&job));
+    room.press(&nodes[0], false);
+    room.wait("the job to be tried again", 120, || room.job(&job)["tasks_shown"][0]["attempt"] == 2);
+    room.open("again");
+    room.all_done(std::slice::from_ref(&job));
+    room.all_go_off();
+}
+
+fn controllers_are_spoilt(room: &Room) {
+    let faults = [Fault::Silent, Fault::Busy, Fault::WrongPassword, Fault::Idle];
+    let spoilt: Vec<&str> = ["r1", "r2", "r3", "r4"]
+        .into_iter()
+        .zip(faults)
+        .filter_map(|(machine, fault)| room.spoil(machine, fault).then_some(machine))
+        .collect();
+    // As many as the machines are on which nothing is wrong.
+    let jobs: Vec<String> = (0..2 * (6 - spoilt.len())).map(|_| room.submit("found", &[])).collect();
+    room.all_run(&jobs);
+    // Enough for all: now each of those that are spoilt is found out.
+    let more: Vec<String> = (0..2 * spoilt.len()).map(|_| room.submit("found", &[])).collect();
+    let is_known = |machine: &&str| {
+        room.timeline.tells(&[&format!("the head: {machine} is failed"), "could not be switched"])
+            || room.timeline.tells(&[&format!("the head: {machine} is failed"), "still off"])
+    };
+    room.wait("all that is wrong to be known", 200, || spoilt.iter().all(is_known));
+    spoilt.iter().for_each(|machine| room.mend(machine));
+    // Those that had failed are tried again.
+    room.all_run(&more);
+    room.open("found");
+    room.all_done(&[jobs, more].concat());
+    let starts = room.all_go_off();
+    assert!(starts.values().all(|starts| *starts == 1), "all of them were needed: {starts:?}");
+}
+
+fn an_agent_never_comes(room: &Room) {
+    room.stick("r1", true);
+    let job = room.submit("now", &[]);
+    room.all_done(&[job]);
+    room.stick("r1", false);
+    let starts = room.all_go_off();
+    assert!(starts["r1"] == 1 && starts["r2"] == 1 && starts.values().sum::<u32>() == 2, "{starts:?}");
+    assert!(room.timeline.tells(&["r1 is failed", "its agent has not come"]));
+}

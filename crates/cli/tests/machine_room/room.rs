@@ -1,0 +1,352 @@
+//! A room of machines that have power when their controllers say so: with it they boot and run an agent, without it nothing is left of them.
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use hostler_testkit::{Daemon, Host, Network, wait_until};
+use serde_json::Value;
+
+use crate::bmcs::{Bmcs, Fault};
+use crate::timeline::Timeline;
+
+/// How long a machine boots until its agent runs.
+const BOOT: Duration = Duration::from_millis(1500);
+
+/// How often controllers are asked whether their machines have power.
+const FOLLOW: Duration = Duration::from_millis(150);
+
+/// Impatient, so that the walk takes minutes.
+const POLICY: &str = "idle = '3s'\nmin_up = '0s'\nwatch = '700ms'\npoll = '2s'\nboot_timeout = '45s'\nstop_timeout = '40s'\n\
+                      again = '13s'\ntries = 2\nretry = '5s'\n";
+
+/// Says when it begins and ends, on the machine that it runs on, and brings a result home. In between it waits for its gate.
+const WORK: &str = "set -e\nme=$HOSTLER_JOB_ID.$HOSTLER_ATTEMPT\necho begin $me >> /home/op/ran\n\
+                    until [ -e /home/op/$(cat gate) ]; do sleep 0.2; done\n\
+                    echo $me > result\necho end $me >> /home/op/ran\n";
+
+pub(crate) struct Room {
+    pub(crate) timeline: Arc<Timeline>,
+    head: Arc<Head>,
+    bmcs: Arc<dyn Bmcs>,
+    machines: BTreeMap<String, Arc<Machine>>,
+    is_over: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+    // Last: its hosts go first.
+    _network: Network,
+}
+
+struct Head {
+    host: Arc<Host>,
+    daemon: Mutex<Option<Daemon>>,
+}
+
+/// A machine on the mains.
+struct Machine {
+    host: Mutex<Host>,
+    starts: AtomicU32,
+    /// Its agent does not start.
+    is_stuck: AtomicBool,
+    /// Somebody has pressed its button, whatever runs there.
+    was_pressed: AtomicBool,
+}
+
+impl Room {
+    /// Six machines that are on, and a head that does not switch them yet.
+    pub(crate) fn new(name: &'static str, start: impl FnOnce(Host, Arc<Host>, &[String]) -> Arc<dyn Bmcs>) -> Self {
+        let network = Network::new(env!("CARGO_BIN_EXE_hostler"));
+        let (host, daemon) = network.head();
+        let host = Arc::new(host);
+        let names: Vec<String> = (1..=6).map(|number| format!("r{number}")).collect();
+        let bmcs = start(network.host("bmcs"), Arc::clone(&host), &names);
+        let join = |name: &String| {
+            let mut machine = network.host(name);
+            machine.join(&host);
+            machine.power_off();
+            let [is_stuck, was_pressed] = [(); 2].map(|()| AtomicBool::new(false));
+            (
+                name.clone(),
+                Arc::new(Machine { host: Mutex::new(machine), starts: AtomicU32::new(0), is_stuck, was_pressed }),
+            )
+        };
+        let machines = names.iter().map(join).collect();
+        let head = Arc::new(Head { host, daemon: Mutex::new(Some(daemon)) });
+        let (timeline, is_over) = (Arc::new(Timeline::new(name)), Arc::default());
+        let mut room = Self { timeline, head, bmcs, machines, is_over, threads: Vec::new(), _network: network };
+        room.follow();
+        names.iter().for_each(|name| room.bmcs.press(name, true));
+        room.wait("all machines are up", 90, || room.are_all(&room.nodes(), "up"));
+        room
+    }
+
+    /// The head switches the machines from now on. The first is the cheapest.
+    pub(crate) fn hand_over(&mut self) {
+        let mut text = POLICY.to_owned();
+        for (name, busy) in self.machines.keys().zip(1_u32..) {
+            let table = self.bmcs.table(name);
+            text += &format!(
+                "[nodes.{name}]\ncontroller = {table}\nwatts = {{ off = 5, idle = 50, busy = {} }}\nboot = '10s'\n",
+                100 + 10 * busy
+            );
+        }
+        self.head.host.write("/etc/hostler/power.toml", text);
+        self.timeline.tell("the head is given power.toml");
+        self.watch();
+    }
+
+    /// A folder with a script that is on one CPU until its gate is opened.
+    pub(crate) fn submit(&self, gate: &str, more: &[&str]) -> String {
+        let host = &self.head.host;
+        host.write("/home/op/p/main.sh", WORK);
+        host.write("/home/op/p/gate", gate);
+        let job = self.ok(&[&["submit", "/home/op/p", "main.sh", "-c", "1", "-m", "16M"], more].concat());
+        self.timeline.tell(format!("job {job} is submitted: one CPU until gate {gate} is opened"));
+        job
+    }
+
+    /// Waits until they have ended well, each once, with their results at home.
+    pub(crate) fn all_done(&self, jobs: &[String]) {
+        for job in jobs {
+            self.wait(&format!("job {job} to end"), 150, || {
+                let state = self.job(job)["state"].as_str().expect("a state").to_owned();
+                assert!(
+                    !["failed", "timeout", "cancelled", "node_fail"].contains(&state.as_str()),
+                    "job {job} {state}"
+                );
+                state == "completed"
+            });
+            let task = &self.job(job)["tasks_shown"][0];
+            let (node, attempt) = (task["node"].as_str().expect("it ran"), task["attempt"].as_u64().expect("it ran"));
+            self.timeline.tell(format!("job {job} has ended on {node}"));
+            self.ok(&["fetch", job, "--to", "/home/op/home"]);
+            let result = self.head.host.read(&format!("/home/op/home/{job}/result"));
+            assert_eq!(result.trim(), format!("{job}.{attempt}"));
+            let ends = |machine: &Machine| {
+                machine.ran().lines().filter(|line| line.starts_with(&format!("end {job}."))).count()
+            };
+            assert_eq!(self.machines.values().map(|machine| ends(machine)).sum::<usize>(), 1, "job {job} ran once");
+        }
+    }
+
+    /// Lets all jobs through that wait at this gate, and those that will come there.
+    pub(crate) fn open(&self, gate: &str) {
+        self.timeline.tell(format!("gate {gate} is opened"));
+        self.machines.values().for_each(|machine| lock(&machine.host).write(&format!("/home/op/{gate}"), ""));
+    }
+
+    /// Waits until all of them run; where they do.
+    pub(crate) fn all_run(&self, jobs: &[String]) -> Vec<String> {
+        let mut nodes = Vec::new();
+        for job in jobs {
+            self.wait(&format!("job {job} to run"), 200, || {
+                let task = &self.job(job)["tasks_shown"][0];
+                let runs = task["state"] == "running";
+                nodes.extend(runs.then(|| task["node"].as_str().expect("it runs").to_owned()));
+                runs
+            });
+        }
+        nodes
+    }
+
+    pub(crate) fn job(&self, job: &str) -> Value {
+        self.json(&["job", job])
+    }
+
+    /// Waits until all machines are off, for the head and in truth, and says how often each of them was switched on since the last time.
+    pub(crate) fn all_go_off(&self) -> BTreeMap<&str, u32> {
+        self.wait("all machines to go off", 150, || {
+            self.are_all(&self.power(), "off") && self.machines.values().all(|it| !lock(&it.host).is_on())
+        });
+        let starts =
+            self.machines.iter().map(|(name, it)| (name.as_str(), it.starts.swap(0, Ordering::Relaxed))).collect();
+        self.timeline.tell(format!("all machines are off; they were switched on so often: {starts:?}"));
+        starts
+    }
+
+    /// Whether every machine is known, and is in this state.
+    fn are_all(&self, states: &BTreeMap<String, String>, state: &str) -> bool {
+        states.len() == self.machines.len() && states.values().all(|it| it == state)
+    }
+
+    /// Where the head thinks that every machine stands with its power.
+    pub(crate) fn power(&self) -> BTreeMap<String, String> {
+        states(&self.json(&["info", "--energy"])).into_iter().map(|(name, (state, _))| (name, state)).collect()
+    }
+
+    pub(crate) fn spoil(&self, machine: &str, fault: Fault) -> bool {
+        let is_possible = self.bmcs.spoil(machine, fault);
+        if is_possible {
+            self.timeline.tell(format!("the controller of {machine} is spoilt: {fault:?}"));
+        }
+        is_possible
+    }
+
+    pub(crate) fn mend(&self, machine: &str) {
+        self.bmcs.mend(machine);
+        self.timeline.tell(format!("the controller of {machine} is mended"));
+    }
+
+    /// Somebody presses a machine's button.
+    pub(crate) fn press(&self, machine: &str, on: bool) {
+        self.timeline
+            .tell(format!("somebody presses the button of {machine}: it is to be {}", if on { "on" } else { "off" }));
+        self.machines[machine].was_pressed.store(!on, Ordering::Relaxed);
+        self.bmcs.press(machine, on);
+    }
+
+    /// Whether a machine's agent does not start any more.
+    pub(crate) fn stick(&self, machine: &str, is_stuck: bool) {
+        let how = if is_stuck { "does not start any more" } else { "can start again" };
+        self.timeline.tell(format!("the agent of {machine} {how}"));
+        self.machines[machine].is_stuck.store(is_stuck, Ordering::Relaxed);
+    }
+
+    /// Kills the head so often while something else goes on, at random moments some seconds apart, each time with SIGKILL, and starts it again.
+    pub(crate) fn kill_the_head(&self, times: u32) -> JoinHandle<()> {
+        let (head, timeline) = (Arc::clone(&self.head), Arc::clone(&self.timeline));
+        std::thread::spawn(move || {
+            for time in 1..=times {
+                let random = RandomState::new().hash_one(time) % 10_000;
+                std::thread::sleep(Duration::from_millis(4_000 + random));
+                let mut daemon = lock(&head.daemon);
+                if let Some(daemon) = daemon.take() {
+                    daemon.kill_9();
+                }
+                timeline.tell("the head is killed and started again");
+                *daemon = Some(head.host.daemon("head", &["hostler", "head", "run"]));
+            }
+        })
+    }
+
+    /// Waits, and says what was waited for when it takes too long.
+    pub(crate) fn wait(&self, what: &str, seconds: u64, mut is_so: impl FnMut() -> bool) {
+        wait_until(what, seconds, || {
+            // Asking costs a process; three walks share a machine.
+            std::thread::sleep(2 * FOLLOW);
+            assert!(!self.threads.iter().any(JoinHandle::is_finished), "a machine is out of order");
+            is_so().then_some(())
+        });
+    }
+
+    fn ok(&self, arguments: &[&str]) -> String {
+        self.head.host.ok(&[&["hostler"], arguments].concat())
+    }
+
+    fn json(&self, arguments: &[&str]) -> Value {
+        self.head.host.json(&[&["hostler"], arguments].concat())
+    }
+
+    fn nodes(&self) -> BTreeMap<String, String> {
+        let nodes = self.json(&["nodes"]);
+        let text = |value: &Value| value.as_str().expect("a text").to_owned();
+        nodes.as_array().expect("a list").iter().map(|node| (text(&node["name"]), text(&node["state"]))).collect()
+    }
+
+    /// Gives the machines power and takes it away as their controllers say.
+    fn follow(&mut self) {
+        for (name, machine) in self.machines.clone() {
+            let (bmcs, timeline, is_over) =
+                (Arc::clone(&self.bmcs), Arc::clone(&self.timeline), Arc::clone(&self.is_over));
+            self.threads.push(std::thread::spawn(move || {
+                let mut mains = Mains { name, machine, timeline, booting: None };
+                while !is_over.load(Ordering::Relaxed) {
+                    mains.follow(bmcs.is_on(&mains.name));
+                    std::thread::sleep(FOLLOW);
+                }
+            }));
+        }
+    }
+
+    /// Tells what the head thinks.
+    fn watch(&mut self) {
+        let (head, timeline, is_over) = (Arc::clone(&self.head), Arc::clone(&self.timeline), Arc::clone(&self.is_over));
+        self.threads.push(std::thread::spawn(move || {
+            let mut known = BTreeMap::new();
+            while !is_over.load(Ordering::Relaxed) {
+                let energy = head.host.run(&["hostler", "info", "--energy", "--json"]);
+                let now = serde_json::from_str(&energy.stdout).map(|energy| states(&energy)).unwrap_or_default();
+                for (name, (state, why)) in now {
+                    let is_new = known.get(&name) != Some(&(state.clone(), why.clone()));
+                    if is_new {
+                        timeline.tell(format!("  the head: {name} is {state}: {why}"));
+                        known.insert(name, (state, why));
+                    }
+                }
+                std::thread::sleep(2 * FOLLOW);
+            }
+        }));
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.timeline.show();
+        self.is_over.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let outcome = thread.join();
+            assert!(outcome.is_ok() || std::thread::panicking(), "the room itself is out of order");
+        }
+    }
+}
+
+impl Machine {
+    /// What jobs have written there.
+    fn ran(&self) -> String {
+        lock(&self.host).read("/home/op/ran")
+    }
+}
+
+/// What makes a machine follow its controller.
+struct Mains {
+    name: String,
+    machine: Arc<Machine>,
+    timeline: Arc<Timeline>,
+    /// Since when it has power, while its agent does not run.
+    booting: Option<Instant>,
+}
+
+impl Mains {
+    fn follow(&mut self, has_power: bool) {
+        let mut host = lock(&self.machine.host);
+        if has_power && !host.is_on() {
+            self.timeline.tell(format!("{} has power", self.name));
+            self.machine.starts.fetch_add(1, Ordering::Relaxed);
+            host.power_on();
+            self.booting = Some(Instant::now());
+        }
+        if !has_power && host.is_on() {
+            let ran = host.read("/home/op/ran");
+            let count = |word: &str| ran.lines().filter(|line| line.starts_with(word)).count();
+            // What was cut off before never came to its end.
+            let cut_off = ran.lines().filter(|line| line.starts_with("cut")).count();
+            let running = count("begin").saturating_sub(count("end") + cut_off);
+            let was_pressed = self.machine.was_pressed.swap(false, Ordering::Relaxed);
+            self.timeline.tell(format!("{} has no power any more; {running} jobs ran there", self.name));
+            assert!(running == 0 || was_pressed, "{} was switched off while a job ran there: {ran}", self.name);
+            host.power_off();
+            host.write("/home/op/ran", format!("{ran}{}", "cut\n".repeat(running)));
+            self.booting = None;
+        }
+        let has_booted = self.booting.is_some_and(|since| since.elapsed() >= BOOT);
+        if has_booted && !self.machine.is_stuck.load(Ordering::Relaxed) {
+            self.booting = None;
+            self.timeline.tell(format!("{} has booted; its agent starts", self.name));
+            let _: Daemon =
+                host.daemon("agent", &["hostler", "agent", "run", "--root-jobs", "--shared-machine", "--cpus", "0-1"]);
+        }
+    }
+}
+
+/// Where each node stands with its power, and why, in what `info --energy` says.
+fn states(energy: &Value) -> BTreeMap<String, (String, String)> {
+    let text = |value: &Value| value.as_str().expect("a text").to_owned();
+    let nodes = energy["nodes"].as_object().into_iter().flatten();
+    nodes.map(|(name, power)| (name.clone(), (text(&power["state"]), text(&power["why"])))).collect()
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

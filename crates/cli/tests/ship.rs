@@ -1,0 +1,313 @@
+//! `hostler exec --ship`: commands on nodes that share no disk with their caller. Hosts of their own; needs root and a C compiler.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, SystemTime};
+
+use hostler_testkit::{Daemon, Host, Network, Outcome, wait_until};
+use serde_json::Value;
+
+const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
+
+/// Where the tree is, on the caller's host alone.
+const TREE: &str = "/home/games/src/tree";
+
+/// A head, a host whose user calls, and nodes that know nothing of the caller's files.
+struct Machines {
+    caller: Host,
+    nodes: Vec<Host>,
+    agents: Vec<Daemon>,
+    _head: (Host, Daemon),
+    // Last: its hosts go first.
+    _network: Network,
+}
+
+impl Machines {
+    fn new(count: usize) -> Self {
+        let network = Network::new(HOSTLER);
+        let head = network.head();
+        let hosts: Vec<Host> = (0..=count)
+            .map(|number| {
+                let host = network.host(&if number == 0 { "home".to_owned() } else { format!("n{number}") });
+                host.join(&head.0);
+                host
+            })
+            .collect();
+        let run = ["hostler", "agent", "run", "--cpus", "0-1"];
+        let agents = hosts.iter().map(|host| host.daemon("agent", &run)).collect();
+        let mut hosts = hosts.into_iter();
+        let caller = hosts.next().expect("there is one");
+        caller.ok(&["sh", "-c", &format!("mkdir -p {TREE}/.git && chown -R games /home/games")]);
+        let machines = Self { caller, nodes: hosts.collect(), agents, _head: head, _network: network };
+        wait_until("all nodes to take calls", 60, || {
+            let told = machines.caller.run(&["hostler", "exec", "--explain", "--json"]).stdout;
+            let told: Value = serde_json::from_str(&told).unwrap_or_default();
+            (told["candidates"].as_array()?.len() == count + 1).then_some(())
+        });
+        machines
+    }
+
+    /// What the caller's user types in the tree.
+    fn shell(&self, text: &str) -> Outcome {
+        self.caller.run(&as_user(text).each_ref().map(String::as_str))
+    }
+
+    fn ok(&self, text: &str) -> String {
+        let outcome = self.shell(text);
+        assert_eq!(outcome.code, 0, "{text}: {}{}", outcome.stdout, outcome.stderr);
+        outcome.stdout.trim_end().to_owned()
+    }
+
+    /// Runs a command of the tree on a node, and what that has cost.
+    fn on(&self, node: &str, command: &str) -> Value {
+        let outcome = self.shell(&format!("hostler --json exec --where --ship --node {node} -- {command}"));
+        assert_eq!(outcome.code, 0, "{command}: {}", outcome.stderr);
+        let told = outcome.stderr.lines().rev().find_map(|line| serde_json::from_str::<Value>(line).ok());
+        told.unwrap_or_else(|| panic!("nothing was told: {}", outcome.stderr))["ship"].clone()
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        let path = self.caller.path(&format!("{TREE}/{name}"));
+        std::fs::write(path, text).expect("it is ours");
+        self.caller.ok(&["chown", "games", &format!("{TREE}/{name}")]);
+    }
+
+    fn modified(&self, name: &str) -> SystemTime {
+        let path = self.caller.path(&format!("{TREE}/{name}"));
+        path.metadata().and_then(|found| found.modified()).expect("it is there")
+    }
+
+    /// Nothing of a tree is left on a node, but in the agent's own directory.
+    fn check_nothing_is_left(&self) {
+        for node in &self.nodes {
+            assert!(!Path::new(&node.path("/home/games")).exists(), "{} has a directory more", node.name());
+            let mounts = node.ok(&["cat", "/proc/self/mounts"]);
+            assert!(!mounts.contains("hostler-ship"), "{mounts}");
+        }
+    }
+}
+
+fn as_user(text: &str) -> [String; 9] {
+    let text = format!("export HOME=/home/games; cd {TREE} && {{ {text}\n}}");
+    ["setpriv", "--reuid", "games", "--regid", "games", "--init-groups", "bash", "-c", &text].map(ToOwned::to_owned)
+}
+
+#[test]
+fn a_tree_goes_along_and_what_is_written_comes_back() {
+    let machines = Machines::new(2);
+    machines.write(".gitignore", "config.h\n");
+    machines.write("config.h", "#define ANSWER 42\n");
+    machines.write(
+        "a.c",
+        "#include \"config.h\"\n#include <stdio.h>\nint main(void) { printf(\"%d %s\\n\", ANSWER, __FILE__); }\n",
+    );
+    machines.ok("ln -s /usr/include inc; mkdir sub; echo old >sub/old; echo 'kept by git' >.git/HEAD");
+
+    // A compiler, by a relative path from a directory below, with an ignored header and a dependency file.
+    let cost = machines.on("n1", "gcc -g -MMD -c -o sub/a.o $PWD/a.c");
+    assert!(cost["returned_files"] == 2 && cost["sent_chunks"].as_u64() >= Some(4), "{cost}");
+    assert_eq!(machines.ok("cat sub/a.d"), format!("sub/a.o: {TREE}/a.c {TREE}/config.h"));
+    assert_eq!(
+        machines.ok("gcc -g -c -o /home/games/here.o $PWD/a.c && cmp /home/games/here.o sub/a.o && echo same"),
+        "same"
+    );
+    assert!(machines.modified("sub/a.o") >= machines.modified("a.c"));
+    assert_eq!(machines.ok("stat -c '%a %U' sub/a.o"), "644 games");
+
+    // What is known there does not go there again; nor does what was made there.
+    let cost = machines.on("n1", "gcc -o prog sub/a.o");
+    assert_eq!(cost["sent_chunks"], 0, "the object was made there: {cost}");
+    assert_eq!(machines.ok("./prog; stat -c %a prog"), format!("42 {TREE}/a.c\n755"));
+    machines.on("n1", "true");
+    let cost = machines.on("n1", "true");
+    assert!(cost["sent_bytes"] == 0 && cost["returned_files"] == 0, "{cost}");
+    let cost = machines.on("n2", "./prog");
+    assert!(cost["sent_chunks"].as_u64() >= Some(5), "this node has seen nothing yet: {cost}");
+
+    // Changes, removals, links, modes and times.
+    let script = "set -e; rm sub/old; ln -s a.c link; chmod 700 a.c; mkdir -p d/e; echo 1 >d/e/f; touch -d '2001-01-01 UTC' d/old; \
+                  mkdir gone; rmdir gone; echo appended >>config.h; exec 3<>.gitignore; test ! -e .git";
+    let cost = machines.on("n1", &format!("sh -c \"{script}\""));
+    assert_eq!((&cost["returned_files"], &cost["removed_files"]), (&7.into(), &1.into()), "{cost}");
+    let seen = machines.ok("test ! -e sub/old; readlink link; stat -c %a a.c; cat d/e/f; stat -c %Y d/old; tail -1 config.h; cat .git/HEAD");
+    assert_eq!(seen, "a.c\n700\n1\n978307200\nappended\nkept by git");
+    machines.on("n1", "sh -c 'rm -r d sub && mkdir d && echo new >d/new'");
+    assert_eq!(machines.ok("find d sub 2>/dev/null; true"), "d\nd/new");
+
+    // A failing command's files come back as well, with its code, its input and its streams.
+    let outcome = machines
+        .shell("echo in | hostler exec --ship --node n2 -- sh -c 'cat >partial; echo out; echo err >&2; exit 7'");
+    assert_eq!((outcome.code, outcome.stdout.as_str(), outcome.stderr.as_str()), (7, "out\n", "err\n"));
+    assert_eq!(machines.ok("cat partial"), "in");
+
+    // Directories below, and trees that are named.
+    machines.ok("mkdir -p deep/er; cd deep/er; hostler exec --ship --node n2 -- sh -c 'pwd >../where'");
+    assert_eq!(machines.ok("cat deep/where"), format!("{TREE}/deep/er"));
+    machines.ok("cd deep/er; hostler exec --ship=.. --node n1 -- sh -c 'ls .. >../../seen-there; ls .. >list'");
+    assert_eq!(
+        machines.ok("cat deep/er/list; ls seen-there 2>&1 | grep -o 'cannot access'"),
+        "er\nwhere\ncannot access"
+    );
+    machines.check_nothing_is_left();
+    drop(machines.agents);
+}
+
+#[test]
+fn calls_do_not_disturb_each_other() {
+    let machines = Machines::new(1);
+    machines.write("a", "first");
+    let text = as_user(
+        "hostler exec --ship --node n1 -- sh -c 'cat a; echo started; read x; cat a; echo mine >own; cat own a'",
+    );
+    let mut slow = machines.caller.command(&text.each_ref().map(String::as_str));
+    let mut slow = slow.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it can be started");
+    let mut printed = std::io::BufReader::new(slow.stdout.take().expect("it is piped"));
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut printed, &mut line).expect("it writes");
+    assert_eq!(line, "firststarted\n");
+    // The tree changes, is told, and is written over meanwhile.
+    for round in 0..25 {
+        machines.write("a", &format!("round {round}"));
+        machines.on("n1", &format!("sh -c 'cp a copy; echo {round} >own'"));
+        assert_eq!(machines.ok("cat copy own"), format!("round {round}{round}"));
+    }
+    drop(slow.stdin.take());
+    let mut rest = String::new();
+    std::io::Read::read_to_string(&mut printed, &mut rest).expect("it ends");
+    assert!(slow.wait().expect("it ends").success());
+    assert_eq!(rest, "firstmine\nfirst");
+    assert_eq!(machines.ok("cat a own"), "round 24mine");
+
+    // Many at once, each with files of its own and of the others.
+    let many = "for i in $(seq 24); do hostler exec --ship --node n1 -- sh -c \"echo $i >out$i; test -e a\" & done; wait; cat out* | sort -n | tr '\\n' ' '";
+    let all: String = (1..=24).map(|n| format!("{n} ")).collect();
+    assert_eq!(machines.ok(many), all.trim_end());
+    assert_eq!(machines.ok("ls -A | grep hostler; true"), "", "nothing waits for its place");
+    let kept = machines.nodes[0].ok(&["sh", "-c", "cd /var/lib/hostler/agent/ship/trees/*/ && ls | wc -l"]);
+    assert!(kept.parse::<u32>().expect("a number") < 40, "{kept} layers are kept");
+    machines.check_nothing_is_left();
+}
+
+#[test]
+fn what_does_not_fit_is_refused_in_words_and_runs_elsewhere() {
+    let machines = Machines::new(2);
+    machines.write("a.c", "int a;\n");
+    // Another program of that name on one node.
+    machines.nodes[0].ok(&[
+        "sh",
+        "-c",
+        "mkdir -p /home/tools && printf '#!/bin/sh\\necho another\\n' >/home/tools/cc1 && chmod +x /home/tools/cc1",
+    ]);
+    for host in [&machines.caller, &machines.nodes[1]] {
+        host.ok(&["sh", "-c", "mkdir -p /home/tools && printf '#!/bin/sh\\necho mine\\n' >/home/tools/cc1 && chmod 755 /home/tools /home/tools/cc1"]);
+    }
+    machines.nodes[0].ok(&["chmod", "755", "/home/tools"]);
+    let refused = machines.shell("PATH=$PATH:/home/tools hostler exec --ship --node n1 -- cc1");
+    assert_eq!(refused.code, 126, "{refused:?}");
+    assert!(refused.stderr.contains("/home/tools/cc1 on node n1 is another one than the caller's"), "{refused:?}");
+    let taken = machines.ok("PATH=$PATH:/home/tools hostler exec --ship --any-program --node n1 -- cc1");
+    assert_eq!(taken, "another");
+    let taken = machines.ok("PATH=$PATH:/home/tools hostler exec --ship --not home -- cc1");
+    assert_eq!(taken, "mine", "another node has it");
+    let refused = machines.shell("hostler exec --ship --node n2 -- no-such-program");
+    assert_eq!(refused.code, 127, "{refused:?}");
+    // Places that belong to the node, and trees that the command is not in.
+    let refused = machines.shell("cd /usr && hostler exec --ship --node n1 -- ls");
+    assert!(refused.code == 2 && refused.stderr.contains("/usr belongs to the machine"), "{refused:?}");
+    let refused = machines.shell("cd / && hostler exec --ship --node n1 -- ls");
+    assert!(refused.code == 2 && refused.stderr.contains("/ belongs to the machine"), "{refused:?}");
+    let refused = machines.shell("hostler exec --ship=/usr --node n1 -- ls");
+    assert!(refused.code == 2 && refused.stderr.contains("is not in /usr"), "{refused:?}");
+    // A link that is cut while a command runs: nothing half done is here.
+    let text = as_user("hostler exec --ship --node n2 -- sh -c 'echo half >half; echo started; sleep 60'");
+    let mut cut = machines.caller.command(&text.each_ref().map(String::as_str));
+    let mut cut = cut.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it can be started");
+    let mut line = String::new();
+    let mut printed = std::io::BufReader::new(cut.stdout.take().expect("it is piped"));
+    std::io::BufRead::read_line(&mut printed, &mut line).expect("it writes");
+    machines.nodes[1].cut();
+    assert_eq!(cut.wait().expect("it ends").code(), Some(125));
+    assert_eq!(machines.ok("ls -A"), ".git\na.c");
+    machines.nodes[1].heal();
+    // What cannot be put in place is said, and the command has failed.
+    let outcome =
+        machines.shell("mkdir ro; hostler exec --ship --node n1 -- sh -c 'chmod 500 ro; echo a >b' && chmod 700 ro");
+    assert_eq!(outcome.code, 0, "{outcome:?}");
+    let outcome = machines.shell("chmod 500 ro; hostler exec --ship --node n1 -- sh -c 'chmod 700 ro; echo a >ro/b'");
+    assert_eq!(outcome.code, 125, "{outcome:?}");
+    assert!(outcome.stderr.contains("ro/b") && outcome.stderr.contains("Permission denied"), "{outcome:?}");
+}
+
+/// Sources of a program: files that use each other's headers, in directories, and one that is generated.
+fn write_program(machines: &Machines, count: usize) {
+    let at = |name: &str| machines.caller.path(&format!("{TREE}/{name}"));
+    for directory in ["src/core", "src/more", "include"] {
+        std::fs::create_dir_all(at(directory)).expect("it is ours");
+    }
+    let mut calls = String::new();
+    for number in 0..count {
+        let directory = if number.is_multiple_of(2) { "src/core" } else { "src/more" };
+        let header = format!(
+            "#pragma once\n#include <stddef.h>\nstruct s{number} {{ int a; size_t b[{}]; }};\nint f{number}(int);\n",
+            number % 7 + 1
+        );
+        std::fs::write(at(&format!("include/f{number}.h")), header).expect("it is ours");
+        let (next, after) = ((number + 1) % count, (number + 2) % count);
+        let source = format!(
+            "#include <stdio.h>\n#include <assert.h>\n#include \"f{number}.h\"\n#include \"f{next}.h\"\n#include \"f{after}.h\"\n#include \"generated.h\"\n\
+             static const char *where = __FILE__;\nint f{number}(int n) {{ struct s{next} s = {{ .a = n }}; assert(n >= 0);\n\
+             return n <= 0 ? VERSION + (where[0] == '/') : s.a % 3 + f{next}(n - 1); }}\n"
+        );
+        std::fs::write(at(&format!("{directory}/f{number}.c")), source).expect("it is ours");
+        calls.push_str(&format!("int f{number}(int); "));
+    }
+    let main = format!("#include <stdio.h>\n{calls}\nint main(void) {{ printf(\"%d\\n\", f0({count})); return 0; }}\n");
+    std::fs::write(at("src/main.c"), main).expect("it is ours");
+    let makefile = "CC = gcc\nCFLAGS = -O1 -g -Iinclude -MMD -MP\nSRC := $(wildcard src/*.c src/*/*.c)\nOBJ := $(SRC:.c=.o)\n\
+        prog: $(OBJ)\n\t$(CC) -o $@ $(OBJ)\n$(OBJ): include/generated.h\n\
+        include/generated.h:\n\techo '#define VERSION 7' >$@\n\
+        -include $(OBJ:.o=.d)\nclean:\n\trm -f prog include/generated.h $(OBJ) $(OBJ:.o=.d)\n";
+    std::fs::write(at("Makefile"), makefile).expect("it is ours");
+    std::fs::write(at(".gitignore"), "*.o\n*.d\ngenerated.h\nprog\n").expect("it is ours");
+    machines.caller.ok(&["chown", "-R", "games", "/home/games"]);
+}
+
+/// What is in all objects and dependency files, by name.
+fn made(machines: &Machines) -> BTreeMap<String, String> {
+    let sums = machines.ok("find . -name '*.o' -o -name '*.d' -o -name prog | xargs sha256sum");
+    sums.lines()
+        .map(|line| line.split_once("  ").expect("a sum"))
+        .map(|(sum, name)| (name.into(), sum.into()))
+        .collect()
+}
+
+#[test]
+fn a_program_of_hundreds_of_files_is_built_as_at_home() {
+    const FILES: usize = 202;
+    let machines = Machines::new(3);
+    write_program(&machines, FILES);
+    machines.ok("make -j2 >/dev/null");
+    let at_home = made(&machines);
+    assert_eq!(at_home.len(), 2 * (FILES + 1) + 1);
+    machines.ok("make clean >/dev/null");
+    let build = "make -j8 CC='hostler --json exec --where --ship --not home -- gcc' >build.log 2>where.log";
+    machines.ok(build);
+    assert_eq!(made(&machines), at_home);
+    assert_eq!(machines.ok("make -q CC=anything prog && ./prog"), machines.ok("./prog"), "make has nothing left to do");
+    let told = machines.ok("cat where.log");
+    let told: Vec<Value> = told.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    assert_eq!(told.len(), FILES + 2, "every call was sent");
+    let mut per_node: BTreeMap<String, usize> = BTreeMap::new();
+    for call in &told {
+        *per_node.entry(call["placed"]["node"].as_str().expect("a name").to_owned()).or_default() += 1;
+    }
+    assert!(per_node.len() == 3 && per_node.values().all(|count| *count > FILES / 12), "{per_node:?}");
+
+    // A header is edited: what needs it is made anew, and what does not is left alone.
+    std::thread::sleep(Duration::from_millis(20));
+    machines.ok("echo '/* edited */' >>include/f3.h");
+    machines.ok(&format!("{build}; test $(grep -c -- -c build.log) -eq 3"));
+    machines.ok("make -q prog");
+    machines.check_nothing_is_left();
+}

@@ -1,0 +1,386 @@
+//! Looking at everything, and what commands and events do.
+
+use hostler_model::{Gauge, NodeName, NodeState, PowerVerb, Timestamp};
+use hostler_proto::link::HeadMessage;
+
+use super::energy::Load;
+use super::machine::{Turn, View};
+use super::rest;
+use super::wake;
+use super::{Power, PowerCommand, PowerEvent, Stage};
+use crate::head::command::Refusal;
+use crate::head::event::{Effect, Event, Now};
+use crate::head::node::Node;
+use crate::head::state::State;
+use crate::head::update::Step;
+
+/// What should happen now, to be applied in order. To be asked again until it is nothing: what one node does may be what another waits
+/// for. Due when [`super::Powers::needs_a_look`].
+pub(in crate::head) fn manage(state: &mut State, now: Now) -> Vec<Event> {
+    state.power.is_changed = false;
+    let events = turns(state, now)
+        .or_else(|| rest::recalled(state, now))
+        .or_else(|| wake::wanted(state, now))
+        .or_else(|| rest::unwanted(state, now))
+        .or_else(|| asks(state, now));
+    state.power.due = next_due(state, now.at);
+    events.unwrap_or_default().into_iter().map(Event::Power).collect()
+}
+
+/// That a node enters a stage.
+pub(super) fn entered(node: &NodeName, (stage, why): Turn) -> PowerEvent {
+    PowerEvent::Entered { node: node.clone(), stage, why }
+}
+
+/// Some events or none at all.
+pub(super) fn some(events: Vec<PowerEvent>) -> Option<Vec<PowerEvent>> {
+    (!events.is_empty()).then_some(events)
+}
+
+/// A node as its stage is judged.
+fn view<'a>(state: &'a State, name: &NodeName, power: &'a Power, now: Timestamp) -> View<'a> {
+    View { power, node: state.node(name), policy: state.power.policy(), now }
+}
+
+fn turns(state: &State, now: Now) -> Option<Vec<PowerEvent>> {
+    let turn = |(name, power)| Some(entered(name, view(state, name, power, now.at).turn()?));
+    some(state.power.nodes().filter_map(turn).collect())
+}
+
+fn asks(state: &State, now: Now) -> Option<Vec<PowerEvent>> {
+    let ask = |(name, power): (&NodeName, &Power)| {
+        let verb = view(state, name, power, now.at).verb()?;
+        Some(PowerEvent::Asked { node: name.clone(), verb })
+    };
+    some(state.power.nodes().filter_map(ask).collect())
+}
+
+fn next_due(state: &State, now: Timestamp) -> Option<Timestamp> {
+    let nodes = state.power.nodes().map(|(name, power)| view(state, name, power, now).due());
+    let idle = rest::due(state, now);
+    nodes.chain(idle).filter(|at| *at != Timestamp::NEVER).min()
+}
+
+/// What follows from what an operator wants or a controller says.
+pub(in crate::head) fn decide_power(state: &State, command: &PowerCommand) -> Result<Vec<PowerEvent>, Refusal> {
+    match command {
+        PowerCommand::Plan(plan) if state.power.plan == **plan => Ok(Vec::new()),
+        PowerCommand::Plan(plan) => Ok(vec![PowerEvent::Planned(plan.clone())]),
+        PowerCommand::On { node, by } => decide_on(state, node, by),
+        PowerCommand::Off { node, by, force } => decide_off(state, node, by, *force),
+        PowerCommand::Look { node } => {
+            let _ = switchable(state, node)?;
+            Ok(vec![PowerEvent::Look { node: node.clone() }])
+        }
+        PowerCommand::Said { node, ask, outcome } => {
+            let asked = state.power.node(node).and_then(|power| power.live.asked);
+            let is_current = asked.is_some_and(|(current, _, _)| current == *ask);
+            Ok(if is_current {
+                vec![PowerEvent::Said { node: node.clone(), outcome: outcome.clone() }]
+            } else {
+                Vec::new()
+            })
+        }
+        PowerCommand::Drew { node, gauge, milliwatts } => {
+            let _ = switchable(state, node)?;
+            Ok(decide_drew(state, node, *gauge, *milliwatts).into_iter().collect())
+        }
+    }
+}
+
+fn switchable<'a>(state: &'a State, name: &NodeName) -> Result<&'a Power, Refusal> {
+    if let Some(power) = state.power.node(name) {
+        return Ok(power);
+    }
+    match state.node(name) {
+        Some(_) => Err(Refusal::NoPower(name.clone())),
+        None => Err(Refusal::NoSuchNode(name.clone())),
+    }
+}
+
+/// Twice the same changes nothing; what is being switched off is switched on once it is off.
+fn decide_on(state: &State, name: &NodeName, by: &str) -> Result<Vec<PowerEvent>, Refusal> {
+    let in_use = |why: &str| Err(Refusal::NodeInUse { node: name.clone(), why: why.to_owned() });
+    let why = format!("{by} wants it on");
+    match switchable(state, name)?.stage {
+        Stage::Off | Stage::Failed | Stage::Unknown => Ok(vec![entered(name, (Stage::Waking, why))]),
+        Stage::Asking => Ok(vec![entered(name, (Stage::Up, why))]),
+        Stage::Waking | Stage::Up => Ok(Vec::new()),
+        Stage::Stopping => in_use("is being switched off; say it again when it is off"),
+    }
+}
+
+fn decide_off(state: &State, name: &NodeName, by: &str, force: bool) -> Result<Vec<PowerEvent>, Refusal> {
+    let power = switchable(state, name)?;
+    let in_use = |why: String| Err(Refusal::NodeInUse { node: name.clone(), why });
+    let tasks = state.node(name).map_or(0, |node| node.runs.len());
+    let is_linked = state.node(name).is_some_and(|node| node.link.is_some());
+    let why = format!("{by} wants it off");
+    match power.stage {
+        _ if tasks > 0 => in_use(format!(
+            "has {tasks} {}; drain it and wait, or cancel them",
+            if tasks == 1 { "task" } else { "tasks" }
+        )),
+        Stage::Off | Stage::Stopping => Ok(Vec::new()),
+        Stage::Asking if !force => Ok(Vec::new()),
+        _ if force => Ok(vec![entered(name, (Stage::Stopping, format!("{why}, by force")))]),
+        Stage::Up | Stage::Asking if is_linked => Ok(vec![entered(name, (Stage::Asking, why))]),
+        Stage::Waking => in_use("is being switched on; say it again when it is up, or use --force".to_owned()),
+        _ => in_use("has no agent that could say whether anything runs there; if nothing does, use --force".to_owned()),
+    }
+}
+
+/// What somebody has measured, if that is news and the node has a meter.
+pub(in crate::head) fn decide_drew(
+    state: &State,
+    name: &NodeName,
+    gauge: Gauge,
+    milliwatts: Option<u64>,
+) -> Option<PowerEvent> {
+    let power = state.power.node(name)?;
+    let is_news = power.stage.is_powered() && power.meter.is_news((gauge, milliwatts), is_idle(state, name));
+    is_news.then(|| PowerEvent::Drew { node: name.clone(), gauge, milliwatts })
+}
+
+/// Whether it is up and nothing is held there.
+fn is_idle(state: &State, name: &NodeName) -> bool {
+    state.power.node(name).is_some_and(|power| power.stage == Stage::Up)
+        && state.node(name).is_some_and(|node| node.runs.is_empty())
+}
+
+/// What an agent answers that was asked to rest.
+pub(in crate::head) fn decide_resting(state: &State, node: &Node, ask: u64, busy: Option<&str>) -> Option<PowerEvent> {
+    let power = state.power.node(&node.name)?;
+    if power.stage != Stage::Asking || power.live.rest != Some(ask) {
+        return None;
+    }
+    Some(match busy {
+        Some(busy) => entered(&node.name, (Stage::Up, format!("it was not switched off: {busy}"))),
+        None if !node.runs.is_empty() => return None,
+        None => entered(&node.name, (Stage::Stopping, power.why.clone())),
+    })
+}
+
+/// What an event does.
+pub(in crate::head) fn update_power(step: &mut Step<'_>, event: &PowerEvent) {
+    match event {
+        PowerEvent::Planned(plan) => step.plan_power(plan),
+        PowerEvent::Entered { node, stage, why } => step.enter(node, *stage, why),
+        PowerEvent::Asked { node, verb } => step.ask(node, *verb),
+        PowerEvent::Said { node, outcome } => step.note_said(node, outcome),
+        PowerEvent::Drew { node, gauge, milliwatts } => {
+            let now = step.now.at;
+            let is_idle = is_idle(step.state, node);
+            step.change_power(node, |power| power.meter.measure(now, (*gauge, *milliwatts), is_idle));
+            // Nothing is decided by it.
+            return step.state.meter(node, now);
+        }
+        PowerEvent::Look { node } => {
+            step.change_power(node, |power| power.live.asked = None);
+            step.look_at_power(node);
+        }
+    }
+    step.state.power.changed();
+}
+
+impl Step<'_> {
+    fn change_power(&mut self, name: &NodeName, change: impl FnOnce(&mut Power)) {
+        if let Some(power) = self.state.power.nodes.get_mut(name) {
+            change(power);
+        }
+    }
+
+    /// Its controller is to be asked at once.
+    pub(in crate::head) fn look_at_power(&mut self, name: &NodeName) {
+        let now = self.now.at;
+        self.change_power(name, |power| power.live.ask_at = now);
+    }
+
+    /// Nodes that were in the plan before keep what is known of them.
+    fn plan_power(&mut self, plan: &hostler_model::PowerPlan) {
+        let now = self.now;
+        let before = std::mem::take(&mut self.state.power.nodes);
+        let mut left: Vec<NodeName> = before.keys().filter(|name| !plan.nodes.contains_key(*name)).cloned().collect();
+        let mut before = before;
+        self.state.power.nodes = plan
+            .nodes
+            .keys()
+            .map(|name| (name.clone(), before.remove(name).unwrap_or_else(|| Power::new(now.at, now.wall))))
+            .collect();
+        self.state.power.plan = plan.clone();
+        left.retain(|name| self.state.nodes.contains_key(name));
+        let known: Vec<NodeName> =
+            plan.nodes.keys().filter(|name| self.state.nodes.contains_key(*name)).cloned().collect();
+        // One that was being switched off when it left the plan is asked for work again.
+        known.iter().chain(&left).for_each(|name| self.state.sync_pool(name));
+        plan.nodes.keys().for_each(|name| self.state.meter(name, now.at));
+    }
+
+    fn enter(&mut self, name: &NodeName, stage: Stage, why: &str) {
+        let now = self.now;
+        let retry_at = self.state.power.node(name).map(|power| view(self.state, name, power, now.at).retry_at());
+        let boot = self.state.node(name).map(|node| node.boot.clone());
+        let (mut before, epoch) = (Stage::Unknown, self.state.epoch);
+        self.change_power(name, |power| {
+            before = power.stage;
+            // The clock stood still while there was no head.
+            if (power.stage, stage) == (Stage::Waking, Stage::Up) && power.woken_in == epoch {
+                power.boots.learn(now.at.ms_since(power.since));
+            }
+            (power.stage, power.since, power.since_wall) = (stage, now.at, now.wall);
+            power.why = why.to_owned();
+            power.live.told = 0;
+            power.live.is_forced = false;
+            power.live.fault = None;
+            power.live.ask_at = now.at;
+            power.again_at = None;
+            match stage {
+                Stage::Off => {
+                    // One that could not be switched on is not mended by being off.
+                    power.failures = if before == Stage::Failed { power.failures } else { 0 };
+                    (power.up_since, power.off_since) = (None, Some(now.at));
+                }
+                Stage::Waking => {
+                    power.starts += 1;
+                    power.woken_in = epoch;
+                    power.up_since = None;
+                }
+                Stage::Up if before.is_end_of_leaving() => {
+                    // It could not be switched off, or is busy with something else: not again at once.
+                    power.again_at = retry_at;
+                    power.failures = power.failures.saturating_add(u32::from(before == Stage::Stopping));
+                }
+                Stage::Up => {
+                    power.up_since = Some(now.at);
+                    power.live.idle_since = power.live.idle_since.map(|_| now.at);
+                    power.failures = 0;
+                }
+                Stage::Stopping => power.boot_before = boot,
+                Stage::Failed => {
+                    power.again_at = retry_at;
+                    power.failures = power.failures.saturating_add(1);
+                }
+                Stage::Asking | Stage::Unknown => {}
+            }
+        });
+        if self.state.node(name).is_none() {
+            return;
+        }
+        match (before, stage) {
+            (_, Stage::Off) => self.cut_off(name, "its controller says that this machine is off"),
+            (_, Stage::Asking) => self.tell_to_rest(name),
+            (Stage::Asking | Stage::Stopping | Stage::Off, Stage::Up) => self.tell(name, HeadMessage::Rise),
+            _ => {}
+        }
+        self.state.sync_pool(name);
+        self.state.meter(name, now.at);
+        self.notify_node(name);
+    }
+
+    /// Says something to a node's agent, if it is connected.
+    fn tell(&mut self, name: &NodeName, message: HeadMessage) {
+        if let Some(connection) = self.state.node(name).and_then(|node| Some(node.link.as_ref()?.connection)) {
+            self.send(connection, message);
+        }
+    }
+
+    fn tell_to_rest(&mut self, name: &NodeName) {
+        self.state.power.asks += 1;
+        let ask = self.state.power.asks;
+        self.change_power(name, |power| power.live.rest = Some(ask));
+        self.tell(name, HeadMessage::Rest { ask });
+    }
+
+    /// What an agent must know that has just connected.
+    pub(in crate::head) fn tell_power(&mut self, name: &NodeName) {
+        match self.state.power.node(name).map(|power| power.stage) {
+            Some(Stage::Asking) => self.tell_to_rest(name),
+            Some(Stage::Off) | None => {}
+            Some(_) => self.tell(name, HeadMessage::Rise),
+        }
+    }
+
+    fn ask(&mut self, name: &NodeName, verb: PowerVerb) {
+        let now = self.now.at;
+        self.state.power.asks += 1;
+        let ask = self.state.power.asks;
+        self.change_power(name, |power| {
+            power.live.asked = Some((ask, verb, now));
+            if verb != PowerVerb::Status {
+                power.live.told += 1;
+                power.live.told_at = now;
+                power.live.is_forced |= verb == PowerVerb::OffByForce;
+            }
+        });
+        self.changes.effects.push(Effect::Power { node: name.clone(), verb, ask });
+    }
+
+    fn note_said(&mut self, name: &NodeName, outcome: &Result<Option<hostler_model::Supply>, super::PowerFault>) {
+        let now = self.now.at;
+        let policy = self.state.power.policy().clone();
+        self.change_power(name, |power| {
+            let asked = power.live.asked.take();
+            let told = asked.filter(|(_, verb, _)| *verb != PowerVerb::Status);
+            let is_busy = matches!(power.stage, Stage::Waking | Stage::Stopping);
+            let pause = match is_busy {
+                // This was asked before it came to that.
+                true if power.live.told == 0 => 0,
+                true => policy.watch_ms,
+                false => policy.poll_ms,
+            };
+            let before = power.live.fault.take().map_or(0, |(_, times)| times);
+            match outcome {
+                Ok(supply) => {
+                    power.live.ask_at = now.plus_ms(pause);
+                    // Until now it may have waited for its turn.
+                    if told.is_some() && supply.is_none() {
+                        power.live.told_at = now;
+                    }
+                    if let Some(supply) = supply {
+                        // So it was at some time after the question.
+                        power.live.supply = Some((*supply, asked.map_or(now, |(_, _, at)| at)));
+                    }
+                }
+                Err(fault) => {
+                    power.live.ask_at = now.plus_ms(pause.max(policy.watch_ms).max(fault.retry_after_ms));
+                    // What was not done is to be told again.
+                    power.live.told = power.live.told.saturating_sub(u32::from(told.is_some()));
+                    power.live.fault = Some((fault.clone(), before.saturating_add(1)));
+                }
+            }
+        });
+    }
+}
+
+impl Stage {
+    /// Whether it is on, or may be, and somebody is there to measure what it draws.
+    pub(super) const fn is_powered(self) -> bool {
+        matches!(self, Self::Waking | Self::Up | Self::Asking | Self::Stopping)
+    }
+
+    /// Whether something that is up from here was to be switched off.
+    const fn is_end_of_leaving(self) -> bool {
+        matches!(self, Self::Asking | Self::Stopping)
+    }
+}
+
+impl State {
+    /// Reads a node's meter. To be done whenever its power or what it holds has changed.
+    pub(in crate::head) fn meter(&mut self, name: &NodeName, now: Timestamp) {
+        let traits = self.power.traits(name);
+        let (held, all) = self
+            .nodes
+            .get(name)
+            .map_or((0, 1), |node| (node.runs.values().map(|held| held.cpus.len()).sum(), node.resources.cpus.len()));
+        if let Some(power) = self.power.nodes.get_mut(name) {
+            // Only by what is in the log: a head that reads it again must come to the same figures.
+            let (is_off, is_measured) = (power.stage == Stage::Off, power.stage.is_powered());
+            power.meter.read(now, Load { watts: traits.watts, is_off, is_measured, held, all });
+        }
+    }
+
+    /// Whether a node may be counted on when it is on: no operator drains it.
+    pub(super) fn would_take_work(&self, name: &NodeName) -> bool {
+        self.nodes.get(name).is_some_and(|node| node.drain.is_none() && node.state() != NodeState::Removed)
+    }
+}

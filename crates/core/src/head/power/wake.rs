@@ -1,0 +1,315 @@
+//! Which nodes the queue needs that are not on.
+//!
+//! **The idea.** A set of nodes is enough when the scheduler's own plan, made as if they were there and free, starts as much with it as
+//! with all that could be switched on. So what is woken is what will be used, whatever jobs ask for: constraints, several nodes, GPUs. Of the
+//! sets that are enough the cheapest is taken. Nodes that are on their way count as there.
+
+use std::collections::BTreeMap;
+
+use hostler_model::{JobId, NodeName, PowerPolicy, Reason, Timestamp, WakingNode};
+use hostler_sched::{Pool, plan};
+
+use super::pass::{entered, some};
+use super::{Power, PowerEvent, Stage};
+use crate::head::event::Now;
+use crate::head::job::Job;
+use crate::head::schedule::{asked, running, startable};
+use crate::head::state::State;
+
+/// With so many nodes to choose from all sets of them are tried; with more, nodes are left out one by one as long as that costs nothing.
+const TRIED_ALL: usize = 8;
+
+/// Nodes named in a reason at most.
+const NAMED: usize = 3;
+
+/// What a plan starts: tasks by job, and whether nodes are kept for a job that must wait. Without that a job which needs nodes that are off
+/// beside others that are busy would be passed over for ever.
+type Started = BTreeMap<JobId, (u64, bool)>;
+
+/// A node that could be switched on.
+struct Candidate<'a> {
+    name: &'a NodeName,
+    weight: u32,
+    /// What it costs to switch it on and let it work for an hour, in watt-seconds.
+    cost: u64,
+    busy_watts: u32,
+}
+
+/// Nodes to be switched on now.
+pub(super) fn wanted(state: &State, now: Now) -> Option<Vec<PowerEvent>> {
+    let candidates = candidates(state, now);
+    if candidates.is_empty() {
+        return None;
+    }
+    let warm = too_few_warm(state, &candidates);
+    let chosen = if warm.is_empty() { for_queue(state, &candidates, now.at) } else { warm };
+    some(chosen)
+}
+
+/// Nodes to reach the number that is always on.
+fn too_few_warm(state: &State, candidates: &[Candidate<'_>]) -> Vec<PowerEvent> {
+    let is_warm = |(name, power): &(&NodeName, &Power)| {
+        matches!(power.stage, Stage::Up | Stage::Waking) && state.would_take_work(name)
+    };
+    let on = state.power.nodes().filter(is_warm).count();
+    let missing = (state.power.policy().keep_warm as usize).saturating_sub(on);
+    let room = Room::of(state);
+    let mut chosen: Vec<&Candidate<'_>> = Vec::new();
+    for candidate in candidates {
+        if chosen.len() < missing && room.is_enough_for(chosen.iter().copied().chain([candidate])) {
+            chosen.push(candidate);
+        }
+    }
+    let why = || format!("{} nodes are always on", state.power.policy().keep_warm);
+    chosen.into_iter().map(|candidate| entered(candidate.name, (Stage::Waking, why()))).collect()
+}
+
+/// The cheapest nodes with which as much of the queue starts as with all.
+fn for_queue(state: &State, candidates: &[Candidate<'_>], now: Timestamp) -> Vec<PowerEvent> {
+    let question = Question { state, now, soonest_ms: soonest_ms(state, candidates) };
+    let coming: Vec<&NodeName> =
+        state.power.nodes().filter(|(_, it)| it.stage == Stage::Waking).map(|(name, _)| name).collect();
+    let without = question.started(&coming);
+    if question.is_everything(&without) {
+        return Vec::new();
+    }
+    let started = |chosen: &[&Candidate<'_>]| {
+        question
+            .started(&coming.iter().copied().chain(chosen.iter().map(|candidate| candidate.name)).collect::<Vec<_>>())
+    };
+    let room = Room::of(state);
+    let chosen = if candidates.len() <= TRIED_ALL {
+        best_of_all(candidates, &room, &without, started)
+    } else {
+        least_of_all(candidates, &room, &without, started)
+    };
+    chosen
+        .into_iter()
+        .map(|candidate| entered(candidate.name, (Stage::Waking, "the queue needs it".to_owned())))
+        .collect()
+}
+
+/// The cheapest of the sets with which most starts; empty when none helps.
+fn best_of_all<'c>(
+    candidates: &'c [Candidate<'c>],
+    room: &Room,
+    without: &Started,
+    started: impl Fn(&[&Candidate<'_>]) -> Started,
+) -> Vec<&'c Candidate<'c>> {
+    if !is_better(&started(&candidates.iter().collect::<Vec<_>>()), without) {
+        return Vec::new();
+    }
+    let sets = (1_u32..1 << candidates.len()).map(|set| {
+        let is_in = |(at, _): &(usize, &Candidate<'_>)| set >> at & 1 == 1;
+        candidates.iter().enumerate().filter(is_in).map(|(_, candidate)| candidate).collect::<Vec<_>>()
+    });
+    let mut sets: Vec<Vec<&Candidate<'_>>> = sets.filter(|set| room.is_enough_for(set.iter().copied())).collect();
+    sets.sort_by_key(|set| price(set));
+    let mut best: (Vec<&Candidate<'_>>, Started) = (Vec::new(), without.clone());
+    for set in sets {
+        let with = started(&set);
+        if is_better(&with, &best.1) {
+            best = (set, with);
+        }
+    }
+    best.0
+}
+
+/// As much as there is room for, without those without which as much starts.
+fn least_of_all<'c>(
+    candidates: &'c [Candidate<'c>],
+    room: &Room,
+    without: &Started,
+    started: impl Fn(&[&Candidate<'_>]) -> Started,
+) -> Vec<&'c Candidate<'c>> {
+    let mut chosen: Vec<&Candidate<'_>> = Vec::new();
+    for candidate in candidates {
+        if room.is_enough_for(chosen.iter().copied().chain([candidate])) {
+            chosen.push(candidate);
+        }
+    }
+    let most = started(&chosen);
+    if !is_better(&most, without) {
+        return Vec::new();
+    }
+    // The dearest first; many at once as long as that goes well.
+    let mut step = chosen.len().next_power_of_two();
+    while step > 0 {
+        let mut end = chosen.len();
+        while end > 0 {
+            let begin = end.saturating_sub(step);
+            let rest: Vec<&Candidate<'_>> = chosen[..begin].iter().chain(&chosen[end..]).copied().collect();
+            if !is_better(&most, &started(&rest)) {
+                chosen = rest;
+            }
+            end = begin;
+        }
+        step /= 2;
+    }
+    chosen
+}
+
+/// What a set costs: weights first, as for nodes that are on.
+fn price(set: &[&Candidate<'_>]) -> (u64, u64, usize) {
+    (set.iter().map(|it| u64::from(it.weight)).sum(), set.iter().map(|it| it.cost).sum(), set.len())
+}
+
+/// Whether more of the first job starts, by submission, of which not as much starts.
+fn is_better(one: &Started, other: &Started) -> bool {
+    let jobs = one.keys().chain(other.keys()).collect::<std::collections::BTreeSet<_>>();
+    let count = |started: &Started, job: &JobId| started.get(job).copied().unwrap_or_default();
+    let differing = jobs.into_iter().find(|job| count(one, job) != count(other, job));
+    differing.is_some_and(|job| count(one, job) > count(other, job))
+}
+
+/// What would start if.
+struct Question<'a> {
+    state: &'a State,
+    now: Timestamp,
+    /// How long it takes until the first node that could be switched on is there.
+    soonest_ms: u64,
+}
+
+impl Question<'_> {
+    /// What the scheduler would start if these nodes were on. What will start anyway before any node can come counts as well.
+    fn started(&self, nodes: &[&NodeName]) -> Started {
+        let state = self.state;
+        let mut pool: Pool = state.pool.clone();
+        for node in nodes.iter().filter_map(|name| state.node(name)) {
+            pool.set(node.ix, &node.name, &node.resources.counts(), &node.free_resources().counts(), true);
+        }
+        let plan = plan(&pool, startable(state), || running(state), state.settings.policy, self.now);
+        let mut started = Started::new();
+        for start in plan.starts {
+            started.entry(start.job).or_default().0 += u64::from(start.count);
+        }
+        for reservation in plan.blocked {
+            let (count, is_kept) = started.entry(reservation.job).or_default();
+            *count += u64::from(reservation.at <= self.now.plus_ms(self.soonest_ms));
+            *is_kept = true;
+        }
+        started
+    }
+
+    fn is_everything(&self, started: &Started) -> bool {
+        startable(self.state).all(|job| started.get(&job.job).is_some_and(|(count, _)| *count >= job.tasks))
+    }
+}
+
+/// What caps leave.
+struct Room {
+    nodes: Option<u32>,
+    watts: Option<u32>,
+}
+
+impl Room {
+    fn of(state: &State) -> Self {
+        let policy = state.power.policy();
+        let on = || state.power.nodes().filter(|(_, power)| power.is_on()).map(|(name, _)| name);
+        let watts: u32 = on().map(|name| state.power.traits(name).watts.busy).sum();
+        let nodes = u32::try_from(on().count()).unwrap_or(u32::MAX);
+        Self {
+            nodes: policy.max_on.map(|most| most.saturating_sub(nodes)),
+            watts: policy.max_watts.map(|most| most.saturating_sub(watts)),
+        }
+    }
+
+    fn is_enough_for<'c>(&self, candidates: impl Iterator<Item = &'c Candidate<'c>>) -> bool {
+        let (nodes, watts) =
+            candidates.fold((0_u32, 0_u32), |(nodes, watts), it| (nodes + 1, watts.saturating_add(it.busy_watts)));
+        self.nodes.is_none_or(|most| nodes <= most) && self.watts.is_none_or(|most| watts <= most)
+    }
+}
+
+/// Nodes that may be switched on now, the cheapest first.
+fn candidates(state: &State, now: Now) -> Vec<Candidate<'_>> {
+    let may = |(name, power): &(&NodeName, &Power)| why_not(state, name, power, now).is_none();
+    let mut candidates: Vec<Candidate<'_>> = state
+        .power
+        .nodes()
+        .filter(may)
+        .map(|(name, power)| {
+            let traits = state.power.traits(name);
+            let seconds = 3_600 + power.usual_boot_ms(&traits) / 1_000;
+            Candidate {
+                name,
+                weight: state.partitions.traits(name).map_or(0, |traits| traits.weight),
+                cost: u64::from(traits.watts.busy).saturating_mul(seconds),
+                busy_watts: traits.watts.busy,
+            }
+        })
+        .collect();
+    candidates.sort_by_key(|it| (it.weight, it.cost, it.name));
+    candidates
+}
+
+fn soonest_ms(state: &State, candidates: &[Candidate<'_>]) -> u64 {
+    let boots = candidates.iter().filter_map(|candidate| {
+        let traits = state.power.traits(candidate.name);
+        Some(state.power.node(candidate.name)?.usual_boot_ms(&traits))
+    });
+    boots.min().unwrap_or(0)
+}
+
+/// Why a node that is not on is not switched on when it is needed, as the rest of a sentence; `None` when it may be.
+fn why_not(state: &State, name: &NodeName, power: &Power, now: Now) -> Option<String> {
+    let policy: &PowerPolicy = state.power.policy();
+    let is_down = |what: &str| Some(format!("{what}: {}", power.why));
+    match power.stage {
+        Stage::Off => {}
+        Stage::Failed => return is_down("has failed"),
+        Stage::Unknown => return is_down("is not known to be off"),
+        Stage::Asking | Stage::Stopping => return Some("is just being switched off".to_owned()),
+        Stage::Waking | Stage::Up => return Some("is on".to_owned()),
+    }
+    if !state.power.traits(name).is_managed {
+        return Some("is switched by operators only".to_owned());
+    }
+    if !state.would_take_work(name) {
+        return Some("takes no work".to_owned());
+    }
+    (!policy.allows(now.wall)).then(|| "may not be switched on at this hour".to_owned())
+}
+
+/// For a job that waits: which nodes are on their way for it, or why none that is off is switched on. `None` when neither has to do with it.
+pub(in crate::head) fn why_asleep(state: &State, job: &Job, now: Now) -> Option<Reason> {
+    // Most heads can switch no node, and ask this of every job that is listed.
+    state.power.nodes().next()?;
+    let waiting = asked(state, &job.spec);
+    let fits = |name: &NodeName| {
+        state
+            .node(name)
+            .is_some_and(|node| state.may_use(&job.spec, node) && node.resources.counts().covers(&waiting.request))
+    };
+    let suited: Vec<(&NodeName, &Power)> = state.power.nodes().filter(|(name, _)| fits(name)).collect();
+    let waking: Vec<WakingNode> = suited
+        .iter()
+        .filter(|(_, power)| power.stage == Stage::Waking)
+        .map(|(name, power)| WakingNode {
+            node: (*name).clone(),
+            for_ms: now.at.ms_since(power.since),
+            usual_ms: (power.boots.count > 0).then_some(power.boots.usual_ms),
+        })
+        .take(NAMED)
+        .collect();
+    if !waking.is_empty() {
+        return Some(Reason::Waking { nodes: waking });
+    }
+    let asleep = suited.iter().filter(|(_, power)| !matches!(power.stage, Stage::Up | Stage::Waking));
+    let asleep: Vec<(&NodeName, Option<String>)> =
+        asleep.map(|(name, power)| (*name, why_not(state, name, power, now))).collect();
+    let room = Room::of(state);
+    let told = asleep.iter().map(|(name, why)| match why {
+        Some(why) => format!("{name} {why}"),
+        None if room.nodes == Some(0) => format!("{name} is off, and as many nodes are on as may be"),
+        None if room.watts.is_some_and(|most| state.power.traits(name).watts.busy > most) => {
+            format!("{name} is off, and the nodes that are on may draw no more together")
+        }
+        None => format!("{name} is off"),
+    });
+    let told: Vec<String> = told.take(NAMED).collect();
+    (!told.is_empty()).then(|| Reason::NodesAsleep {
+        nodes: asleep.iter().map(|(name, _)| (*name).clone()).collect(),
+        why: told.join("; "),
+    })
+}

@@ -1,0 +1,137 @@
+//! WireGuard's keys: 32 bytes on Curve25519, written in base64.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::str::FromStr;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use curve25519_dalek::montgomery::MontgomeryPoint;
+use serde::{Deserialize, Serialize};
+
+/// A key that is shown to nobody. It has no `Display`, and `Debug` says nothing.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PrivateKey([u8; 32]);
+
+/// The key by which others know the owner of the private one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct PublicKey([u8; 32]);
+
+/// A text that is no key. It is not repeated: it may have been a secret.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not a key of WireGuard: 32 bytes in base64")]
+pub struct KeyError;
+
+impl PrivateKey {
+    /// A new one.
+    ///
+    /// # Errors
+    /// When the kernel gives no random bytes.
+    pub fn generate() -> io::Result<Self> {
+        let mut bytes = [0; 32];
+        File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+        Ok(Self::from_bytes(bytes))
+    }
+
+    /// The key of these bytes, with the bits fixed that are fixed in every key, as `wg genkey` does.
+    #[must_use]
+    pub fn from_bytes(mut bytes: [u8; 32]) -> Self {
+        bytes[0] &= 248;
+        bytes[31] = (bytes[31] & 127) | 64;
+        Self(bytes)
+    }
+
+    /// The key that belongs to it.
+    #[must_use]
+    pub fn public(&self) -> PublicKey {
+        PublicKey(MontgomeryPoint::mul_base_clamped(self.0).to_bytes())
+    }
+
+    /// The secret itself, for files that only their owner can read.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        STANDARD.encode(self.0)
+    }
+}
+
+impl fmt::Debug for PrivateKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PrivateKey")
+    }
+}
+
+impl FromStr for PrivateKey {
+    type Err = KeyError;
+
+    fn from_str(text: &str) -> Result<Self, KeyError> {
+        decode(text).map(Self::from_bytes)
+    }
+}
+
+impl fmt::Debug for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+impl fmt::Display for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&STANDARD.encode(self.0))
+    }
+}
+
+impl FromStr for PublicKey {
+    type Err = KeyError;
+
+    fn from_str(text: &str) -> Result<Self, KeyError> {
+        decode(text).map(Self)
+    }
+}
+
+impl TryFrom<String> for PublicKey {
+    type Error = KeyError;
+
+    fn try_from(text: String) -> Result<Self, KeyError> {
+        text.parse()
+    }
+}
+
+impl From<PublicKey> for String {
+    fn from(key: PublicKey) -> Self {
+        key.to_string()
+    }
+}
+
+fn decode(text: &str) -> Result<[u8; 32], KeyError> {
+    let bytes = STANDARD.decode(text.trim()).map_err(|_| KeyError)?;
+    bytes.try_into().map_err(|_| KeyError)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first iteration of RFC 7748, section 5.2: the scalar 9 and the base point.
+    #[test]
+    fn public_keys_are_those_of_the_standard() {
+        let mut nine = [0; 32];
+        nine[0] = 9;
+        let expected = "422c8e7a6227d7bca1350b3e2bb7279f7897b87bb6854b783c60e80311ae3079";
+        let public: String = PrivateKey::from_bytes(nine).public().0.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(public, expected);
+    }
+
+    #[test]
+    fn a_text_is_the_key_again_and_secrets_are_not_shown() {
+        let key = PrivateKey::generate().expect("random bytes");
+        assert_eq!(key.to_text().parse(), Ok(key.clone()));
+        assert_eq!(key.public().to_string().parse(), Ok(key.public()));
+        assert_eq!(format!("{key:?}"), "PrivateKey");
+        assert_ne!(PrivateKey::generate().expect("random bytes"), key);
+        for wrong in ["", "abc", "AAAA", "not base64 at all, although it is rather long"] {
+            assert_eq!(wrong.parse::<PublicKey>(), Err(KeyError));
+        }
+    }
+}

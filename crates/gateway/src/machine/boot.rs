@@ -1,0 +1,160 @@
+//! Being there again after a boot, and not being there any more.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::Flock;
+
+use super::Gateway;
+use super::carry_out::Endpoints;
+use super::command::run;
+use super::error::GatewayError;
+use super::records::{Confirmed, Record, Trial};
+use super::service::{Service, is_systemd, stop_unit};
+use crate::clients::Clients;
+use crate::found::Found;
+use crate::steps::{Step, Wanted, steps};
+
+/// The unit that sets the gateway up after a boot, and again when something of it has died.
+pub(super) const UNIT: &str = "hostler-gateway.service";
+
+impl Gateway {
+    /// Makes what was confirmed so, as after a boot; what there was to do.
+    ///
+    /// # Errors
+    /// When nothing was confirmed, an attempt waits, or a step fails. The others are done all the same.
+    pub fn start(&self) -> Result<Vec<Step>, GatewayError> {
+        let (_lock, confirmed) = self.lock_confirmed()?;
+        let mut found = self.records.read::<Found>()?.unwrap_or_default();
+        let observed = self.observe()?;
+        if found.note(&confirmed.setup.interfaces, &observed) {
+            self.records.write(&found)?;
+        }
+        let todo = steps(&self.wanted(&confirmed.setup)?, &observed, &found);
+        let failed = todo.iter().map(|step| self.carry_out(step, &Endpoints::new())).filter_map(Result::err).next();
+        failed.map_or(Ok(todo), Err)
+    }
+
+    /// What was confirmed, with the right to work on it until the lock is dropped.
+    pub(super) fn lock_confirmed(&self) -> Result<(Flock<File>, Confirmed), GatewayError> {
+        self.require_root()?;
+        if !self.records.directory().exists() {
+            return Err(GatewayError::NotSetUp);
+        }
+        let lock = self.records.lock()?;
+        self.refuse_while_waiting()?;
+        let confirmed = self.records.read::<Confirmed>()?.ok_or(GatewayError::NotSetUp)?;
+        Ok((lock, confirmed))
+    }
+
+    /// Takes everything away: the machine is as it was found. With `keep_clients` the VPN's keys stay for the next time.
+    ///
+    /// # Errors
+    /// When something could not be taken away; the others are, and it can be tried again.
+    pub fn remove(&self, keep_clients: bool) -> Result<Vec<Step>, GatewayError> {
+        self.require_root()?;
+        if !self.records.directory().exists() {
+            return Ok(Vec::new());
+        }
+        let _lock = self.records.lock()?;
+        // An attempt that waits is over with this, and its guard ends.
+        self.records.remove(Trial::FILE)?;
+        let found = self.records.read::<Found>()?.unwrap_or_default();
+        let mut problems: Vec<String> = self.remove_unit().err().iter().map(ToString::to_string).collect();
+        let todo = steps(&Wanted::default(), &self.observe()?, &found);
+        let done = todo.iter().map(|step| self.carry_out(step, &Endpoints::new()));
+        problems.extend(done.filter_map(Result::err).map(|error| error.to_string()));
+        problems.extend(self.services.stop(Service::WireGuard).err().map(|error| error.to_string()));
+        problems.extend(self.services.stop(Service::Guard).err().map(|error| error.to_string()));
+        if !problems.is_empty() {
+            return Err(GatewayError::NotRemoved(problems.join("; ")));
+        }
+        self.forget(keep_clients, &found.directories)?;
+        Ok(todo)
+    }
+
+    /// Removes what we know, last what was found: until then it can be tried again.
+    fn forget(&self, keep_clients: bool, made: &[PathBuf]) -> Result<(), GatewayError> {
+        let directory = self.records.directory();
+        let failed = |path: &Path, source| GatewayError::File { what: "remove", path: path.to_owned(), source };
+        let entries = fs::read_dir(directory).map_err(|error| failed(directory, error))?;
+        let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        paths.sort_by_key(|path| path.ends_with(Found::FILE));
+        let is_kept =
+            |path: &PathBuf| keep_clients && ["server.key", Clients::FILE].iter().any(|name| path.ends_with(name));
+        for path in paths.iter().filter(|path| !is_kept(path)) {
+            fs::remove_file(path).map_err(|error| failed(path, error))?;
+        }
+        // Those above may hold something else by now, and stay then.
+        let _ = fs::remove_dir(directory);
+        for directory in made {
+            let _ = fs::remove_dir(directory);
+        }
+        Ok(())
+    }
+
+    /// Sees to it that the gateway is there after a boot; whether it will be.
+    pub(super) fn install_unit(&self) -> Result<bool, GatewayError> {
+        if !is_systemd() {
+            return Ok(false);
+        }
+        let path = unit_path();
+        let text = self.unit();
+        if fs::read_to_string(&path).is_ok_and(|there| there == text) {
+            return Ok(true);
+        }
+        fs::write(&path, text).map_err(|source| GatewayError::File { what: "write", path, source })?;
+        run("systemctl", &["daemon-reload"])?;
+        run("systemctl", &["--quiet", "enable", UNIT])?;
+        Ok(true)
+    }
+
+    fn remove_unit(&self) -> Result<(), GatewayError> {
+        let path = unit_path();
+        if !self.services.by_systemd() || !path.exists() {
+            return Ok(());
+        }
+        // It may be about to try again what is being taken away.
+        stop_unit(UNIT)?;
+        let _ = run("systemctl", &["reset-failed", UNIT]);
+        run("systemctl", &["--quiet", "disable", UNIT])?;
+        fs::remove_file(&path).map_err(|source| GatewayError::File { what: "remove", path, source })?;
+        run("systemctl", &["daemon-reload"]).map(drop)
+    }
+
+    /// Interfaces may come late: it tries again.
+    fn unit(&self) -> String {
+        let command: Vec<String> =
+            self.own_command("start").iter().map(|word| quoted(&word.to_string_lossy())).collect();
+        format!(
+            "# Written by `hostler gateway`; `hostler gateway remove` removes it.\n[Unit]\n\
+             Description=Hostler gateway: routes, leases and VPN of the cluster's network\n\
+             Documentation=man:hostler-gateway(1)\nWants=network-online.target\nAfter=network-online.target nftables.service\n\n\
+             [Service]\nType=oneshot\nExecStart={} {}\nRestart=on-failure\nRestartSec=5s\n\n\
+             [Install]\nWantedBy=multi-user.target\n",
+            quoted(&self.program.to_string_lossy()),
+            command.join(" ")
+        )
+    }
+}
+
+fn unit_path() -> PathBuf {
+    Path::new("/etc/systemd/system").join(UNIT)
+}
+
+/// A word as systemd reads it.
+fn quoted(word: &str) -> String {
+    format!("\"{}\"", word.replace('\\', "\\\\").replace('"', "\\\"").replace('%', "%%").replace('$', "$$"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_unit_calls_this_program() {
+        let gateway = Gateway::new(Path::new("/srv/50% off"), "/usr/bin/hostler".into());
+        let line = "ExecStart=\"/usr/bin/hostler\" \"gateway\" \"start\" \"--directory\" \"/srv/50%% off\"";
+        assert!(gateway.unit().lines().any(|found| found == line), "{}", gateway.unit());
+    }
+}

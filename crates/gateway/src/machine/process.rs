@@ -1,0 +1,119 @@
+//! Processes that outlive us, known by more than a number: a pid may be somebody else's a moment later.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use nix::libc;
+use nix::sys::signal::Signal;
+use serde::{Deserialize, Serialize};
+
+/// How long a process may take to end when it is asked to.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// One process, never mistaken for another.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Process {
+    pub(super) pid: i32,
+    /// When it started, in clock ticks since boot.
+    start_ticks: u64,
+    /// Which boot.
+    boot: String,
+}
+
+impl Process {
+    /// Who has that pid now; `None` when nobody has, or a zombie.
+    pub(super) fn of(pid: i32) -> Option<Self> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The name is in parentheses and may itself hold anything.
+        let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace();
+        let state = fields.next()?;
+        let start_ticks = fields.nth(18)?.parse().ok()?;
+        (!matches!(state, "Z" | "X")).then(|| Self { pid, start_ticks, boot: boot_id() })
+    }
+
+    /// This process.
+    pub(super) fn this() -> Option<Self> {
+        Self::of(i32::try_from(std::process::id()).ok()?)
+    }
+
+    /// Whether it still runs.
+    pub(super) fn is_alive(&self) -> bool {
+        Self::of(self.pid).as_ref() == Some(self)
+    }
+
+    /// Ends it, gently first; it is gone afterwards.
+    pub(super) fn end(&self) -> io::Result<()> {
+        for signal in [Signal::SIGTERM, Signal::SIGKILL] {
+            self.signal(signal)?;
+            let deadline = Instant::now() + GRACE;
+            while Instant::now() < deadline {
+                if !self.is_alive() {
+                    return Ok(());
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        Err(io::Error::other(format!("process {} does not end", self.pid)))
+    }
+
+    fn signal(&self, signal: Signal) -> io::Result<()> {
+        // SAFETY: the call takes plain numbers and returns a new descriptor or -1.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, self.pid, 0) };
+        if fd < 0 {
+            return no_such(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel has just made this descriptor for us.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+        // The handle is to whoever has the pid now: only after this comparison is that known to be the one meant.
+        if !self.is_alive() {
+            return Ok(());
+        }
+        let no_info = std::ptr::null::<libc::siginfo_t>();
+        // SAFETY: the descriptor is open and the information is optional.
+        let result = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, fd.as_raw_fd(), signal as i32, no_info, 0) };
+        if result == 0 { Ok(()) } else { no_such(io::Error::last_os_error()) }
+    }
+}
+
+/// A process that is gone needs no signal.
+fn no_such(error: io::Error) -> io::Result<()> {
+    if error.raw_os_error() == Some(libc::ESRCH) { Ok(()) } else { Err(error) }
+}
+
+/// Names this boot of the machine.
+pub(super) fn boot_id() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+}
+
+/// How long the machine has been up, asleep or not, in milliseconds.
+pub(super) fn since_boot_ms() -> u64 {
+    use nix::time::{ClockId, clock_gettime};
+    let now = clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from).unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// What people's clocks say, in seconds since 1970. Only ever shown.
+pub(super) fn wall_secs() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_known_until_it_ends_and_nobody_else_is_ended() {
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().expect("sleep is everywhere");
+        let process = Process::of(child.id() as i32).expect("it runs");
+        let earlier = Process { start_ticks: process.start_ticks - 1, ..process.clone() };
+        assert!(process.is_alive() && !earlier.is_alive());
+        earlier.end().expect("nobody to end");
+        assert!(process.is_alive());
+        process.end().expect("ours");
+        assert!(!process.is_alive(), "a zombie is gone");
+        child.wait().expect("ours");
+        assert!(since_boot_ms() > 0);
+    }
+}

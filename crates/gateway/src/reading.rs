@@ -1,0 +1,331 @@
+//! Reading a description: TOML with known keys, and then whether it makes sense. All mistakes are found at once, each with its line.
+
+mod checks;
+mod raw;
+
+use std::fmt::Display;
+use std::str::FromStr;
+
+use toml::Spanned;
+
+use crate::description::{BootServer, Description, Machine, Management, Nodes, Pxe, Reach, Vpn};
+use crate::mistake::Mistake;
+use crate::names;
+use crate::subnet::{InterfaceAddress, Subnet};
+
+/// Where WireGuard usually listens.
+const DEFAULT_VPN_PORT: u16 = 51820;
+
+/// How long a lease is good unless the description says otherwise.
+const DEFAULT_LEASE: &str = "12h";
+
+/// The domain of the nodes unless the description says otherwise.
+const DEFAULT_DOMAIN: &str = "cluster";
+
+/// A value and the line that it is on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct At<T> {
+    line: usize,
+    value: T,
+}
+
+/// What reads one text, and what it has found to be wrong with it.
+struct Reader<'a> {
+    text: &'a str,
+    mistakes: Vec<Mistake>,
+}
+
+/// What the checks between tables need to know of where things are.
+#[derive(Default)]
+struct Lines {
+    interfaces: Vec<(usize, &'static str, String)>,
+    /// Subnets with the fields that they are from.
+    subnets: Vec<(At<Subnet>, &'static str)>,
+    /// One for each machine, in order.
+    machines: Vec<MachineLines>,
+    pool: Option<usize>,
+    reach: Vec<At<Reach>>,
+}
+
+/// Where the fields of a machine are.
+#[derive(Clone, Default)]
+struct MachineLines {
+    name: usize,
+    mac: usize,
+    address: usize,
+    management_mac: usize,
+    management_address: usize,
+}
+
+/// Reads a description; the mistakes come in the order of their lines.
+pub(crate) fn read(text: &str) -> Result<Description, Vec<Mistake>> {
+    let mut reader = Reader { text, mistakes: Vec::new() };
+    let description = reader.description();
+    let mut mistakes = reader.mistakes;
+    mistakes.sort_by_key(|mistake| mistake.line);
+    match description {
+        Some(description) if mistakes.is_empty() => Ok(description),
+        _ => Err(mistakes),
+    }
+}
+
+impl Reader<'_> {
+    fn description(&mut self) -> Option<Description> {
+        let file: raw::File = toml::from_str(self.text).map_err(|error| self.not_understood(&error)).ok()?;
+        let mut lines = Lines::default();
+        // Each table is read whatever was wrong with the one before: people mend all at once.
+        let outer = self.interface("outer.interface", &file.outer.interface, &mut lines);
+        let nodes = self.nodes(&file.nodes, &mut lines);
+        let management = file.management.as_ref().map(|raw| self.management(raw, &mut lines));
+        let machines: Vec<_> = file.node.iter().map(|raw| self.machine(raw, &mut lines)).collect();
+        let vpn = file.vpn.as_ref().map(|raw| self.vpn(raw, &mut lines));
+        let pxe = file.pxe.as_ref().map(|raw| self.pxe(raw));
+        let is_whole = machines.iter().all(Option::is_some);
+        let description = Description {
+            outer: outer?,
+            nodes: nodes?,
+            management: all_or_nothing(management)?,
+            machines: machines.into_iter().flatten().collect(),
+            vpn: all_or_nothing(vpn)?,
+            pxe: all_or_nothing(pxe)?,
+            interface_lines: lines.interfaces.clone(),
+        };
+        // With a machine missing its lines would be those of the next one.
+        if is_whole {
+            self.check(&description, &lines);
+        }
+        Some(description)
+    }
+
+    fn not_understood(&mut self, error: &toml::de::Error) {
+        let line = error.span().map(|span| self.line(span.start));
+        let advice = "`hostler gateway plan --example` prints a description with every field";
+        self.mistakes.push(Mistake {
+            line,
+            field: String::new(),
+            what: error.message().trim().replace('\n', ", "),
+            advice: advice.to_owned(),
+        });
+    }
+
+    fn nodes(&mut self, raw: &raw::Nodes, lines: &mut Lines) -> Option<Nodes> {
+        let interface = self.interface("nodes.interface", &raw.interface, lines);
+        let address = self.own_address("nodes.address", &raw.address, lines);
+        let domain = match &raw.domain {
+            Some(text) => self.kept("nodes.domain", text, names::is_domain, "a domain in lower case such as cluster"),
+            None => Some(DEFAULT_DOMAIN.to_owned()),
+        };
+        let lease = match &raw.lease {
+            Some(text) => self.kept("nodes.lease", text, is_lease, "a time of two minutes or more such as 45m or 12h"),
+            None => Some(DEFAULT_LEASE.to_owned()),
+        };
+        let pool = raw.pool.as_ref().map(|text| {
+            lines.pool = Some(self.line_of(text));
+            let ends = text.get_ref().split_once('-');
+            let ends = ends.and_then(|(first, last)| Some((first.trim().parse().ok()?, last.trim().parse().ok()?)));
+            self.some("nodes.pool", text, ends, "first and last address such as 10.42.0.200-10.42.0.250")
+        });
+        Some(Nodes {
+            interface: interface?,
+            address: address?,
+            domain: domain?,
+            outside: raw.outside.unwrap_or(true),
+            pool: all_or_nothing(pool)?,
+            lease: lease?,
+        })
+    }
+
+    fn management(&mut self, raw: &raw::Management, lines: &mut Lines) -> Option<Management> {
+        let interface = self.interface("management.interface", &raw.interface, lines);
+        let address = self.own_address("management.address", &raw.address, lines);
+        Some(Management { interface: interface?, address: address? })
+    }
+
+    fn machine(&mut self, raw: &raw::Node, lines: &mut Lines) -> Option<Machine> {
+        let of_option =
+            |reader: &Self, text: &Option<Spanned<String>>| text.as_ref().map_or(0, |text| reader.line_of(text));
+        lines.machines.push(MachineLines {
+            name: self.line_of(&raw.name),
+            mac: self.line_of(&raw.mac),
+            address: self.line_of(&raw.address),
+            management_mac: of_option(self, &raw.management_mac),
+            management_address: of_option(self, &raw.management_address),
+        });
+        let name = self.kept("node.name", &raw.name, names::is_label, "lower-case letters, digits and inner hyphens");
+        let mac = self.parsed("node.mac", &raw.mac, "such as 52:54:00:00:01:01");
+        let address = self.parsed("node.address", &raw.address, "an address such as 10.42.0.11");
+        let management_mac = raw
+            .management_mac
+            .as_ref()
+            .map(|text| self.parsed("node.management_mac", text, "such as 52:54:00:00:02:01"));
+        let management_address = raw
+            .management_address
+            .as_ref()
+            .map(|text| self.parsed("node.management_address", text, "an address such as 10.43.0.11"));
+        Some(Machine {
+            name: name?,
+            mac: mac?,
+            address: address?,
+            management_mac: all_or_nothing(management_mac)?,
+            management_address: all_or_nothing(management_address)?,
+        })
+    }
+
+    fn vpn(&mut self, raw: &raw::Vpn, lines: &mut Lines) -> Option<Vpn> {
+        let address = self.own_address("vpn.address", &raw.address, lines);
+        let port = match &raw.port {
+            Some(port) => {
+                let number = u16::try_from(*port.get_ref()).ok().filter(|port| *port != 0);
+                self.some("vpn.port", port, number, "a UDP port from 1 to 65535, usually 51820")
+            }
+            None => Some(DEFAULT_VPN_PORT),
+        };
+        let endpoint = names::endpoint(raw.endpoint.get_ref(), port.unwrap_or(DEFAULT_VPN_PORT));
+        let endpoint =
+            self.some("vpn.endpoint", &raw.endpoint, endpoint, "a name or an address, with a port or without");
+        for text in &raw.reach {
+            if let Some(reach) = self.reach(text) {
+                lines.reach.push(At { line: self.line_of(text), value: reach });
+            }
+        }
+        let reach = match raw.reach.is_empty() {
+            true => vec![Reach::Head, Reach::Nodes],
+            false => lines.reach.iter().map(|at| at.value).collect(),
+        };
+        Some(Vpn { address: address?, port: port?, endpoint: endpoint?, reach })
+    }
+
+    fn reach(&mut self, text: &Spanned<String>) -> Option<Reach> {
+        match text.get_ref().as_str() {
+            "head" => Some(Reach::Head),
+            "nodes" => Some(Reach::Nodes),
+            "management" => Some(Reach::Management),
+            "outside" => Some(Reach::Outside),
+            _ => self
+                .parsed("vpn.reach", text, "say head, nodes, management, outside or a subnet such as 192.168.7.0/24")
+                .map(Reach::Subnet),
+        }
+    }
+
+    fn pxe(&mut self, raw: &raw::Pxe) -> Option<Pxe> {
+        let advice = "a file name such as undionly.kpxe, of letters, digits and -_./";
+        let boot_file = self.kept("pxe.boot_file", &raw.boot_file, names::is_boot_file, advice);
+        let efi_boot_file =
+            raw.efi_boot_file.as_ref().map(|text| self.kept("pxe.efi_boot_file", text, names::is_boot_file, advice));
+        let from = match (&raw.server, &raw.tftp_root) {
+            (Some(text), None) => self.parsed("pxe.server", text, "an address such as 10.42.0.12").map(BootServer::At),
+            (None, Some(text)) => {
+                let is_path = |path: &str| path.starts_with('/') && names::is_boot_file(path);
+                let advice = "a directory of this machine such as /srv/tftp, of letters, digits and -_./";
+                self.kept("pxe.tftp_root", text, is_path, advice).map(BootServer::Here)
+            }
+            _ => {
+                let line = self.line_of(&raw.boot_file);
+                self.mistake(line, "pxe", "it does not say who has the boot files", "give either server or tftp_root");
+                None
+            }
+        };
+        Some(Pxe { boot_file: boot_file?, efi_boot_file: all_or_nothing(efi_boot_file)?, from: from? })
+    }
+
+    fn interface(&mut self, field: &'static str, text: &Spanned<String>, lines: &mut Lines) -> Option<String> {
+        let name = self.kept(field, text, names::is_interface, "the name of an interface as `ip link` shows it")?;
+        lines.interfaces.push((self.line_of(text), field, name.clone()));
+        Some(name)
+    }
+
+    /// An address of this machine in a network of ours.
+    fn own_address(
+        &mut self,
+        field: &'static str,
+        text: &Spanned<String>,
+        lines: &mut Lines,
+    ) -> Option<InterfaceAddress> {
+        let address: InterfaceAddress =
+            self.parsed(field, text, "this machine's address there, such as 10.42.0.1/24")?;
+        let (line, subnet) = (self.line_of(text), address.subnet());
+        if !(8..=30).contains(&subnet.prefix()) {
+            let what = format!("the subnet {subnet} is too {}", if subnet.prefix() < 8 { "large" } else { "small" });
+            self.mistake(line, field, &what, "let the prefix be from 8 to 30, usually 24");
+            return None;
+        }
+        if !subnet.has_room_for(address.address) {
+            let what = format!("{} is for all of {subnet}, not for one machine", address.address);
+            let first = subnet.hosts().next().expect("a subnet of this size has room");
+            self.mistake(
+                line,
+                field,
+                &what,
+                &format!("take one between its ends, such as {first}/{}", subnet.prefix()),
+            );
+            return None;
+        }
+        lines.subnets.push((At { line, value: subnet }, field));
+        Some(address)
+    }
+
+    /// A text that means something.
+    fn parsed<T: FromStr<Err: Display>>(&mut self, field: &str, text: &Spanned<String>, advice: &str) -> Option<T> {
+        let line = self.line_of(text);
+        let value = text.get_ref().parse();
+        value.map_err(|error| self.mistake(line, field, &format!("`{}`: {error}", text.get_ref()), advice)).ok()
+    }
+
+    /// A text that is used as it stands.
+    fn kept(&mut self, field: &str, text: &Spanned<String>, is_fine: fn(&str) -> bool, advice: &str) -> Option<String> {
+        let value = is_fine(text.get_ref()).then(|| text.get_ref().clone());
+        self.some(field, text, value, advice)
+    }
+
+    /// What a text was found to mean, or that it means nothing.
+    fn some<T, S: Display>(&mut self, field: &str, text: &Spanned<S>, value: Option<T>, advice: &str) -> Option<T> {
+        if value.is_none() {
+            let shown = text.get_ref().to_string().escape_debug().to_string();
+            self.mistake(
+                self.line_of(text),
+                field,
+                &format!("`{shown}` makes no sense here"),
+                &format!("write {advice}"),
+            );
+        }
+        value
+    }
+
+    fn mistake(&mut self, line: usize, field: &str, what: &str, advice: &str) {
+        let (what, advice) = (what.to_owned(), advice.to_owned());
+        self.mistakes.push(Mistake { line: Some(line), field: field.to_owned(), what, advice });
+    }
+
+    fn line_of<T>(&self, text: &Spanned<T>) -> usize {
+        self.line(text.span().start)
+    }
+
+    fn line(&self, offset: usize) -> usize {
+        1 + self.text.as_bytes()[..offset.min(self.text.len())].iter().filter(|byte| **byte == b'\n').count()
+    }
+}
+
+/// A value that is not asked for is fine; one that makes no sense is not.
+#[expect(clippy::option_option, reason = "the outer absence is the person's choice, the inner one a mistake")]
+fn all_or_nothing<T>(value: Option<Option<T>>) -> Option<Option<T>> {
+    match value {
+        None => Some(None),
+        Some(None) => None,
+        Some(Some(value)) => Some(Some(value)),
+    }
+}
+
+/// Whether dnsmasq takes it as a time, and not as one that is too short for it.
+fn is_lease(text: &str) -> bool {
+    let Some((unit, seconds)) =
+        [('m', 60), ('h', 3600), ('d', 86_400)].into_iter().find(|(unit, _)| text.ends_with(*unit))
+    else {
+        return false;
+    };
+    let number = text.trim_end_matches(unit);
+    let is_number = number.bytes().all(|byte| byte.is_ascii_digit()) && (1..=5).contains(&number.len());
+    is_number && text.len() == number.len() + 1 && number.parse::<u64>().is_ok_and(|count| count * seconds >= 120)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,176 @@
+//! Whether the parts of a description go together: no address twice, no subnet within another, nothing that refers to what is not there.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::net::Ipv4Addr;
+
+use super::{Lines, MachineLines, Reader};
+use crate::description::{Description, HEAD_NAME, MANAGEMENT_SUFFIX, Machine, Reach};
+use crate::setup::VPN_INTERFACE;
+use crate::subnet::InterfaceAddress;
+
+impl Reader<'_> {
+    /// Finds the mistakes between the parts.
+    pub(super) fn check(&mut self, description: &Description, lines: &Lines) {
+        self.check_interfaces(description, lines);
+        self.check_subnets(lines);
+        self.check_pool(description, lines);
+        self.check_machines(description, lines);
+        self.check_reach(description, lines);
+    }
+
+    fn check_interfaces(&mut self, description: &Description, lines: &Lines) {
+        for (line, field, name) in &lines.interfaces {
+            if name == VPN_INTERFACE {
+                self.mistake(
+                    *line,
+                    field,
+                    &format!("`{name}` is the interface of the VPN"),
+                    "name one that has a port",
+                );
+            } else if *field != "outer.interface" && *name == description.outer {
+                let what = format!("`{name}` is the outer interface as well");
+                self.mistake(*line, field, &what, "the world beyond needs a port, or a VLAN, of its own");
+            }
+        }
+    }
+
+    fn check_subnets(&mut self, lines: &Lines) {
+        for (number, (later, field)) in lines.subnets.iter().enumerate() {
+            for (earlier, other) in &lines.subnets[..number] {
+                if later.value.overlaps(earlier.value) {
+                    let what = format!("{} overlaps with {} of {other}", later.value, earlier.value);
+                    self.mistake(later.line, field, &what, "every network needs addresses of its own");
+                }
+            }
+        }
+    }
+
+    fn check_pool(&mut self, description: &Description, lines: &Lines) {
+        let (Some((first, last)), Some(line)) = (description.nodes.pool, lines.pool) else { return };
+        let subnet = description.nodes.address.subnet();
+        if !subnet.has_room_for(first) || !subnet.has_room_for(last) || first > last {
+            let what = format!("{first}-{last} is not a part of {subnet}");
+            self.mistake(line, "nodes.pool", &what, "give its first and then its last address");
+        } else if (first..=last).contains(&description.nodes.address.address) {
+            let what = format!("it holds {}, which is this machine's", description.nodes.address.address);
+            self.mistake(line, "nodes.pool", &what, "let it begin after that");
+        }
+    }
+
+    fn check_machines(&mut self, description: &Description, lines: &Lines) {
+        let mut seen = Seen::default();
+        seen.names.insert(HEAD_NAME.to_owned(), "this machine".to_owned());
+        for (machine, at) in description.machines.iter().zip(&lines.machines) {
+            self.check_uniqueness(machine, at, &mut seen);
+            self.check_address("node.address", at.address, machine.address, description.nodes.address);
+            if let Some((first, last)) = description.nodes.pool
+                && (first..=last).contains(&machine.address)
+            {
+                let what = format!("{} is in the pool for machines that are not listed", machine.address);
+                self.mistake(at.address, "node.address", &what, "take one outside of nodes.pool");
+            }
+            self.check_management(machine, at, description);
+        }
+    }
+
+    fn check_uniqueness(&mut self, machine: &Machine, at: &MachineLines, seen: &mut Seen) {
+        let name = &machine.name;
+        self.once("node.name", at.name, name.clone(), name, &mut seen.names);
+        self.once("node.mac", at.mac, machine.mac.to_string(), name, &mut seen.macs);
+        self.once("node.address", at.address, machine.address, name, &mut seen.addresses);
+        if let Some(mac) = machine.management_mac {
+            let owner = format!("the controller of {name}");
+            self.once("node.management_mac", at.management_mac, mac.to_string(), &owner, &mut seen.macs);
+        }
+        if let Some(address) = machine.management_address {
+            let owner = format!("the controller of {name}");
+            self.once("node.management_address", at.management_address, address, &owner, &mut seen.addresses);
+            self.once("node.name", at.name, format!("{name}{MANAGEMENT_SUFFIX}"), &owner, &mut seen.names);
+        }
+    }
+
+    fn check_management(&mut self, machine: &Machine, at: &MachineLines, description: &Description) {
+        match (&description.management, machine.management_address) {
+            (Some(management), Some(address)) => {
+                self.check_address("node.management_address", at.management_address, address, management.address);
+            }
+            (None, Some(_)) => self.no_management("node.management_address", at.management_address),
+            (_, None) => {}
+        }
+        if machine.management_mac.is_some() && machine.management_address.is_none() {
+            let what = format!("the controller of {} has no address to get", machine.name);
+            self.mistake(at.management_mac, "node.management_mac", &what, "give it a management_address");
+        }
+    }
+
+    fn check_address(&mut self, field: &str, line: usize, address: Ipv4Addr, own: InterfaceAddress) {
+        let subnet = own.subnet();
+        if address == own.address {
+            self.mistake(line, field, &format!("{address} is this machine's own"), "take another one");
+        } else if !subnet.has_room_for(address) {
+            let range =
+                format!("{} to {}", subnet.hosts().next().unwrap_or(address), subnet.hosts().last().unwrap_or(address));
+            self.mistake(
+                line,
+                field,
+                &format!("{address} is no machine's address in {subnet}"),
+                &format!("take one from {range}"),
+            );
+        }
+    }
+
+    fn check_reach(&mut self, description: &Description, lines: &Lines) {
+        for (number, at) in lines.reach.iter().enumerate() {
+            if lines.reach[..number].iter().any(|earlier| earlier.value == at.value) {
+                self.mistake(at.line, "vpn.reach", "the same is named twice", "take one away");
+            }
+            match at.value {
+                Reach::Management if description.management.is_none() => self.no_management("vpn.reach", at.line),
+                Reach::Subnet(subnet) => {
+                    for (own, field) in lines.subnets.iter().filter(|(own, _)| own.value.overlaps(subnet)) {
+                        let what = format!("{subnet} overlaps with {} of {field}", own.value);
+                        self.mistake(
+                            at.line,
+                            "vpn.reach",
+                            &what,
+                            "name our own networks by the words nodes and management",
+                        );
+                    }
+                }
+                Reach::Head | Reach::Nodes | Reach::Management | Reach::Outside => {}
+            }
+        }
+    }
+
+    fn no_management(&mut self, field: &str, line: usize) {
+        self.mistake(line, field, "there is no management network", "add a table [management], or take this line away");
+    }
+
+    /// Notes that a value is used, or that it is for the second time.
+    fn once<K: Ord + Display + Clone>(
+        &mut self,
+        field: &str,
+        line: usize,
+        value: K,
+        owner: &str,
+        seen: &mut BTreeMap<K, String>,
+    ) {
+        match seen.get(&value) {
+            Some(other) => {
+                self.mistake(line, field, &format!("{value} is that of {other} already"), "each may be there once");
+            }
+            None => {
+                seen.insert(value, owner.to_owned());
+            }
+        }
+    }
+}
+
+/// Who has which name, port and address.
+#[derive(Default)]
+struct Seen {
+    names: BTreeMap<String, String>,
+    macs: BTreeMap<String, String>,
+    addresses: BTreeMap<Ipv4Addr, String>,
+}

@@ -1,0 +1,148 @@
+//! What is read from descriptions, right and wrong.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::description::EXAMPLE;
+
+/// The example with one text in the place of another.
+fn with(from: &str, to: &str) -> String {
+    assert!(EXAMPLE.contains(from), "the example has `{from}`");
+    EXAMPLE.replacen(from, to, 1)
+}
+
+/// What is wrong with the example with one text in the place of another: one mistake.
+fn mistake(from: &str, to: &str) -> String {
+    let mistakes = read(&with(from, to)).expect_err(to);
+    let [mistake] = mistakes.as_slice() else { panic!("{mistakes:?}") };
+    mistake.to_string()
+}
+
+#[test]
+fn the_example_makes_sense() {
+    let description = read(EXAMPLE).expect("the example is right");
+    assert_eq!(description.outer, "enp1s0");
+    assert_eq!(description.machines.len(), 2);
+    assert_eq!(description.nodes.address.to_string(), "10.42.0.1/24");
+    let vpn = description.vpn.expect("the example has a VPN");
+    assert_eq!((vpn.endpoint, vpn.reach), (("lab.example.org".to_owned(), 51820), vec![Reach::Head, Reach::Nodes]));
+}
+
+#[test]
+fn what_the_example_only_mentions_makes_sense_as_well() {
+    let is_field =
+        |line: &str| line.starts_with('[') || line.split_once(" = ").is_some_and(|(key, _)| !key.contains(' '));
+    let lines = EXAMPLE.lines().map(|line| match line.strip_prefix("# ") {
+        Some(rest) if is_field(rest) => rest,
+        _ => line,
+    });
+    let text = lines.collect::<Vec<_>>().join("\n");
+    let description = read(&text).unwrap_or_else(|mistakes| panic!("{mistakes:?}\n{text}"));
+    assert!(description.nodes.pool.is_some());
+    assert_eq!(description.pxe.expect("uncommented").from, BootServer::At([10, 42, 0, 12].into()));
+}
+
+#[test]
+fn mistakes_name_line_field_and_remedy() {
+    let line = |text: &str| 1 + EXAMPLE.lines().position(|line| line.contains(text)).expect(text);
+    assert_eq!(
+        mistake("10.42.0.12", "10.42.1.12"),
+        format!(
+            "line {}: node.address: 10.42.1.12 is no machine's address in 10.42.0.0/24; take one from 10.42.0.1 to 10.42.0.254",
+            line("10.42.0.12\"")
+        )
+    );
+    assert_eq!(
+        mistake("name = \"r2\"", "name = \"r1\""),
+        format!("line {}: node.name: r1 is that of r1 already; each may be there once", line("name = \"r2\""))
+    );
+}
+
+#[test]
+fn contradictions_are_found() {
+    for (from, to, said) in [
+        ("52:54:00:00:01:02", "52:54:00:00:02:01", "is that of the controller of r1 already"),
+        ("52:54:00:00:01:02", "52:54:00:00:01", "is not a MAC address"),
+        ("10.42.0.12", "10.42.0.11", "10.42.0.11 is that of r1 already"),
+        ("10.42.0.12", "10.42.0.1", "this machine's own"),
+        ("10.42.0.12", "10.42.0.255", "no machine's address"),
+        ("enp2s0", "enp1s0", "is the outer interface as well"),
+        ("enp2s0", "hostler-vpn", "the interface of the VPN"),
+        ("enp2s0", "en p2", "makes no sense here"),
+        ("10.42.0.1/24", "10.42.0.0/24", "is for all of 10.42.0.0/24"),
+        ("10.42.0.1/24", "10.42.0.1/31", "too small"),
+        ("10.42.0.1/24", "10.42.0.1", "not an address and the length"),
+        ("10.44.0.1/24", "10.42.0.129/25", "overlaps with 10.42.0.0/24 of nodes.address"),
+        ("\"nodes\"]", "\"nodes\", \"10.43.0.0/28\"]", "overlaps with 10.43.0.0/24"),
+        ("\"nodes\"]", "\"nodes\", \"head\"]", "the same is named twice"),
+        ("\"nodes\"]", "\"everything\"]", "say head, nodes, management, outside or a subnet"),
+        ("port = 51820", "port = 0", "a UDP port from 1 to 65535"),
+        ("lab.example.org", "lab example", "a name or an address"),
+        ("name = \"r2\"", "name = \"head\"", "is that of this machine already"),
+        ("name = \"r2\"", "name = \"r1-mgmt\"", "is that of the controller of r1 already"),
+        ("name = \"r2\"", "name = \"R2\"", "lower-case letters"),
+        ("domain = \"cluster\"", "domain = \"a b\"", "a domain in lower case"),
+        ("domain = \"cluster\"", "domian = \"cluster\"", "unknown field `domian`"),
+        ("# lease = \"12h\"", "lease = \"1m\"", "two minutes or more"),
+        ("# pool = \"10.42.0.200-10.42.0.250\"", "pool = \"10.42.0.1-10.42.0.9\"", "which is this machine's"),
+        ("# pool = \"10.42.0.200-10.42.0.250\"", "pool = \"10.42.0.12-10.42.0.20\"", "is in the pool"),
+        ("# pool = \"10.42.0.200-10.42.0.250\"", "pool = \"10.42.0.30-10.42.0.20\"", "is not a part of"),
+        ("management_address = \"10.43.0.11\"", "", "has no address to get"),
+        ("# [pxe]", "[pxe]\nboot_file = \"a\"", "give either server or tftp_root"),
+        ("# [pxe]", "[pxe]\nboot_file = \"a,b\"\nserver = \"10.42.0.12\"", "a file name"),
+        ("interface = \"enp1s0\"", "", "missing field `interface`"),
+        ("outside = true", "outside = \"yes\"", "invalid type"),
+    ] {
+        let said_so = mistake(from, to);
+        assert!(said_so.contains(said), "{to}: {said_so}");
+        assert!(said_so.starts_with("line "), "{to}: {said_so}");
+    }
+}
+
+#[test]
+fn all_mistakes_are_said_at_once_in_order() {
+    let text = with("10.42.0.12", "10.42.9.9").replace("enp1s0", "en p1s0").replace("51820", "0");
+    let mistakes = read(&text).expect_err("three mistakes");
+    let fields: Vec<&str> = mistakes.iter().map(|mistake| mistake.field.as_str()).collect();
+    assert_eq!(fields, ["outer.interface", "vpn.port"], "what depends on a broken table is not judged");
+    assert!(mistakes.is_sorted_by_key(|mistake| mistake.line));
+}
+
+#[test]
+fn what_needs_a_management_network_says_so() {
+    let without = EXAMPLE.replace("[management]\ninterface = \"enp3s0\"\naddress = \"10.43.0.1/24\"", "");
+    let without = without.replace("\"nodes\"]", "\"management\"]");
+    let said: Vec<String> = read(&without).expect_err("two mistakes").iter().map(ToString::to_string).collect();
+    assert_eq!(said.len(), 2, "{said:?}");
+    assert!(said.iter().all(|said| said.contains("there is no management network")), "{said:?}");
+}
+
+#[test]
+fn an_interface_that_is_not_there_is_a_mistake() {
+    let description = read(EXAMPLE).expect("the example is right");
+    let present = ["lo", "enp1s0", "enp2s0"].map(ToOwned::to_owned);
+    let said: Vec<String> = description.unknown_interfaces(&present).iter().map(ToString::to_string).collect();
+    let [said] = said.as_slice() else { panic!("{said:?}") };
+    assert!(
+        said.ends_with("management.interface: this machine has no interface `enp3s0`; it has enp1s0, enp2s0"),
+        "{said}"
+    );
+}
+
+proptest! {
+    /// Whatever people write, they get a description or mistakes with lines that exist.
+    #[test]
+    fn nothing_breaks_the_reader(at in 0..EXAMPLE.len(), length in 0_usize..20, new in "[ -~\\n]{0,12}") {
+        prop_assume!(EXAMPLE.is_char_boundary(at) && EXAMPLE.is_char_boundary((at + length).min(EXAMPLE.len())));
+        let mut text = EXAMPLE.to_owned();
+        text.replace_range(at..(at + length).min(EXAMPLE.len()), &new);
+        if let Err(mistakes) = read(&text) {
+            prop_assert!(!mistakes.is_empty());
+            let lines = text.lines().count() + 1;
+            for mistake in mistakes {
+                prop_assert!(mistake.line.is_none_or(|line| (1..=lines).contains(&line)), "{mistake}");
+                prop_assert!(!mistake.what.is_empty());
+            }
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! `power.toml`: which nodes the head switches, by which controllers, and when.
+//!
+//! It is a file and nothing that can be set over the network: it names credentials and commands on the head's machine, so whoever writes it
+//! must be who runs the head.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use hostler_model::{Hours, NodeName, ParseError, PowerPlan, PowerPolicy, PowerTraits, Watts};
+use hostler_power::{ControllerConfig, Span};
+use jiff::Zoned;
+use serde::Deserialize;
+
+/// What the file says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct PowerFile {
+    /// For the core.
+    pub(crate) plan: PowerPlan,
+    /// How each node of it is switched.
+    pub(crate) controllers: BTreeMap<NodeName, ControllerConfig>,
+}
+
+/// Why a file is not followed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FileError {
+    /// It cannot be read.
+    #[error("cannot read {}: {error}", path.display())]
+    Unreadable { path: PathBuf, error: io::Error },
+    /// It says something that cannot be meant.
+    #[error("{} is not followed: {why}", path.display())]
+    Wrong { path: PathBuf, why: String },
+    /// Others than the head's user could have written it.
+    #[error("{} is not followed: {why}", path.display())]
+    Open { path: PathBuf, why: &'static str },
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Text {
+    idle: Option<Span>,
+    min_up: Option<Span>,
+    #[serde(default)]
+    keep_warm: u32,
+    max_on: Option<u32>,
+    max_watts: Option<u32>,
+    #[serde(default)]
+    hours: Vec<HoursText>,
+    boot_timeout: Option<Span>,
+    stop_timeout: Option<Span>,
+    #[serde(default)]
+    force_off: bool,
+    watch: Option<Span>,
+    poll: Option<Span>,
+    again: Option<Span>,
+    tries: Option<u32>,
+    retry: Option<Span>,
+    #[serde(default)]
+    nodes: BTreeMap<NodeName, NodeText>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NodeText {
+    controller: ControllerConfig,
+    watts: Option<WattsText>,
+    boot: Option<Span>,
+    idle: Option<Span>,
+    #[serde(default = "yes")]
+    managed: bool,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WattsText {
+    off: Option<u32>,
+    idle: Option<u32>,
+    busy: Option<u32>,
+}
+
+/// `07:00-23:00`.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(try_from = "String")]
+struct HoursText(Hours);
+
+const fn yes() -> bool {
+    true
+}
+
+impl TryFrom<String> for HoursText {
+    type Error = ParseError;
+
+    fn try_from(text: String) -> Result<Self, ParseError> {
+        let minute = |text: &str| {
+            let (hour, minute) = text.trim().split_once(':')?;
+            let (hour, minute): (u16, u16) = (hour.parse().ok()?, minute.parse().ok()?);
+            (minute < 60 && hour * 60 + minute <= Hours::DAY).then_some(hour * 60 + minute)
+        };
+        let both = text.split_once('-').and_then(|(from, to)| Some(Hours { from: minute(from)?, to: minute(to)? }));
+        both.map(Self).ok_or_else(|| ParseError::new(&text, "hours such as 07:00-23:00"))
+    }
+}
+
+impl PowerFile {
+    /// Reads a file; nothing is switched where there is none.
+    pub(crate) fn read(path: &Path) -> Result<Self, FileError> {
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
+            Err(error) => return Err(FileError::Unreadable { path: path.to_owned(), error }),
+        };
+        may_be_followed(path)?;
+        Self::parse(&text).map_err(|why| FileError::Wrong { path: path.to_owned(), why })
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let text: Text = toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
+        let usual = PowerPolicy::default();
+        let ms = |span: Option<Span>, usual: u64| span.map_or(usual, |Span(span)| millis(span));
+        let policy = PowerPolicy {
+            idle_ms: ms(text.idle, usual.idle_ms),
+            min_up_ms: ms(text.min_up, usual.min_up_ms),
+            keep_warm: text.keep_warm,
+            max_on: text.max_on,
+            max_watts: text.max_watts,
+            hours: text.hours.into_iter().map(|HoursText(hours)| hours).collect(),
+            utc_offset_minutes: Zoned::now().offset().seconds() / 60,
+            boot_timeout_ms: ms(text.boot_timeout, usual.boot_timeout_ms),
+            stop_timeout_ms: ms(text.stop_timeout, usual.stop_timeout_ms),
+            force_off: text.force_off,
+            watch_ms: ms(text.watch, usual.watch_ms).max(100),
+            poll_ms: ms(text.poll, usual.poll_ms).max(1_000),
+            again_ms: ms(text.again, usual.again_ms),
+            tries: text.tries.unwrap_or(usual.tries).max(1),
+            retry_ms: ms(text.retry, usual.retry_ms),
+        };
+        if policy.max_on.is_some_and(|most| most < policy.keep_warm) {
+            return Err("keep_warm is more than max_on: so many nodes cannot stay on".to_owned());
+        }
+        let mut file = Self { plan: PowerPlan { policy, nodes: BTreeMap::new() }, controllers: BTreeMap::new() };
+        for (name, node) in text.nodes {
+            file.plan.nodes.insert(name.clone(), node.traits().map_err(|why| format!("nodes.{name}: {why}"))?);
+            file.controllers.insert(name, node.controller);
+        }
+        Ok(file)
+    }
+}
+
+impl NodeText {
+    fn traits(&self) -> Result<PowerTraits, String> {
+        let (usual, traits) = (Watts::default(), PowerTraits::default());
+        let watts = self.watts.map_or(usual, |watts| {
+            let idle = watts.idle.unwrap_or(usual.idle);
+            Watts {
+                off: watts.off.unwrap_or(usual.off.min(idle)),
+                idle,
+                busy: watts.busy.unwrap_or(usual.busy.max(idle)),
+            }
+        });
+        if watts.off > watts.idle || watts.idle > watts.busy {
+            return Err("watts must not fall from off to idle to busy".to_owned());
+        }
+        Ok(PowerTraits {
+            watts,
+            boot_ms: self.boot.map_or(traits.boot_ms, |Span(span)| millis(span)),
+            idle_ms: self.idle.map(|Span(span)| millis(span)),
+            is_managed: self.managed,
+        })
+    }
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// It names commands that the head runs as its own user.
+fn may_be_followed(path: &Path) -> Result<(), FileError> {
+    use std::os::unix::fs::MetadataExt;
+    let metadata = std::fs::metadata(path).map_err(|error| FileError::Unreadable { path: path.to_owned(), error })?;
+    let own = nix::unistd::geteuid().as_raw();
+    let open = |why| Err(FileError::Open { path: path.to_owned(), why });
+    if metadata.uid() != 0 && metadata.uid() != own {
+        return open("it belongs to another user than root and the head's");
+    }
+    if metadata.mode() & 0o022 != 0 {
+        return open("others than its owner may write it; `chmod go-w` it");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EXAMPLE: &str = r#"
+        idle = "15m"
+        max_watts = 600
+        hours = ["07:00-23:00", "23:30-01:00"]
+
+        [nodes.r1]
+        controller = { kind = "redfish", address = "10.0.9.11", credentials = "/etc/hostler/ilo.secret" }
+        watts = { idle = 120, busy = 340 }
+        boot = "4m"
+
+        [nodes.r2]
+        controller = { kind = "command", status = ["plug", "status"], on = ["plug", "on"], off = ["plug", "off"] }
+        managed = false
+    "#;
+
+    #[test]
+    fn what_an_operator_writes_is_what_is_meant() {
+        let file = PowerFile::parse(EXAMPLE).expect("right");
+        let PowerPolicy { idle_ms, max_watts, ref hours, .. } = file.plan.policy;
+        assert_eq!((idle_ms, max_watts), (900_000, Some(600)));
+        assert_eq!(hours[..], [Hours { from: 420, to: 1380 }, Hours { from: 1410, to: 60 }]);
+        let r1 = file.plan.nodes[&"r1".parse().expect("a name")];
+        assert_eq!((r1.watts, r1.boot_ms, r1.is_managed), (Watts { off: 8, idle: 120, busy: 340 }, 240_000, true));
+        assert!(!file.plan.nodes[&"r2".parse().expect("a name")].is_managed);
+        assert_eq!(file.controllers.len(), 2);
+    }
+
+    #[test]
+    fn what_the_guide_shows_is_right() {
+        let guide = include_str!("../../../../docs/guides/power.md");
+        let block = guide.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
+        let file = PowerFile::parse(block).expect("right");
+        assert_eq!(file.controllers.len(), 2);
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (text, named) in [
+            ("idel = \"5m\"", "idel"),
+            ("idle = \"soon\"", "soon"),
+            ("hours = [\"7-23\"]", "07:00-23:00"),
+            ("hours = [\"07:00-25:00\"]", "07:00-23:00"),
+            ("keep_warm = 3\nmax_on = 2", "keep_warm"),
+            ("[nodes.r1]", "controller"),
+            ("[nodes.r1]\ncontroller = { kind = \"carrier-pigeon\" }", "carrier-pigeon"),
+            ("[nodes.r1]\ncontroller = { kind = \"virtual\" }\nwatts = { idle = 10, busy = 5 }", "nodes.r1"),
+        ] {
+            let why = PowerFile::parse(text).expect_err(text);
+            assert!(why.contains(named), "{text}: {why}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_others_may_write_is_not_followed() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let path = folder.path().join("power.toml");
+        assert_eq!(PowerFile::read(&path).expect("none is fine"), PowerFile::default());
+        std::fs::write(&path, EXAMPLE).expect("writable");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o664)).expect("ours");
+        assert!(PowerFile::read(&path).expect_err("open").to_string().contains("chmod go-w"));
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("ours");
+        assert_eq!(PowerFile::read(&path).expect("ours alone").controllers.len(), 2);
+    }
+}

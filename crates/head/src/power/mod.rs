@@ -1,0 +1,278 @@
+//! What the core wants controllers to be asked and told is asked and told here, and `power.toml` is followed as it changes.
+
+mod ahead;
+mod file;
+mod reach;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use hostler_core::head::{Command, PowerCommand, PowerFault, Stage};
+use hostler_model::{Gauge, NodeName, PowerVerb, Supply};
+use hostler_power::{Answer, CommandConfig, Controller, ControllerConfig, Fault, Site};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+
+use self::ahead::Ahead;
+use self::file::PowerFile;
+use self::reach::Agents;
+use crate::engine::Engine;
+use crate::head::Head;
+
+/// How often the file is looked at.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// How often the clocks on the wall are compared with UTC, which they are ahead of by another hour in summer.
+const CLOCK: Duration = Duration::from_secs(600);
+
+/// How long a controller may take to say what its machine draws: whoever wants it switched waits meanwhile.
+const READING: Duration = Duration::from_secs(8);
+
+/// A controller that could not measure so often in a row cannot.
+const MISSES: u32 = 3;
+
+/// How long the head may take to take leave of controllers when it stops.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// This very program, even when its file has been replaced.
+const ITSELF: &str = "/proc/self/exe";
+
+/// Something that a controller is to be asked or told.
+#[derive(Debug)]
+pub(crate) struct Order {
+    /// Whose controller.
+    pub(crate) node: NodeName,
+    /// What.
+    pub(crate) verb: PowerVerb,
+    /// The number of the question.
+    pub(crate) ask: u64,
+}
+
+/// The controllers of the nodes that can be switched.
+pub(crate) struct Switches {
+    engine: Engine,
+    site: Site,
+    path: PathBuf,
+    known: Mutex<BTreeMap<NodeName, Switch>>,
+    /// Why the file is not followed, if it is not.
+    trouble: Mutex<Option<String>>,
+}
+
+/// A node's controller, or why it has none that could be used.
+#[derive(Clone)]
+struct Switch {
+    config: ControllerConfig,
+    controller: Result<Arc<Controller>, PowerFault>,
+}
+
+/// Follows orders and the file until the head stops.
+pub(crate) async fn keep(head: Arc<Head>, mut orders: mpsc::UnboundedReceiver<Order>) {
+    let switches = Arc::clone(&head.switches);
+    let (mut looks, mut clocks) = (interval(LOOK), interval(CLOCK));
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut seen = None;
+    let ahead = Ahead::default();
+    loop {
+        tokio::select! {
+            order = orders.recv() => {
+                let Some(order) = order else { return };
+                if order.verb == PowerVerb::On {
+                    ahead.read(&head);
+                }
+                let switches = Arc::clone(&switches);
+                tokio::spawn(async move { switches.carry_out(order).await });
+            }
+            _ = looks.tick() => switches.look(&mut seen, false).await,
+            _ = clocks.tick() => switches.look(&mut seen, true).await,
+            () = head.stop.cancelled() => break,
+        }
+    }
+    let leaving: Vec<Arc<Controller>> =
+        switches.known().values().filter_map(|switch| switch.controller.clone().ok()).collect();
+    let all = futures_util::future::join_all(leaving.iter().map(|controller| controller.leave()));
+    if timeout(FAREWELL, all).await.is_err() {
+        tracing::info!("not waiting any longer for controllers; what is held there ends by itself");
+    }
+}
+
+/// Reads the meters of the controllers that have one, of machines that are on, until the head stops.
+pub(crate) async fn measure(head: Arc<Head>) {
+    let switches = Arc::clone(&head.switches);
+    let mut misses: BTreeMap<NodeName, u32> = BTreeMap::new();
+    let mut last = Instant::now();
+    loop {
+        let poll = Duration::from_millis(head.engine.state().power.plan.policy.poll_ms);
+        // The plan may be another by then.
+        tokio::select! {
+            () = sleep(poll.min(LOOK)) => {}
+            () = head.stop.cancelled() => return,
+        }
+        if last.elapsed() < poll {
+            continue;
+        }
+        last = Instant::now();
+        let read = switches.powered().into_iter().map(|(node, controller)| async move {
+            let watts = timeout(READING, controller.watts()).await;
+            (
+                node,
+                watts
+                    .map_err(|_| "it takes too long".to_owned())
+                    .and_then(|read| read.map_err(|fault| fault.to_string())),
+            )
+        });
+        let read = tokio::select! {
+            read = futures_util::future::join_all(read) => read,
+            () = head.stop.cancelled() => return,
+        };
+        for (node, watts) in read {
+            let missed = misses.entry(node.clone()).or_default();
+            let milliwatts = match watts {
+                Ok(watts) => {
+                    *missed = 0;
+                    // What a machine draws fits by far, and is never negative.
+                    watts.map(|watts| (watts * 1_000.0).round().clamp(0.0, 1e12) as u64)
+                }
+                Err(why) => {
+                    tracing::debug!(%node, why, "cannot read what a machine draws");
+                    *missed += 1;
+                    if *missed < MISSES {
+                        continue;
+                    }
+                    None
+                }
+            };
+            let drew = PowerCommand::Drew { node, gauge: Gauge::Controller, milliwatts };
+            head.engine.post(Command::Power(drew), Vec::new()).await;
+        }
+    }
+}
+
+/// When the file was last changed, and how long it is.
+type Seen = Option<(SystemTime, u64)>;
+
+impl Switches {
+    pub(crate) fn new(engine: Engine, path: PathBuf) -> Self {
+        let site = Site::new(Arc::new(Agents(engine.clone())));
+        Self { engine, site, path, known: Mutex::default(), trouble: Mutex::default() }
+    }
+
+    /// Why the file is not followed, if it is not.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Lets a node's controller be asked at once, whatever was wrong a moment ago.
+    pub(crate) fn forget_faults(&self, node: &NodeName) {
+        if let Some(Switch { controller: Ok(controller), .. }) = self.known().get(node) {
+            controller.forget_faults();
+        }
+    }
+
+    /// The controllers of nodes that may draw more than those.
+    fn powered(&self) -> Vec<(NodeName, Arc<Controller>)> {
+        let state = self.engine.state();
+        let is_on = |name: &NodeName| {
+            let stage = state.power.node(name).map(|power| power.stage);
+            matches!(stage, Some(Stage::Waking | Stage::Up | Stage::Asking | Stage::Stopping))
+        };
+        let known = self.known();
+        let controllers =
+            known.iter().filter_map(|(name, switch)| Some((name.clone(), switch.controller.clone().ok()?)));
+        controllers.filter(|(name, _)| is_on(name)).collect()
+    }
+
+    fn known(&self) -> MutexGuard<'_, BTreeMap<NodeName, Switch>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads the file when it has changed.
+    async fn look(&self, seen: &mut Option<Seen>, again: bool) {
+        let now: Seen = std::fs::metadata(&self.path).ok().and_then(|it| Some((it.modified().ok()?, it.len())));
+        if *seen == Some(now) && !again {
+            return;
+        }
+        let is_new = *seen != Some(now);
+        *seen = Some(now);
+        match PowerFile::read(&self.path) {
+            Ok(file) => {
+                self.follow(file).await;
+                *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            }
+            Err(error) => {
+                if is_new {
+                    tracing::error!("{error}; going on with what it said before");
+                }
+                *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
+            }
+        }
+    }
+
+    /// Controllers that are configured as before stay: they remember sessions and faults.
+    async fn follow(&self, PowerFile { plan, controllers }: PowerFile) {
+        {
+            let mut known = self.known();
+            known.retain(|name, switch| controllers.get(name) == Some(&switch.config));
+            for (name, config) in controllers {
+                known.entry(name).or_insert_with_key(|name| Switch { controller: self.make(name, &config), config });
+            }
+        }
+        // A head that is stopping needs no plan.
+        let _ = self.engine.command(Command::Power(PowerCommand::Plan(Box::new(plan)))).await;
+    }
+
+    fn make(&self, name: &NodeName, config: &ControllerConfig) -> Result<Arc<Controller>, PowerFault> {
+        let virtual_node = virtual_node(name);
+        let config = if matches!(config, ControllerConfig::Virtual(_)) { &virtual_node } else { config };
+        Controller::new(name, config, &self.site).map(Arc::new).map_err(|fault| {
+            tracing::error!(node = %name, "{fault}");
+            told(&fault)
+        })
+    }
+
+    async fn carry_out(&self, Order { node, verb, ask }: Order) {
+        let switch = self.known().get(&node).cloned();
+        let outcome = match switch.map(|switch| switch.controller) {
+            Some(Ok(controller)) => controller.act(verb).await.map(supply_of).map_err(|fault| told(&fault)),
+            Some(Err(fault)) => Err(fault),
+            None => {
+                let text = "its controller is not known: power.toml has not been read yet".to_owned();
+                Err(PowerFault { text, is_lasting: false, retry_after_ms: 0 })
+            }
+        };
+        match (&outcome, verb) {
+            (Ok(supply), PowerVerb::Status) => tracing::debug!(%node, ?supply, "power"),
+            (Ok(_), verb) => tracing::info!(%node, ?verb, "power"),
+            (Err(fault), verb) => tracing::warn!(%node, ?verb, "{}", fault.text),
+        }
+        self.engine.post(Command::Power(PowerCommand::Said { node, ask, outcome }), Vec::new()).await;
+    }
+}
+
+/// A virtual node is an agent on this machine, which this program starts and stops.
+fn virtual_node(name: &NodeName) -> ControllerConfig {
+    let call = |verb: &str| vec![ITSELF.to_owned(), "virtual-node".to_owned(), verb.to_owned(), name.to_string()];
+    ControllerConfig::Command(CommandConfig {
+        status: call("status"),
+        on: call("on"),
+        off: call("off"),
+        force_off: Some(call("off")),
+        watts: None,
+        environment: BTreeMap::new(),
+        time_limit: None,
+    })
+}
+
+const fn supply_of(answer: Answer) -> Option<Supply> {
+    match answer {
+        Answer::Accepted => None,
+        Answer::Confirmed(supply) => Some(supply),
+    }
+}
+
+fn told(fault: &Fault) -> PowerFault {
+    let hint = fault.what_to_do().map_or_else(String::new, |hint| format!("; {hint}"));
+    let retry_after_ms = fault.retry_after().map_or(0, |span| u64::try_from(span.as_millis()).unwrap_or(u64::MAX));
+    PowerFault { text: format!("{fault}{hint}"), is_lasting: !fault.is_worth_retrying(), retry_after_ms }
+}

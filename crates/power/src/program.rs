@@ -1,0 +1,180 @@
+//! Programs that speak to controllers for us: never through a shell, within a time, and ended as a whole when that is over.
+//!
+//! A program that has ended by itself may leave others running: switching on may mean to start a daemon. They are not waited for, even
+//! where they hold its output open.
+
+use std::io;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::process::{Child, ChildStdin, Command};
+use zeroize::Zeroizing;
+
+use crate::Fault;
+use crate::fault::quoted;
+use crate::tree::{MARK, Tree};
+
+/// What is kept of each stream of a program; what comes beyond that is read and forgotten.
+const KEPT_BYTES: usize = 64 << 10;
+
+/// How long output is waited for that was written before the end.
+const DRAIN: Duration = Duration::from_millis(200);
+
+/// A program that is to be run.
+pub(crate) struct Program<'a> {
+    argv: &'a [String],
+    environment: Vec<(&'a str, &'a str)>,
+    input: Option<&'a [u8]>,
+    limit: Duration,
+    /// The package that it comes with.
+    package: Option<&'static str>,
+}
+
+/// One that has ended by itself.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: Zeroizing<Vec<u8>>,
+    pub(crate) stderr: String,
+}
+
+impl<'a> Program<'a> {
+    pub(crate) fn new(argv: &'a [String], limit: Duration) -> Self {
+        Self { argv, environment: Vec::new(), input: None, limit, package: None }
+    }
+
+    /// With these variables besides the head's own.
+    pub(crate) fn environment(mut self, more: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+        self.environment.extend(more);
+        self
+    }
+
+    /// Which comes with this package, as those are called who know Debian's names.
+    pub(crate) fn package(mut self, package: &'static str) -> Self {
+        self.package = Some(package);
+        self
+    }
+
+    /// With this on its standard input, which is empty otherwise.
+    pub(crate) fn input(mut self, input: &'a [u8]) -> Self {
+        self.input = Some(input);
+        self
+    }
+
+    /// Runs it to its end. When the call is dropped, or the time is over, it and all that it has started are killed.
+    ///
+    /// # Errors
+    /// When it cannot be started or does not end in time. An exit code is no error here.
+    pub(crate) async fn run(self) -> Result<Finished, Fault> {
+        let name = self.argv.first().map_or("", String::as_str);
+        let (mut child, tree) = self.start().map_err(|error| self.cannot_start(&error))?;
+        let input = self.input.unwrap_or_default();
+        match tokio::time::timeout(self.limit, follow(&mut child, input)).await {
+            Ok(finished) => {
+                tree.release();
+                finished.map_err(|error| Fault::unprepared(format!("`{name}` cannot be waited for: {error}")))
+            }
+            Err(_) => {
+                let limit = self.limit.as_secs_f64();
+                // It looks through all processes, which takes a while.
+                let _ = tokio::task::spawn_blocking(move || drop(tree)).await;
+                // One that hangs in the kernel is reaped whenever it ends.
+                let _ = tokio::time::timeout(DRAIN, child.wait()).await;
+                Err(Fault::unreachable(format!("`{name}` had not ended after {limit} s and was killed"))
+                    .hint("find out what it waits for, or raise its `time_limit`"))
+            }
+        }
+    }
+
+    fn cannot_start(&self, error: &io::Error) -> Fault {
+        let name = self.argv.first().map_or("", String::as_str);
+        let fault = Fault::unprepared(format!("`{name}` cannot be started: {error}"));
+        match (error.kind(), self.package) {
+            (io::ErrorKind::NotFound, Some(package)) => {
+                fault.hint(format!("install it on the machine of the head: apt install {package}"))
+            }
+            (io::ErrorKind::NotFound, None) => {
+                fault.hint("install it on the machine of the head, or name it with its full path")
+            }
+            (io::ErrorKind::PermissionDenied, _) => fault.hint("make it executable for the user that runs the head"),
+            _ => fault.hint("try it by hand, as the user that runs the head"),
+        }
+    }
+
+    fn start(&self) -> io::Result<(Child, Tree)> {
+        let (program, arguments) = self.argv.split_first().ok_or(io::ErrorKind::NotFound)?;
+        let mark = Tree::new_mark();
+        let mut command = Command::new(program);
+        command
+            .args(arguments)
+            .envs(self.environment.iter().copied())
+            .env(MARK, &mark)
+            .current_dir("/")
+            .stdin(if self.input.is_some() { Stdio::piped() } else { Stdio::null() })
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .kill_on_drop(true);
+        let child = command.spawn()?;
+        let leader = child.id().expect("it has not been waited for");
+        Ok((child, Tree::new(leader, mark)))
+    }
+}
+
+impl Finished {
+    /// How it has failed, as the end of a sentence.
+    pub(crate) fn failure(&self) -> String {
+        let last = self.stderr.lines().rev().find(|line| !line.trim().is_empty()).map(quoted);
+        let how = self
+            .status
+            .code()
+            .map_or_else(|| format!("was ended by {}", self.status), |code| format!("exited with {code}"));
+        match last {
+            Some(last) => format!("{how}: {last}"),
+            None => format!("{how} and said nothing"),
+        }
+    }
+}
+
+/// Feeds it, reads what it says, and waits for its end.
+async fn follow(child: &mut Child, input: &[u8]) -> io::Result<Finished> {
+    let mut stdout = Zeroizing::new(Vec::new());
+    let mut stderr = Vec::new();
+    let (stdin, out, err) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let mut ended = None;
+    {
+        let talk = async { tokio::join!(feed(stdin, input), keep(out, &mut stdout), keep(err, &mut stderr)) };
+        tokio::pin!(talk);
+        tokio::select! {
+            status = child.wait() => ended = Some(status?),
+            _ = &mut talk => {}
+        }
+        if ended.is_some() {
+            let _ = tokio::time::timeout(DRAIN, talk).await;
+        }
+    }
+    let status = match ended {
+        Some(status) => status,
+        // It has closed its streams and still runs.
+        None => child.wait().await?,
+    };
+    Ok(Finished { status, stdout, stderr: String::from_utf8_lossy(&stderr).into_owned() })
+}
+
+async fn feed(stdin: Option<ChildStdin>, input: &[u8]) {
+    if let Some(mut stdin) = stdin {
+        // Whether it wants to read is its own affair.
+        let _ = stdin.write_all(input).await;
+    }
+}
+
+/// Reads to the end and keeps the beginning.
+async fn keep(stream: Option<impl AsyncRead + Unpin>, kept: &mut Vec<u8>) {
+    let Some(mut stream) = stream else { return };
+    let mut buffer = Zeroizing::new(vec![0; 8192]);
+    while let Ok(count @ 1..) = stream.read(&mut buffer).await {
+        let room = KEPT_BYTES - kept.len();
+        kept.extend_from_slice(&buffer[..count.min(room)]);
+    }
+}

@@ -1,0 +1,404 @@
+//! What of a controller's JSON is read. All of it may be absent, and whatever else there is does not matter.
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use crate::fault::quoted;
+use crate::{Fault, Off, Supply};
+
+/// A link to another resource.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Link {
+    #[serde(rename = "@odata.id")]
+    pub(crate) path: String,
+}
+
+/// Where everything begins.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "PascalCase")]
+pub(crate) struct Root {
+    pub(crate) systems: Option<Link>,
+    pub(crate) links: RootLinks,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "PascalCase")]
+pub(crate) struct RootLinks {
+    pub(crate) sessions: Option<Link>,
+}
+
+/// One page of a list.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Collection {
+    #[serde(rename = "Members")]
+    pub(crate) members: Vec<Link>,
+    #[serde(rename = "Members@odata.nextLink")]
+    pub(crate) next: Option<String>,
+}
+
+/// A machine.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct System {
+    #[serde(rename = "Id")]
+    pub(crate) id: Option<String>,
+    #[serde(rename = "Name")]
+    pub(crate) name: Option<String>,
+    #[serde(rename = "UUID")]
+    pub(crate) uuid: Option<String>,
+    #[serde(rename = "PowerState")]
+    pub(crate) power_state: Option<String>,
+    #[serde(rename = "Actions")]
+    pub(crate) actions: Actions,
+    #[serde(rename = "Links")]
+    pub(crate) links: SystemLinks,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Actions {
+    #[serde(rename = "#ComputerSystem.Reset")]
+    pub(crate) reset: Option<Reset>,
+}
+
+/// How to switch it.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Reset {
+    pub(crate) target: String,
+    #[serde(rename = "ResetType@Redfish.AllowableValues")]
+    pub(crate) allowable: Option<Vec<String>>,
+    #[serde(rename = "@Redfish.ActionInfo")]
+    pub(crate) info: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, rename_all = "PascalCase")]
+pub(crate) struct SystemLinks {
+    pub(crate) chassis: Vec<Link>,
+}
+
+/// What may be said to an action, where the system itself does not tell.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "PascalCase")]
+pub(crate) struct ActionInfo {
+    parameters: Vec<Parameter>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "PascalCase")]
+struct Parameter {
+    name: String,
+    allowable_values: Vec<String>,
+}
+
+/// What a machine sits in.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "PascalCase")]
+pub(crate) struct Chassis {
+    pub(crate) power: Option<Link>,
+    pub(crate) environment_metrics: Option<Link>,
+    pub(crate) links: ChassisLinks,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "PascalCase")]
+pub(crate) struct ChassisLinks {
+    pub(crate) computer_systems: Vec<Link>,
+}
+
+/// What a chassis draws, as it is said today.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "PascalCase")]
+pub(crate) struct EnvironmentMetrics {
+    power_watts: Option<Sensor>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "PascalCase")]
+struct Sensor {
+    reading: Option<f64>,
+}
+
+/// What a chassis draws, as it was said before.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "PascalCase")]
+pub(crate) struct Power {
+    power_control: Vec<PowerControl>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "PascalCase")]
+struct PowerControl {
+    power_consumed_watts: Option<f64>,
+}
+
+/// Why something was refused.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Refusal {
+    error: RefusalBody,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct RefusalBody {
+    message: Option<String>,
+    #[serde(rename = "@Message.ExtendedInfo")]
+    info: OneOrMany,
+}
+
+/// The standard has a list here; some controllers leave it out around a single one.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum OneOrMany {
+    Many(Vec<Message>),
+    One(Message),
+}
+
+impl Default for OneOrMany {
+    fn default() -> Self {
+        Self::Many(Vec::new())
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Message {
+    #[serde(rename = "Message")]
+    message: Option<String>,
+    #[serde(rename = "MessageId", alias = "MessageID")]
+    id: Option<String>,
+}
+
+/// Reads a body.
+///
+/// # Errors
+/// Says what is wrong with it, as the end of a sentence.
+pub(crate) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
+    serde_json::from_slice(body)
+        .map_err(|error| format!("is not what Redfish has there: {}", quoted(&error.to_string())))
+}
+
+impl System {
+    /// Whether there is power. While it comes or goes there is.
+    ///
+    /// # Errors
+    /// When it does not say; what it says instead.
+    pub(crate) fn supply(&self) -> Result<Supply, String> {
+        match self.power_state.as_deref() {
+            Some("On" | "PoweringOn" | "PoweringOff" | "Paused") => Ok(Supply::On),
+            Some("Off") => Ok(Supply::Off),
+            Some(other) => Err(format!("\"{}\"", quoted(other))),
+            None => Err("nothing".to_owned()),
+        }
+    }
+
+    /// Whether this is what the operator calls it.
+    pub(crate) fn is_called(&self, name: &str) -> bool {
+        let names = [&self.id, &self.name, &self.uuid];
+        names.into_iter().flatten().any(|known| known.eq_ignore_ascii_case(name))
+    }
+}
+
+impl ActionInfo {
+    /// The values that the controller takes as the type of a reset.
+    pub(crate) fn reset_types(self) -> Option<Vec<String>> {
+        let parameter = self.parameters.into_iter().find(|parameter| parameter.name == "ResetType");
+        parameter.map(|parameter| parameter.allowable_values)
+    }
+}
+
+impl EnvironmentMetrics {
+    pub(crate) fn watts(&self) -> Option<f64> {
+        self.power_watts.as_ref()?.reading.filter(is_power)
+    }
+}
+
+impl Power {
+    /// The first one is the chassis as a whole.
+    pub(crate) fn watts(&self) -> Option<f64> {
+        self.power_control.first()?.power_consumed_watts.filter(is_power)
+    }
+}
+
+fn is_power(watts: &f64) -> bool {
+    watts.is_finite() && *watts >= 0.0
+}
+
+impl Refusal {
+    fn messages(&self) -> &[Message] {
+        match &self.error.info {
+            OneOrMany::Many(messages) => messages,
+            OneOrMany::One(message) => std::slice::from_ref(message),
+        }
+    }
+
+    /// What the controller says, for people.
+    pub(crate) fn words(&self) -> Option<String> {
+        let said = self.messages().iter().find_map(|message| message.message.as_deref().or(message.id.as_deref()));
+        said.or(self.error.message.as_deref()).map(quoted).filter(|words| !words.is_empty())
+    }
+
+    /// Whether one of its messages is of this kind.
+    pub(crate) fn is(&self, kind: &str) -> bool {
+        self.messages().iter().any(|message| message.id.as_ref().is_some_and(|id| id.contains(kind)))
+    }
+}
+
+/// What is meant by one type of reset, of those that the controller takes. Without a list the standard's own are tried.
+///
+/// Graceful is never forced: where the controller can only press the power button, that is what asks the operating system. A button that
+/// is pressed switches a machine off that is on, and on that is off, so it is the last choice and the state has just been confirmed.
+///
+/// # Errors
+/// The types that would do, none of which is there.
+pub(crate) fn choose(wanted: Wanted, allowable: Option<&[String]>) -> Result<&'static str, &'static [&'static str]> {
+    let candidates: &[&str] = match wanted {
+        Wanted::On => &["On", "ForceOn", "PushPowerButton"],
+        Wanted::Off(Off::Gracefully) => &["GracefulShutdown", "PushPowerButton"],
+        Wanted::Off(Off::ByForce) => &["ForceOff"],
+    };
+    match allowable {
+        None => Ok(candidates[0]),
+        Some(allowable) => {
+            candidates.iter().copied().find(|it| allowable.iter().any(|known| known == it)).ok_or(candidates)
+        }
+    }
+}
+
+/// What a reset is to lead to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    On,
+    Off(Off),
+}
+
+impl Wanted {
+    pub(crate) const fn supply(self) -> Supply {
+        match self {
+            Self::On => Supply::On,
+            Self::Off(_) => Supply::Off,
+        }
+    }
+}
+
+/// Which member of a list is meant, without looking at them: the one whose path is this or ends with it.
+pub(crate) fn by_path<'a>(members: &'a [Link], name: &str) -> Option<&'a Link> {
+    let trimmed = name.trim_end_matches('/');
+    members.iter().find(|member| {
+        let path = member.path.trim_end_matches('/');
+        path == trimmed || path.rsplit('/').next().is_some_and(|last| last.eq_ignore_ascii_case(trimmed))
+    })
+}
+
+/// Reads a link in a way that has no use for it but to say that there is none.
+///
+/// # Errors
+/// As a fault that names the resource.
+pub(crate) fn required<'a>(link: Option<&'a Link>, what: &str, address: &super::Address) -> Result<&'a str, Fault> {
+    link.map(|link| link.path.as_str()).filter(|path| !path.is_empty()).ok_or_else(|| {
+        Fault::confused(format!("the controller at {address} has no {what}"))
+            .hint("check that it speaks Redfish; iLO 4 does from firmware 2.30 on")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn system(body: &serde_json::Value) -> System {
+        read(body.to_string().as_bytes()).expect("it is JSON of a system")
+    }
+
+    #[test]
+    fn only_what_a_controller_says_counts_as_known() {
+        for (state, expected) in [
+            (json!("On"), Some(Supply::On)),
+            (json!("Off"), Some(Supply::Off)),
+            (json!("PoweringOff"), Some(Supply::On)),
+            (json!("PoweringOn"), Some(Supply::On)),
+            (json!(null), None),
+            (json!("off"), None),
+            (json!("Unknown"), None),
+            (json!(""), None),
+        ] {
+            assert_eq!(system(&json!({ "PowerState": state })).supply().ok(), expected, "{state}");
+        }
+        assert_eq!(system(&json!({})).supply(), Err("nothing".to_owned()));
+        assert!(read::<System>(b"[]").is_err() || system(&json!({})).supply().is_err());
+        assert!(read::<System>(br#"{"PowerState": 1}"#).is_err());
+    }
+
+    /// iLO 4: no graceful shutdown, but a button.
+    const ILO_4: [&str; 5] = ["On", "ForceOff", "ForceRestart", "Nmi", "PushPowerButton"];
+
+    #[test]
+    fn what_the_controller_takes_is_chosen_from() {
+        let list = |values: &[&str]| values.iter().map(|value| (*value).to_owned()).collect::<Vec<_>>();
+        let (gracefully, by_force) = (Wanted::Off(Off::Gracefully), Wanted::Off(Off::ByForce));
+        let ilo = list(&ILO_4);
+        assert_eq!(choose(Wanted::On, Some(&ilo)), Ok("On"));
+        assert_eq!(choose(gracefully, Some(&ilo)), Ok("PushPowerButton"));
+        assert_eq!(choose(by_force, Some(&ilo)), Ok("ForceOff"));
+        let polite = list(&["GracefulRestart", "GracefulShutdown", "ForceOn"]);
+        assert_eq!(choose(Wanted::On, Some(&polite)), Ok("ForceOn"));
+        assert_eq!(choose(gracefully, Some(&polite)), Ok("GracefulShutdown"));
+        assert!(choose(by_force, Some(&polite)).is_err());
+        assert!(choose(gracefully, Some(&list(&["ForceOff", "PowerCycle", "ForceRestart"]))).is_err());
+        assert_eq!(choose(gracefully, None), Ok("GracefulShutdown"));
+    }
+
+    #[test]
+    fn refusals_are_read_in_the_forms_that_there_are() {
+        let many = json!({ "error": { "code": "x", "message": "See ExtendedInfo.",
+            "@Message.ExtendedInfo": [{ "MessageId": "Base.1.0.SessionLimitExceeded", "Message": "Too many." }] } });
+        let refusal: Refusal = read(many.to_string().as_bytes()).expect("the standard's form");
+        assert_eq!(refusal.words().as_deref(), Some("Too many"));
+        assert!(refusal.is("SessionLimitExceeded") && !refusal.is("Other"));
+        let ilo = json!({ "error": { "@Message.ExtendedInfo": [{ "MessageID": "iLO.0.10.InvalidOperationForSystemState" }] } });
+        let refusal: Refusal = read(ilo.to_string().as_bytes()).expect("iLO 4's form");
+        assert_eq!(refusal.words().as_deref(), Some("iLO.0.10.InvalidOperationForSystemState"));
+        let one = json!({ "error": { "@Message.ExtendedInfo": { "Message": "no" } } });
+        assert_eq!(read::<Refusal>(one.to_string().as_bytes()).expect("sushy's form").words().as_deref(), Some("no"));
+    }
+
+    #[test]
+    fn systems_are_found_by_their_path() {
+        let members =
+            ["/redfish/v1/Systems/1/", "/redfish/v1/Systems/System.Embedded.1"].map(|path| Link { path: path.into() });
+        assert_eq!(by_path(&members, "1"), members.first());
+        assert_eq!(by_path(&members, "/redfish/v1/Systems/1"), members.first());
+        assert_eq!(by_path(&members, "system.embedded.1"), members.last());
+        assert_eq!(by_path(&members, "2"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_the_list_is_the_choice_is_in_it_and_as_strong_as_asked(
+            allowable in proptest::collection::vec(
+                proptest::sample::select(vec!["On", "ForceOn", "ForceOff", "GracefulShutdown", "PushPowerButton", "Nmi",
+                    "PowerCycle", "ForceRestart", "GracefulRestart"]), 0..9),
+        ) {
+            let allowable: Vec<String> = allowable.into_iter().map(str::to_owned).collect();
+            for wanted in [Wanted::On, Wanted::Off(Off::Gracefully), Wanted::Off(Off::ByForce)] {
+                let Ok(chosen) = choose(wanted, Some(&allowable)) else { continue };
+                prop_assert!(allowable.iter().any(|known| known == chosen));
+                prop_assert!(!chosen.contains("Restart") && !chosen.contains("Cycle"));
+                prop_assert_eq!(chosen == "ForceOff", wanted == Wanted::Off(Off::ByForce));
+            }
+        }
+
+        #[test]
+        fn no_body_is_too_odd(body in "\\PC*|[{}\\[\\]\",:a0 ]{0,40}") {
+            let _ = read::<System>(body.as_bytes()).map(|system| system.supply());
+            let _ = read::<Refusal>(body.as_bytes()).map(|refusal| refusal.words());
+            let _ = read::<ActionInfo>(body.as_bytes()).map(ActionInfo::reset_types);
+        }
+    }
+}

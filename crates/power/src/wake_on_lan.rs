@@ -1,0 +1,300 @@
+//! Wake-on-LAN: a packet wakes the machine, its agent shuts it down.
+//!
+//! Nobody confirms anything here. A machine counts as on when its agent is there or something answers at its probe, and as off when neither
+//! does; that is a guess where there is no probe and the agent has died. A packet for a machine that is on does no harm, so a wrong guess
+//! costs no more than a wait.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use hostler_model::{NodeName, ParseError};
+use nix::ifaddrs::getifaddrs;
+use nix::net::if_::InterfaceFlags;
+use nix::sys::socket::SockaddrStorage;
+use serde::{Deserialize, Serialize};
+use tokio::net::TcpStream;
+
+use crate::{Driver, Fault, Off, Reach, Site, Supply, WakeOnLanConfig};
+
+/// How often a packet is sent that nobody acknowledges, and how long between.
+const PACKETS: u32 = 3;
+const BETWEEN: Duration = Duration::from_millis(100);
+
+/// The port that nothing listens on, by custom.
+const PORT: u16 = 9;
+
+/// How often a probe is made before silence counts, and how long each waits.
+const PROBES: u32 = 3;
+const PROBE_LIMIT: Duration = Duration::from_secs(2);
+
+/// A network card's address, as `52:54:00:12:34:56`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct MacAddress(pub [u8; 6]);
+
+/// What wakes a machine, and where to send it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WakeUp {
+    /// Whose card.
+    pub mac: MacAddress,
+    /// Where to; all segments of whoever sends it when absent.
+    pub broadcast: Option<IpAddr>,
+    /// UDP port.
+    pub port: u16,
+}
+
+impl WakeUp {
+    /// The packet: six bytes of ones, and the card's address sixteen times.
+    #[must_use]
+    pub fn packet(&self) -> [u8; 102] {
+        let mut packet = [0xff; 102];
+        for part in packet[6..].chunks_exact_mut(6) {
+            part.copy_from_slice(&self.mac.0);
+        }
+        packet
+    }
+
+    /// Sends it from this machine, several times. Blocks for a fifth of a second.
+    ///
+    /// # Errors
+    /// When it cannot be sent to any segment.
+    pub fn send(&self) -> io::Result<()> {
+        let targets = match self.broadcast {
+            Some(target) => vec![target],
+            None => segments()?,
+        };
+        let mut result = Err(io::Error::new(io::ErrorKind::NetworkUnreachable, "no interface has a broadcast address"));
+        for round in 0..PACKETS {
+            if round > 0 {
+                std::thread::sleep(BETWEEN);
+            }
+            for target in &targets {
+                // One segment that is down must not keep it from the others.
+                let sent = self.send_to(*target);
+                if result.is_err() {
+                    result = sent;
+                }
+            }
+        }
+        result
+    }
+
+    fn send_to(&self, target: IpAddr) -> io::Result<()> {
+        let any: SocketAddr = match target {
+            IpAddr::V4(_) => SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0).into(),
+            IpAddr::V6(_) => (std::net::Ipv6Addr::UNSPECIFIED, 0).into(),
+        };
+        let socket = std::net::UdpSocket::bind(any)?;
+        if target.is_ipv4() {
+            socket.set_broadcast(true)?;
+        }
+        socket.send_to(&self.packet(), (target, self.port))?;
+        Ok(())
+    }
+}
+
+/// The broadcast addresses of all interfaces that are up: each leads to its own segment, wherever the default route goes. They are worked
+/// out, since an interface need not have been given one.
+fn segments() -> io::Result<Vec<IpAddr>> {
+    let mut found = Vec::new();
+    for interface in getifaddrs()? {
+        let is_live = interface.flags.contains(InterfaceFlags::IFF_UP | InterfaceFlags::IFF_BROADCAST);
+        let number = |address: Option<&SockaddrStorage>| Some(address?.as_sockaddr_in()?.ip().to_bits());
+        let (address, mask) = (number(interface.address.as_ref()), number(interface.netmask.as_ref()));
+        found.extend(address.zip(mask).and_then(|(address, mask)| broadcast(address, mask)).filter(|_| is_live));
+    }
+    found.sort_unstable();
+    found.dedup();
+    Ok(found)
+}
+
+/// The address for everybody; a link between two has none.
+fn broadcast(address: u32, mask: u32) -> Option<IpAddr> {
+    (mask.count_zeros() > 1).then(|| Ipv4Addr::from_bits(address | !mask).into())
+}
+
+impl FromStr for MacAddress {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let error = || ParseError::new(text, "the address of a network card, such as `52:54:00:12:34:56`");
+        let parts: Vec<&str> = text.split([':', '-']).collect();
+        let mut bytes = [0; 6];
+        if parts.len() != bytes.len() {
+            return Err(error());
+        }
+        for (byte, part) in bytes.iter_mut().zip(parts) {
+            if part.len() != 2 || !part.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+                return Err(error());
+            }
+            *byte = u8::from_str_radix(part, 16).map_err(|_| error())?;
+        }
+        Ok(Self(bytes))
+    }
+}
+
+impl TryFrom<String> for MacAddress {
+    type Error = ParseError;
+
+    fn try_from(text: String) -> Result<Self, ParseError> {
+        text.parse()
+    }
+}
+
+impl From<MacAddress> for String {
+    fn from(mac: MacAddress) -> Self {
+        mac.to_string()
+    }
+}
+
+impl fmt::Display for MacAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+/// Wakes by a packet, and lets the agent do the rest.
+pub(crate) struct WakeOnLanDriver {
+    node: NodeName,
+    packet: WakeUp,
+    relay: Option<NodeName>,
+    probe: Option<String>,
+    reach: Arc<dyn Reach>,
+}
+
+impl WakeOnLanDriver {
+    pub(crate) fn new(node: &NodeName, config: &WakeOnLanConfig, site: &Site) -> Self {
+        Self {
+            node: node.clone(),
+            packet: WakeUp { mac: config.mac, broadcast: config.broadcast, port: config.port.unwrap_or(PORT) },
+            relay: config.relay.clone(),
+            probe: config.probe.clone(),
+            reach: Arc::clone(&site.reach),
+        }
+    }
+}
+
+impl Driver for WakeOnLanDriver {
+    fn status(&self) -> BoxFuture<'_, Result<Supply, Fault>> {
+        Box::pin(async {
+            if self.reach.is_alive(&self.node) {
+                return Ok(Supply::On);
+            }
+            match &self.probe {
+                Some(probe) if answers(probe).await? => Ok(Supply::On),
+                _ => Ok(Supply::Off),
+            }
+        })
+    }
+
+    fn on(&self) -> BoxFuture<'_, Result<(), Fault>> {
+        Box::pin(async {
+            if let Some(relay) = &self.relay {
+                return self.reach.relay(relay, &self.packet).await;
+            }
+            let packet = self.packet.clone();
+            let sent = tokio::task::spawn_blocking(move || packet.send()).await.expect("sending does not panic");
+            sent.map_err(|error| {
+                Fault::unreachable(format!("the packet that wakes it could not be sent: {error}"))
+                    .hint("name a node of its segment as `relay`, or the segment's `broadcast` address")
+            })
+        })
+    }
+
+    fn off(&self, how: Off) -> BoxFuture<'_, Result<(), Fault>> {
+        Box::pin(async move {
+            match how {
+                Off::Gracefully => self.reach.shut_down(&self.node).await,
+                Off::ByForce => Err(Fault::unsupported("Wake-on-LAN can wake a machine but not take its power away")
+                    .hint("press its button, or switch its socket with `kind = \"command\"`")),
+            }
+        })
+    }
+}
+
+/// Whether a machine answers, be it only to say that nothing listens there.
+///
+/// # Errors
+/// When the question cannot be asked, so that silence would mean nothing.
+async fn answers(probe: &str) -> Result<bool, Fault> {
+    for _ in 0..PROBES {
+        match tokio::time::timeout(PROBE_LIMIT, TcpStream::connect(probe)).await {
+            Ok(Ok(_)) => return Ok(true),
+            Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(true),
+            Ok(Err(error)) if is_silence(error.kind()) => {}
+            Ok(Err(error)) => {
+                return Err(Fault::confused(format!("its probe, {probe}, cannot be asked: {error}"))
+                    .hint("write it as address and TCP port, such as `10.0.0.7:22`"));
+            }
+            Err(_) => {}
+        }
+    }
+    Ok(false)
+}
+
+/// No machine there has taken the packet. That the network on this side is down says nothing about it.
+fn is_silence(kind: io::ErrorKind) -> bool {
+    matches!(kind, io::ErrorKind::HostUnreachable | io::ErrorKind::TimedOut)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn wake_up(mac: [u8; 6]) -> WakeUp {
+        WakeUp { mac: MacAddress(mac), broadcast: None, port: PORT }
+    }
+
+    #[test]
+    fn the_packet_is_the_one_that_cards_wait_for() {
+        let packet = wake_up([1, 2, 3, 4, 5, 6]).packet();
+        assert_eq!(packet[..6], [0xff; 6]);
+        assert_eq!(packet[6..], [1, 2, 3, 4, 5, 6].repeat(16));
+    }
+
+    #[test]
+    fn a_segment_has_one_address_for_all() {
+        let all = |address: &str, bits: u32| {
+            let address = address.parse::<Ipv4Addr>().expect("an address").to_bits();
+            broadcast(address, u32::MAX.checked_shl(32 - bits).unwrap_or(0)).map(|all| all.to_string())
+        };
+        assert_eq!(all("10.0.9.1", 24).as_deref(), Some("10.0.9.255"));
+        assert_eq!(all("192.168.4.7", 22).as_deref(), Some("192.168.7.255"));
+        assert_eq!(all("10.0.9.1", 31), None);
+        assert_eq!(all("10.0.9.1", 32), None);
+    }
+
+    #[tokio::test]
+    async fn a_machine_answers_whether_something_listens_or_not() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let probe = listener.local_addr().expect("it is bound").to_string();
+        assert_eq!(answers(&probe).await, Ok(true));
+        drop(listener);
+        assert_eq!(answers(&probe).await, Ok(true));
+        assert!(answers("127.0.0.1").await.is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn addresses_come_back(bytes: [u8; 6]) {
+            let mac = MacAddress(bytes);
+            prop_assert_eq!(mac.to_string().parse(), Ok(mac));
+            prop_assert_eq!(mac.to_string().to_uppercase().replace(':', "-").parse(), Ok(mac));
+        }
+
+        #[test]
+        fn nothing_else_is_an_address(text in "\\PC{0,18}|([0-9a-fA-Fx+]{1,3}[:-]?){5,7}") {
+            if let Ok(mac) = text.parse::<MacAddress>() {
+                prop_assert_eq!(mac.to_string(), text.to_lowercase().replace('-', ":"));
+            }
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Who asks: sessions, passwords, and what is done when they are refused.
+
+use std::time::{Duration, Instant};
+
+use hostler_power::{Answer, FaultKind, Supply, Verb};
+use serde_json::json;
+
+use crate::common::{Secrets, controller, site, try_controller};
+use crate::controller::{Bmc, PASSWORD, ROOT, SESSIONS, SYSTEM, Said, USER};
+
+fn config(bmc: &Bmc, secrets: &Secrets) -> String {
+    let (port, secrets) = (bmc.port, secrets.path());
+    format!(
+        "kind = 'redfish'\naddress = 'http://127.0.0.1:{port}'\ninsecure = true\ncredentials = '{}'",
+        secrets.display()
+    )
+}
+
+const OFF: Answer = Answer::Confirmed(Supply::Off);
+
+#[tokio::test]
+async fn one_session_serves_all_nodes_behind_a_controller_and_is_given_back() {
+    let bmc = Bmc::start().await;
+    let secrets = Secrets::new(&format!("{USER}:{PASSWORD}"));
+    let site = site();
+    let [first, second] = [0, 1].map(|_| controller(&site, &config(&bmc, &secrets)));
+    for _ in 0..3 {
+        assert_eq!(first.act(Verb::Status).await, Ok(OFF));
+        assert_eq!(second.act(Verb::Status).await, Ok(OFF));
+    }
+    assert_eq!(bmc.asked("POST", SESSIONS).len(), 1);
+    assert!(bmc.asked("GET", SYSTEM).iter().all(|asked| !asked.headers.contains_key("authorization")));
+    first.leave().await;
+    assert_eq!(bmc.with(|machine| machine.sessions.len()), 0);
+    assert_eq!(second.act(Verb::Status).await, Ok(OFF));
+    assert_eq!(bmc.asked("POST", SESSIONS).len(), 2);
+}
+
+#[tokio::test]
+async fn those_behind_one_controller_wait_for_each_other() {
+    let bmc = Bmc::start().await;
+    let secrets = Secrets::new(&format!("{USER}:{PASSWORD}"));
+    let site = site();
+    let [first, second] = [0, 1].map(|_| controller(&site, &config(&bmc, &secrets)));
+    let begun = Instant::now();
+    let (a, b, c) = tokio::join!(first.act(Verb::Status), second.act(Verb::Status), first.act(Verb::Status));
+    assert_eq!((a, b, c), (Ok(OFF), Ok(OFF), Ok(OFF)));
+    assert!(begun.elapsed() >= Duration::from_secs(1), "two gaps of half a second: {:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn what_one_has_found_out_about_their_controller_holds_for_all() {
+    let bmc = Bmc::start().await;
+    let secrets = Secrets::new(&format!("{USER}:{PASSWORD}"));
+    let site = site();
+    let [first, second] = [0, 1].map(|_| controller(&site, &config(&bmc, &secrets)));
+    assert_eq!(first.act(Verb::Status).await, Ok(OFF));
+    bmc.instead("GET", SYSTEM, Said::Json(503, vec![("Retry-After", "30".into())], json!({})));
+    assert_eq!(first.act(Verb::Status).await.expect_err("it is busy").kind(), FaultKind::Busy);
+    let asked = bmc.asked_in_all();
+    let fault = second.act(Verb::On).await.expect_err("it is busy for all");
+    assert!(fault.kind() == FaultKind::Busy && fault.retry_after() > Some(Duration::from_secs(20)), "{fault:?}");
+    assert_eq!(bmc.asked_in_all(), asked);
+    second.forget_faults();
+    // But what is wrong with one system is its own.
+    bmc.instead("GET", SYSTEM, Said::Json(200, vec![], json!({ "PowerState": null })));
+    assert_eq!(first.act(Verb::Status).await.expect_err("it does not say").kind(), FaultKind::Confused);
+    assert_eq!(second.act(Verb::Status).await, Ok(OFF));
+    assert_eq!(first.act(Verb::Status).await.expect_err("it is left alone").kind(), FaultKind::Confused);
+}
+
+#[tokio::test]
+async fn a_session_that_was_forgotten_is_made_anew() {
+    let bmc = Bmc::start().await;
+    let secrets = Secrets::new(&format!("{USER}:{PASSWORD}"));
+    let controller = controller(&site(), &config(&bmc, &secrets));
+    assert_eq!(controller.act(Verb::Status).await, Ok(OFF));
+    bmc.with(|machine| machine.sessions.clear());
+    assert_eq!(controller.act(Verb::On).await, Ok(Answer::Accepted));
+    assert_eq!(bmc.asked("POST", SESSIONS).len(), 2);
+}
+
+#[tokio::test]
+async fn where_there_are_no_sessions_or_none_is_free_the_password_goes_along() {
+    let limit = json!({ "error": { "@Message.ExtendedInfo": [{ "MessageId": "Base.1.8.SessionLimitExceeded" }] } });
+    for instead in [None, Some(Said::Json(503, vec![], limit)), Some(Said::Json(405, vec![], json!({})))] {
+        let bmc = Bmc::start().await;
+        let secrets = Secrets::new(&format!("{USER}:{PASSWORD}"));
+        bmc.with(|machine| machine.has_sessions = instead.is_some());
+        if let Some(instead) = instead {
+            bmc.instead("POST", SESSIONS, instead);
+        }
+        let controller = controller(&site(), &config(&bmc, &secrets));
+        assert_eq!(controller.act(Verb::Status).await, Ok(OFF));
+        assert_eq!(controller.act(Verb::On).await, Ok(Answer::Accepted));
+        assert!(bmc.asked("GET", SYSTEM).iter().all(|asked| asked.headers.contains_key("authorization")));
+        assert!(bmc.asked("POST", SESSIONS).len() <= 1, "it is not asked each time");
+    }
+}
+
+#[tokio::test]
+async fn a_password_is_told_only_to_what_looks_like_a_controller() {
+    let printer = || Said::Raw(b"HTTP/1.1 200 x\r\ncontent-length: 6\r\n\r\n<html>".to_vec());
+    for more in ["", "system = '/redfish/v1/Systems/Self'"] {
+        let bmc = Bmc::start().await;
+        let secrets = Secrets::new(&format!("{USER}:{PASSWORD}"));
+        bmc.with(|machine| machine.has_sessions = false);
+        bmc.instead("GET", ROOT, printer());
+        let controller = controller(&site(), &format!("{}\n{more}", config(&bmc, &secrets)));
+        let fault = controller.act(Verb::On).await.expect_err("a printer");
+        assert_eq!(fault.kind(), FaultKind::Confused);
+        assert_eq!(bmc.asked_in_all(), 1);
+        assert!(!bmc.asked("GET", ROOT)[0].headers.contains_key("authorization"));
+    }
+}
+
+#[tokio::test]
+async fn a_refused_password_is_not_shown_again_until_it_is_another() {
+    for has_sessions in [true, false] {
+        let bmc = Bmc::start().await;
+        let secrets = Secrets::new(&format!("{USER}:wrong"));
+        bmc.with(|machine| machine.has_sessions = has_sessions);
+        let controller = controller(&site(), &config(&bmc, &secrets));
+        let fault = controller.act(Verb::On).await.expect_err("it is wrong");
+        assert_eq!(fault.kind(), FaultKind::Refused);
+        assert!(!fault.is_worth_retrying());
+        let hint = fault.what_to_do().expect("there is something to do").to_owned();
+        assert!(hint.contains(&secrets.path().display().to_string()), "{hint}");
+        assert!(!format!("{fault:?}").contains("wrong\"") && !format!("{fault:?}").contains(":wrong"));
+        let asked = bmc.asked_in_all();
+        for _ in 0..3 {
+            let fault = controller.act(Verb::On).await.expect_err("it is still wrong");
+            assert_eq!(fault.kind(), FaultKind::Refused);
+            assert!(fault.retry_after().is_some_and(|pause| pause > Duration::from_secs(50)), "{fault:?}");
+        }
+        assert_eq!(bmc.asked_in_all(), asked, "an account would be locked by now");
+        secrets.write(&format!("{USER}:{PASSWORD}"));
+        assert_eq!(controller.act(Verb::On).await, Ok(Answer::Accepted));
+    }
+}
+
+#[tokio::test]
+async fn a_user_who_may_not_switch_is_told_what_is_missing() {
+    let bmc = Bmc::start().await;
+    let secrets = Secrets::new(&format!("{USER}:{PASSWORD}"));
+    let controller = controller(&site(), &config(&bmc, &secrets));
+    bmc.instead("GET", SYSTEM, Said::Json(403, vec![], json!({ "error": { "message": "Insufficient privilege" } })));
+    let fault = controller.act(Verb::On).await.expect_err("it may not");
+    assert_eq!(fault.kind(), FaultKind::Refused);
+    assert!(fault.why().contains("Insufficient privilege") && fault.what_to_do().is_some(), "{fault:?}");
+    assert_eq!(controller.act(Verb::On).await, Ok(Answer::Accepted));
+}
+
+#[test]
+fn a_password_is_not_sent_in_the_clear_unless_somebody_says_so() {
+    let fault = try_controller(&site(), "kind = 'redfish'\naddress = 'http://10.0.0.1'\ncredentials = '/x'").map(drop);
+    let fault = fault.expect_err("nobody has said so");
+    assert!(fault.kind() == FaultKind::Unprepared && fault.what_to_do().is_some_and(|hint| hint.contains("insecure")));
+}

@@ -1,0 +1,133 @@
+//! Wake-on-LAN: the packet as it arrives on a wire, and what counts as on and off.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::sync::{Arc, Mutex};
+
+use futures_util::future::BoxFuture;
+use hostler_model::NodeName;
+use hostler_power::{Answer, Controller, ControllerConfig, Fault, FaultKind, Reach, Site, Supply, Verb, WakeUp};
+use hostler_testkit::{Network, wait_until};
+
+use crate::common::{free_port, site};
+
+const MAC: &str = "52:54:00:12:34:56";
+
+/// Prints the first packet for the port that comes by on the wire, whoever it is for: its destination, source address and content.
+const CAPTURE: &str = r#"
+import socket, sys
+wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0800))
+wire.bind(("eth0", 0))
+print("listening", flush=True)
+seen = {}
+while len(seen) < int(sys.argv[2]):
+    frame = wire.recv(2048)
+    ip = frame[14:]
+    if ip[9] != 17:
+        continue
+    udp = ip[(ip[0] & 15) * 4:]
+    if int.from_bytes(udp[2:4], "big") != int(sys.argv[1]):
+        continue
+    to = socket.inet_ntoa(ip[16:20])
+    seen[to] = seen.get(to, 0) + 1
+    print(frame[:6].hex(), socket.inet_ntoa(ip[12:16]), to, udp[8:].hex(), flush=True)
+"#;
+
+/// What this program does on a host, as the head there would.
+fn wake(path: &OsStr) {
+    let text = fs::read_to_string(path).expect("the test has written it");
+    let config: ControllerConfig = toml::from_str(&text).expect("it is right");
+    let controller = Controller::new(&"r1".parse().expect("a name"), &config, &site()).expect("it can be meant");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("it needs nothing");
+    assert_eq!(runtime.block_on(controller.act(Verb::On)), Ok(Answer::Accepted));
+}
+
+#[test]
+fn the_packet_reaches_every_machine_of_the_segment() {
+    if let Some(path) = std::env::var_os("HOSTLER_TEST_WAKE") {
+        return wake(&path);
+    }
+    let here = std::env::current_exe().expect("this program");
+    let network = Network::new(here.to_str().expect("its path is text"));
+    let (controller, sleeper) = (network.host("controller"), network.host("sleeper"));
+    sleeper.write("/home/op/capture.py", CAPTURE);
+    let content = format!("{}{}", "ff".repeat(6), MAC.replace(':', "").repeat(16));
+    // A machine that is off has no address, only a card: so each frame must be for all. Without anything said there is one to each
+    // interface's own segment, though the host has no default route.
+    for (number, (more, port)) in [("", 9), ("broadcast = '10.203.0.255'", 9), ("port = 7", 7)].into_iter().enumerate()
+    {
+        let log = format!("/home/op/capture-{number}.log");
+        let script = format!("exec python3 /home/op/capture.py {port} 1 > {log} 2>&1");
+        let _capture = sleeper.daemon("capture", &["sh", "-c", &script]);
+        wait_until("the wire to be listened to", 20, || sleeper.read(&log).contains("listening").then_some(()));
+        controller.write("/home/op/r1.toml", format!("kind = 'wake_on_lan'\nmac = '{MAC}'\n{more}\n"));
+        controller.ok(&[
+            "env",
+            "HOSTLER_TEST_WAKE=/home/op/r1.toml",
+            "hostler",
+            "--exact",
+            "wake_on_lan::the_packet_reaches_every_machine_of_the_segment",
+            "--nocapture",
+        ]);
+        let expected = format!("ffffffffffff {} 10.203.0.255 {content}", controller.address());
+        wait_until("the packet to come by", 10, || {
+            sleeper.read(&log).lines().any(|line| line == expected).then_some(())
+        });
+    }
+}
+
+/// A head with one node, of which it is known whether its agent is there.
+#[derive(Default)]
+struct Nodes {
+    is_alive: Mutex<bool>,
+    asked: Mutex<Vec<String>>,
+}
+
+impl Reach for Nodes {
+    fn relay<'a>(&'a self, relay: &'a NodeName, packet: &'a WakeUp) -> BoxFuture<'a, Result<(), Fault>> {
+        self.asked.lock().expect("whole").push(format!("{relay} wakes {}", packet.mac));
+        Box::pin(async { Ok(()) })
+    }
+
+    fn shut_down<'a>(&'a self, node: &'a NodeName) -> BoxFuture<'a, Result<(), Fault>> {
+        self.asked.lock().expect("whole").push(format!("{node} shuts down"));
+        Box::pin(async { Ok(()) })
+    }
+
+    fn is_alive(&self, _: &NodeName) -> bool {
+        *self.is_alive.lock().expect("whole")
+    }
+}
+
+fn with_nodes(more: &str) -> (Arc<Nodes>, Controller) {
+    let nodes = Arc::new(Nodes::default());
+    let config: ControllerConfig =
+        toml::from_str(&format!("kind = 'wake_on_lan'\nmac = '{MAC}'\nrelay = 'n1'\n{more}")).expect("it is right");
+    assert!(config.needs_the_agent());
+    assert_eq!(config.guesses(), !more.contains("probe"));
+    let site = Site::new(Arc::clone(&nodes) as Arc<dyn Reach>);
+    (nodes, Controller::new(&"r1".parse().expect("a name"), &config, &site).expect("it can be meant"))
+}
+
+#[tokio::test]
+async fn a_node_of_the_segment_wakes_it_and_its_agent_shuts_it_down() {
+    let (nodes, controller) = with_nodes("");
+    assert_eq!(controller.act(Verb::OffGracefully).await, Ok(Answer::Confirmed(Supply::Off)));
+    assert_eq!(controller.act(Verb::On).await, Ok(Answer::Accepted));
+    *nodes.is_alive.lock().expect("whole") = true;
+    assert_eq!(controller.act(Verb::On).await, Ok(Answer::Confirmed(Supply::On)));
+    let fault = controller.act(Verb::OffByForce).await.expect_err("nobody can");
+    assert_eq!(fault.kind(), FaultKind::Unsupported);
+    assert_eq!(controller.act(Verb::OffGracefully).await, Ok(Answer::Accepted));
+    assert_eq!(*nodes.asked.lock().expect("whole"), [format!("n1 wakes {MAC}"), "r1 shuts down".to_owned()]);
+}
+
+#[tokio::test]
+async fn a_machine_whose_agent_has_died_is_on_if_it_answers_at_all() {
+    let port = free_port();
+    let (nodes, controller) = with_nodes(&format!("probe = '127.0.0.1:{port}'"));
+    assert_eq!(controller.act(Verb::On).await, Ok(Answer::Confirmed(Supply::On)), "it says that nothing listens");
+    assert!(nodes.asked.lock().expect("whole").is_empty());
+    let (_, controller) = with_nodes("probe = 'nowhere'");
+    assert_eq!(controller.act(Verb::On).await.expect_err("it is no address").kind(), FaultKind::Confused);
+}

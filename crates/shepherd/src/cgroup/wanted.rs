@@ -1,0 +1,38 @@
+//! What a launch asks a leaf for, and what has come of it.
+
+use super::leaf::Leaf;
+use super::limits::Limit;
+use super::{Controller, Place};
+use crate::launch::Options;
+use crate::record::{Enforcement, Limits};
+
+/// What a leaf is to be held to.
+pub(crate) fn limits_of(options: &Options) -> Vec<Limit> {
+    let cpus = options.cpus.clone().map(Limit::Cpus);
+    let memory = options.memory_limit_bytes.map(Limit::Memory);
+    let devices = options.denied_devices.clone().map(Limit::Devices);
+    [cpus, memory, options.process_limit.map(Limit::Processes), devices].into_iter().flatten().collect()
+}
+
+/// Which of the limits asked for the kernel holds the leaf to; `otherwise` is why it holds nothing to the others.
+pub(crate) fn held(options: &Options, leaf: Option<&Leaf>, otherwise: &str) -> Limits {
+    let enforcement = |is_wanted: bool, controller| {
+        let found = leaf.and_then(|leaf| leaf.enforcement(controller)).cloned();
+        is_wanted.then(|| found.unwrap_or_else(|| Enforcement::Advisory(otherwise.to_owned())))
+    };
+    Limits {
+        cpus: enforcement(options.cpus.is_some(), Controller::Cpuset),
+        memory: enforcement(options.memory_limit_bytes.is_some(), Controller::Memory),
+        processes: enforcement(options.process_limit.is_some(), Controller::Pids),
+        devices: enforcement(options.denied_devices.is_some(), Controller::Devices),
+    }
+}
+
+/// Why devices that must not be opened can be, on a machine that can deny them.
+pub(crate) fn open_devices<'a>(options: &Options, limits: &'a Limits) -> Option<&'a str> {
+    let place = options.leaf.as_ref()?.controllers.get(&Controller::Devices)?;
+    match (place, limits.devices.as_ref()?) {
+        (Place::Missing(_), _) | (_, Enforcement::Enforced) => None,
+        (_, Enforcement::Advisory(reason)) => Some(reason),
+    }
+}

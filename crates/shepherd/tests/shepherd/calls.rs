@@ -1,0 +1,479 @@
+//! Calls: commands whose streams come with them and that end with whoever asked for them.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use hostler_shepherd::{
+    CallOptions, Containment, Enforcement, Event, Launch, LaunchError, ResourceLimit, Shepherd, Status,
+};
+
+use crate::common::{
+    DEADLINE, Leaves, command, directory, drop_and_end, ends, eventually, finished, is_alive, launcher, pid_in,
+};
+
+/// A call of a command, with no directory of its own.
+pub(crate) fn call<S: Into<std::ffi::OsString>>(argv: impl IntoIterator<Item = S>) -> Launch {
+    let mut launch = command(std::path::Path::new("/does/not/exist"), argv);
+    launch.cwd = "/".into();
+    launch.options.call = Some(CallOptions::default());
+    launch
+}
+
+pub(crate) fn shell(text: &str) -> Launch {
+    call(["/bin/sh", "-c", text])
+}
+
+fn pipe() -> (File, OwnedFd) {
+    let (read, write) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).expect("a pipe");
+    (read.into(), write)
+}
+
+fn null() -> OwnedFd {
+    File::options().read(true).write(true).open("/dev/null").expect("there").into()
+}
+
+/// Starts a call with nothing to read whose output goes nowhere.
+pub(crate) fn start_quietly(launch: &Launch) -> Shepherd {
+    let null = null();
+    launcher().call(launch, [null.as_fd(); 3]).expect("starts")
+}
+
+/// Runs a call to its end; what it wrote, to standard output and error.
+fn run_call(launch: &Launch, input: &[u8]) -> (Status, String, String) {
+    let (stdin, mut typed) = pipe();
+    let ((mut output, stdout), (mut errors, stderr)) = (pipe(), pipe());
+    let mut shepherd = launcher().call(launch, [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()]).expect("starts");
+    drop((stdin, stdout, stderr));
+    File::from(std::mem::replace(&mut typed, null())).write_all(input).expect("it fits into the pipe");
+    let [mut printed, mut complained] = [const { String::new() }; 2];
+    output.read_to_string(&mut printed).expect("ends, for nobody else holds it");
+    errors.read_to_string(&mut complained).expect("ends, for nobody else holds it");
+    let record = finished(&mut shepherd);
+    assert!(ends(&shepherd));
+    (record.status, printed, complained)
+}
+
+#[test]
+fn its_streams_are_the_callers_and_end_as_they_should() {
+    let text = "read line; echo got $line; cat; echo bad >&2; exit 3";
+    let ended = run_call(&shell(text), b"one\ntwo\n");
+    assert_eq!(ended, (Status::Exited { code: 3 }, "got one\ntwo\n".into(), "bad\n".into()));
+    let (status, ..) = run_call(&shell("kill -USR1 $$"), b"");
+    assert_eq!(status, Status::Signaled { signal: libc::SIGUSR1, core_dumped: false });
+    let (status, ..) = run_call(&call(["no-such-program"]), b"");
+    let Status::StartFailed { message, code: 127 } = status else { panic!("{status:?}") };
+    assert!(message.contains("cannot execute `no-such-program`: No such file or directory"), "{message}");
+}
+
+#[test]
+fn much_goes_through() {
+    const BYTES: usize = 64 << 20;
+    let ((stdin, typed), (mut output, stdout)) = (pipe(), pipe());
+    let null = null();
+    let mut shepherd = launcher().call(&call(["cat"]), [stdin.as_fd(), stdout.as_fd(), null.as_fd()]).expect("starts");
+    drop((stdin, stdout));
+    let writer = thread::spawn(move || {
+        let mut typed = File::from(typed);
+        let chunk: Vec<u8> = (0..=255).cycle().take(1 << 20).collect();
+        (0..BYTES >> 20).for_each(|_| typed.write_all(&chunk).expect("it reads"));
+    });
+    let mut got = Vec::new();
+    output.read_to_end(&mut got).expect("ends");
+    writer.join().expect("wrote");
+    assert_eq!(got.len(), BYTES);
+    assert!(got.iter().enumerate().all(|(at, byte)| *byte == at as u8));
+    assert_eq!(finished(&mut shepherd).status, Status::Exited { code: 0 });
+}
+
+#[test]
+fn a_call_without_its_streams_is_refused_and_a_run_has_no_use_for_any() {
+    let null = null();
+    let refused = launcher().launch(&shell("true")).expect_err("no streams");
+    let LaunchError::Refused(reason) = refused else { panic!("{refused:?}") };
+    assert_eq!(reason, "a call brings three descriptors, and 0 came");
+    let dir = directory();
+    let launch = crate::common::script(dir.path(), "ls /proc/$PPID/fd /proc/self/fd; exit 4");
+    let (mut output, stdout) = pipe();
+    let mut shepherd = launcher().call(&launch, [null.as_fd(), stdout.as_fd(), null.as_fd()]).expect("a run");
+    drop(stdout);
+    let mut rest = Vec::new();
+    output.read_to_end(&mut rest).expect("closed at once");
+    assert_eq!((crate::common::finish(&mut shepherd, dir.path()).status, rest.len()), (Status::Exited { code: 4 }, 0));
+}
+
+#[test]
+fn when_the_caller_goes_so_does_the_call_and_all_it_has_started() {
+    let dir = directory();
+    let leaves = Leaves::new();
+    let text =
+        "trap '' TERM; (trap '' TERM; setsid sh -c 'trap \"\" TERM; echo $$ > child; while :; do sleep 1; done' &)
+        echo $$ > main; while :; do sleep 1; done";
+    for leaf in [None, Some(leaves.leaf("left"))] {
+        let mut launch = shell(text);
+        launch.cwd = dir.path().to_owned();
+        launch.options.leaf = leaf.clone();
+        launch.options.linger = Some(DEADLINE);
+        let shepherd = start_quietly(&launch);
+        let pids = [pid_in(dir.path(), "main"), pid_in(dir.path(), "child"), shepherd.pid()];
+        assert!(pids.iter().all(|&pid| is_alive(pid)));
+        let began = Instant::now();
+        drop(shepherd);
+        eventually("all are gone", || !pids.iter().any(|&pid| is_alive(pid)));
+        assert!(began.elapsed() > Duration::from_secs(1), "they were asked first");
+        assert!(leaf.is_none_or(|leaf| !leaf.path.exists()));
+        ["main", "child"].iter().for_each(|name| fs::remove_file(dir.path().join(name)).expect("there"));
+    }
+}
+
+#[test]
+fn one_that_heeds_a_term_goes_at_once_when_its_caller_has_gone() {
+    let dir = directory();
+    let mut launch = shell("trap 'echo 1 > asked; exit' TERM; echo $$ > main; while :; do sleep 0.05; done");
+    launch.cwd = dir.path().to_owned();
+    let shepherd = start_quietly(&launch);
+    pid_in(dir.path(), "main");
+    drop_and_end(shepherd);
+    pid_in(dir.path(), "asked");
+}
+
+#[test]
+fn it_is_held_in_its_leaf() {
+    let leaf = crate::limits::leaf();
+    let mut launch = shell("head -c 300000000 /dev/zero | tail > /dev/null");
+    launch.options.memory_limit_bytes = Some(32 << 20);
+    launch.options.leaf = Some(leaf.clone());
+    let mut shepherd = start_quietly(&launch);
+    let record = finished(&mut shepherd);
+    assert_eq!((record.oom_kill, record.limits.memory), (Some(true), Some(Enforcement::Enforced)));
+    assert_eq!(record.containment, Containment::Leaf { path: leaf.path.clone() });
+    assert!(ends(&shepherd) && !leaf.path.exists());
+}
+
+#[test]
+fn resource_limits_are_lowered_and_never_raised() {
+    let (own_soft, own_hard) =
+        nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE).expect("known");
+    let limit = |resource: u32, soft, hard| ResourceLimit { resource: resource as i32, soft, hard };
+    let mut launch = shell("ulimit -Sn; ulimit -Hn; ulimit -Sf; ulimit -Hf; ulimit -Sc; ulimit -Hc");
+    launch.options.call = Some(CallOptions {
+        terminal: false,
+        limits: vec![
+            limit(libc::RLIMIT_NOFILE, 64, u64::MAX),
+            limit(libc::RLIMIT_FSIZE, 512 << 10, 1 << 20),
+            limit(libc::RLIMIT_CORE, 0, 0),
+            limit(1000, 1, 1),
+        ],
+        ..CallOptions::default()
+    });
+    assert!(own_soft > 64);
+    let (_, printed, _) = run_call(&launch, b"");
+    let hard = if own_hard == u64::MAX { "unlimited".to_owned() } else { own_hard.to_string() };
+    assert_eq!(printed, format!("64\n{hard}\n1024\n2048\n0\n0\n"));
+}
+
+#[test]
+fn a_thousand_calls_over_lingering_shepherds_leave_nothing_open_in_them() {
+    let leaves = Leaves::new();
+    let task = |name: &str| {
+        let mut launch = shell("cat; exit 7");
+        launch.options.linger = Some(DEADLINE);
+        launch.options.leaf = Some(leaves.leaf(name));
+        launch
+    };
+    let open = |shepherd: &Shepherd| fs::read_dir(format!("/proc/{}/fd", shepherd.pid())).expect("there").count();
+    let again = |shepherd: &mut Shepherd, name: &str| {
+        let ((stdin, typed), (mut output, stdout)) = (pipe(), pipe());
+        File::from(typed).write_all(b"hello").expect("fits");
+        let streams: [BorrowedFd<'_>; 3] = [stdin.as_fd(), stdout.as_fd(), stdout.as_fd()];
+        // Whatever comes too late for the last one is not for this one, and takes nothing from it.
+        shepherd.kill(hostler_shepherd::Cause::Cancelled).expect("it lingers");
+        shepherd.call_next(&task(name), streams).expect("it lingers");
+        drop((stdin, stdout));
+        let mut printed = String::new();
+        output.read_to_string(&mut printed).expect("ends");
+        assert!(matches!(shepherd.next_event(), Ok(Event::Started(_))));
+        assert_eq!((finished(shepherd).status, &*printed), (Status::Exited { code: 7 }, "hello"));
+    };
+    let mut shepherds = ["a", "b"].map(|name| (start_quietly(&task(name)), name));
+    shepherds.iter_mut().for_each(|(shepherd, _)| drop(finished(shepherd)));
+    let before = shepherds.each_ref().map(|(shepherd, _)| open(shepherd));
+    for _ in 0..500 {
+        shepherds.iter_mut().for_each(|(shepherd, name)| again(shepherd, name));
+    }
+    assert_eq!(shepherds.each_ref().map(|(shepherd, _)| open(shepherd)), before);
+    shepherds.into_iter().for_each(|(shepherd, _)| drop_and_end(shepherd));
+}
+
+/// Waits for the next event, which must be that the call was stopped.
+fn stopped(shepherd: &mut Shepherd) -> i32 {
+    let mut found = None;
+    eventually("it stops", || {
+        match shepherd.try_next_event().expect("the shepherd is there") {
+            Some(Event::Stopped(signal)) => found = Some(signal),
+            Some(other) => panic!("{other:?}"),
+            None => {}
+        }
+        found.is_some()
+    });
+    found.expect("set above")
+}
+
+/// The state of a process as the kernel has it: `S`, `T` and so on.
+fn state(pid: u32) -> char {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("alive");
+    stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()).expect("a state")
+}
+
+#[test]
+fn a_signal_reaches_the_group_of_a_call_and_no_run() {
+    let dir = directory();
+    let mut launch = shell(
+        "trap 'echo 1 > main; wait; exit 5' USR1
+        (trap 'echo 1 > child; exit' USR1; echo 1 > ready; while :; do sleep 0.05; done) & wait",
+    );
+    launch.cwd = dir.path().to_owned();
+    let mut shepherd = start_quietly(&launch);
+    pid_in(dir.path(), "ready");
+    shepherd.signal(libc::SIGUSR1).expect("there");
+    assert_eq!(finished(&mut shepherd).status, Status::Exited { code: 5 });
+    assert_eq!((pid_in(dir.path(), "main"), pid_in(dir.path(), "child")), (1, 1));
+
+    let mut shepherd = start_quietly(&shell("exec sleep 600"));
+    shepherd.signal(1000).expect("there");
+    assert_eq!(
+        shepherd.next_event().expect("there"),
+        Event::Refused("cannot send signal 1000: Invalid argument".into())
+    );
+    shepherd.signal(libc::SIGINT).expect("there");
+    assert_eq!(finished(&mut shepherd).status, Status::Signaled { signal: libc::SIGINT, core_dumped: false });
+
+    let dir = directory();
+    let mut run = crate::common::start_run(&crate::common::script(dir.path(), "exec sleep 600"));
+    run.signal(libc::SIGTERM).expect("there");
+    assert_eq!(run.next_event().expect("there"), Event::Refused("a run takes no signals".into()));
+    run.kill(hostler_shepherd::Cause::Cancelled).expect("there");
+    crate::common::finish(&mut run, dir.path());
+}
+
+#[test]
+fn a_call_without_terminal_stops_and_goes_on() {
+    let dir = directory();
+    // A shell that is just starting something stops only when that has begun, which it cannot while it is stopped itself.
+    let mut launch = shell("echo $$ > main; exec sleep 600");
+    launch.cwd = dir.path().to_owned();
+    let mut shepherd = start_quietly(&launch);
+    let pid = pid_in(dir.path(), "main");
+    for signal in [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU, libc::SIGSTOP] {
+        shepherd.signal(signal).expect("there");
+        assert_eq!((stopped(&mut shepherd), state(pid)), (libc::SIGSTOP, 'T'));
+        assert_eq!(shepherd.try_next_event().expect("there"), None, "once for each stop");
+        shepherd.signal(libc::SIGCONT).expect("there");
+        eventually("it goes on", || state(pid) != 'T');
+    }
+    // One that is stopped when its time has come ends all the same.
+    shepherd.signal(libc::SIGTSTP).expect("there");
+    stopped(&mut shepherd);
+    shepherd.terminate(hostler_shepherd::Cause::Cancelled, DEADLINE).expect("there");
+    assert_eq!(finished(&mut shepherd).status, Status::Signaled { signal: libc::SIGTERM, core_dumped: false });
+}
+
+/// Both ends of a pseudo terminal; reading the first gives up after the deadline of these tests.
+struct Pty {
+    master: File,
+    seen: String,
+}
+
+impl Pty {
+    /// Starts a call on a new terminal.
+    fn start(launch: &mut Launch) -> (Pty, Shepherd) {
+        launch.options.call.as_mut().expect("a call").terminal = true;
+        let size = nix::pty::Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+        let nix::pty::OpenptyResult { master, slave } = nix::pty::openpty(&size, None).expect("a terminal");
+        nix::fcntl::fcntl(&master, nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::FD_CLOEXEC)).expect("ours");
+        let flags = nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK);
+        nix::fcntl::fcntl(&master, flags).expect("ours");
+        let shepherd = launcher().call(launch, [slave.as_fd(); 3]).expect("starts");
+        (Pty { master: master.into(), seen: String::new() }, shepherd)
+    }
+
+    fn type_in(&mut self, text: &str) {
+        self.master.write_all(text.as_bytes()).expect("there");
+    }
+
+    /// Reads until `wanted` was printed, and forgets what came up to there.
+    fn expect(&mut self, wanted: &str) {
+        eventually(&format!("{wanted:?} is printed"), || {
+            let mut chunk = [0; 4096];
+            if let Ok(length) = self.master.read(&mut chunk) {
+                self.seen.push_str(&String::from_utf8_lossy(&chunk[..length]));
+            }
+            self.seen.contains(wanted)
+        });
+        self.seen = self.seen.split_once(wanted).expect("just seen").1.to_owned();
+    }
+}
+
+/// A call of a command under the seat, which this program is then.
+fn seated(text: &str) -> Launch {
+    let mut launch = call([std::env::current_exe().expect("known")]);
+    launch.env.push((crate::common::SEAT.into(), text.into()));
+    launch
+}
+
+#[test]
+fn a_call_on_a_terminal_has_it_for_its_own() {
+    let mut launch =
+        shell("test -t 0 && test -t 2 && stty size < /dev/tty; stat -Lc 'of %u' /dev/stdin; read line; echo got $line");
+    launch.options.credentials =
+        Some(hostler_shepherd::Credentials { name: "somebody".into(), uid: 65534, gid: 65533, groups: vec![] });
+    let (mut pty, mut shepherd) = Pty::start(&mut launch);
+    pty.expect("24 80\r\nof 65534\r\n");
+    pty.type_in("this\n");
+    pty.expect("got this\r\n");
+    assert_eq!(finished(&mut shepherd).status, Status::Exited { code: 0 });
+    eventually("the terminal hangs up, for nobody holds it", || {
+        pty.master.read(&mut [0; 16]).is_err_and(|error| error.raw_os_error() == Some(libc::EIO))
+    });
+
+    let mut launch = shell("true");
+    launch.options.call.as_mut().expect("a call").terminal = true;
+    let Status::StartFailed { message, code: 126 } = finished(&mut start_quietly(&launch)).status else {
+        panic!("no terminal")
+    };
+    assert_eq!(message, "cannot take the terminal: standard input is not one");
+}
+
+#[test]
+fn what_leads_a_terminal_alone_can_be_stopped_by_nothing_but_stop() {
+    let (mut pty, mut shepherd) = Pty::start(&mut shell("kill -TSTP $$; echo still here; kill -STOP $$; echo again"));
+    pty.expect("still here");
+    assert_eq!(stopped(&mut shepherd), libc::SIGSTOP);
+    shepherd.signal(libc::SIGCONT).expect("there");
+    pty.expect("again");
+    assert_eq!(finished(&mut shepherd).status, Status::Exited { code: 0 });
+}
+
+#[test]
+fn a_seated_command_stops_itself_and_is_continued() {
+    let (mut pty, mut shepherd) =
+        Pty::start(&mut seated("echo before; kill -TSTP $$; echo after; read line; echo got $line; exit 9"));
+    pty.expect("before");
+    assert_eq!(stopped(&mut shepherd), libc::SIGSTOP, "the seat stops with it");
+    shepherd.signal(libc::SIGCONT).expect("there");
+    pty.expect("after");
+    shepherd.signal(libc::SIGTSTP).expect("there");
+    assert_eq!(stopped(&mut shepherd), libc::SIGSTOP, "which passes that on");
+    shepherd.signal(libc::SIGCONT).expect("there");
+    // In the background it could not read.
+    pty.type_in("this\n");
+    pty.expect("got this\r\n");
+    assert_eq!(finished(&mut shepherd).status, Status::Exited { code: 9 });
+}
+
+#[test]
+fn a_real_z_and_a_real_c_act_on_a_seated_command() {
+    let (mut pty, mut shepherd) = Pty::start(&mut seated("echo ready; exec sleep 600"));
+    pty.expect("ready");
+    for _ in 0..3 {
+        pty.type_in("\x1a");
+        assert_eq!(stopped(&mut shepherd), libc::SIGSTOP);
+        shepherd.signal(libc::SIGCONT).expect("there");
+        let child = shepherd.child().expect("the seat");
+        eventually("the command has the terminal", || {
+            let stat = fs::read_to_string(format!("/proc/{child}/stat")).expect("alive");
+            let fields: Vec<&str> = stat.rsplit_once(") ").expect("a state").1.split(' ').collect();
+            fields[0] == "S" && fields[5] != fields[2]
+        });
+    }
+    pty.type_in("\x03");
+    assert_eq!(finished(&mut shepherd).status, Status::Signaled { signal: libc::SIGINT, core_dumped: false });
+}
+
+#[test]
+fn a_seat_passes_signals_on_and_ends_as_its_command_does() {
+    let text =
+        "trap 'echo hup' HUP; trap 'echo usr' USR1; trap 'echo winch' WINCH; trap 'echo term; kill -SEGV $$' TERM
+        echo ready; while :; do sleep 0.02; done";
+    let (mut pty, mut shepherd) = Pty::start(&mut seated(text));
+    pty.expect("ready");
+    for (signal, name) in
+        [(libc::SIGHUP, "hup"), (libc::SIGUSR1, "usr"), (libc::SIGWINCH, "winch"), (libc::SIGTERM, "term")]
+    {
+        shepherd.signal(signal).expect("there");
+        pty.expect(name);
+    }
+    assert_eq!(finished(&mut shepherd).status, Status::Signaled { signal: libc::SIGSEGV, core_dumped: false });
+
+    let mut launch = seated("x");
+    launch.env.last_mut().expect("just added").0 = crate::common::SEAT_PROGRAM.into();
+    let (mut pty, mut shepherd) = Pty::start(&mut launch);
+    pty.expect("cannot execute `x`: No such file or directory");
+    assert_eq!(finished(&mut shepherd).status, Status::Exited { code: 127 });
+
+    let mut launch = seated("true");
+    launch.options.call.as_mut().expect("a call").terminal = false;
+    let (status, _, errors) = run_call(&launch, b"");
+    assert_eq!(
+        (status, &*errors),
+        (Status::Exited { code: 125 }, "standard input is not a terminal with this process in its foreground")
+    );
+}
+
+#[test]
+fn when_the_caller_of_a_seated_command_goes_all_of_it_goes() {
+    let dir = directory();
+    let mut launch = seated("trap '' HUP TERM; echo $$ > command; while :; do sleep 1; done");
+    launch.cwd = dir.path().to_owned();
+    let (pty, shepherd) = Pty::start(&mut launch);
+    let pids = [shepherd.pid(), shepherd.child().expect("the seat"), pid_in(dir.path(), "command")];
+    drop((pty, shepherd));
+    eventually("all are gone", || !pids.iter().any(|&pid| is_alive(pid)));
+}
+
+/// A mount namespace in which a file system of its own, with one file, is at `/mnt`.
+fn namespace() -> OwnedFd {
+    use nix::mount::{MsFlags, mount};
+    let make = || {
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).expect("root may");
+        mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>).expect("root may");
+        mount(Some("own"), "/mnt", Some("tmpfs"), MsFlags::empty(), None::<&str>).expect("root may");
+        fs::write("/mnt/only-there", "seen\n").expect("writable");
+        File::open("/proc/thread-self/ns/mnt").expect("it is this thread's").into()
+    };
+    thread::spawn(make).join().expect("no panic")
+}
+
+#[test]
+fn a_call_starts_in_the_namespace_that_it_brings() {
+    let mut launch = shell("cat only-there; id -u; grep NoNewPrivs /proc/self/status");
+    launch.cwd = "/mnt".into();
+    launch.options.call = Some(CallOptions { namespace: true, ..CallOptions::default() });
+    launch.options.linger = Some(DEADLINE);
+    launch.options.credentials =
+        Some(hostler_shepherd::Credentials { name: "somebody".into(), uid: 2000, gid: 2000, groups: Vec::new() });
+    let namespace = namespace();
+    let (null, (mut output, stdout)) = (null(), pipe());
+    let stdio = [null.as_fd(), stdout.as_fd(), null.as_fd()];
+    let mut shepherd = launcher().call_in(&launch, stdio, namespace.as_fd()).expect("starts");
+    finished(&mut shepherd);
+    shepherd.call_next_in(&launch, stdio, namespace.as_fd()).expect("it lingers");
+    while !matches!(shepherd.next_event().expect("it is there"), Event::Finished(_)) {}
+    let descriptors = fs::read_dir(format!("/proc/{}/fd", shepherd.pid())).expect("it lingers").count();
+    assert!(descriptors < 12, "{descriptors} descriptors are open");
+    drop(stdout);
+    let mut printed = String::new();
+    output.read_to_string(&mut printed).expect("ends");
+    assert_eq!(printed, "seen\n2000\nNoNewPrivs:\t1\n".repeat(2));
+    assert!(!std::path::Path::new("/mnt/only-there").exists(), "nothing of it is here");
+    let refused = launcher().call(&launch, stdio_of(&null)).expect_err("no namespace");
+    let LaunchError::Refused(reason) = refused else { panic!("{refused:?}") };
+    assert_eq!(reason, "a call with a namespace brings four descriptors, and 3 came");
+    drop_and_end(shepherd);
+}
+
+fn stdio_of(null: &OwnedFd) -> [BorrowedFd<'_>; 3] {
+    [null.as_fd(); 3]
+}

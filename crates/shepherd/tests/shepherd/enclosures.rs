@@ -1,0 +1,157 @@
+//! Processes that were there before, put into leaves of their own.
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use hostler_shepherd::cgroup::{Controller, Device, Enclosure, LeafSpec, Place, Tree};
+use hostler_shepherd::{Enforcement, Options};
+
+use crate::common::{Leaves, directory, eventually, is_alive, pid_in};
+use crate::limits::{groups, leaf};
+
+/// A process of ours that waits for a line before it does what `text` says.
+fn waiting(directory: &Path, text: &str) -> Child {
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", &format!("read line; {text}")]).current_dir(directory).stdin(Stdio::piped());
+    command.spawn().expect("a shell")
+}
+
+fn let_go(child: &mut Child) {
+    drop(child.stdin.take());
+}
+
+fn groups_of(pid: u32) -> String {
+    fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("alive")
+}
+
+fn options() -> Options {
+    Options { memory_limit_bytes: Some(48 << 20), process_limit: Some(6), cpus: Some(vec![0]), ..Options::default() }
+}
+
+/// Waits for what is in it to go, and removes it.
+fn dispose(enclosure: Enclosure, leaf: &LeafSpec) {
+    eventually("it is empty", || enclosure.is_empty());
+    let mut enclosure = Some(enclosure);
+    eventually("it can be removed", || match enclosure.take().expect("there").remove() {
+        Ok(()) => true,
+        Err(_) => {
+            enclosure = Some(Enclosure::again(leaf).expect("it is still there"));
+            false
+        }
+    });
+    assert!(groups(leaf).iter().all(|group| !group.exists()), "nothing of the leaf is left");
+}
+
+#[test]
+fn a_process_and_what_it_starts_from_then_on_are_held_and_killed() {
+    let dir = directory();
+    let leaf = leaf();
+    let own = groups_of(std::process::id());
+    // A shell that cannot fork gives up.
+    let text = "nproc > cpus; setsid sh -c 'trap \"\" TERM; echo $$ > child; exec sleep 600' &
+        head -c 300000000 /dev/zero | tail > /dev/null; echo $? > hog
+        (for n in 1 2 3 4 5 6 7 8; do sleep 600 & done) 2> /dev/null; echo 1 > full; wait";
+    let mut child = waiting(dir.path(), text);
+    let enclosure = Enclosure::around(child.id(), &leaf, &options()).expect("encloses");
+    let limits = enclosure.limits();
+    let enforced = Some(Enforcement::Enforced);
+    assert_eq!(
+        (&limits.cpus, &limits.memory, &limits.processes, &limits.devices),
+        (&enforced, &enforced, &enforced, &None)
+    );
+    assert_eq!(groups_of(std::process::id()), own, "whoever encloses enters nothing");
+    let_go(&mut child);
+    let inner = pid_in(dir.path(), "child");
+    assert_eq!(groups_of(inner), groups_of(child.id()));
+    assert_eq!(pid_in(dir.path(), "hog"), 137, "killed for lack of memory");
+    assert_eq!(fs::read_to_string(dir.path().join("cpus")).expect("written"), "1\n");
+    pid_in(dir.path(), "full");
+    let members = fs::read_to_string(leaf.path.join("cgroup.procs")).expect("there");
+    assert_eq!(members.lines().count(), 5, "six with the shell that gave up: {members}");
+    assert!(!enclosure.is_empty());
+    enclosure.signal_all(libc::SIGTERM);
+    child.wait().expect("ours");
+    eventually("all but one heed it", || {
+        fs::read_to_string(leaf.path.join("cgroup.procs")).is_ok_and(|members| members == format!("{inner}\n"))
+    });
+    enclosure.kill().expect("can");
+    eventually("all are gone", || !is_alive(inner));
+    dispose(enclosure, &leaf);
+}
+
+#[test]
+fn one_that_another_agent_has_made_is_found_again_and_left_alone() {
+    let dir = directory();
+    let leaves = Leaves::new();
+    let leaf = leaves.leaf("login-1");
+    let mut child = waiting(dir.path(), "true");
+    drop(Enclosure::around(child.id(), &leaf, &Options::default()).expect("encloses"));
+    fs::create_dir(leaves.leaf("login-2").path).expect("ours");
+    let mut names = leaves.tree.names("login-").expect("listed");
+    names.sort();
+    assert_eq!(names, ["login-1", "login-2"]);
+    assert!(leaves.tree.names("other-").expect("listed").is_empty());
+    let live = HashSet::from(["login-1".to_owned()]);
+    assert_eq!(leaves.tree.sweep("login-", &live).expect("sweeps").removed, ["login-2"]);
+    assert!(is_alive(child.id()));
+    let again = Enclosure::again(&leaf).expect("there");
+    assert!(!again.is_empty());
+    let_go(&mut child);
+    child.wait().expect("ours");
+    dispose(again, &leaf);
+    assert!(Enclosure::again(&leaf).is_err());
+}
+
+#[test]
+fn when_it_fails_the_process_is_where_it_was_and_nothing_is_left() {
+    let dir = directory();
+    let tree = Tree::find().expect("these tests need a writable cgroup2 hierarchy: run them as root");
+    let mut child = waiting(dir.path(), "true");
+    let before = groups_of(child.id());
+    let refused = |leaf: &LeafSpec, options: &Options| {
+        let error = Enclosure::around(child.id(), leaf, options).expect_err("must fail");
+        assert_eq!(groups_of(child.id()), before);
+        assert!(groups(leaf).iter().all(|group| !group.exists()), "nothing of the leaf is left");
+        error.to_string()
+    };
+    // Limits come first, so the process has been moved by then.
+    let mut without_rule = leaf();
+    without_rule.controllers.insert(Controller::Devices, Place::V1("/proc/no/such/group".into()));
+    let denied = Options { denied_devices: Some(vec![Device { major: 1, minor: 5 }]), ..options() };
+    let reason = refused(&without_rule, &denied);
+    assert!(reason.starts_with("cannot be kept from devices that are not its own: the devices controller"), "{reason}");
+    let nowhere = LeafSpec { path: PathBuf::from("/proc/no/such/leaf"), ..leaf() };
+    refused(&nowhere, &options());
+
+    // A leaf in use is somebody's.
+    let leaf = leaf();
+    let mut other = waiting(dir.path(), "true");
+    let enclosure = Enclosure::around(other.id(), &leaf, &Options::default()).expect("encloses");
+    let error = Enclosure::around(child.id(), &leaf, &Options::default()).expect_err("in use");
+    assert_eq!((error.raw_os_error(), groups_of(child.id()) == before), (Some(libc::EBUSY), true));
+    for process in [&mut other, &mut child] {
+        let_go(process);
+        process.wait().expect("ours");
+    }
+    dispose(enclosure, &leaf);
+
+    let error = Enclosure::around(child.id(), &leaf, &options()).expect_err("it has ended");
+    assert_eq!(error.raw_os_error(), Some(libc::ESRCH));
+    assert!(!leaf.path.exists() && tree.path().exists());
+}
+
+#[test]
+fn an_enclosed_process_is_denied_devices() {
+    let dir = directory();
+    let leaf = leaf();
+    let mut child = waiting(dir.path(), "(: < /dev/zero) && echo 1 > opened; (: < /dev/null) && echo 1 > over");
+    let denied = Options { denied_devices: Some(vec![Device { major: 1, minor: 5 }]), ..Options::default() };
+    let enclosure = Enclosure::around(child.id(), &leaf, &denied).expect("encloses");
+    assert_eq!(enclosure.limits().devices, Some(Enforcement::Enforced));
+    let_go(&mut child);
+    child.wait().expect("ours");
+    assert!(dir.path().join("over").exists() && !dir.path().join("opened").exists());
+    dispose(enclosure, &leaf);
+}

@@ -1,0 +1,192 @@
+//! Power in the world: in some lives the head switches nodes on and off, by controllers that are slow, deaf, confused and forgetful. Whatever
+//! they do, no machine on which something runs or may run is switched off at the head's word, and nothing is placed on one that is going off.
+
+use hostler_core::head::{Command, PowerCommand, PowerEvent, PowerFault, Stage};
+use hostler_model::{Gauge, NodeName, PowerPlan, PowerPolicy, PowerTraits, PowerVerb, RunId, Supply};
+
+use super::books::Books;
+use super::faults::Fault;
+use super::head::Input;
+use super::rng::Rng;
+use super::world::{Happening, MS, SECOND, World};
+
+/// What is between the head and the machines.
+#[derive(Debug)]
+pub(super) struct Controllers {
+    dice: Rng,
+    /// By node: the number of the order that it follows. Earlier ones are void.
+    orders: Vec<u64>,
+}
+
+/// Something about controllers.
+#[derive(Debug)]
+pub(super) enum PowerStep {
+    /// The plan is there.
+    Plan,
+    /// An answer comes to the head that asked.
+    Answer { life: u64, node: NodeName, ask: u64, outcome: Result<Option<Supply>, PowerFault> },
+    /// A machine does what it was told.
+    Follow { node: usize, order: u64, verb: PowerVerb },
+}
+
+impl World {
+    /// The dice are of their own, so the rest of a world stays what it was.
+    pub(super) fn plan_power(&mut self, mut dice: Rng) {
+        if dice.chance(350) {
+            let at = dice.below(5 * SECOND);
+            self.controllers = Some(Controllers { dice, orders: vec![0; self.nodes.len()] });
+            self.later(at, Happening::Power(PowerStep::Plan));
+        }
+    }
+
+    /// Whether a node is off because the head wants it so.
+    pub(super) fn is_off_at_will(&self, node: usize) -> bool {
+        let name = &self.nodes[node].name;
+        let power = self.head.process.as_ref().and_then(|process| process.state.power.node(name));
+        !self.nodes[node].is_powered
+            && power.is_some_and(|power| matches!(power.stage, Stage::Off | Stage::Failed | Stage::Unknown))
+    }
+
+    pub(super) fn power_step(&mut self, step: PowerStep) {
+        match step {
+            PowerStep::Plan => {
+                if self.head.process.is_none() {
+                    return self.later(SECOND, Happening::Power(PowerStep::Plan));
+                }
+                let plan = Box::new(self.power_plan());
+                self.input(Input { command: Command::Power(PowerCommand::Plan(plan)), blobs: Vec::new(), reply: None });
+            }
+            PowerStep::Answer { life, node, ask, outcome } => {
+                if self.head.process.is_some() && self.head.lives == life {
+                    let command = Command::Power(PowerCommand::Said { node: node.clone(), ask, outcome });
+                    self.input(Input { command, blobs: Vec::new(), reply: None });
+                    self.measure(node);
+                }
+            }
+            PowerStep::Follow { node, order, verb } => self.follow(node, order, verb),
+        }
+    }
+
+    /// Now and then somebody also says what the machine draws, or that it cannot tell.
+    fn measure(&mut self, node: NodeName) {
+        let Some(Controllers { dice, .. }) = &mut self.controllers else { return };
+        if dice.chance(100) {
+            let milliwatts = dice.chance(800).then(|| dice.range(4_000, 300_000));
+            let gauge = if dice.chance(500) { Gauge::Controller } else { Gauge::Agent };
+            let command = Command::Power(PowerCommand::Drew { node, gauge, milliwatts });
+            self.input(Input { command, blobs: Vec::new(), reply: None });
+        }
+    }
+
+    fn power_plan(&mut self) -> PowerPlan {
+        let dice = &mut self.controllers.as_mut().expect("there is to be a plan").dice;
+        let policy = PowerPolicy {
+            idle_ms: dice.range(500, 8_000),
+            min_up_ms: dice.range(0, 5_000),
+            keep_warm: dice.below(2) as u32,
+            boot_timeout_ms: 20_000,
+            stop_timeout_ms: 12_000,
+            force_off: dice.chance(300),
+            watch_ms: 500,
+            poll_ms: 4_000,
+            again_ms: 7_000,
+            tries: 3,
+            retry_ms: dice.range(500, 5_000),
+            ..PowerPolicy::default()
+        };
+        let traits = PowerTraits { boot_ms: 3_000, ..PowerTraits::default() };
+        PowerPlan { policy, nodes: self.nodes.iter().map(|node| (node.name.clone(), traits)).collect() }
+    }
+
+    /// What a controller does with a question or an order.
+    pub(super) fn controller_hears(&mut self, name: &NodeName, verb: PowerVerb, ask: u64) {
+        let Some(node) = self.nodes.iter().position(|node| node.name == *name) else { return };
+        let (life, is_calm, is_on) = (self.head.lives, self.is_calm, self.nodes[node].is_powered);
+        let Some(Controllers { dice, orders }) = &mut self.controllers else { return };
+        let delay = dice.skewed(300 * MS);
+        let mood = if is_calm { 100 } else { dice.below(100) };
+        let supply = if is_on { Supply::On } else { Supply::Off };
+        let is_so = match verb {
+            PowerVerb::Status => true,
+            PowerVerb::On => is_on,
+            PowerVerb::OffGracefully | PowerVerb::OffByForce => !is_on,
+        };
+        let outcome = match mood {
+            // It never answers.
+            0..5 => None,
+            5..15 => Some(Err(fault(mood == 5))),
+            _ if is_so => Some(Ok(Some(supply))),
+            _ => {
+                orders[node] += 1;
+                let order = orders[node];
+                // Accepted, and now and then nothing comes of it.
+                let is_followed = mood > 25;
+                let takes = dice.below(5 * SECOND);
+                if is_followed {
+                    self.later(takes, Happening::Power(PowerStep::Follow { node, order, verb }));
+                }
+                Some(Ok(None))
+            }
+        };
+        let name = name.clone();
+        self.note(format_args!("the controller of {name} hears {verb:?}: {outcome:?}"));
+        if let Some(outcome) = outcome {
+            self.later(delay, Happening::Power(PowerStep::Answer { life, node: name, ask, outcome }));
+        }
+    }
+
+    fn follow(&mut self, node: usize, order: u64, verb: PowerVerb) {
+        if self.controllers.as_ref().is_none_or(|controllers| controllers.orders[node] != order) {
+            return;
+        }
+        match verb {
+            PowerVerb::Status => {}
+            PowerVerb::On => {
+                self.note(format_args!("n{node} is switched on"));
+                self.power_on(node);
+            }
+            PowerVerb::OffGracefully | PowerVerb::OffByForce => {
+                if !self.nodes[node].is_powered {
+                    return;
+                }
+                let name = self.nodes[node].name.clone();
+                let runs: Vec<RunId> = self.nodes[node].shepherds.keys().copied().collect();
+                self.books.expect(runs.is_empty(), || format!("{name} is switched off while {runs:?} run there"));
+                self.books.check_nothing_placed(&name);
+                self.lose_power(node);
+                // Frozen or not, that is over.
+                if !self.is_calm && self.rng.chance(50) {
+                    self.later(self.now_us % (8 * SECOND), Happening::Fault(Fault::PowerOn { node }));
+                }
+            }
+        }
+    }
+}
+
+fn fault(is_lasting: bool) -> PowerFault {
+    PowerFault { text: "it is in no mood".to_owned(), is_lasting, retry_after_ms: 0 }
+}
+
+impl Books {
+    /// Nothing that was placed on a node counts there any more.
+    fn check_nothing_placed(&mut self, name: &NodeName) {
+        let held = self.held_on(name);
+        self.expect(held == hostler_model::Resources::default(), || {
+            format!("{name} is switched off while {held:?} is held there")
+        });
+    }
+
+    pub(super) fn see_power(&mut self, event: &PowerEvent) {
+        if let PowerEvent::Entered { node, stage, .. } = event {
+            match stage {
+                Stage::Asking | Stage::Stopping => _ = self.leaving.insert(node.clone()),
+                _ => _ = self.leaving.remove(node),
+            }
+        }
+    }
+
+    pub(super) fn check_not_leaving(&mut self, run: RunId, node: &NodeName) {
+        let is_leaving = self.leaving.contains(node);
+        self.expect(!is_leaving, || format!("{run} is placed on {node}, which is going off"));
+    }
+}

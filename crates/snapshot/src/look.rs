@@ -1,0 +1,221 @@
+//! Looking at a tree of which something is remembered: what is as it was, and what is not.
+//!
+//! What is remembered is asked after by its path, in one pass, and only directories that have changed are read. A path that has become another
+//! way meanwhile is no danger: what lies there is as it was by all that the kernel says, or it is opened beneath the root before
+//! anything is said of it.
+
+use std::collections::HashSet;
+use std::io;
+
+use nix::dir::Dir;
+use nix::errno::Errno;
+use nix::fcntl::AtFlags;
+use nix::sys::stat::{fstat, fstatat};
+use nix::sys::statfs::fstatfs;
+use nix::unistd::{AccessFlags, Uid, faccessat};
+
+use crate::beneath::{Kind, Root, Stat};
+use crate::memory::Memory;
+use crate::paths;
+
+/// File systems on which a directory's stamps change with the names in it: ext2 to ext4, XFS, Btrfs, F2FS, ZFS, bcachefs, tmpfs and overlays. Others,
+/// above all those that others serve, may show new names under an old stamp.
+const STAMPS_DIRECTORIES: [i64; 8] =
+    [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x2fc1_2fc1, 0xca45_1a4e, 0x0102_1994, 0x794c_7630];
+
+/// What was found.
+#[derive(Debug)]
+pub(crate) struct Looked {
+    /// The directory itself.
+    pub(crate) root: Stat,
+    /// Records of what is as it was, in order.
+    pub(crate) kept: Vec<u32>,
+    /// Everything else, sorted by path.
+    pub(crate) fresh: Vec<Fresh>,
+    /// Directories whose stamps do not say what of them can be described.
+    pub(crate) untrusted: HashSet<Vec<u8>>,
+}
+
+/// What is not remembered, or not as it is.
+#[derive(Debug)]
+pub(crate) struct Fresh {
+    pub(crate) path: Vec<u8>,
+    pub(crate) stat: Stat,
+    /// The text of a link; empty for anything else.
+    pub(crate) target: Vec<u8>,
+}
+
+/// A look being taken.
+pub(crate) struct Look<'a> {
+    root: &'a Root,
+    memory: &'a Memory,
+    skips: &'a dyn Fn(&[u8]) -> bool,
+    /// The disk on which directories can be trusted.
+    device: Option<u64>,
+    /// Root may read everything, so asking would only cost time.
+    checks_access: bool,
+    is_kept: Vec<bool>,
+    fresh: Vec<Fresh>,
+    /// Directories that are still to be read.
+    unread: Vec<(Vec<u8>, Stat)>,
+    untrusted: HashSet<Vec<u8>>,
+}
+
+impl Looked {
+    /// Whether a directory's stamps say what is in it.
+    pub(crate) fn may_trust(&self, directory: &[u8]) -> bool {
+        !self.untrusted.contains(directory)
+    }
+
+    /// How many bytes there are in files.
+    pub(crate) fn bytes(&self, memory: &Memory) -> u64 {
+        let kept = self.kept.iter().map(|&place| memory.record(place as usize));
+        let kept = kept.filter(|it| it.kind == Kind::File).map(|it| it.mark.size);
+        let fresh = self.fresh.iter().filter(|it| it.stat.kind == Kind::File).map(|it| it.stat.size);
+        kept.chain(fresh).fold(0, u64::saturating_add)
+    }
+}
+
+impl<'a> Look<'a> {
+    /// Looks at everything below `root` but what `skips` says.
+    ///
+    /// # Errors
+    /// When the root itself cannot be read.
+    pub(crate) fn at(root: &'a Root, memory: &'a Memory, skips: &'a dyn Fn(&[u8]) -> bool) -> io::Result<Looked> {
+        let found = fstat(root.as_fd())?;
+        let file_system = fstatfs(root.as_fd())?.filesystem_type();
+        let trusts = STAMPS_DIRECTORIES.iter().any(|&known| known as libc::__fsword_t == file_system.0);
+        let mut look = Self {
+            root,
+            memory,
+            skips,
+            device: trusts.then_some(found.st_dev),
+            checks_access: !Uid::effective().is_root(),
+            is_kept: vec![false; memory.len()],
+            fresh: Vec::new(),
+            unread: Vec::new(),
+            untrusted: HashSet::new(),
+        };
+        let stat = Stat::from(&found);
+        if trusts && !memory.is_empty() && memory.record(0).is(&stat) {
+            look.is_kept[0] = true;
+        } else {
+            if !trusts {
+                look.distrust(b"");
+            }
+            look.list(b"", Dir::from_fd(root.open_directory(b"")?)?)?;
+            look.list_all();
+        }
+        (1..memory.len()).for_each(|place| look.ask(place));
+        let kept = look.is_kept.iter().zip(0..).skip(1).filter(|(is_kept, _)| **is_kept);
+        let kept = kept.map(|(_, place)| place).collect();
+        look.fresh.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+        Ok(Looked { root: stat, kept, fresh: look.fresh, untrusted: look.untrusted })
+    }
+
+    /// Looks at what is remembered, unless its directory has been read.
+    fn ask(&mut self, place: usize) {
+        let record = self.memory.record(place);
+        if self.is_kept[place] || !self.is_kept[record.parent] {
+            return;
+        }
+        let known = |found: libc::stat| self.is_trusted(&found) && record.is(&Stat::from(&found));
+        match fstatat(self.root.as_fd(), record.path, AtFlags::AT_SYMLINK_NOFOLLOW) {
+            Ok(found) if known(found) => self.is_kept[place] = true,
+            Ok(found) => self.take(record.path.to_vec(), Stat::from(&found)),
+            Err(_) => self.distrust(paths::parent(record.path)),
+        }
+        self.list_all();
+    }
+
+    /// Reads directories until there are no more.
+    fn list_all(&mut self) {
+        while let Some((path, stat)) = self.unread.pop() {
+            let opened = self.root.open_directory(&path).and_then(|directory| {
+                let found = fstat(&directory)?;
+                Ok((found, Dir::from_fd(directory)?))
+            });
+            let stat = match &opened {
+                Ok((found, _)) => Stat::from(found),
+                Err(error) if is_gone(error) => {
+                    self.distrust(paths::parent(&path));
+                    continue;
+                }
+                // It is there, and what is in it is not for this user.
+                Err(_) => stat,
+            };
+            self.fresh.push(Fresh { path: path.clone(), stat, target: Vec::new() });
+            if !opened.as_ref().is_ok_and(|(found, _)| self.is_trusted(found)) {
+                self.distrust(&path);
+            }
+            if opened.and_then(|(_, directory)| self.list(&path, directory)).is_err() {
+                self.distrust(&path);
+            }
+        }
+    }
+
+    /// Takes everything that is in a directory.
+    fn list(&mut self, at: &[u8], mut directory: Dir) -> io::Result<()> {
+        // The names first: reading the directory borrows it, and so does asking about what is in it.
+        let mut names = Vec::new();
+        for entry in directory.iter() {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            let path = paths::join(at, name);
+            if !matches!(name, b"." | b"..") && !(self.skips)(&path) {
+                names.push(path);
+            }
+        }
+        for path in names {
+            let found = match fstatat(&directory, paths::name(&path), AtFlags::AT_SYMLINK_NOFOLLOW) {
+                Ok(found) => found,
+                Err(_) => {
+                    self.distrust(at);
+                    continue;
+                }
+            };
+            let stat = Stat::from(&found);
+            let known = self.memory.find(&path).filter(|&place| self.memory.record(place).is(&stat));
+            match known.filter(|_| self.is_trusted(&found)) {
+                Some(place) => self.is_kept[place] = true,
+                None => self.take(path, stat),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what is new or has changed.
+    fn take(&mut self, path: Vec<u8>, stat: Stat) {
+        let target = match stat.kind {
+            Kind::Directory => return self.unread.push((path, stat)),
+            Kind::File => self.check_access(&path, &stat).map(|()| Vec::new()),
+            Kind::Symlink => self.root.read_link(&path),
+            Kind::Pipe | Kind::Socket | Kind::Device => return,
+        };
+        match target {
+            Ok(target) => self.fresh.push(Fresh { path, stat, target }),
+            Err(_) => self.distrust(paths::parent(&path)),
+        }
+    }
+
+    /// Finds out before anything is read whether a file may be. What everybody may read needs no question.
+    fn check_access(&self, path: &[u8], stat: &Stat) -> io::Result<()> {
+        if self.checks_access && stat.mode & 0o444 != 0o444 {
+            faccessat(self.root.as_fd(), path, AccessFlags::R_OK, AtFlags::AT_EACCESS)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the stamps of what was found say whether it has changed.
+    fn is_trusted(&self, found: &libc::stat) -> bool {
+        found.st_mode & libc::S_IFMT != libc::S_IFDIR || self.device == Some(found.st_dev)
+    }
+
+    fn distrust(&mut self, directory: &[u8]) {
+        self.untrusted.insert(directory.to_vec());
+    }
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.raw_os_error().map(Errno::from_raw), Some(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP))
+}

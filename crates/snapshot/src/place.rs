@@ -1,0 +1,470 @@
+//! Putting what a command has written elsewhere in place here.
+//!
+//! Files are written beside their places under names of their own, and take them all at once when everything has come: whoever looks meanwhile
+//! sees the old or the new, and when something is missing nothing has changed. What comes is hostile until it is in
+//! place: paths are resolved beneath the tree and never through links.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::Arc;
+
+use hostler_proto::manifest::EntryKind;
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat, renameat};
+use nix::sys::stat::{Mode, UtimensatFlags, fchmod, futimens, mkdirat, utimensat};
+use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
+
+use crate::beneath::{Kind, Root, Stat, time_of};
+use crate::named::Named;
+use crate::paths;
+use crate::seen::Seen;
+
+/// Permission bits that are taken over.
+const MODE_BITS: u32 = 0o777;
+
+/// A difference between the clock here and that of the disk which is none, in nanoseconds: stamps are that coarse.
+const SAME_CLOCK_NS: i64 = 20_000_000;
+
+/// When a file was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stamp {
+    /// The command said so, whatever the clock did: in nanoseconds since the epoch.
+    Set(i64),
+    /// While it ran, by this machine's clock.
+    Now(i64),
+}
+
+/// Why something could not be put in place.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot put {} in place", paths::show(.path))]
+pub struct PlaceError {
+    /// What, below the tree.
+    pub path: Vec<u8>,
+    /// The cause.
+    #[source]
+    pub source: io::Error,
+}
+
+/// Something that waits to take its place.
+#[derive(Debug)]
+struct Staged {
+    path: Vec<u8>,
+    /// The directory that it waits in.
+    beside: Vec<u8>,
+    name: Vec<u8>,
+}
+
+/// What is to be put in place. Dropping it leaves everything as it was.
+#[derive(Debug)]
+pub struct Placing {
+    root: Root,
+    prefix: String,
+    staged: Vec<Staged>,
+    directories: Vec<(Vec<u8>, u32)>,
+    removed: Vec<Vec<u8>>,
+    emptied: Vec<Vec<u8>>,
+    /// How much later it is for the disk than for this machine, in nanoseconds, once that is known.
+    ahead_ns: Option<i64>,
+}
+
+impl Placing {
+    /// What the names of files begin with that wait.
+    pub const PREFIX: &str = ".hostler-ship-";
+
+    /// Begins to put things in place below `path`. `token` is what tells this from all others.
+    ///
+    /// # Errors
+    /// When the directory cannot be opened.
+    pub fn begin(path: &Path, token: u64) -> io::Result<Self> {
+        Ok(Self {
+            root: Root::open(path)?,
+            prefix: format!("{}{token:016x}-", Self::PREFIX),
+            staged: Vec::new(),
+            directories: Vec::new(),
+            removed: Vec::new(),
+            emptied: Vec::new(),
+            ahead_ns: None,
+        })
+    }
+
+    /// There is to be a directory; parents before what is in them.
+    pub fn directory(&mut self, path: &[u8], mode: u32) {
+        self.directories.push((path.to_vec(), mode & MODE_BITS));
+    }
+
+    /// Nothing of what was shipped is to be there.
+    pub fn remove(&mut self, path: Vec<u8>) {
+        self.removed.push(path);
+    }
+
+    /// In this directory nothing of what was shipped is to be there.
+    pub fn empty(&mut self, path: Vec<u8>) {
+        self.emptied.push(path);
+    }
+
+    /// There is to be a link.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn link(&mut self, path: &[u8], target: &[u8], stamp: Stamp) -> Result<(), PlaceError> {
+        let time = time_of(self.time_here(stamp, None));
+        let name = self.next_name();
+        let make = |directory: &dyn AsFd| {
+            symlinkat(target, directory.as_fd(), name.as_slice())?;
+            utimensat(directory.as_fd(), name.as_slice(), &time, &time, UtimensatFlags::NoFollowSymlink)?;
+            Ok(())
+        };
+        let beside = self.beside(path).and_then(|(beside, directory)| make(&directory).map(|()| beside));
+        let beside = beside.map_err(|source| PlaceError { path: path.to_vec(), source })?;
+        self.staged.push(Staged { path: path.to_vec(), beside, name });
+        Ok(())
+    }
+
+    /// There is to be a file, of which `fill` writes what is in it.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn file(&mut self, path: &[u8]) -> Result<Filling, PlaceError> {
+        let name = self.next_name();
+        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let opened = self.beside(path).and_then(|(beside, directory)| {
+            Ok((beside, File::from(openat(directory, name.as_slice(), flags, Mode::S_IRUSR | Mode::S_IWUSR)?)))
+        });
+        let (beside, file) = opened.map_err(|source| PlaceError { path: path.to_vec(), source })?;
+        self.staged.push(Staged { path: path.to_vec(), beside, name });
+        Ok(Filling { path: path.to_vec(), file })
+    }
+
+    /// The file is all there.
+    ///
+    /// # Errors
+    /// When its mode and time cannot be set.
+    pub fn filled(&mut self, filling: Filling, mode: u32, stamp: Stamp) -> Result<(), PlaceError> {
+        let Filling { path, file } = filling;
+        let time = time_of(self.time_here(stamp, Some(&file)));
+        let finish = || {
+            fchmod(&file, Mode::from_bits_truncate(mode & MODE_BITS))?;
+            futimens(&file, &time, &time)
+        };
+        finish().map_err(|error| PlaceError { path, source: error.into() })
+    }
+
+    /// Puts it all in place. Of `shipped`, sorted, nothing else is removed than what was said to be.
+    ///
+    /// # Errors
+    /// At the first thing that cannot be; what came before it is in place.
+    pub fn commit(mut self, shipped: &[Arc<Named>]) -> Result<(), PlaceError> {
+        let returned: std::collections::HashSet<Vec<u8>> = self
+            .staged
+            .iter()
+            .map(|it| it.path.clone())
+            .chain(self.directories.iter().map(|it| it.0.clone()))
+            .collect();
+        let kept = |path: &[u8]| returned.contains(path);
+        for path in &self.emptied {
+            self.clear(path, shipped, &kept, false).map_err(|source| PlaceError { path: path.clone(), source })?;
+        }
+        for path in &self.removed {
+            self.clear(path, shipped, &kept, true).map_err(|source| PlaceError { path: path.clone(), source })?;
+        }
+        for (path, _) in &self.directories {
+            self.make_directory(path).map_err(|source| PlaceError { path: path.clone(), source })?;
+        }
+        for staged in std::mem::take(&mut self.staged) {
+            if let Err(source) = self.take_place(&staged, shipped) {
+                let error = PlaceError { path: staged.path.clone(), source };
+                self.staged.push(staged);
+                return Err(error);
+            }
+        }
+        for (path, mode) in self.directories.iter().rev() {
+            let set = self.root.open_directory(path).and_then(|directory| {
+                let is_so = Stat::of(&directory)?.mode & MODE_BITS == *mode;
+                if !is_so {
+                    fchmod(directory, Mode::from_bits_truncate(*mode))?;
+                }
+                Ok(())
+            });
+            set.map_err(|source| PlaceError { path: path.clone(), source })?;
+        }
+        Ok(())
+    }
+
+    fn next_name(&self) -> Vec<u8> {
+        format!("{}{}", self.prefix, self.staged.len()).into_bytes()
+    }
+
+    /// The nearest directory above `path` that is there already.
+    fn beside(&self, path: &[u8]) -> io::Result<(Vec<u8>, std::os::fd::OwnedFd)> {
+        let mut at = paths::parent(path);
+        loop {
+            match self.root.open_directory(at) {
+                Ok(directory) => return Ok((at.to_vec(), directory)),
+                Err(error) if at.is_empty() => return Err(error),
+                // A file or a link may have to go before there is a directory.
+                Err(_) => at = paths::parent(at),
+            }
+        }
+    }
+
+    /// A stamp by the clock of the disk, which may be that of another machine: what a file was stamped with that was just written tells.
+    fn time_here(&mut self, stamp: Stamp, fresh: Option<&File>) -> i64 {
+        let ns = match stamp {
+            Stamp::Set(ns) => return ns,
+            Stamp::Now(ns) => ns,
+        };
+        if self.ahead_ns.is_none()
+            && let Some(stat) = fresh.and_then(|file| Stat::of(file).ok())
+        {
+            let ahead = stat.modified_ns.saturating_sub(Seen::now());
+            self.ahead_ns = Some(if ahead.abs() <= SAME_CLOCK_NS { 0 } else { ahead });
+        }
+        ns.saturating_add(self.ahead_ns.unwrap_or(0))
+    }
+
+    fn make_directory(&self, path: &[u8]) -> io::Result<()> {
+        let parent = self.root.open_directory(paths::parent(path))?;
+        let name = paths::name(path);
+        match mkdirat(&parent, name, Mode::S_IRWXU) {
+            Err(Errno::EEXIST) if Stat::at(&parent, name)?.kind == Kind::Directory => Ok(()),
+            Err(Errno::EEXIST) => {
+                unlinkat(&parent, name, UnlinkatFlags::NoRemoveDir)?;
+                Ok(mkdirat(&parent, name, Mode::S_IRWXU)?)
+            }
+            made => Ok(made?),
+        }
+    }
+
+    fn take_place(&self, staged: &Staged, shipped: &[Arc<Named>]) -> io::Result<()> {
+        let from = self.root.open_directory(&staged.beside)?;
+        let to = self.root.open_directory(paths::parent(&staged.path))?;
+        let name = paths::name(&staged.path);
+        let take = || renameat(&from, staged.name.as_slice(), &to, name);
+        match take() {
+            // A directory was there.
+            Err(Errno::EISDIR | Errno::ENOTEMPTY | Errno::EEXIST) => {
+                self.clear(&staged.path, shipped, &|_| false, true)?;
+                Ok(take()?)
+            }
+            // Another disk is mounted there.
+            Err(Errno::EXDEV) => self.copy_over(&from, &staged.name, &to, name),
+            taken => Ok(taken?),
+        }
+    }
+
+    fn copy_over(&self, from: &impl AsFd, waiting: &[u8], to: &impl AsFd, name: &[u8]) -> io::Result<()> {
+        let stat = Stat::at(from, waiting)?;
+        if stat.kind == Kind::Symlink {
+            let target = crate::beneath::link_text(from, waiting)?;
+            let _ = unlinkat(to, name, UnlinkatFlags::NoRemoveDir);
+            symlinkat(target.as_slice(), to, name)?;
+        } else {
+            let flags = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+            let mut source = File::from(openat(from, waiting, OFlag::O_RDONLY | OFlag::O_NOFOLLOW, Mode::empty())?);
+            let mut copy = File::from(openat(to, waiting, flags, Mode::S_IRUSR | Mode::S_IWUSR)?);
+            let time = time_of(stat.modified_ns);
+            let copied = io::copy(&mut source, &mut copy).and_then(|_| {
+                fchmod(&copy, Mode::from_bits_truncate(stat.mode))?;
+                futimens(&copy, &time, &time)?;
+                Ok(renameat(to, waiting, to, name)?)
+            });
+            if copied.is_err() {
+                let _ = unlinkat(to, waiting, UnlinkatFlags::NoRemoveDir);
+            }
+            copied?;
+        }
+        Ok(unlinkat(from, waiting, UnlinkatFlags::NoRemoveDir)?)
+    }
+
+    /// Removes what was shipped at and below `path`, but what is kept; directories only as far as they are empty then.
+    fn clear(
+        &self,
+        path: &[u8],
+        shipped: &[Arc<Named>],
+        kept: &dyn Fn(&[u8]) -> bool,
+        with_it: bool,
+    ) -> io::Result<()> {
+        let below = [path, b"/"].concat();
+        let first = shipped.partition_point(|entry| entry.path.as_slice() < below.as_slice());
+        let inside = shipped[first..].iter().take_while(|entry| entry.path.starts_with(&below));
+        let own = shipped.iter().find(|entry| with_it && entry.path == path);
+        let doomed: Vec<_> = own.into_iter().chain(inside).filter(|entry| !kept(&entry.path)).collect();
+        for entry in doomed.into_iter().rev() {
+            let flag = match entry.kind {
+                EntryKind::Directory => UnlinkatFlags::RemoveDir,
+                _ => UnlinkatFlags::NoRemoveDir,
+            };
+            let Ok(parent) = self.root.open_directory(paths::parent(&entry.path)) else { continue };
+            match unlinkat(parent, paths::name(&entry.path), flag) {
+                // It has gone, or has become something else, or holds what was never shipped.
+                Ok(()) | Err(Errno::ENOENT | Errno::ENOTDIR | Errno::EISDIR | Errno::ENOTEMPTY | Errno::EEXIST) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Placing {
+    fn drop(&mut self) {
+        for Staged { beside, name, .. } in &self.staged {
+            if let Ok(directory) = self.root.open_directory(beside) {
+                let _ = unlinkat(directory, name.as_slice(), UnlinkatFlags::NoRemoveDir);
+            }
+        }
+    }
+}
+
+/// A file that is being written.
+#[derive(Debug)]
+pub struct Filling {
+    path: Vec<u8>,
+    file: File,
+}
+
+impl Filling {
+    /// Adds to it.
+    ///
+    /// # Errors
+    /// When the disk is full, for instance.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), PlaceError> {
+        self.file.write_all(bytes).map_err(|source| PlaceError { path: self.path.clone(), source })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
+    use super::*;
+    use crate::memory::Memory;
+    use crate::survey::survey;
+
+    struct Here {
+        folder: tempfile::TempDir,
+        shipped: Vec<Arc<Named>>,
+    }
+
+    impl Here {
+        /// A tree with a few things in it.
+        fn new() -> Self {
+            let folder = tempfile::tempdir().expect("a temporary directory can be made");
+            let path = folder.path().join("tree");
+            fs::create_dir_all(path.join("sub/deep")).expect("writable");
+            for name in ["a.o", "sub/b.o", "sub/deep/c.o"] {
+                fs::write(path.join(name), "old").expect("writable");
+            }
+            let shipped = survey(&path, &Memory::default(), &|_| false, &|_, _| None).expect("readable").entries;
+            Self { folder, shipped }
+        }
+
+        fn path(&self, name: &str) -> std::path::PathBuf {
+            self.folder.path().join("tree").join(name)
+        }
+
+        fn placing(&self) -> Placing {
+            Placing::begin(&self.path(""), 7).expect("it is there")
+        }
+
+        fn text(&self, name: &str) -> String {
+            fs::read_to_string(self.path(name)).unwrap_or_default()
+        }
+    }
+
+    fn put(placing: &mut Placing, path: &str, text: &str) -> Result<(), PlaceError> {
+        let mut filling = placing.file(path.as_bytes())?;
+        filling.write(text.as_bytes())?;
+        placing.filled(filling, 0o4755, Stamp::Set(5_000_000_000))
+    }
+
+    #[test]
+    fn nothing_changes_before_everything_is_there() {
+        let here = Here::new();
+        let mut placing = here.placing();
+        put(&mut placing, "a.o", "new").expect("writable");
+        put(&mut placing, "new/x/d.o", "d").expect("writable");
+        placing.remove(b"sub".to_vec());
+        assert_eq!(here.text("a.o"), "old");
+        drop(placing);
+        let left: Vec<_> = fs::read_dir(here.path("")).expect("there").flatten().map(|it| it.file_name()).collect();
+        assert_eq!(left.len(), 2, "{left:?}");
+        assert_eq!(here.text("sub/b.o"), "old");
+    }
+
+    #[test]
+    fn what_came_takes_its_place_with_mode_and_time() {
+        let here = Here::new();
+        let mut placing = here.placing();
+        placing.directory(b"new", 0o500);
+        placing.directory(b"new/x", 0o755);
+        put(&mut placing, "a.o", "new").expect("writable");
+        put(&mut placing, "new/x/d.o", "d").expect("writable");
+        placing.link(b"l", b"../elsewhere", Stamp::Now(0)).expect("writable");
+        placing.commit(&here.shipped).expect("it fits");
+        assert_eq!((here.text("a.o"), here.text("new/x/d.o")), ("new".to_owned(), "d".to_owned()));
+        let found = fs::metadata(here.path("a.o")).expect("there");
+        assert_eq!((found.mode() & 0o7777, found.mtime()), (0o755, 5), "no bit to run as its owner");
+        assert_eq!(fs::metadata(here.path("new")).expect("there").mode() & 0o777, 0o500);
+        assert_eq!(fs::read_link(here.path("l")).expect("a link").as_os_str(), "../elsewhere");
+        fs::set_permissions(here.path("new"), PermissionsExt::from_mode(0o700)).expect("ours");
+    }
+
+    #[test]
+    fn only_what_was_shipped_is_removed() {
+        let here = Here::new();
+        fs::create_dir(here.path("sub/.git")).expect("writable");
+        let mut placing = here.placing();
+        placing.remove(b"sub".to_vec());
+        placing.remove(b"a.o".to_vec());
+        placing.commit(&here.shipped).expect("it can be");
+        assert!(!here.path("a.o").exists() && !here.path("sub/deep").exists() && here.path("sub/.git").is_dir());
+    }
+
+    #[test]
+    fn directories_become_files_and_files_directories() {
+        let here = Here::new();
+        let mut placing = here.placing();
+        put(&mut placing, "sub", "a file").expect("writable");
+        placing.directory(b"a.o", 0o755);
+        put(&mut placing, "a.o/in", "in").expect("writable");
+        placing.commit(&here.shipped).expect("it can be");
+        assert_eq!((here.text("sub"), here.text("a.o/in")), ("a file".to_owned(), "in".to_owned()));
+    }
+
+    #[test]
+    fn an_emptied_directory_keeps_what_came_and_loses_the_rest() {
+        let here = Here::new();
+        let mut placing = here.placing();
+        placing.empty(b"sub".to_vec());
+        put(&mut placing, "sub/n.o", "n").expect("writable");
+        placing.commit(&here.shipped).expect("it can be");
+        let left: Vec<_> = fs::read_dir(here.path("sub")).expect("there").flatten().map(|it| it.file_name()).collect();
+        assert_eq!(left, ["n.o"]);
+    }
+
+    #[test]
+    fn nothing_leaves_the_tree_through_a_link() {
+        let here = Here::new();
+        symlink("..", here.path("up")).expect("writable");
+        let mut placing = here.placing();
+        put(&mut placing, "up/evil", "x").expect("it waits in the tree");
+        placing.commit(&here.shipped).expect_err("it is a link");
+        assert!(!here.folder.path().join("evil").exists());
+    }
+
+    #[test]
+    fn a_stamp_is_by_the_clock_of_the_disk() {
+        let here = Here::new();
+        let mut placing = here.placing();
+        let filling = placing.file(b"x").expect("writable");
+        let now = Seen::now();
+        placing.filled(filling, 0o644, Stamp::Now(now - 1_000_000_000)).expect("ours");
+        placing.commit(&here.shipped).expect("it fits");
+        let stamped = fs::metadata(here.path("x")).expect("there");
+        let stamped = stamped.mtime() * 1_000_000_000 + stamped.mtime_nsec();
+        assert_eq!(stamped, now - 1_000_000_000, "one clock has no difference");
+    }
+}

@@ -1,0 +1,351 @@
+//! Describing a tree that a command takes along to another machine for a moment.
+//!
+//! Unlike a [`capture`](crate::capture()), this leaves out nothing on its own account (a header that a repository ignores is needed by whoever
+//! compiles) and refuses nothing: what is no file, directory or link is not described, nor is what its user may not read, and a link may
+//! lead anywhere. The tree may be in use. A file that keeps changing, such as the log of the very build that asks, is taken as it was
+//! when it was read.
+
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::Arc;
+
+use hostler_proto::manifest::{Chunk, Content, Entry, EntryKind};
+
+use crate::beneath::{Kind, Root, Stat};
+use crate::chunk::Chunker;
+use crate::hashing::{HashError, Hashed, OnFailure, hash_all};
+use crate::look::{Fresh, Look, Looked};
+use crate::memory::{Memory, Writer};
+use crate::named::Named;
+use crate::seen::{Seen, is_settled};
+use crate::sources::Sources;
+
+/// The most of a file that keeps changing, in bytes; a longer one is not described.
+const CHANGING_BYTES: u64 = 64 << 20;
+
+/// A memory is written anew when it would spare the next call this much: so many entries that need not be looked at again, or bytes that
+/// need not be read. Writing it takes about as long.
+const WORTH: Worth = Worth { entries: 24, bytes: 512 << 10 };
+
+#[derive(Debug, Clone, Copy)]
+struct Worth {
+    entries: usize,
+    bytes: u64,
+}
+
+/// Below this, another thread costs more than it spares, in bytes.
+const FOR_ONE_THREAD_BYTES: u64 = 1 << 20;
+
+/// A tree as it was found.
+#[derive(Debug)]
+pub struct Survey {
+    /// Permission bits of the directory itself.
+    pub mode: u32,
+    /// What is in it, sorted by path.
+    pub entries: Vec<Arc<Named>>,
+    /// Where to read the chunks of its files, when they have been [located](Sources::locate).
+    pub sources: Sources,
+    /// What is known of it, for the next time; `None` when what was known already does as well.
+    pub memory: Option<Memory>,
+}
+
+/// Describes everything below `path` but that for whose path `skips` says so, reading only what is not remembered, and none of it if
+/// `is_too_much` is said of how many there are and of how many bytes.
+///
+/// # Errors
+/// When the directory itself cannot be read, or there is too much.
+pub fn survey(
+    path: &Path,
+    memory: &Memory,
+    skips: &dyn Fn(&[u8]) -> bool,
+    is_too_much: &dyn Fn(usize, u64) -> Option<String>,
+) -> io::Result<Survey> {
+    survey_at(path, memory, (skips, is_too_much), Seen::now(), WORTH)
+}
+
+/// What is left out, and whether the rest is too much.
+type Terms<'a> = (&'a dyn Fn(&[u8]) -> bool, &'a dyn Fn(usize, u64) -> Option<String>);
+
+/// The same at a time.
+fn survey_at(
+    path: &Path,
+    memory: &Memory,
+    (skips, is_too_much): Terms<'_>,
+    now: i64,
+    worth: Worth,
+) -> io::Result<Survey> {
+    let root = Arc::new(Root::open(path)?);
+    let mut looked = Look::at(&root, memory, skips)?;
+    if let Some(why) = is_too_much(looked.kept.len() + looked.fresh.len(), looked.bytes(memory)) {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
+    }
+    let mut sources = Sources::beneath(Arc::clone(&root));
+    let read = read(&root, &looked, &mut sources);
+    for (it, _) in looked.fresh.iter().zip(&read).filter(|(_, read)| read.is_none()) {
+        looked.untrusted.insert(crate::paths::parent(&it.path).to_vec());
+    }
+    let merged = merge(memory, &looked, read);
+    let entries = merged.iter().map(|it| Arc::clone(&it.named)).collect();
+    let memory = pays(worth, &looked, &merged, memory, now).then(|| remember(&looked, &merged, memory, now));
+    Ok(Survey { mode: looked.root.mode, entries, sources, memory })
+}
+
+/// An entry of the tree, and where it is known from.
+struct Merged {
+    named: Arc<Named>,
+    from: From,
+}
+
+enum From {
+    /// This record.
+    Memory(usize),
+    /// What was found.
+    Look(Stat),
+}
+
+/// What was found for the first time, or changed: described, as far as it can be read. In order.
+fn read(root: &Root, looked: &Looked, sources: &mut Sources) -> Vec<Option<(Arc<Named>, Stat)>> {
+    let files = || looked.fresh.iter().filter(|it| it.stat.kind == Kind::File);
+    let jobs: Vec<_> = files().map(|it| (it.path.as_slice(), it.stat.size)).collect();
+    let threads = usize::from(jobs.iter().map(|(_, size)| size).sum::<u64>() < FOR_ONE_THREAD_BYTES);
+    let mut hashed = hash_all(root, &jobs, threads, OnFailure::GoOn, &|_| ()).into_iter();
+    let mut describe = |it: &Fresh| {
+        let (kind, stat) = match it.stat.kind {
+            Kind::File => {
+                let (content, stat) = match hashed.next().flatten().expect("work that goes on answers for every file") {
+                    Ok(Hashed { content, stat }) => (content, stat),
+                    Err(HashError::Changed) => as_it_is(root, &it.path, sources).ok()?,
+                    // It has just gone, or is not this user's to read.
+                    Err(HashError::Read(_)) => return None,
+                };
+                (EntryKind::File(content), stat)
+            }
+            Kind::Symlink => (EntryKind::Symlink { target: it.target.clone() }, it.stat),
+            _ => (EntryKind::Directory, it.stat),
+        };
+        Some((Arc::new(Named::new(entry(&it.path, &stat, kind))), stat))
+    };
+    looked.fresh.iter().map(&mut describe).collect()
+}
+
+/// What is as it was and what was read, by path.
+fn merge(memory: &Memory, looked: &Looked, read: Vec<Option<(Arc<Named>, Stat)>>) -> Vec<Merged> {
+    let mut merged = Vec::with_capacity(looked.kept.len() + read.len());
+    let mut fresh = read.into_iter().flatten().peekable();
+    for &place in &looked.kept {
+        let record = memory.record(place as usize);
+        while let Some((named, stat)) = fresh.next_if(|(named, _)| named.path.as_slice() < record.path) {
+            merged.push(Merged { named, from: From::Look(stat) });
+        }
+        let named = Arc::new(Named::again(record.entry(), record.name));
+        merged.push(Merged { named, from: From::Memory(place as usize) });
+    }
+    merged.extend(fresh.map(|(named, stat)| Merged { named, from: From::Look(stat) }));
+    merged
+}
+
+/// Whether to remember it as it is now spares more than it costs.
+fn pays(worth: Worth, looked: &Looked, merged: &[Merged], memory: &Memory, now: i64) -> bool {
+    let spared = merged.iter().filter_map(|it| match &it.from {
+        From::Look(stat) if may_be_remembered(looked, &it.named.path, stat, now) => Some(stat),
+        _ => None,
+    });
+    let (entries, bytes) = spared.fold((0, 0_u64), |(entries, bytes), stat| {
+        let size = if stat.kind == Kind::File { stat.size } else { 0 };
+        (entries + 1, bytes.saturating_add(size))
+    });
+    entries >= worth.entries || bytes >= worth.bytes || (memory.is_empty() && entries > 0)
+}
+
+fn may_be_remembered(looked: &Looked, path: &[u8], stat: &Stat, now: i64) -> bool {
+    is_settled(stat, now) && (stat.kind != Kind::Directory || looked.may_trust(path))
+}
+
+fn remember(looked: &Looked, merged: &[Merged], memory: &Memory, now: i64) -> Memory {
+    let may = |path: &[u8], stat| may_be_remembered(looked, path, stat, now);
+    let mut writer = Writer::of(&looked.root, may(b"", &looked.root));
+    for it in merged {
+        match &it.from {
+            From::Look(stat) => writer.entry(it.named.entry(), it.named.name(), stat, may(&it.named.path, stat)),
+            From::Memory(place) => {
+                let record = memory.record(*place);
+                let is_trusted = record.kind != Kind::Directory || looked.may_trust(record.path);
+                writer.again(&record, record.is_settled && is_trusted);
+            }
+        }
+    }
+    writer.finish()
+}
+
+fn entry(path: &[u8], stat: &Stat, kind: EntryKind) -> Entry {
+    // What a directory's time says of is what was done in it, which is another matter on each side.
+    let modified_ns = if kind == EntryKind::Directory { 0 } else { stat.modified_ns };
+    Entry { path: path.to_vec(), mode: stat.mode, modified_ns, kind }
+}
+
+/// What a file holds that is being written, kept in memory: it would be something else a moment later.
+fn as_it_is(root: &Root, path: &[u8], sources: &mut Sources) -> io::Result<(Content, Stat)> {
+    let file = root.open_file(path)?;
+    let stat = Stat::of(&file)?;
+    if stat.size > CHANGING_BYTES {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    let mut content = Content::default();
+    Chunker::new().split(&mut file.take(stat.size), |bytes| {
+        content.size += bytes.len() as u64;
+        content.chunks.push(Chunk { digest: sources.add_blob(bytes.to_vec()), len: bytes.len() as u32 });
+    })?;
+    Ok((content, stat))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn paths(survey: &Survey) -> Vec<String> {
+        survey.entries.iter().map(|entry| String::from_utf8_lossy(&entry.path).into_owned()).collect()
+    }
+
+    #[test]
+    fn everything_is_described_but_what_is_skipped_and_what_is_no_file() {
+        let folder = tempfile::tempdir().expect("a temporary directory can be made");
+        let path = folder.path();
+        fs::create_dir_all(path.join(".git/objects")).expect("writable");
+        fs::create_dir(path.join("empty")).expect("writable");
+        fs::write(path.join(".gitignore"), "config.h\n").expect("writable");
+        fs::write(path.join("config.h"), "#define A 1\n").expect("writable");
+        symlink("/usr/include", path.join("include")).expect("writable");
+        nix::unistd::mkfifo(&path.join("pipe"), nix::sys::stat::Mode::S_IRWXU).expect("writable");
+        let mut survey = survey(path, &Memory::default(), &|path| path == b".git", &|_, _| None).expect("readable");
+        assert_eq!(paths(&survey), [".gitignore", "config.h", "empty", "include"]);
+        let EntryKind::File(content) = &survey.entries[1].kind else { panic!("a file") };
+        let too_much = super::survey(path, &Memory::default(), &|_| false, &|files, bytes| {
+            assert_eq!((files, bytes), (6, 21));
+            Some("too much".to_owned())
+        });
+        assert_eq!(too_much.expect_err("too much").to_string(), "too much");
+        let digest = content.chunks[0].digest;
+        survey.sources.locate(survey.entries.iter().map(|it| it.entry()), &[digest]);
+        assert_eq!(survey.sources.read_chunk(&digest).expect("there"), b"#define A 1\n");
+    }
+
+    /// What is found with a memory, and the memory for the next time: everything counts as settled, and is remembered at once.
+    fn found(path: &Path, memory: &mut Memory) -> Vec<Arc<Named>> {
+        // Longer than a tick, so that what is changed next shows.
+        std::thread::sleep(std::time::Duration::from_millis(12));
+        let later = Seen::now() + 10_000_000_000;
+        let all: Terms<'_> = (&|path| path.ends_with(b"skipped"), &|_, _| None);
+        let worth = Worth { entries: 1, bytes: 1 };
+        let survey = survey_at(path, memory, all, later, worth).expect("readable");
+        if let Some(new) = survey.memory {
+            *memory = new;
+        }
+        survey.entries
+    }
+
+    fn do_something(at: &Path, what: u8, text: u8) {
+        let (path, other) = (at.join(["a", "b", "d", "d/e", "d/f", "d.x"][usize::from(what) % 6]), at.join("d/g"));
+        // What cannot be done is not done.
+        let _ = match what / 6 {
+            0 | 1 => fs::write(&path, vec![text; usize::from(text) % 5]),
+            2 => fs::create_dir_all(&path),
+            3 => fs::remove_file(&path),
+            4 => fs::remove_dir_all(&path),
+            5 => fs::rename(&path, &other),
+            6 => symlink(format!("to{text}"), &path),
+            7 => fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o700 + u32::from(text % 8))),
+            8 => fs::write(path.join("skipped"), "x"),
+            _ => fs::rename(&other, &path),
+        };
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+        #[test]
+        fn what_is_remembered_is_what_would_be_found(steps in prop::collection::vec((0_u8..60, any::<u8>()), 1..12)) {
+            let folder = tempfile::tempdir().expect("a temporary directory can be made");
+            fs::create_dir_all(folder.path().join("d/e")).expect("writable");
+            let mut memory = Memory::default();
+            found(folder.path(), &mut memory);
+            for (what, text) in steps {
+                do_something(folder.path(), what, text);
+                let with = found(folder.path(), &mut memory);
+                prop_assert_eq!(&with, &found(folder.path(), &mut Memory::default()), "after {} {}", what, text);
+                prop_assert!(with.iter().all(|it| **it == Named::new(it.entry().clone())), "names are right");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_remembered_is_not_read_again() {
+        let folder = tempfile::tempdir().expect("a temporary directory can be made");
+        fs::create_dir(folder.path().join("d")).expect("writable");
+        fs::write(folder.path().join("d/file"), "text").expect("writable");
+        let mut memory = Memory::default();
+        let first = found(folder.path(), &mut memory);
+        let root = Root::open(folder.path()).expect("exists");
+        let looked = Look::at(&root, &memory, &|_| false).expect("readable");
+        assert_eq!((looked.kept.len(), looked.fresh.len()), (2, 0));
+        let again = survey(folder.path(), &memory, &|_| false, &|_, _| None).expect("readable");
+        assert_eq!(again.entries, first);
+        assert!(again.memory.is_none(), "nothing is new");
+        // Just now, so that a later change might bear the same stamp.
+        let new = survey(folder.path(), &Memory::default(), &|_| false, &|_, _| None).expect("readable");
+        assert!(new.memory.is_none(), "nothing has settled");
+        fs::write(folder.path().join("d/new"), "text").expect("writable");
+        let looked = Look::at(&root, &memory, &|_| false).expect("readable");
+        let fresh: Vec<_> = looked.fresh.iter().map(|it| it.path.as_slice()).collect();
+        assert_eq!(fresh, [&b"d"[..], b"d/new"]);
+    }
+
+    /// Needs root, to become somebody else who may not read everything.
+    #[test]
+    fn what_could_not_be_read_is_asked_after_again() {
+        let folder = tempfile::tempdir().expect("a temporary directory can be made");
+        let mode = |name: &str, mode| {
+            let set = fs::set_permissions(folder.path().join(name), std::os::unix::fs::PermissionsExt::from_mode(mode));
+            set.expect("ours");
+        };
+        fs::create_dir(folder.path().join("closed")).expect("writable");
+        fs::write(folder.path().join("closed/file"), "text").expect("writable");
+        fs::write(folder.path().join("secret"), "text").expect("writable");
+        mode("", 0o755);
+        let (path, mut memory) = (folder.path().to_owned(), Memory::default());
+        let mut seen = |file, directory| {
+            mode("secret", file);
+            mode("closed", directory);
+            let (path, before) = (path.clone(), memory.clone());
+            let nobody = std::thread::spawn(move || {
+                // SAFETY: the call takes numbers alone and changes this thread, which ends.
+                assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, 65534, 65534, 65534) }, 0, "root may");
+                let mut memory = before;
+                (found(&path, &mut memory), memory)
+            });
+            let (entries, after) = nobody.join().expect("no panic");
+            memory = after;
+            entries.iter().map(|it| String::from_utf8_lossy(&it.path).into_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(seen(0o600, 0o700), ["closed"]);
+        assert_eq!(seen(0o600, 0o700), ["closed"]);
+        assert_eq!(seen(0o644, 0o700), ["closed", "secret"]);
+        assert_eq!(seen(0o644, 0o755), ["closed", "closed/file", "secret"]);
+        assert_eq!(seen(0o600, 0o711), ["closed"]);
+    }
+
+    #[test]
+    fn a_file_that_is_being_written_is_taken_as_it_was() {
+        let folder = tempfile::tempdir().expect("a temporary directory can be made");
+        fs::write(folder.path().join("log"), "first").expect("writable");
+        let root = Root::open(folder.path()).expect("exists");
+        let mut sources = Sources::default();
+        let (content, stat) = as_it_is(&root, b"log", &mut sources).expect("readable");
+        fs::write(folder.path().join("log"), "first, and more").expect("writable");
+        assert_eq!((content.size, stat.size), (5, 5));
+        assert_eq!(sources.read_chunk(&content.chunks[0].digest).expect("kept"), b"first");
+    }
+}

@@ -1,0 +1,189 @@
+//! What was written over a tree: the upper directory of an overlay, when nobody writes to it any more.
+//!
+//! It holds copies of what was changed and what is new; a character device of the number zero stands for what was removed, and a directory
+//! with a certain attribute hides all that was below it.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::Path;
+use std::sync::Arc;
+
+use hostler_model::format_bytes;
+use hostler_proto::manifest::{Entry, EntryKind};
+use nix::fcntl::AtFlags;
+use nix::sys::stat::{Mode, SFlag, fstatat, mknodat};
+
+use crate::beneath::{Kind, Root};
+use crate::hashing::{Hashed, OnFailure, hash_all};
+use crate::paths;
+use crate::sources::Sources;
+use crate::walk::{Found, ProblemReason, Rules, walk_up_to};
+
+/// Permission bits that are carried between machines.
+const MODE_BITS: u32 = 0o777;
+
+/// The attribute of a directory that hides what is below it: set by root, and by others.
+const OPAQUE: [&CStr; 2] = [c"trusted.overlay.opaque", c"user.overlay.opaque"];
+
+/// What was written.
+#[derive(Debug, Default)]
+pub struct Upper {
+    /// What is new or was changed, sorted by path.
+    pub entries: Vec<Entry>,
+    /// What is gone.
+    pub removed: Vec<Vec<u8>>,
+    /// Directories of which everything is gone that is not among the entries.
+    pub emptied: Vec<Vec<u8>>,
+    /// Where to read the chunks of the entries.
+    pub sources: Sources,
+}
+
+/// Reads the upper directory at `path`; `was` tells what the tree had at a path. What was opened for writing and not written is no change.
+///
+/// # Errors
+/// When it cannot be read, or there are more files in it than `most`, or more than so many bytes.
+pub fn upper<'t>(
+    path: &Path,
+    was: &dyn Fn(&[u8]) -> Option<&'t Entry>,
+    (most, most_bytes): (usize, u64),
+) -> io::Result<Upper> {
+    let root = Arc::new(Root::open(path)?);
+    let walked = walk_up_to(most, &root, &Rules::SkipKeepingLinks(&|_| false))?;
+    let sizes = walked.found.iter().filter(|it| it.stat.kind == Kind::File).map(|it| it.stat.size);
+    if sizes.fold(0, u64::saturating_add) > most_bytes {
+        return Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            format!("it is more than {}", format_bytes(most_bytes)),
+        ));
+    }
+    let jobs: Vec<_> = walked.found.iter().filter(|it| it.stat.kind == Kind::File).collect();
+    let jobs: Vec<_> = jobs.iter().map(|it| (it.path.as_slice(), it.stat.size)).collect();
+    let mut hashed = hash_all(&root, &jobs, 0, OnFailure::GoOn, &|_| ()).into_iter();
+    let mut upper = Upper { sources: Sources::beneath(Arc::clone(&root)), ..Upper::default() };
+    for problem in walked.problems {
+        match problem.reason {
+            ProblemReason::Device if is_whiteout(&root, &problem.path)? => upper.removed.push(problem.path),
+            ProblemReason::Unreadable(why) => {
+                return Err(io::Error::other(format!("{}: {why}", paths::show(&problem.path))));
+            }
+            _ => {}
+        }
+    }
+    for it in &walked.found {
+        let before = was(&it.path);
+        let kind = match it.stat.kind {
+            Kind::File => {
+                let Hashed { content, .. } = match hashed.next().flatten().expect("work that goes on answers") {
+                    Ok(hashed) => hashed,
+                    Err(error) => return Err(io::Error::other(format!("{}: {error:?}", paths::show(&it.path)))),
+                };
+                upper.sources.add_hashed(&it.path, &content);
+                EntryKind::File(content)
+            }
+            Kind::Symlink => EntryKind::Symlink { target: it.target.clone() },
+            _ => {
+                if is_opaque(&root, &it.path)? {
+                    upper.emptied.push(it.path.clone());
+                }
+                EntryKind::Directory
+            }
+        };
+        let entry = entry(it, kind);
+        if !before.is_some_and(|before| is_same(before, &entry)) {
+            upper.entries.push(entry);
+        }
+    }
+    Ok(upper)
+}
+
+fn entry(found: &Found, kind: EntryKind) -> Entry {
+    let modified_ns = if kind == EntryKind::Directory { 0 } else { found.stat.modified_ns };
+    Entry { path: found.path.clone(), mode: found.stat.mode & MODE_BITS, modified_ns, kind }
+}
+
+/// Whether nothing was changed.
+fn is_same(before: &Entry, now: &Entry) -> bool {
+    let is_link = matches!(now.kind, EntryKind::Symlink { .. });
+    before.kind == now.kind
+        && (is_link || before.mode & MODE_BITS == now.mode)
+        && (before.kind == EntryKind::Directory || before.modified_ns == now.modified_ns)
+}
+
+fn is_whiteout(root: &Root, path: &[u8]) -> io::Result<bool> {
+    let directory = root.open_directory(paths::parent(path))?;
+    let stat = fstatat(directory, paths::name(path), AtFlags::AT_SYMLINK_NOFOLLOW)?;
+    Ok(stat.st_rdev == 0 && stat.st_mode & libc::S_IFMT == libc::S_IFCHR)
+}
+
+fn is_opaque(root: &Root, path: &[u8]) -> io::Result<bool> {
+    let directory = root.open_directory(path)?;
+    let has = |name: &CStr| {
+        let mut value = [0_u8; 1];
+        // SAFETY: the kernel writes one byte at most, to a local.
+        let length = unsafe {
+            libc::fgetxattr(directory.as_fd().as_raw_fd(), name.as_ptr(), value.as_mut_ptr().cast(), value.len())
+        };
+        length == 1 && matches!(value, [b'y' | b'x'])
+    };
+    Ok(OPAQUE.into_iter().any(has))
+}
+
+/// Says in the layer at `layer` that nothing is at `path`, whose parent it has.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn whiteout(layer: &Path, path: &[u8]) -> io::Result<()> {
+    let root = Root::open(layer)?;
+    let directory = root.open_directory(paths::parent(path))?;
+    Ok(mknodat(directory, paths::name(path), SFlag::S_IFCHR, Mode::empty(), 0)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+    use std::os::unix::fs::PermissionsExt;
+    use std::time::{Duration, SystemTime};
+
+    use super::*;
+    use crate::chunk::digest_of;
+    use crate::memory::Memory;
+    use crate::survey::survey;
+
+    /// Needs root, as what it tests does.
+    #[test]
+    fn an_upper_directory_says_what_was_done() {
+        let folder = tempfile::tempdir().expect("a temporary directory can be made");
+        let (lower, over) = (folder.path().join("lower"), folder.path().join("upper"));
+        for directory in [lower.join("sub/old"), over.join("sub"), over.join("new")] {
+            fs::create_dir_all(directory).expect("writable");
+        }
+        for (name, text) in [("same", "same"), ("changed", "before"), ("gone", "gone"), ("mode", "mode")] {
+            fs::write(lower.join(name), text).expect("writable");
+        }
+        let stamp = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+        for name in ["same", "changed", "mode"] {
+            let text = if name == "changed" { "after!" } else { name };
+            fs::write(over.join(name), text).expect("writable");
+            for at in [&lower, &over] {
+                File::options().append(true).open(at.join(name)).expect("there").set_modified(stamp).expect("ours");
+            }
+        }
+        fs::set_permissions(over.join("mode"), PermissionsExt::from_mode(0o755)).expect("ours");
+        whiteout(&over, b"gone").expect("root may");
+        whiteout(&over, b"sub/old").expect("root may");
+        fs::write(over.join("new/file"), "new").expect("writable");
+        let tree = survey(&lower, &Memory::default(), &|_| false, &|_, _| None).expect("readable").entries;
+        let was = |path: &[u8]| tree.iter().find(|entry| entry.path == path).map(|it| it.entry());
+        let done = upper(&over, &was, (8, 1000)).expect("readable");
+        for most in [(7, 1000), (8, 10)] {
+            let error = upper(&over, &was, most).expect_err("too much");
+            assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
+        }
+        let changed: Vec<_> = done.entries.iter().map(|entry| entry.path.as_slice()).collect();
+        assert_eq!(changed, [b"changed".as_slice(), b"mode", b"new", b"new/file"], "same size and time is not enough");
+        assert_eq!(done.removed, [b"gone".to_vec(), b"sub/old".to_vec()]);
+        assert_eq!(done.sources.read_chunk(&digest_of(b"after!")).expect("there"), b"after!");
+        assert!(done.emptied.is_empty());
+    }
+}

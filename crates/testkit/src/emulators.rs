@@ -1,0 +1,57 @@
+//! What emulators of power controllers are told.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+/// `admin` and `password` as `sushy-emulator` wants them.
+const HTPASSWD: &str = "admin:$2b$04$SkoQ9dRGzW.9TNxKjnxsGuCCEUvkY.wP8uO1zyF6ystqYqMiDg/.6";
+
+/// Writes into `directory` what a `sushy-emulator` of these machines needs; its arguments. All machines are off, and their ids are
+/// `uuid-NAME`; who asks is `admin`, with `password`.
+///
+/// # Panics
+/// When it cannot be written.
+#[must_use]
+pub fn sushy_emulator(directory: &Path, machines: &[String], port: u16) -> Vec<String> {
+    let path = |name: &str| directory.join(name).display().to_string();
+    let system =
+        |name: &String| format!("{{'uuid': 'uuid-{name}', 'name': '{name}', 'power_state': 'Off', 'nics': []}}");
+    let systems: Vec<String> = machines.iter().map(system).collect();
+    fs::create_dir(path("state")).expect("it is ours");
+    fs::write(path("users"), HTPASSWD).expect("it is ours");
+    let config = format!(
+        "SUSHY_EMULATOR_FAKE_SYSTEMS = [{}]\nSUSHY_EMULATOR_STATE_DIR = '{}'\nSUSHY_EMULATOR_AUTH_FILE = '{}'\n",
+        systems.join(", "),
+        path("state"),
+        path("users")
+    );
+    fs::write(path("emulator.conf"), config).expect("it is ours");
+    let words = ["--fake", "--interface", "127.0.0.1", "--port", &port.to_string(), "--config", &path("emulator.conf")];
+    words.map(str::to_owned).into()
+}
+
+/// Writes into `directory`, where it must be run, what an `ipmi_sim` at this address needs; its arguments. `chassis` is the script by
+/// which it asks and switches; the file `power` in its directory says that it is off; who asks is `admin`, with `password`.
+///
+/// # Panics
+/// When it cannot be written.
+#[must_use]
+pub fn ipmi_sim(directory: &Path, (address, port): (&str, u16), chassis: &str) -> Vec<String> {
+    let script = directory.join("chassis");
+    fs::write(&script, chassis).expect("it is ours");
+    fs::set_permissions(&script, Permissions::from_mode(0o700)).expect("it is ours");
+    fs::write(directory.join("power"), "0").expect("it is ours");
+    fs::create_dir(directory.join("state")).expect("it is ours");
+    let lan = format!(
+        "name \"sim\"\nset_working_mc 0x20\nstartlan 1\naddr {address} {port}\npriv_limit admin\n\
+         allowed_auths_operator none md2 md5 straight\nallowed_auths_admin none md2 md5 straight\n\
+         guid a123456789abcdefa123456789abcdef\nendlan\nchassis_control \"{}\"\n\
+         user 2 true \"admin\" \"password\" admin 10 none md2 md5 straight\n",
+        script.display()
+    );
+    fs::write(directory.join("lan.conf"), lan).expect("it is ours");
+    let commands = "mc_setbmc 0x20\nmc_add 0x20 0 no-device-sdrs 0x23 9 8 0x9f 0x1291 0xf02\nmc_enable 0x20\n";
+    fs::write(directory.join("commands"), commands).expect("it is ours");
+    ["-c", "lan.conf", "-f", "commands", "-s", "state", "-n"].map(str::to_owned).into()
+}

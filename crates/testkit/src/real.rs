@@ -1,0 +1,182 @@
+//! A real cluster below one home: a head that is set up, and nodes that are invited and join.
+
+use std::cell::RefCell;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+
+use crate::{Cluster, Outcome, wait_until};
+
+/// A head and its nodes, by the documented commands, each in a directory of its own below one home. Everything that was started ends with the home.
+pub struct RealCluster {
+    head: RefCell<Option<Child>>,
+    /// The home.
+    pub home: Cluster,
+    /// What `--head` takes.
+    pub address: String,
+}
+
+impl RealCluster {
+    /// A head that was set up and runs.
+    ///
+    /// # Panics
+    /// When it does not come up.
+    pub fn start(executable: &str) -> Self {
+        let home = Cluster::none(executable);
+        let address = format!("unix:{}", home.path("head/head.sock").display());
+        let real = Self { head: RefCell::default(), home, address };
+        let said = real.home.run(&["head", "init", "--directory", &real.path("head"), "--listen", "127.0.0.1:0"]);
+        assert_eq!(said.code, 0, "{said:?}");
+        assert!(said.stdout.is_empty() && said.stderr.contains("next: start it with `hostler head run"), "{said:?}");
+        real.run_head();
+        real
+    }
+
+    /// A file or directory below the home.
+    #[must_use]
+    pub fn path(&self, name: &str) -> String {
+        self.home.path(name).display().to_string()
+    }
+
+    /// Starts a daemon that logs to a file of this name, after its command was changed.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn daemon(&self, name: &str, arguments: &[&str], change: impl FnOnce(&mut Command)) -> Child {
+        let log = File::options().append(true).create(true).open(self.home.path(name)).expect("a log can be written");
+        let mut command = self.home.command(arguments);
+        change(&mut command);
+        command.stdout(Stdio::null()).stderr(log).spawn().expect("the executable can be started")
+    }
+
+    /// Runs the head that was set up.
+    ///
+    /// # Panics
+    /// When it does not get ready.
+    pub fn run_head(&self) {
+        let _ = fs::remove_file(self.home.path("head/head.json"));
+        let child = self.daemon("head.log", &["head", "run", "--directory", &self.path("head")], |_| {});
+        self.head.replace(Some(child));
+        wait_until("the head to be ready", 30, || self.home.path("head/head.json").exists().then_some(()));
+    }
+
+    /// Kills the head with SIGKILL.
+    ///
+    /// # Panics
+    /// When it does not run.
+    pub fn kill_head(&self) {
+        end(self.head.take().expect("it runs"));
+    }
+
+    /// Runs the agent of a node that has joined.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn run_agent(&self, node: &str) -> Child {
+        self.daemon(&format!("{node}.log"), &["agent", "run", "--directory", &self.path(node), "--root-jobs"], |_| {})
+    }
+
+    /// What a daemon has logged.
+    #[must_use]
+    pub fn log(&self, name: &str) -> String {
+        fs::read_to_string(self.home.path(&format!("{name}.log"))).unwrap_or_default()
+    }
+
+    /// Waits until a daemon has logged this.
+    ///
+    /// # Panics
+    /// When it does not within a minute.
+    pub fn wait_for_log(&self, name: &str, text: &str) {
+        let logged = || self.log(name).contains(text).then_some(());
+        wait_until(&format!("the log of {name} to say `{text}`, not {}", self.log(name)), 60, logged);
+    }
+
+    /// A client command that must succeed; what it printed.
+    ///
+    /// # Panics
+    /// When it fails, with what it said.
+    pub fn ok(&self, arguments: &[&str]) -> String {
+        self.home.ok(&[&["--head", self.address.as_str()], arguments].concat())
+    }
+
+    /// A client command that must fail; what it said.
+    ///
+    /// # Panics
+    /// When it does not fail.
+    pub fn fails(&self, arguments: &[&str]) -> String {
+        self.home.fails(&[&["--head", self.address.as_str()], arguments].concat())
+    }
+
+    /// A client command with `--json`; what it printed.
+    ///
+    /// # Panics
+    /// When it fails.
+    #[must_use]
+    pub fn json(&self, arguments: &[&str]) -> Value {
+        self.home.json(&[&["--head", self.address.as_str()], arguments].concat())
+    }
+
+    /// Waits until a node is in this state.
+    ///
+    /// # Panics
+    /// When it is not within a minute.
+    pub fn wait_for_node(&self, node: &str, state: &str) {
+        wait_until(&format!("node {node} {state}"), 60, || {
+            let nodes = self.json(&["nodes"]);
+            nodes.as_array()?.iter().any(|it| it["name"] == node && it["state"] == state).then_some(())
+        });
+    }
+
+    /// Waits until a job is in this state.
+    ///
+    /// # Panics
+    /// When it is not within a minute.
+    pub fn wait_for_job(&self, job: &str, state: &str) {
+        wait_until(&format!("job {job} {state}"), 60, || (self.json(&["job", job])["state"] == state).then_some(()));
+    }
+
+    /// Joins with the code on standard input, as it should be done.
+    ///
+    /// # Panics
+    /// When the command cannot be run.
+    pub fn join(&self, directory: &str, code: &str, more: &[&str], change: impl FnOnce(&mut Command)) -> Outcome {
+        let directory = self.path(directory);
+        let mut command = self.home.command(&[&["agent", "join", "-", "--directory", &directory], more].concat());
+        change(&mut command);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the executable can be started");
+        child.stdin.take().expect("it is piped").write_all(format!("{code}\n").as_bytes()).expect("it reads");
+        let output = child.wait_with_output().expect("it ends");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Outcome { code: output.status.code().unwrap_or(-1), stdout: text(&output.stdout), stderr: text(&output.stderr) }
+    }
+
+    /// A node of this name that runs.
+    ///
+    /// # Panics
+    /// When it is not let in or does not come up.
+    pub fn add_node(&self, node: &str) -> Child {
+        let joined = self.join(node, &self.ok(&["node", "invite", node]), &[], |_| {});
+        assert_eq!(joined.code, 0, "{joined:?}");
+        let agent = self.run_agent(node);
+        self.wait_for_node(node, "up");
+        agent
+    }
+}
+
+impl Drop for RealCluster {
+    fn drop(&mut self) {
+        self.head.take().into_iter().for_each(end);
+    }
+}
+
+/// Kills a process of the caller's with SIGKILL and waits until it is gone.
+///
+/// # Panics
+/// When it was waited for already.
+pub fn end(mut child: Child) {
+    child.kill().expect("it is ours");
+    child.wait().expect("it is ours");
+}

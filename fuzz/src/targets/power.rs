@@ -1,0 +1,13 @@
+//! What power controllers answer, and the programs that speak to them print.
+
+use hostler_power::fuzzing;
+
+use crate::Target;
+
+pub(crate) const TARGET: Target =
+    Target { name: "power", about: "answers of power controllers", run, seeds: fuzzing::honest };
+
+fn run(bytes: &[u8]) {
+    fuzzing::redfish(bytes);
+    fuzzing::printed(bytes);
+}
