@@ -107,7 +107,6 @@ pub async fn follow_home(stream: UnixStream, shown: Shown, home: &mut dyn FnMut(
             Some(frame) = outputs.done.recv() => line.send(frame).await?,
         }
     };
-    drop(terminal);
     let ending = match ending {
         Ok(Err(refusal)) => {
             outputs.finish().await;
@@ -120,6 +119,8 @@ pub async fn follow_home(stream: UnixStream, shown: Shown, home: &mut dyn FnMut(
         }
         Err(error) => Ending::Lost(error),
     };
+    // Not before all is written: what a terminal wrote there is not for the terminal here to change.
+    drop(terminal);
     running.abort();
     Ok(ending)
 }

@@ -58,6 +58,9 @@ fn a_node_that_something_else_keeps_busy_is_passed_over() {
     });
     let worse = |one: &str, other: &str| (score(&machines, one) > score(&machines, other) + 500).then_some(());
     for (cpu, busy, idle) in [("1", "n3", "n2"), ("0", "n2", "n3")] {
+        wait_until("both to be found idle", 60, || {
+            (score(&machines, busy).abs_diff(score(&machines, idle)) < 250).then_some(())
+        });
         let began = Instant::now();
         let load = Busy::on(cpu, 3);
         wait_until(&format!("{busy} to be found busy"), 30, || worse(busy, idle));

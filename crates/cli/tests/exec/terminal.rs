@@ -123,7 +123,8 @@ fn a_command_has_its_callers_terminal() {
     terminal.say("dsh --node n2 sh -c 'echo st\"\"arted; exec cat'\n");
     terminal.until("started");
     terminal.say("a line\n\x04");
-    assert_eq!(terminal.until(PROMPT).matches("a line\r\n").count(), 2, "typed, and written");
+    let seen = terminal.until(PROMPT);
+    assert_eq!(seen.matches("a line\r\n").count(), 2, "typed, and written: {seen:?}");
     assert_eq!(terminal.modes(), before);
 
     // Where output is no terminal, the command has none either: what it writes are its bytes.

@@ -670,7 +670,6 @@ fn how_long_it_boots_is_not_learnt_across_heads() {
     let mut head = three_asleep();
     head.submit(spec()).expect("accepted");
     head.answer(&["r2"]);
-    head.pass(MINUTE, &["r2"]);
     // Nobody knows how long there was none.
     head.restart();
     head.hello("r2", 12, "second", vec![]);

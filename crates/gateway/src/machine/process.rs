@@ -1,8 +1,10 @@
 //! Processes that outlive us, known by more than a number: a pid may be somebody else's a moment later.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
 
 use nix::libc;
@@ -36,6 +38,19 @@ impl Process {
     /// This process.
     pub(super) fn this() -> Option<Self> {
         Self::of(i32::try_from(std::process::id()).ok()?)
+    }
+
+    /// Those on our network that run exactly this program with these arguments.
+    pub(super) fn running(command: &[OsString]) -> Vec<Self> {
+        let wanted: Vec<u8> = command.iter().flat_map(|word| [word.as_bytes(), b"\0"].concat()).collect();
+        let network = |of: &str| fs::read_link(format!("/proc/{of}/ns/net")).ok();
+        let ours = network("self");
+        let is_it = |pid: &i32| {
+            fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|found| found == wanted)
+                && network(&pid.to_string()) == ours
+        };
+        let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
+        pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(is_it).filter_map(Self::of).collect()
     }
 
     /// Whether it still runs.

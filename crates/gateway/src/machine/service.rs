@@ -39,11 +39,14 @@ pub(super) enum Service {
     Guard,
 }
 
-/// That a service was started.
+/// That a service was started, or was about to be: written before as well as after, so that nothing runs that nobody knows of.
 #[derive(Debug, Serialize, Deserialize)]
 struct Started {
-    /// `None` when systemd knows it.
+    /// `None` when systemd knows it, and when whoever started it was killed before this was written.
     process: Option<Process>,
+    /// Its program and arguments; empty when systemd knows it.
+    #[serde(default)]
+    command: Vec<OsString>,
     /// What it was started with, for whom it concerns.
     configuration: String,
 }
@@ -89,13 +92,19 @@ impl Services {
         configuration: &str,
     ) -> Result<(), GatewayError> {
         let program = find(&program.to_string_lossy()).unwrap_or_else(|| program.to_owned());
-        let process = match self.by_systemd {
-            true => self.start_unit(service, &program, arguments).map(|()| None)?,
-            false => Some(self.start_process(service, &program, arguments)?),
-        };
-        let started = Started { process, configuration: configuration.to_owned() };
-        let text = serde_json::to_string(&started).expect("it is JSON");
-        self.records.write_text(&service.record(), &text)
+        let mut started = Started { process: None, command: Vec::new(), configuration: configuration.to_owned() };
+        if self.by_systemd {
+            self.note(service, &started)?;
+            return self.start_unit(service, &program, arguments);
+        }
+        started.command = [program.clone().into_os_string()].into_iter().chain(arguments.iter().cloned()).collect();
+        self.note(service, &started)?;
+        started.process = Some(self.start_process(service, &program, arguments)?);
+        self.note(service, &started)
+    }
+
+    fn note(&self, service: Service, started: &Started) -> Result<(), GatewayError> {
+        self.records.write_text(&service.record(), &serde_json::to_string(started).expect("it is JSON"))
     }
 
     fn start_unit(&self, service: Service, program: &Path, arguments: &[OsString]) -> Result<(), GatewayError> {
@@ -148,7 +157,9 @@ impl Services {
             let failed = |error| self.records.failed("end what is in", &service.record(), error);
             match started.process {
                 Some(process) => process.end().map_err(failed)?,
-                None => stop_unit(&service.unit())?,
+                None if started.command.is_empty() => stop_unit(&service.unit())?,
+                // Whoever started it had the lock, and so had the new process until it was this program: it can be found by now.
+                None => Process::running(&started.command).iter().try_for_each(Process::end).map_err(failed)?,
             }
         }
         self.records.remove(&service.record())
@@ -159,6 +170,7 @@ impl Services {
         let Some(started) = self.started(service)? else { return Ok(None) };
         let is_alive = match &started.process {
             Some(process) => process.is_alive(),
+            None if !started.command.is_empty() => false,
             None => run("systemctl", &["is-active", "--quiet", &service.unit()]).is_ok(),
         };
         Ok(is_alive.then_some(started.configuration))
@@ -189,4 +201,36 @@ pub(super) fn stop_unit(unit: &str) -> Result<(), GatewayError> {
 /// Whether systemd runs this machine.
 pub(super) fn is_systemd() -> bool {
     Path::new(BOOTED_BY_SYSTEMD).is_dir() && find("systemd-run").is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_started_is_ended_whether_it_was_noted_or_not() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let records = || Records::new(folder.path().to_owned());
+        let services = Services { records: records(), by_systemd: false };
+        // Nobody else sleeps for as long.
+        let arguments = [OsString::from(format!("{}", 100_000 + std::process::id()))];
+        let start = || services.start(Service::Dnsmasq, Path::new("sleep"), &arguments, "text").expect("it starts");
+        let noted = || services.started(Service::Dnsmasq).expect("readable").expect("it was started");
+
+        start();
+        let process = noted().process.expect("it is known");
+        assert_eq!(services.running(Service::Dnsmasq).expect("readable").as_deref(), Some("text"));
+        // As it is when whoever starts it is killed in between.
+        services.note(Service::Dnsmasq, &Started { process: None, ..noted() }).expect("writable");
+        assert_eq!(services.running(Service::Dnsmasq).expect("readable"), None, "nobody knows whether it is complete");
+        assert!(Process::running(&noted().command).contains(&process));
+        services.stop(Service::Dnsmasq).expect("ours");
+        assert!(!process.is_alive() && services.started(Service::Dnsmasq).expect("readable").is_none());
+
+        start();
+        let process = noted().process.expect("it is known");
+        services.stop(Service::Dnsmasq).expect("ours");
+        assert!(!process.is_alive());
+        services.stop(Service::Dnsmasq).expect("there is none");
+    }
 }
