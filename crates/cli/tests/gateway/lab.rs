@@ -155,6 +155,13 @@ impl Lab {
     pub(crate) fn waits_for_no_one(&self) -> bool {
         !self.controller.path("/var/lib/hostler/gateway/trial.json").exists()
     }
+
+    /// What the controller has written down about services and attempts, and what they said; for whoever reads why a test failed.
+    pub(crate) fn records(&self) -> String {
+        self.controller
+            .run(&["sh", "-c", "cd /var/lib/hostler/gateway && tail -n 20 rolled-back.json dnsmasq.json *.log"])
+            .stdout
+    }
 }
 
 /// Panics with the lines that are different, if there are any.

@@ -224,7 +224,7 @@ fn killed_at_any_moment_it_leaves_what_was_before() {
         }
         lab.describe(&lab.description());
         let plan = lab.gateway(&["plan"]);
-        assert_eq!(plan.code, 0, "killed after {moment_ms} ms: {plan:?}");
+        assert_eq!(plan.code, 0, "killed after {moment_ms} ms: {plan:?}\n{}", lab.records());
         assert_eq!(look(), before, "killed after {moment_ms} ms");
     }
     assert_eq!(lab.gateway(&["apply", "--yes"]).stderr, "nothing is to be done\n");

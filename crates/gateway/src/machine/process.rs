@@ -40,13 +40,14 @@ impl Process {
         Self::of(i32::try_from(std::process::id()).ok()?)
     }
 
-    /// Those on our network that run exactly this program with these arguments.
-    pub(super) fn running(command: &[OsString]) -> Vec<Self> {
-        let wanted: Vec<u8> = command.iter().flat_map(|word| [word.as_bytes(), b"\0"].concat()).collect();
+    /// Those on our network that have exactly these arguments. What their program is called does not count: a script may stand before it.
+    pub(super) fn running(arguments: &[OsString]) -> Vec<Self> {
+        let words = arguments.iter().flat_map(|word| [b"\0", word.as_bytes()].concat());
+        let wanted: Vec<u8> = words.chain([0]).collect();
         let network = |of: &str| fs::read_link(format!("/proc/{of}/ns/net")).ok();
         let ours = network("self");
         let is_it = |pid: &i32| {
-            fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|found| found == wanted)
+            fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|found| found.ends_with(&wanted))
                 && network(&pid.to_string()) == ours
         };
         let pids = fs::read_dir("/proc").into_iter().flatten().flatten();

@@ -44,9 +44,9 @@ pub(super) enum Service {
 struct Started {
     /// `None` when systemd knows it, and when whoever started it was killed before this was written.
     process: Option<Process>,
-    /// Its program and arguments; empty when systemd knows it.
+    /// Its arguments, by which it is found; empty when systemd knows it.
     #[serde(default)]
-    command: Vec<OsString>,
+    arguments: Vec<OsString>,
     /// What it was started with, for whom it concerns.
     configuration: String,
 }
@@ -92,12 +92,12 @@ impl Services {
         configuration: &str,
     ) -> Result<(), GatewayError> {
         let program = find(&program.to_string_lossy()).unwrap_or_else(|| program.to_owned());
-        let mut started = Started { process: None, command: Vec::new(), configuration: configuration.to_owned() };
+        let mut started = Started { process: None, arguments: Vec::new(), configuration: configuration.to_owned() };
         if self.by_systemd {
             self.note(service, &started)?;
             return self.start_unit(service, &program, arguments);
         }
-        started.command = [program.clone().into_os_string()].into_iter().chain(arguments.iter().cloned()).collect();
+        started.arguments = arguments.to_vec();
         self.note(service, &started)?;
         started.process = Some(self.start_process(service, &program, arguments)?);
         self.note(service, &started)
@@ -157,9 +157,9 @@ impl Services {
             let failed = |error| self.records.failed("end what is in", &service.record(), error);
             match started.process {
                 Some(process) => process.end().map_err(failed)?,
-                None if started.command.is_empty() => stop_unit(&service.unit())?,
+                None if started.arguments.is_empty() => stop_unit(&service.unit())?,
                 // Whoever started it had the lock, and so had the new process until it was this program: it can be found by now.
-                None => Process::running(&started.command).iter().try_for_each(Process::end).map_err(failed)?,
+                None => Process::running(&started.arguments).iter().try_for_each(Process::end).map_err(failed)?,
             }
         }
         self.records.remove(&service.record())
@@ -170,7 +170,7 @@ impl Services {
         let Some(started) = self.started(service)? else { return Ok(None) };
         let is_alive = match &started.process {
             Some(process) => process.is_alive(),
-            None if !started.command.is_empty() => false,
+            None if !started.arguments.is_empty() => false,
             None => run("systemctl", &["is-active", "--quiet", &service.unit()]).is_ok(),
         };
         Ok(is_alive.then_some(started.configuration))
@@ -223,7 +223,7 @@ mod tests {
         // As it is when whoever starts it is killed in between.
         services.note(Service::Dnsmasq, &Started { process: None, ..noted() }).expect("writable");
         assert_eq!(services.running(Service::Dnsmasq).expect("readable"), None, "nobody knows whether it is complete");
-        assert!(Process::running(&noted().command).contains(&process));
+        assert!(Process::running(&noted().arguments).contains(&process));
         services.stop(Service::Dnsmasq).expect("ours");
         assert!(!process.is_alive() && services.started(Service::Dnsmasq).expect("readable").is_none());
 
