@@ -24,6 +24,10 @@ pub enum Frame {
     Prove(String),
     /// A caller to its agent: that was done, or cannot be.
     Proof(Proof),
+    /// An agent to its caller: it goes elsewhere, so which tree does it take along?
+    WhichTree,
+    /// A caller to its agent: this one.
+    Tree(Box<Ship>),
     /// An agent to its caller: this is how nodes were judged; nothing runs.
     Explained(Box<Choice>),
     /// Agent to agent: run this. The first frame of a line.
@@ -85,6 +89,9 @@ pub struct Ask {
     /// It had rather run here.
     #[serde(default)]
     pub prefer_local: bool,
+    /// It takes a tree along, of which its caller says when it is known that it goes elsewhere: looking at one takes time.
+    #[serde(default)]
+    pub has_tree: bool,
     /// Say how nodes are judged and run nothing.
     #[serde(default)]
     pub explain: bool,
@@ -387,6 +394,12 @@ impl Command {
     #[must_use]
     pub fn directory(&self) -> PathBuf {
         OsStr::from_bytes(&self.directory).into()
+    }
+
+    /// The same with this tree, if it can start in that.
+    #[must_use]
+    pub fn with_tree(&self, tree: Ship) -> Option<Self> {
+        tree.is_sound(&self.directory).then(|| Self { ship: Some(tree), ..self.clone() })
     }
 
     /// Whether the system can take it.

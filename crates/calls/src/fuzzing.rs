@@ -54,6 +54,7 @@ pub fn honest_frames() -> Vec<Vec<u8>> {
         only: vec![node()],
         not: Vec::new(),
         prefer_local: false,
+        has_tree: true,
         explain: false,
     };
     let caller = Caller { name: "ada".into(), uid: 2000 };
@@ -85,6 +86,8 @@ pub fn honest_frames() -> Vec<Vec<u8>> {
         Frame::Ship(b"piece".to_vec()),
         Frame::Shipped(2),
         Frame::ShipOver,
+        Frame::WhichTree,
+        Frame::Tree(Box::new(Ship::new("/src".into(), Digest([7; 32]), None))),
     ];
     let bytes = |frame: &Frame| {
         let mut bytes = Vec::new();

@@ -36,6 +36,7 @@ impl Frame {
             Self::Here(words) => put(into, words),
             Self::Prove(name) => into.extend(name.as_bytes()),
             Self::Proof(words) => put(into, words),
+            Self::Tree(words) => put(into, words),
             Self::Explained(words) => put(into, words),
             Self::Start(words) => put(into, words),
             Self::Started(words) => put(into, words),
@@ -53,7 +54,7 @@ impl Frame {
                 into.extend(pieces.to_be_bytes());
             }
             Self::Closed(output) => into.push(*output),
-            Self::InputEnd | Self::Cancel | Self::Ping | Self::Pong | Self::ShipOver => {}
+            Self::InputEnd | Self::Cancel | Self::Ping | Self::Pong | Self::ShipOver | Self::WhichTree => {}
         }
         let length = (into.len() - header - HEADER_BYTES) as u32;
         into[header + 5..header + HEADER_BYTES].copy_from_slice(&length.to_be_bytes());
@@ -86,6 +87,8 @@ impl Frame {
             Self::Ship(_) => 23,
             Self::Shipped(_) => 24,
             Self::ShipOver => 25,
+            Self::WhichTree => 26,
+            Self::Tree(_) => 27,
         }
     }
 
@@ -124,6 +127,8 @@ impl Frame {
             23 => Self::Ship(body),
             24 => Self::Shipped(u32::from_be_bytes(number(body)?)),
             25 if body.is_empty() => Self::ShipOver,
+            26 if body.is_empty() => Self::WhichTree,
+            27 => Self::Tree(take(&body)?),
             _ => return None,
         })
     }
@@ -131,7 +136,7 @@ impl Frame {
     /// The longest body of a kind.
     const fn limit(kind: u8) -> usize {
         match kind {
-            1 | 2 | 4..=6 | 12 | 13 | 17 => WORDS_BYTES,
+            1 | 2 | 4..=6 | 12 | 13 | 17 | 27 => WORDS_BYTES,
             3 => NAME_BYTES,
             7 | 14 | 15 | 23 => PIECE_BYTES,
             _ => 5,
@@ -287,6 +292,7 @@ mod tests {
             only: Vec::new(),
             not: vec!["n2".parse().expect("a name")],
             prefer_local: true,
+            has_tree: true,
             explain: false,
         };
         let all = [
@@ -315,6 +321,8 @@ mod tests {
             Frame::Ship(vec![1, 2, 3]),
             Frame::Shipped(4),
             Frame::ShipOver,
+            Frame::WhichTree,
+            Frame::Tree(Box::new(Ship::new("/src".into(), Digest([7; 32]), None))),
         ];
         let bytes: Vec<u8> = all.iter().flat_map(bytes_of).collect();
         let expected: Vec<_> = all.iter().cloned().map(|frame| (7, frame)).collect();

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use hostler_calls::fresh::Paths;
 use hostler_calls::{
-    Ask, Caller, Choice, Cost, DirectoryId, Frame, How, Line, Placed, Proof, Refusal, RefusalKind, Start, Started,
-    Tried,
+    Ask, Caller, Choice, Command, Cost, DirectoryId, Frame, How, Line, Placed, Proof, Refusal, RefusalKind, Start,
+    Started, Tried,
 };
 use hostler_gossip::{Candidate, Costs, Estimate, Explanation, Needs, Unfit};
 use hostler_model::NodeName;
@@ -83,9 +83,9 @@ pub(super) struct Asker {
 }
 
 /// Answers a question of a user, and follows the command to its end when it runs elsewhere.
-pub(super) async fn answer(calling: &Arc<Calling>, line: &mut Line, ask: Ask, asker: Asker) {
+pub(super) async fn answer(calling: &Arc<Calling>, line: &mut Line, mut ask: Ask, asker: Asker) {
     let mut kind = Costs::kind(ask.command.argv().iter().map(OsString::as_os_str));
-    if ask.command.ship.is_some() {
+    if ask.has_tree {
         // The way is another one for a tree.
         kind.push_str(" with its tree");
     }
@@ -110,7 +110,7 @@ pub(super) async fn answer(calling: &Arc<Calling>, line: &mut Line, ask: Ask, as
         if candidate.is_local {
             return stay(calling, line, &ask, chosen, &kind, asker).await;
         }
-        match elsewhere(calling, line, &ask, &asker.caller, &candidate, chosen, &kind).await {
+        match elsewhere(calling, line, &mut ask, &asker.caller, &candidate, chosen, &kind).await {
             Ok(()) | Err(Failed::Forsaken) => return,
             Err(Failed::Not(refusal)) => {
                 tried.push(Tried { node: candidate.name, why: refusal.message.clone() });
@@ -217,7 +217,7 @@ fn micros(span: Duration) -> u64 {
 async fn elsewhere(
     calling: &Arc<Calling>,
     line: &mut Line,
-    ask: &Ask,
+    ask: &mut Ask,
     caller: &Caller,
     candidate: &Candidate,
     mut placed: Placed,
@@ -226,6 +226,9 @@ async fn elsewhere(
     let began = Instant::now();
     let gossiping = calling.node.gossiping.as_ref().expect("it has named a candidate");
     let node = &candidate.name;
+    if ask.has_tree && ask.command.ship.is_none() {
+        ask.command = with_tree(line, &ask.command).await?;
+    }
     let sent = gossiping.sent(candidate.id);
     let mut command = ask.command.clone();
     let known = command.directory_id.as_ref().and_then(|here| calling.directories.known(node, here));
@@ -306,6 +309,15 @@ async fn written(calling: &Arc<Calling>, ask: &Ask, caller: &Caller, is_remember
         told.into_iter().chain(newest).collect()
     };
     tokio::task::spawn_blocking(look).await.unwrap_or_default()
+}
+
+/// Has the caller say which tree its command takes along. That takes as long as the tree is large, and nobody else waits for it.
+async fn with_tree(line: &mut Line, command: &Command) -> Result<Command, Failed> {
+    line.send(Frame::WhichTree).await.map_err(|_| Failed::Forsaken)?;
+    match line.receive().await {
+        Some(Frame::Tree(tree)) => command.with_tree(*tree).ok_or(Failed::Forsaken),
+        _ => Err(Failed::Forsaken),
+    }
 }
 
 /// Has the caller show that it is in its directory.

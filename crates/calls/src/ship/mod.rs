@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  caller                                        far agent
-//!  describes the tree: its digest ── Start ────▶ has it? then it runs
+//!  describes the tree when its own agent has chosen another node
+//!  its digest                     ── Start ────▶ has it? then it runs
 //!  tags, one for each entry       ◀── Describe   no: what has changed?
 //!  the entries that are unknown   ◀── Tell
 //!  the chunks that are lacking    ◀── Send       a layer over what was there before

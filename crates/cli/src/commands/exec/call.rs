@@ -119,6 +119,11 @@ pub(super) fn run(context: &Context, ask: Ask, say_where: bool, mut shipping: Op
                 };
                 write_blocking(&mut agent, &Frame::Proof(proof)).map_err(|error| lost(&error))?;
             }
+            Some(Frame::WhichTree) => {
+                let shipping = shipping.as_mut().ok_or_else(|| lost(&ErrorKind::InvalidData.into()))?;
+                let tree = Frame::Tree(Box::new(shipping.look(&command)?));
+                write_blocking(&mut agent, &tree).map_err(|error| lost(&error))?;
+            }
             Some(Frame::Started(started)) => {
                 drop(token);
                 shown.has_input &= !started.has_streams;

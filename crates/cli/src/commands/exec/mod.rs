@@ -137,14 +137,12 @@ impl Exec {
         if self.all || !self.nodes.is_empty() {
             return many::run(context, &self);
         }
-        let mut ask = self.ask()?;
+        let ask = self.ask()?;
         if self.explain {
             return report::explain(context, ask);
         }
-        let shipping = self
-            .ship
-            .as_deref()
-            .map(|root| ship::Shipping::of(&mut ask.command, ship::root_named(root), self.any_program));
+        let shipping =
+            self.ship.as_deref().map(|root| ship::Shipping::of(&ask.command, ship::root_named(root), self.any_program));
         call::run(context, ask, self.say_where, shipping.transpose()?)
     }
 
@@ -180,6 +178,7 @@ impl Exec {
             only: self.where_to.node.clone(),
             not: self.where_to.not.clone(),
             prefer_local: self.where_to.prefer_local,
+            has_tree: self.ship.is_some(),
             explain: self.explain,
         })
     }

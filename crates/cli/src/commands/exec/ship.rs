@@ -33,7 +33,9 @@ const ROOTS: [&str; 7] = [".git", ".hg", ".svn", ".bzr", ".jj", "_darcs", ".piju
 /// A tree before its command has started.
 pub(super) struct Shipping {
     root: PathBuf,
-    supplier: Supplier<'static>,
+    any_program: bool,
+    /// Since it has been looked at.
+    supplier: Option<Supplier<'static>>,
 }
 
 /// A tree while its command runs.
@@ -53,8 +55,8 @@ pub(super) struct Freight {
 }
 
 impl Shipping {
-    /// Looks at the tree of a command, and tells the command which it is.
-    pub(super) fn of(command: &mut Command, root: Option<&Path>, any_program: bool) -> Result<Self, Failure> {
+    /// The tree of a command, at which nobody has looked yet: where the command stays, nobody has to.
+    pub(super) fn of(command: &Command, root: Option<&Path>, any_program: bool) -> Result<Self, Failure> {
         let directory = command.directory();
         let root = root.map_or_else(|| Ok(root_of(&directory)), fs::canonicalize);
         let root = root.during(|| "there is no such tree".to_owned())?;
@@ -66,24 +68,37 @@ impl Shipping {
             return Err(Failure::usage(format!("{} belongs to the machine and cannot be taken along", root.display()))
                 .hint("call it in a directory of its own, or name one with --ship=DIR"));
         }
+        Ok(Self { root, any_program, supplier: None })
+    }
+
+    /// Looks at it.
+    pub(super) fn look(&mut self, command: &Command) -> Result<Ship, Failure> {
+        let root = &self.root;
         let again = root.clone();
-        let described = describe(&root, true).during(|| format!("cannot look at the tree {}", root.display()))?;
-        let program = if any_program { None } else { program_of(command, &root) };
-        command.ship = Some(Ship::new(root.clone(), described.digest(), program));
+        let described = describe(root, true).during(|| format!("cannot look at the tree {}", root.display()))?;
+        let program = if self.any_program { None } else { program_of(command, root) };
+        let ship = Ship::new(root.clone(), described.digest(), program);
         // A file that does not hold what it held may be one that is not as it is remembered.
         let mut looks_closely = false;
         let again = move || describe(&again, !std::mem::replace(&mut looks_closely, true));
-        Ok(Self { root, supplier: Supplier::new(described, again) })
+        self.supplier = Some(Supplier::new(described, again));
+        Ok(ship)
     }
 
     /// Takes a frame; one that is about something else comes back.
     pub(super) fn hear(&mut self, frame: Frame, agent: &mut UnixStream) -> io::Result<Option<Frame>> {
-        self.supplier.hear(frame, agent)
+        match &mut self.supplier {
+            Some(supplier) => supplier.hear(frame, agent),
+            None => Ok(Some(frame)),
+        }
     }
 
     /// The command has started.
     pub(super) fn set_out(self) -> Result<UnderWay, Failure> {
-        let (described, went) = self.supplier.finish();
+        let supplier = self.supplier.ok_or_else(|| {
+            Failure::new("the agent of this machine has not asked for the tree").exiting(exit::MISMATCH)
+        })?;
+        let (described, went) = supplier.finish();
         let placing = Placing::begin(&self.root, token()).during(|| "the tree is gone".to_owned())?;
         let home = Homecoming::new(placing, described.as_of_ns());
         Ok(UnderWay { described, went, home })
