@@ -186,7 +186,7 @@ fn dshd_is_the_agent_of_its_machine() {
 fn beside_an_agent_dshd_only_asks_it() {
     let mut machines = Machines::of(2);
     // More than what else happens on this machine.
-    machines.nodes[0].write("/etc/hostler/agent.toml", "[dsh]\ncall_load = 10000\n");
+    machines.nodes[0].write("/etc/hostler/agent.toml", "[dsh]\ncall_load = 10000\ncall_ms = 60000\n");
     machines.start_agent(0, &[]);
     machines.start_agent(1, &[]);
     machines.wait_until_live(0, 2);

@@ -21,11 +21,12 @@ fn a_lost_node_or_a_lost_link_ends_a_command_on_both_sides() {
     let mut machines = Machines::of(3);
     // Each has a command that is deaf to TERM, and one that says nothing.
     let start = |machines: &Machines, node: &str| {
+        // What they write has come by the caller's node, which knows then that they have started.
         let deaf = machines.start(
             0,
-            &format!("exec dsh --node {node} sh -c 'trap \"\" TERM; echo up >{node}-1; while :; do sleep 1004; done'"),
+            &format!("exec dsh --node {node} sh -c 'trap \"\" TERM; echo up; while :; do sleep 1004; done' >{node}-1"),
         );
-        let silent = machines.start(0, &format!("exec dsh --node {node} sh -c 'echo up >{node}-2; exec sleep 1004'"));
+        let silent = machines.start(0, &format!("exec dsh --node {node} sh -c 'echo up; exec sleep 1004' >{node}-2"));
         ["1", "2"].iter().for_each(|which| drop(machines.line_of(&format!("{node}-{which}"))));
         [deaf, silent]
     };

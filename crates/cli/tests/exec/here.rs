@@ -24,7 +24,8 @@ fn a_command_here_is_the_process_that_was_started() {
         machines.nodes[0].ok(&["sh", "-c", &format!("find /sys/fs/cgroup -type d -name '{leaf}' 2>/dev/null | wc -l")])
             != "0"
     };
-    wait_until("its leaf to be gone", 10, || (!of_n1(&machines, leaf.trim())).then_some(()));
+    // Its shepherd waits for a while for another command.
+    wait_until("its leaf to be gone", 30, || (!of_n1(&machines, leaf.trim())).then_some(()));
 
     // Nobody leaves the leaf of a job by it.
     let job = [

@@ -204,6 +204,11 @@ pub(crate) fn ask(host: &Host, address: &str) -> Option<String> {
     (outcome.code == 0).then(|| outcome.stdout.trim().to_owned())
 }
 
+/// The same of a server that is to be reached, however long that takes.
+pub(crate) fn reach(host: &Host, address: &str) -> Option<String> {
+    Some(wait_until(&format!("{} to reach {address}", host.name()), 30, || ask(host, address)))
+}
+
 /// Starts a connection to that address that lasts as long as packets get through now and then.
 pub(crate) fn call(host: &Host, address: &str) -> Daemon {
     host.write("/home/op/caller.py", CALLER);

@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
 
 use hostler_testkit::{Daemon, wait_until};
-use lab::{Lab, answered, ask, assert_same, bring_up, call, lease, serve};
+use lab::{Lab, answered, ask, assert_same, bring_up, call, lease, reach, serve};
 use serde_json::Value;
 use systemd::Machine;
 
@@ -45,15 +45,15 @@ fn nodes_get_leases_and_names_and_reach_out() {
     }
     assert!(r1.ok(&["getent", "hosts", "theirs.example"]).starts_with("192.0.2.9"), "by the controller's own resolver");
 
-    assert_eq!(ask(r1, server.address()), seen_as(&lab), "the server sees the controller");
-    assert_eq!(ask(r1, "10.42.0.12").as_deref(), Some("10.42.0.11"), "nodes see each other");
-    assert_eq!(ask(r1, "10.42.0.1").as_deref(), Some("10.42.0.11"), "and the head sees them");
+    assert_eq!(reach(r1, server.address()), seen_as(&lab), "the server sees the controller");
+    assert_eq!(reach(r1, "10.42.0.12").as_deref(), Some("10.42.0.11"), "nodes see each other");
+    assert_eq!(reach(r1, "10.42.0.1").as_deref(), Some("10.42.0.11"), "and the head sees them");
     // From outside there is no way in, even for who knows one.
     laptop.ok(&["ip", "route", "add", "10.42.0.0/24", "via", lab.controller.address()]);
     laptop.ok(&["ip", "route", "add", "10.43.0.0/24", "via", lab.controller.address()]);
     assert_eq!(ask(laptop, "10.42.0.11"), None);
 
-    assert_eq!(ask(&lab.controller, "10.43.0.11").as_deref(), Some("10.43.0.1"), "the controller manages");
+    assert_eq!(reach(&lab.controller, "10.43.0.11").as_deref(), Some("10.43.0.1"), "the controller manages");
     assert_eq!(ask(r1, "10.43.0.11"), None, "nodes do not");
     assert_eq!(ask(laptop, "10.43.0.11"), None);
     bmc.ok(&["ip", "route", "add", "default", "via", "10.43.0.1"]);
@@ -95,9 +95,9 @@ fn the_vpn_lets_in_who_was_added_until_they_are_revoked() {
     lab.let_laptop_in();
     let own_address = Some("10.44.0.2".to_owned());
     wait_until("the laptop to reach the head", 30, || ask(laptop, "10.44.0.1"));
-    assert_eq!(ask(laptop, "10.44.0.1"), own_address);
-    assert_eq!(ask(laptop, "10.42.0.1"), own_address, "the head has two addresses for it");
-    assert_eq!(ask(laptop, "10.42.0.11"), own_address, "nodes see who calls");
+    assert_eq!(reach(laptop, "10.44.0.1"), own_address);
+    assert_eq!(reach(laptop, "10.42.0.1"), own_address, "the head has two addresses for it");
+    assert_eq!(reach(laptop, "10.42.0.11"), own_address, "nodes see who calls");
     assert!(laptop.ok(&["getent", "hosts", "r1"]).starts_with("10.42.0.11"), "names count there as well");
     // Even a client that sends it through the tunnel.
     let peer = laptop.ok(&["wg", "show", "vpn", "peers"]);
@@ -314,7 +314,14 @@ fn others_are_left_alone_and_remove_leaves_what_was_found() {
     assert!(plan.code == 2 && plan.stdout.contains("-\t\tip saddr 192.0.2.77 drop"), "{plan:?}");
     let dnsmasq: Value =
         serde_json::from_str(&lab.controller.read("/var/lib/hostler/gateway/dnsmasq.json")).expect("JSON");
-    lab.controller.ok(&["kill", "-9", &dnsmasq["process"]["pid"].to_string()]);
+    let pid = dnsmasq["process"]["pid"].to_string();
+    lab.controller.ok(&["kill", "-9", &pid]);
+    wait_until("it to be gone", 10, || {
+        lab.controller
+            .ok(&["sh", "-c", &format!("grep State /proc/{pid}/status || echo Z")])
+            .contains('Z')
+            .then_some(())
+    });
     assert!(lab.gateway_ok(&["status"]).contains("`hostler gateway start` would start our dnsmasq"));
     lab.gateway_ok(&["start"]);
     assert_eq!(lab.gateway(&["plan"]).code, 0);

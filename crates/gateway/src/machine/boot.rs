@@ -22,7 +22,8 @@ impl Gateway {
     /// Makes what was confirmed so, as after a boot; what there was to do.
     ///
     /// # Errors
-    /// When nothing was confirmed, an attempt waits, or a step fails. The others are done all the same.
+    /// When nothing was confirmed, an attempt waits, or a step fails. What would come after that is left, so that nothing is forwarded without its
+    /// rules; it can be tried again.
     pub fn start(&self) -> Result<Vec<Step>, GatewayError> {
         let (_lock, confirmed) = self.lock_confirmed()?;
         let mut found = self.records.read::<Found>()?.unwrap_or_default();
@@ -31,8 +32,8 @@ impl Gateway {
             self.records.write(&found)?;
         }
         let todo = steps(&self.wanted(&confirmed.setup)?, &observed, &found);
-        let failed = todo.iter().map(|step| self.carry_out(step, &Endpoints::new())).filter_map(Result::err).next();
-        failed.map_or(Ok(todo), Err)
+        todo.iter().try_for_each(|step| self.carry_out(step, &Endpoints::new()))?;
+        Ok(todo)
     }
 
     /// What was confirmed, with the right to work on it until the lock is dropped.
@@ -61,6 +62,7 @@ impl Gateway {
         self.records.remove(Trial::FILE)?;
         let found = self.records.read::<Found>()?.unwrap_or_default();
         let mut problems: Vec<String> = self.remove_unit().err().iter().map(ToString::to_string).collect();
+        problems.extend(self.finish_services().err().map(|error| error.to_string()));
         let todo = steps(&Wanted::default(), &self.observe()?, &found);
         let done = todo.iter().map(|step| self.carry_out(step, &Endpoints::new()));
         problems.extend(done.filter_map(Result::err).map(|error| error.to_string()));

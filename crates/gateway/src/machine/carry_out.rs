@@ -93,6 +93,8 @@ impl Gateway {
         if find("wireguard-go").is_none() {
             return Err(error);
         }
+        // One may be on its way whose interface is not there yet.
+        self.services.stop(Service::WireGuard)?;
         let arguments = ["--foreground".into(), VPN_INTERFACE.into()];
         self.services.start(Service::WireGuard, Path::new("wireguard-go"), &arguments, "")?;
         // Not by `wg`, which removes a socket that nobody listens at yet.
@@ -110,7 +112,7 @@ impl Gateway {
         configured
     }
 
-    fn remove_vpn(&self) -> Result<(), GatewayError> {
+    pub(super) fn remove_vpn(&self) -> Result<(), GatewayError> {
         self.services.stop(Service::WireGuard)?;
         // One of the kernel's stays until it is deleted; the other one went with its program, in a moment.
         let path = Path::new("/sys/class/net").join(VPN_INTERFACE);

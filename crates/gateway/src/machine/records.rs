@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::{FcntlArg, FdFlag, Flock, FlockArg};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -145,19 +145,26 @@ impl Records {
         Ok(missing)
     }
 
-    /// Waits until nobody else changes anything. Given back when dropped, or when we die.
+    /// Waits until nobody else changes anything. Given back when dropped, or when we and the program that we have just called are dead: what such a
+    /// one does after our death is done before anybody else looks.
     pub(super) fn lock(&self) -> Result<Flock<File>, GatewayError> {
-        Flock::lock(self.lock_file()?, FlockArg::LockExclusive)
-            .map_err(|(_, error)| self.failed("lock", LOCK, error.into()))
+        let held = Flock::lock(self.lock_file()?, FlockArg::LockExclusive);
+        self.hand_on(held.map_err(|(_, error)| self.failed("lock", LOCK, error.into()))?)
     }
 
     /// The same at once, or `None` when someone else has it.
     pub(super) fn try_lock(&self) -> Result<Option<Flock<File>>, GatewayError> {
         match Flock::lock(self.lock_file()?, FlockArg::LockExclusiveNonblock) {
-            Ok(held) => Ok(Some(held)),
+            Ok(held) => self.hand_on(held).map(Some),
             Err((_, nix::errno::Errno::EWOULDBLOCK)) => Ok(None),
             Err((_, error)) => Err(self.failed("lock", LOCK, error.into())),
         }
+    }
+
+    /// Lets programs that we call have it as well. Services do not: they close what is not theirs.
+    fn hand_on(&self, held: Flock<File>) -> Result<Flock<File>, GatewayError> {
+        let shared = nix::fcntl::fcntl(&*held, FcntlArg::F_SETFD(FdFlag::empty()));
+        shared.map(|_| held).map_err(|error| self.failed("share", LOCK, error.into()))
     }
 
     fn lock_file(&self) -> Result<File, GatewayError> {

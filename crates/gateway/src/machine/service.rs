@@ -47,6 +47,9 @@ struct Started {
     /// Its arguments, by which it is found; empty when systemd knows it.
     #[serde(default)]
     arguments: Vec<OsString>,
+    /// It has been told to end.
+    #[serde(default)]
+    is_ending: bool,
     /// What it was started with, for whom it concerns.
     configuration: String,
 }
@@ -92,7 +95,8 @@ impl Services {
         configuration: &str,
     ) -> Result<(), GatewayError> {
         let program = find(&program.to_string_lossy()).unwrap_or_else(|| program.to_owned());
-        let mut started = Started { process: None, arguments: Vec::new(), configuration: configuration.to_owned() };
+        let mut started =
+            Started { process: None, arguments: Vec::new(), is_ending: false, configuration: configuration.to_owned() };
         if self.by_systemd {
             self.note(service, &started)?;
             return self.start_unit(service, &program, arguments);
@@ -153,7 +157,9 @@ impl Services {
 
     /// Ends a service, if it runs.
     pub(super) fn stop(&self, service: Service) -> Result<(), GatewayError> {
-        if let Some(started) = self.started(service)? {
+        if let Some(mut started) = self.started(service)? {
+            started.is_ending = true;
+            self.note(service, &started)?;
             let failed = |error| self.records.failed("end what is in", &service.record(), error);
             match started.process {
                 Some(process) => process.end().map_err(failed)?,
@@ -167,13 +173,19 @@ impl Services {
 
     /// What a service was started with, if it runs.
     pub(super) fn running(&self, service: Service) -> Result<Option<String>, GatewayError> {
-        let Some(started) = self.started(service)? else { return Ok(None) };
+        let Some(started) = self.started(service)?.filter(|started| !started.is_ending) else { return Ok(None) };
         let is_alive = match &started.process {
             Some(process) => process.is_alive(),
             None if !started.arguments.is_empty() => false,
             None => run("systemctl", &["is-active", "--quiet", &service.unit()]).is_ok(),
         };
         Ok(is_alive.then_some(started.configuration))
+    }
+
+    /// Whether somebody was killed while they started or ended it.
+    pub(super) fn is_between(&self, service: Service) -> Result<bool, GatewayError> {
+        let is_between = |it: &Started| it.is_ending || (it.process.is_none() && !it.arguments.is_empty());
+        Ok(self.started(service)?.is_some_and(|started| is_between(&started)))
     }
 
     /// Why a service is not there, with the end of what it said.
@@ -223,12 +235,18 @@ mod tests {
         // As it is when whoever starts it is killed in between.
         services.note(Service::Dnsmasq, &Started { process: None, ..noted() }).expect("writable");
         assert_eq!(services.running(Service::Dnsmasq).expect("readable"), None, "nobody knows whether it is complete");
+        assert!(services.is_between(Service::Dnsmasq).expect("readable"));
         assert!(Process::running(&noted().arguments).contains(&process));
         services.stop(Service::Dnsmasq).expect("ours");
         assert!(!process.is_alive() && services.started(Service::Dnsmasq).expect("readable").is_none());
 
         start();
         let process = noted().process.expect("it is known");
+        assert!(!services.is_between(Service::Dnsmasq).expect("readable"));
+        // As it is when whoever ends it is killed before it has ended.
+        services.note(Service::Dnsmasq, &Started { is_ending: true, ..noted() }).expect("writable");
+        assert!(services.is_between(Service::Dnsmasq).expect("readable"));
+        assert_eq!(services.running(Service::Dnsmasq).expect("readable"), None, "it is as good as gone");
         services.stop(Service::Dnsmasq).expect("ours");
         assert!(!process.is_alive());
         services.stop(Service::Dnsmasq).expect("there is none");

@@ -209,6 +209,7 @@ impl Gateway {
             Some(confirmed) => self.wanted(&confirmed.setup)?,
             None => Wanted::default(),
         };
+        self.finish_services()?;
         let table = |listing: &String| WantedTable { text: listing.clone(), listing: Some(listing.clone()) };
         wanted.table = before.table.as_ref().map(table);
         let found = self.records.read::<Found>()?.unwrap_or_default();
@@ -216,6 +217,17 @@ impl Gateway {
         // What can be put back is, whatever else cannot.
         let done = todo.iter().map(|step| self.carry_out(step, &before.endpoints));
         Ok(done.filter_map(Result::err).map(|error| error.to_string()).collect())
+    }
+
+    /// Ends services that somebody was killed over: they are neither there nor gone.
+    pub(super) fn finish_services(&self) -> Result<(), GatewayError> {
+        if self.services.is_between(Service::Dnsmasq)? {
+            self.services.stop(Service::Dnsmasq)?;
+        }
+        if self.services.is_between(Service::WireGuard)? {
+            self.remove_vpn()?;
+        }
+        Ok(())
     }
 
     /// What a setup wants of the machine, with what we know of it.

@@ -19,7 +19,8 @@ fn bmc(port: u16, secrets: &Secrets, more: &str) -> Controller {
 
 /// Waits until it answers at all: nobody can see from outside whether an UDP port is served.
 async fn wait_until_it_answers(bmc: impl Fn() -> Controller) {
-    for _ in 0..20 {
+    let began = std::time::Instant::now();
+    while began.elapsed().as_secs() < 60 {
         // A new one each time: an emulator that is just starting may refuse a right password, which is not shown to it again soon.
         if bmc().act(Verb::Status).await.is_ok() {
             return;

@@ -27,7 +27,7 @@ async fn a_node_is_borrowed_and_given_back() {
     let slurm = Slurm::start();
     let here = slurm.path("");
     let agent = format!(
-        "echo \"$PROLOGUE $SLURMD_NODENAME\" > {0}/agent; trap \"echo told > {0}/agent; exit\" TERM; for n in $(seq 900); do sleep 0.1; done",
+        "trap \"echo told > {0}/agent; exit\" TERM; echo \"$PROLOGUE $SLURMD_NODENAME\" > {0}/agent; for n in $(seq 900); do sleep 0.1; done",
         here.display()
     );
     let node = driver(&slurm, &agent, "prologue = 'export PROLOGUE=first'\noptions = ['--time=10', '--ntasks=1']");
