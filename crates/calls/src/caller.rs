@@ -14,11 +14,12 @@ use std::time::Duration;
 
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{SigSet, Signal, raise};
+use nix::sys::signal::{SigSet, Signal, kill, raise};
 use nix::sys::termios::{SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr};
-use nix::unistd::{Whence, getpgrp, lseek, tcgetpgrp};
+use nix::unistd::{Pid, Whence, getpgrp, lseek, tcgetpgrp};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, mpsc};
+use tokio::time::{Instant, timeout_at};
 
 use crate::frame::{Frame, Refusal, Report};
 use crate::trunk::{Line, trunk};
@@ -40,6 +41,9 @@ const PASSED_ON: [libc::c_int; 9] = [
 
 /// How often a program in the background looks whether the terminal is its own to read.
 const BACKGROUND: Duration = Duration::from_millis(200);
+
+/// How long a terminal may take to show what a command that was stopped has said last: somebody may have stopped that, too.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// What the command has of its caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,62 +84,62 @@ pub async fn follow_home(stream: UnixStream, shown: Shown, home: &mut dyn FnMut(
     let mut line = own.only_line();
     let running = tokio::spawn(run);
     let mut signals = signals()?;
-    let terminal = if shown.has_terminal { Some(Raw::begin()?) } else { None };
+    let mut terminal = if shown.has_terminal { Some(Raw::begin()?) } else { None };
     let mut input = Input::begin(shown.has_input)?;
-    let mut outputs = Outputs::begin();
+    let mut outputs = Outputs::default();
     let ending = loop {
-        tokio::select! {
+        let said = tokio::select! {
             frame = line.receive() => match frame {
-                Some(Frame::Ended(report)) => break Ok(Ok(report)),
-                Some(Frame::Refused(refusal)) => break Ok(Err(refusal)),
-                Some(Frame::Stopped(_)) => stop(&mut line, terminal.as_ref(), &mut signals).await?,
-                Some(Frame::Ship(piece)) if home(&piece) => line.send(Frame::Shipped(1)).await?,
+                Some(Frame::Ended(report)) => break Ending::Ended(report),
+                Some(Frame::Refused(refusal)) => break Ending::Refused(refusal),
+                Some(Frame::Stopped(_)) => stop(&mut line, terminal.as_mut(), &mut outputs, &mut signals).await,
+                Some(Frame::Ship(piece)) if home(&piece) => line.send(Frame::Shipped(1)).await,
                 // Somebody has taken their time to let a command begin.
-                Some(Frame::Shipped(_)) => {}
-                Some(frame) => {
-                    if !hear(frame, &input, &outputs) {
-                        break Err(io::Error::new(ErrorKind::InvalidData, "the agent does not speak this protocol"));
-                    }
-                }
-                None => break Err(io::Error::new(ErrorKind::BrokenPipe, "the agent of this machine is gone")),
+                Some(Frame::Shipped(_)) => Ok(()),
+                Some(frame) => hear(frame, &input, &mut outputs),
+                None => Err(io::Error::new(ErrorKind::BrokenPipe, "the agent of this machine is gone")),
             },
-            Some(number) = signals.recv() => pass_on(&mut line, number, shown.has_terminal).await?,
+            Some(number) = signals.recv() => {
+                if let Some(raw) = terminal.as_mut().filter(|_| number == libc::SIGCONT) {
+                    // It may have been continued in the foreground, where it was not before.
+                    raw.enter();
+                }
+                pass_on(&mut line, number, shown.has_terminal).await
+            }
             piece = input.next() => {
                 input.sent(piece.as_ref());
-                line.send(piece.map_or(Frame::InputEnd, Frame::Input)).await?;
+                line.send(piece.map_or(Frame::InputEnd, Frame::Input)).await
             }
-            Some(frame) = outputs.done.recv() => line.send(frame).await?,
+            frame = outputs.done() => line.send(frame).await,
+        };
+        if let Err(error) = said {
+            break Ending::Lost(error);
         }
     };
-    let ending = match ending {
-        Ok(Err(refusal)) => {
-            outputs.finish().await;
-            Ending::Refused(refusal)
-        }
-        Ok(Ok(report)) => {
-            outputs.finish().await;
-            input.give_back(report.input_bytes);
-            Ending::Ended(report)
-        }
-        Err(error) => Ending::Lost(error),
-    };
+    outputs.finish().await;
+    if let Ending::Ended(report) = &ending {
+        input.give_back(report.input_bytes);
+    }
     // Not before all is written: what a terminal wrote there is not for the terminal here to change.
     drop(terminal);
     running.abort();
     Ok(ending)
 }
 
-/// Takes what has come for the streams; whether it belongs there.
-fn hear(frame: Frame, input: &Input, outputs: &Outputs) -> bool {
-    match frame {
-        Frame::Taken(pieces) => input.room.add_permits((pieces as usize).min(WINDOW)),
-        // Their queues are as long as the window: what does not fit was not to be sent.
-        Frame::Stdout(bytes) => return outputs.writers[0].try_send(bytes).is_ok(),
-        Frame::Stderr(bytes) => return outputs.writers[1].try_send(bytes).is_ok(),
-        Frame::Started(_) => {}
-        _ => return false,
-    }
-    true
+/// Takes what has come for the streams.
+fn hear(frame: Frame, input: &Input, outputs: &mut Outputs) -> io::Result<()> {
+    let is_proper = match frame {
+        Frame::Taken(pieces) => {
+            input.room.add_permits((pieces as usize).min(WINDOW));
+            true
+        }
+        Frame::Stdout(bytes) => outputs.write(0, bytes),
+        Frame::Stderr(bytes) => outputs.write(1, bytes),
+        Frame::Started(_) => true,
+        _ => false,
+    };
+    let strange = || io::Error::new(ErrorKind::InvalidData, "the agent does not speak this protocol");
+    is_proper.then_some(()).ok_or_else(strange)
 }
 
 async fn pass_on(line: &mut Line, number: libc::c_int, has_terminal: bool) -> io::Result<()> {
@@ -149,13 +153,25 @@ async fn pass_on(line: &mut Line, number: libc::c_int, has_terminal: bool) -> io
 }
 
 /// The command is stopped: so is this program, until somebody continues it; then the command is, too.
-async fn stop(line: &mut Line, terminal: Option<&Raw>, signals: &mut mpsc::Receiver<libc::c_int>) -> io::Result<()> {
-    if let Some(raw) = terminal {
+async fn stop(
+    line: &mut Line,
+    mut terminal: Option<&mut Raw>,
+    outputs: &mut Outputs,
+    signals: &mut mpsc::Receiver<libc::c_int>,
+) -> io::Result<()> {
+    if let Some(raw) = &mut terminal {
+        // What it has said to its terminal last is meant for the terminal as it is: it leaves its screen, for instance.
+        let until = Instant::now() + LAST_WORDS;
+        while outputs.unwritten > 0
+            && let Ok(frame) = timeout_at(until, outputs.done()).await
+        {
+            line.send(frame).await?;
+        }
         raw.leave();
     }
     match terminal {
         // As the terminal itself would have done it: whoever else belongs to this job is stopped, too.
-        Some(_) => drop(nix::sys::signal::kill(nix::unistd::Pid::from_raw(0), Signal::SIGSTOP)),
+        Some(_) => drop(kill(Pid::from_raw(0), Signal::SIGSTOP)),
         None => drop(raise(Signal::SIGSTOP)),
     }
     // Somebody has continued it, and that has been noticed here as well.
@@ -213,28 +229,37 @@ pub(crate) fn window_size() -> Option<WindowSize> {
 /// The caller's terminal, which takes every key as it is while the command has it. Dropping it makes it as it was.
 struct Raw {
     before: Termios,
+    is_taken: bool,
 }
 
 impl Raw {
     fn begin() -> io::Result<Self> {
-        let raw = Self { before: tcgetattr(standard(0))? };
+        let mut raw = Self { before: tcgetattr(standard(0))?, is_taken: false };
         raw.enter();
         Ok(raw)
     }
 
     /// Takes it, if it is this program's to take.
-    fn enter(&self) {
+    fn enter(&mut self) {
         if is_in_background() {
             return;
         }
+        // In the background it was as the shell has it for itself.
+        if !self.is_taken
+            && let Ok(now) = tcgetattr(standard(0))
+        {
+            self.before = now;
+        }
+        self.is_taken = true;
         let mut raw = self.before.clone();
         cfmakeraw(&mut raw);
         let _ = tcsetattr(standard(0), SetArg::TCSADRAIN, &raw);
     }
 
-    fn leave(&self) {
-        if !is_in_background() {
+    fn leave(&mut self) {
+        if self.is_taken && !is_in_background() {
             let _ = tcsetattr(standard(0), SetArg::TCSADRAIN, &self.before);
+            self.is_taken = false;
         }
     }
 }
@@ -368,43 +393,60 @@ fn is_file(number: RawFd) -> bool {
     nix::sys::stat::fstat(standard(number)).is_ok_and(|status| status.st_mode & libc::S_IFMT == libc::S_IFREG)
 }
 
-/// What the command writes.
+/// What the command writes. Each stream has a thread of its own, from the first piece on: most commands say nothing.
+#[derive(Default)]
 struct Outputs {
-    writers: [mpsc::Sender<Vec<u8>>; 2],
+    writers: [Option<mpsc::Sender<Vec<u8>>>; 2],
     /// What is to be said of what was written.
-    done: mpsc::Receiver<Frame>,
+    done: Option<(mpsc::Sender<Frame>, mpsc::Receiver<Frame>)>,
+    /// Pieces that are yet to be written.
+    unwritten: usize,
 }
 
 impl Outputs {
-    fn begin() -> Self {
-        let (say, done) = mpsc::channel(4 * WINDOW);
-        let writer = |number: u8| {
-            let (pieces, mut waiting) = mpsc::channel::<Vec<u8>>(WINDOW + 1);
-            let say = say.clone();
-            std::thread::spawn(move || {
-                // SAFETY: the stream is open for as long as the process is, and is not closed here.
-                let mut stream = ManuallyDrop::new(unsafe { File::from_raw_fd(RawFd::from(number) + 1) });
-                while let Some(piece) = waiting.blocking_recv() {
-                    if write_all(&mut stream, &piece).is_err() {
-                        let _ = say.blocking_send(Frame::Closed(number));
-                        // What is still on the way goes nowhere.
-                        while waiting.blocking_recv().is_some() {}
-                        return;
-                    }
-                    let _ = say.blocking_send(Frame::Passed(number, 1));
-                }
-            });
-            pieces
-        };
-        Self { writers: [writer(0), writer(1)], done }
+    /// Has a piece written; whether it was to come. The queue is as long as the window: what does not fit was not to be sent.
+    fn write(&mut self, number: u8, piece: Vec<u8>) -> bool {
+        let (say, _) = self.done.get_or_insert_with(|| mpsc::channel(4 * WINDOW));
+        let writer = self.writers[usize::from(number)].get_or_insert_with(|| writer(number, say.clone()));
+        self.unwritten += 1;
+        writer.try_send(piece).is_ok()
+    }
+
+    /// The next thing to say of what was written.
+    async fn done(&mut self) -> Frame {
+        let Some((_, done)) = &mut self.done else { return std::future::pending().await };
+        let frame = done.recv().await.expect("one sender is here");
+        // Of what comes for a stream that is closed nothing more is said.
+        self.unwritten = if matches!(frame, Frame::Closed(_)) { 0 } else { self.unwritten.saturating_sub(1) };
+        frame
     }
 
     /// Writes what has come.
     async fn finish(self) {
-        let Self { writers, mut done } = self;
-        drop(writers);
+        drop(self.writers);
+        let Some((say, mut done)) = self.done else { return };
+        drop(say);
         while done.recv().await.is_some() {}
     }
+}
+
+/// Writes to a standard output, on a thread: 0 is output and 1 is errors.
+fn writer(number: u8, say: mpsc::Sender<Frame>) -> mpsc::Sender<Vec<u8>> {
+    let (pieces, mut waiting) = mpsc::channel::<Vec<u8>>(WINDOW + 1);
+    std::thread::spawn(move || {
+        // SAFETY: the stream is open for as long as the process is, and is not closed here.
+        let mut stream = ManuallyDrop::new(unsafe { File::from_raw_fd(RawFd::from(number) + 1) });
+        while let Some(piece) = waiting.blocking_recv() {
+            if write_all(&mut stream, &piece).is_err() {
+                let _ = say.blocking_send(Frame::Closed(number));
+                // What is still on the way goes nowhere.
+                while waiting.blocking_recv().is_some() {}
+                return;
+            }
+            let _ = say.blocking_send(Frame::Passed(number, 1));
+        }
+    });
+    pieces
 }
 
 /// Writes all of it, also where whoever shares the stream does not want to wait.

@@ -1,12 +1,13 @@
 //! A command's streams, on the node where it runs: what comes on its line goes in, what it writes goes out.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
@@ -19,6 +20,9 @@ use hostler_model::WindowSize;
 
 /// After the command has ended, what it has handed on may hold its outputs open: after this silence they count as closed.
 const QUIET: Duration = Duration::from_millis(100);
+
+/// How often it is asked whether a terminal has more to say.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// The other ends of a command's streams. They are made non-blocking.
 #[derive(Debug, Default)]
@@ -83,8 +87,14 @@ pub async fn carry_home(
         }
     };
     let mut is_gone = false;
+    let mut stopped = None;
     let mut report = loop {
         tokio::select! {
+            () = flows.passed_on(), if stopped.is_some() => {
+                if let Some(signal) = stopped.take() {
+                    let _ = say.send(Frame::Stopped(signal)).await;
+                }
+            }
             frame = line.receive(), if !is_gone => {
                 if !flows.obey(frame, &wanted).await {
                     is_gone = true;
@@ -93,7 +103,8 @@ pub async fn carry_home(
                 }
             }
             event = became.recv() => match event {
-                Some(Became::Stopped(signal)) => drop(say.send(Frame::Stopped(signal)).await),
+                // What it has said to its terminal before comes first.
+                Some(Became::Stopped(signal)) => stopped = Some(signal),
                 Some(Became::Ended(report)) => break report,
                 None => break lost(),
             },
@@ -207,6 +218,13 @@ impl Flows {
         self.closed.iter().for_each(|closed| closed.notify_one());
     }
 
+    /// Ends when the terminal has nothing that was not passed on.
+    async fn passed_on(&self) {
+        while self.terminal.as_ref().is_some_and(|terminal| terminal.has_more()) {
+            sleep(LOOK).await;
+        }
+    }
+
     /// Ends when all that was written has been passed on.
     async fn drained(&self) {
         let mut left = self.left.clone();
@@ -263,6 +281,7 @@ async fn pass_on(
         if count == 0 || say.send(frame(buffer[..count].to_vec())).await.is_err() {
             return;
         }
+        from.is_read.store(false, Ordering::SeqCst);
         place.forget();
     }
 }
@@ -274,7 +293,11 @@ async fn quiet(over: &mut watch::Receiver<bool>) {
 
 /// One end of a pipe, or of a terminal.
 #[derive(Debug)]
-struct Pipe(AsyncFd<OwnedFd>);
+struct Pipe {
+    fd: AsyncFd<OwnedFd>,
+    /// Whether something was, or is just being, read from it that was not passed on yet.
+    is_read: AtomicBool,
+}
 
 impl Pipe {
     fn of(fd: OwnedFd) -> io::Result<Self> {
@@ -283,18 +306,31 @@ impl Pipe {
         nix::fcntl::fcntl(&fd, nix::fcntl::FcntlArg::F_SETFL(flags))?;
         // SAFETY: an owned descriptor stays open, and the same, for as long as it is registered.
         let registered = unsafe { AsyncFd::register(fd) };
-        Ok(Self(registered.map_err(|error| io::Error::other(error.to_string()))?))
+        let fd = registered.map_err(|error| io::Error::other(error.to_string()))?;
+        Ok(Self { fd, is_read: AtomicBool::new(false) })
+    }
+
+    /// Whether there is something to read, or was, that has not been passed on.
+    fn has_more(&self) -> bool {
+        let mut wait = [PollFd::new(self.fd.get_ref().as_fd(), PollFlags::POLLIN)];
+        let is_readable = poll(&mut wait, PollTimeout::ZERO).is_ok()
+            && wait[0].revents().is_some_and(|events| events.contains(PollFlags::POLLIN));
+        is_readable || self.is_read.load(Ordering::SeqCst)
     }
 
     /// What is there; nothing at its end. A terminal whose last user is gone says so by an error.
     async fn read(&self, buffer: &mut [u8]) -> usize {
         loop {
-            let Ok(mut ready) = self.0.readable().await else { return 0 };
-            match ready.try_io(|fd| Ok(nix::unistd::read(fd.get_ref(), buffer)?)) {
-                Ok(Ok(count)) => return count,
-                Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
-                Ok(Err(_)) => return 0,
-                Err(_would_block) => {}
+            let Ok(mut ready) = self.fd.readable().await else { return 0 };
+            self.is_read.store(true, Ordering::SeqCst);
+            let read = ready.try_io(|fd| Ok(nix::unistd::read(fd.get_ref(), buffer)?));
+            if let Ok(Ok(count)) = read {
+                return count;
+            }
+            self.is_read.store(false, Ordering::SeqCst);
+            match read {
+                Ok(Err(error)) if error.kind() != io::ErrorKind::Interrupted => return 0,
+                _interrupted_or_would_block => {}
             }
         }
     }
@@ -302,7 +338,7 @@ impl Pipe {
     /// Writes all of it, and counts what was taken.
     async fn write_all(&self, mut bytes: &[u8], taken: &AtomicU64) -> io::Result<()> {
         while !bytes.is_empty() {
-            let mut ready = self.0.writable().await?;
+            let mut ready = self.fd.writable().await?;
             match ready.try_io(|fd| Ok(nix::unistd::write(fd.get_ref(), bytes)?)) {
                 Ok(Ok(count)) => {
                     taken.fetch_add(count as u64, Ordering::Relaxed);
@@ -319,7 +355,7 @@ impl Pipe {
     fn resize(&self, size: WindowSize) {
         let size = libc::winsize { ws_row: size.rows, ws_col: size.columns, ws_xpixel: 0, ws_ypixel: 0 };
         // SAFETY: the pointer is to a local of the type that this request reads. A terminal that is gone needs no size.
-        unsafe { libc::ioctl(self.0.as_raw_fd(), libc::TIOCSWINSZ, &raw const size) };
+        unsafe { libc::ioctl(self.fd.as_raw_fd(), libc::TIOCSWINSZ, &raw const size) };
     }
 }
 

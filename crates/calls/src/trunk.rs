@@ -152,12 +152,24 @@ impl Trunk {
 
     /// Whether the other side is there: it was heard a moment ago, or answers within `patience`.
     pub async fn answers(&self, patience: Duration) -> bool {
-        let mut heard = self.shared.heard.subscribe();
-        if heard.borrow_and_update().elapsed() < FRESH {
+        if self.shared.heard.borrow().elapsed() < FRESH {
             return true;
         }
-        let asked = self.shared.outgoing.send((0, Frame::Ping)).await.is_ok();
-        asked && timeout(patience, heard.changed()).await.is_ok_and(|heard| heard.is_ok()) && !self.is_gone()
+        self.says_something(patience).await
+    }
+
+    /// Whether the other side, asked now, is heard within `patience`. Whoever is not let in may hear of that only after they have been through the
+    /// door themselves: so a new connection is one when something has come of it.
+    pub async fn says_something(&self, patience: Duration) -> bool {
+        let (mut heard, mut gone) = (self.shared.heard.subscribe(), self.shared.gone.subscribe());
+        let ask = async { self.shared.outgoing.send((0, Frame::Ping)).await.is_ok() && heard.changed().await.is_ok() };
+        let answer = async {
+            tokio::select! {
+                is_heard = ask => is_heard,
+                _ = gone.wait_for(|gone| *gone) => false,
+            }
+        };
+        timeout(patience, answer).await.unwrap_or(false) && !self.is_gone()
     }
 
     /// Whether nothing can be said on it any more.
@@ -470,6 +482,19 @@ mod tests {
         let mut third = here.call().expect("a line");
         third.send(start()).await.expect("it is there");
         assert!(calls.next().await.is_some());
+    }
+
+    #[tokio::test]
+    async fn who_is_asked_answers_or_is_gone() {
+        const LONG: Duration = Duration::from_secs(60);
+        let ((here, _own), _there) = pair();
+        assert!(here.says_something(LONG).await && here.answers(LONG).await);
+        let (stream, other) = duplex(1 << 16);
+        let (own, _lines, run) = trunk(stream, None);
+        tokio::spawn(run);
+        assert!(!own.says_something(Duration::from_millis(10)).await, "nobody is there");
+        drop(other);
+        assert!(!own.says_something(LONG).await, "and now it is closed");
     }
 
     #[tokio::test]

@@ -18,6 +18,7 @@ use hostler_gossip::{Candidate, Costs, Estimate, Explanation, Needs, Unfit};
 use hostler_model::NodeName;
 use tokio::time::sleep;
 
+use super::trunks::NoWay;
 use super::written::{Disk, newest};
 use super::{Calling, here, lock, run, ship, unsuitable};
 use crate::account::act_as;
@@ -240,10 +241,9 @@ async fn elsewhere(
     let mut start = Start { command, caller: caller.clone(), written };
     let mut is_proved = false;
     let (mut there, started) = loop {
-        let mut there = calling.trunks.call(calling, node).await.map_err(|why| {
-            gossiping.unreachable(candidate.id);
-            Failed::Not(Box::new(unsuitable(125, format!("node {node}: {why}"))))
-        })?;
+        let mut there = way_to(calling, candidate, !ask.only.is_empty())
+            .await
+            .map_err(|why| Failed::Not(Box::new(unsuitable(125, format!("node {node}: {why}")))))?;
         let broken = |_| Failed::Unknown("its connection broke before it had answered".to_owned());
         there.send(Frame::Start(Box::new(start.clone()))).await.map_err(broken)?;
         let mut has_told = false;
@@ -288,6 +288,23 @@ async fn elsewhere(
     }
     drop(sent);
     Ok(())
+}
+
+/// The way to a node. One that was named and does not know this one yet is given a moment to hear of it.
+async fn way_to(calling: &Calling, candidate: &Candidate, is_named: bool) -> Result<Line, String> {
+    let until = Instant::now() + HEARING_BOUND;
+    loop {
+        match calling.trunks.call(calling, &candidate.name).await {
+            Ok(line) => return Ok(line),
+            Err(NoWay::NotYet(_)) if is_named && Instant::now() < until => sleep(HEARING_LOOK).await,
+            Err(NoWay::NotYet(why)) => return Err(why),
+            Err(NoWay::Unreachable(why)) => {
+                let gossiping = calling.node.gossiping.as_ref().expect("it has named a candidate");
+                gossiping.unreachable(candidate.id);
+                return Err(why);
+            }
+        }
+    }
 }
 
 /// What was written lately in the caller's directory, as far as the node that it goes to may not know: where it has that over the network, or so

@@ -46,26 +46,41 @@ struct Known {
     trunk: Trunk,
 }
 
+/// Why there is no connection, as a sentence about the node.
+pub(super) enum NoWay {
+    /// It cannot be reached, and is better left alone for a while.
+    Unreachable(String),
+    /// It can, and does not know this node yet; it will in a moment, if this is a node of its cluster.
+    NotYet(String),
+}
+
 impl Trunks {
     /// A call to a node, on a connection that was there a moment ago.
     ///
     /// # Errors
-    /// Why not, as a sentence about the node.
-    pub(super) async fn call(&self, calling: &Calling, node: &NodeName) -> Result<Line, String> {
+    /// Why not.
+    pub(super) async fn call(&self, calling: &Calling, node: &NodeName) -> Result<Line, NoWay> {
+        let unreachable = |why: &str| NoWay::Unreachable(why.to_owned());
         let door = calling.node.gossiping.as_ref().and_then(|gossiping| gossiping.door(node));
-        let door = door.ok_or("it does not say where it takes calls")?;
+        let door = door.ok_or_else(|| unreachable("it does not say where it takes calls"))?;
         let place = Arc::clone(lock(&self.0).entry(node.clone()).or_default());
         let mut known = place.lock().await;
         if let Some(Known { trunk, .. }) = known.as_ref().filter(|known| known.door == door && !known.trunk.is_gone())
             && trunk.answers(REACH_BOUND).await
         {
-            return trunk.call().ok_or_else(|| "it has as many calls from here as it takes at a time".to_owned());
+            return trunk.call().ok_or_else(|| unreachable("it has as many calls from here as it takes at a time"));
         }
         *known = None;
+        let address = door.address;
         let trunk = timeout(REACH_BOUND, dial(calling, door)).await;
-        let trunk = trunk.map_err(|_| format!("it does not answer at {}", door.address))?;
-        let trunk = trunk.map_err(|error| format!("it cannot be reached at {}: {error}", door.address))?;
-        let line = trunk.call().ok_or("its connection broke at once")?;
+        let trunk = trunk.map_err(|_| unreachable(&format!("it does not answer at {address}")))?;
+        let trunk = trunk.map_err(|error| unreachable(&format!("it cannot be reached at {address}: {error}")))?;
+        let not_yet =
+            || NoWay::NotYet(format!("it does not let this node in at {address}, as it does not know it yet"));
+        if !trunk.says_something(REACH_BOUND).await {
+            return Err(not_yet());
+        }
+        let line = trunk.call().ok_or_else(not_yet)?;
         *known = Some(Known { door, trunk });
         Ok(line)
     }

@@ -1,8 +1,11 @@
 //! What this node has of a caller's tree: layers, of which none is ever changed.
 //!
 //! The first layer is the tree as it was told first. What has changed later is a layer over that. A call runs over the layers of the tree that it
-//! was called in, and holds them for as long as it runs: so nothing changes below it, whatever is told meanwhile. Many small layers
-//! are told anew as one over the first, and when that has become large, as a first one.
+//! was called in, and holds them for as long as it runs: so nothing changes below it, whatever is told meanwhile.
+//!
+//! A layer takes the place of those below it that are not much larger (as in a log-structured merge tree), so that layers grow by a factor downwards.
+//! There are few of them, then, and a file that has changed once is laid out a few times and not again with every few calls. When what
+//! lies over the first layer has become large, the tree is laid out as a first one again.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -13,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hostler_calls::ship::{Delta, Tree};
 use hostler_model::Digest;
-use hostler_proto::manifest::{EntryKind, Manifest, VERSION};
+use hostler_proto::manifest::{Entry, EntryKind, Manifest, VERSION};
 use hostler_snapshot::{ChunkStore, LayoutError, LayoutOptions, lay_out, whiteout};
 
 use super::remove_later;
@@ -24,8 +27,14 @@ const REMEMBERED: usize = 8;
 /// The most layers of a tree. Looking up a name asks all of them.
 const MOST_LAYERS: usize = 12;
 
+/// A layer takes the place of the one below if that does not weigh more by this factor.
+const GROWTH: u64 = 2;
+
+/// So many bytes of files weigh as much as it does to make one.
+const BYTES_OF_A_FILE: u64 = 16 << 10;
+
 /// Of a first layer, so much may have changed before there is another first one: one part in so many.
-const OUTDATED: usize = 3;
+const OUTDATED: u64 = 3;
 
 /// What this node has of one tree.
 pub(super) struct Mirror {
@@ -45,14 +54,15 @@ pub(super) struct Generation {
     pub(super) tree: Arc<Tree>,
     /// Uppermost first.
     layers: Vec<Arc<Layer>>,
-    /// What the lowest layer holds.
-    first: Arc<Tree>,
 }
 
 /// Files that are there for as long as somebody needs them.
 struct Layer {
     mirror: PathBuf,
     name: String,
+    /// What one sees over it and those below.
+    tree: Arc<Tree>,
+    weight: u64,
 }
 
 /// What is to be told for the next state.
@@ -61,7 +71,6 @@ pub(super) struct Plan {
     digest: Digest,
     delta: Delta,
     below: Vec<Arc<Layer>>,
-    first: Option<Arc<Tree>>,
 }
 
 /// A directory of one call; it goes with this.
@@ -95,21 +104,22 @@ impl Mirror {
     /// What has to be laid over what, to have this tree.
     pub(super) fn plan(&self, tree: Tree, digest: Digest) -> Plan {
         let tree = Arc::new(tree);
-        let whole = |tree: &Arc<Tree>| {
-            let delta = Tree::default().difference(tree);
-            Plan { tree: Arc::clone(tree), digest, delta, below: Vec::new(), first: None }
-        };
-        let Some(latest) = self.latest() else { return whole(&tree) };
-        let first = Some(Arc::clone(&latest.first));
-        if latest.layers.len() < MOST_LAYERS {
-            let delta = latest.tree.difference(&tree);
-            return Plan { tree, digest, delta, below: latest.layers.clone(), first };
+        let latest = self.latest();
+        let mut below = latest.as_ref().map_or(&[][..], |latest| &latest.layers);
+        while let [top, under @ ..] = below {
+            let delta = top.tree.difference(&tree);
+            let is_outgrown = if under.is_empty() {
+                weight(&delta) > top.weight / OUTDATED
+            } else {
+                top.weight <= GROWTH.saturating_mul(weight(&delta)) || below.len() >= MOST_LAYERS
+            };
+            if !is_outgrown {
+                return Plan { tree, digest, delta, below: below.to_vec() };
+            }
+            below = under;
         }
-        let delta = latest.first.difference(&tree);
-        if delta.entries.len() + delta.removed.len() > tree.entries.len() / OUTDATED {
-            return whole(&tree);
-        }
-        Plan { tree, digest, delta, below: latest.layers.last().cloned().into_iter().collect(), first }
+        let delta = Tree::default().difference(&tree);
+        Plan { tree, digest, delta, below: Vec::new() }
     }
 
     /// Lays out what was planned, whose chunks are all there. Blocks.
@@ -117,8 +127,9 @@ impl Mirror {
     /// # Errors
     /// When the disk is full, for instance.
     pub(super) fn carry_out(&self, plan: Plan) -> Result<Arc<Generation>, LayoutError> {
-        let Plan { tree, digest, delta, below, first } = plan;
-        let layer = Layer { mirror: self.directory.clone(), name: self.next_name('l') };
+        let Plan { tree, digest, delta, below } = plan;
+        let (mirror, name) = (self.directory.clone(), self.next_name('l'));
+        let layer = Layer { mirror, name, tree: Arc::clone(&tree), weight: weight(&delta) };
         let path = layer.path();
         let manifest = Manifest { version: VERSION, entries: delta.entries };
         let options = LayoutOptions { owner: self.owner, links_may_leave: true, ..LayoutOptions::default() };
@@ -126,9 +137,8 @@ impl Mirror {
         for removed in &delta.removed {
             whiteout(&path, removed).map_err(|source| LayoutError::Io { path: path.clone(), source })?;
         }
-        let first = first.unwrap_or_else(|| Arc::clone(&tree));
         let layers = [Arc::new(layer)].into_iter().chain(below).collect();
-        let generation = Arc::new(Generation { digest, tree, layers, first });
+        let generation = Arc::new(Generation { digest, tree, layers });
         let mut recent = self.recent();
         recent.push_back(Arc::clone(&generation));
         let forgotten = (recent.len() > REMEMBERED).then(|| recent.pop_front());
@@ -180,6 +190,15 @@ impl Generation {
     }
 }
 
+/// What it costs to lay something out, in files.
+fn weight(delta: &Delta) -> u64 {
+    let of_entry = |entry: &Entry| match &entry.kind {
+        EntryKind::File(content) => 1 + content.size / BYTES_OF_A_FILE,
+        _ => 1,
+    };
+    delta.entries.iter().map(of_entry).fold(delta.removed.len() as u64, u64::saturating_add)
+}
+
 impl Plan {
     /// The chunks that it needs, each once, in order, with their lengths.
     pub(super) fn chunks(&self) -> Vec<(Digest, u32)> {
@@ -219,7 +238,7 @@ impl AsRef<Path> for CallDirectory {
 
 #[cfg(test)]
 mod tests {
-    use hostler_proto::manifest::{Chunk, Content, Entry};
+    use hostler_proto::manifest::{Chunk, Content};
     use hostler_snapshot::Named;
     use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
@@ -316,6 +335,41 @@ mod tests {
             .filter(|it| it.file_name().to_string_lossy().starts_with('l'));
         assert!(left.count() <= kept + MOST_LAYERS, "what nobody needs is gone");
         assert!(fixture.mirror.known(last.digest).is_some());
+    }
+
+    /// As in a build: each call adds a file and changes another, which all do.
+    #[test]
+    fn a_file_is_laid_out_a_few_times_and_not_with_every_call() {
+        let fixture = Fixture::new();
+        let mut now = files(600, 0);
+        fixture.tell(&fixture.tree(&now));
+        let (mut laid_out, mut most_layers) = (0, 0);
+        for round in 0..180 {
+            now.push((format!("g{round:03}.o"), format!("object {round}")));
+            now[599] = ("d/f599".to_owned(), format!("log {round}"));
+            let tree = fixture.tree(&now);
+            let plan = fixture.mirror.plan(tree.clone(), tree.digest());
+            laid_out += plan.delta.entries.len();
+            let generation = fixture.mirror.carry_out(plan).expect("there is room");
+            most_layers = most_layers.max(generation.layers.len());
+        }
+        assert!(laid_out < 180 * 16, "{laid_out} files for 180 calls that make one each");
+        assert!(most_layers <= 9, "{most_layers}");
+    }
+
+    #[test]
+    fn what_is_large_is_not_laid_out_again_for_the_sake_of_little() {
+        let fixture = Fixture::new();
+        let large = "large".repeat(200_000);
+        let tree =
+            |text: &str| fixture.tree(&[("large".to_owned(), large.clone()), ("small".to_owned(), text.to_owned())]);
+        fixture.tell(&tree("0"));
+        for round in 1..40 {
+            let next = tree(&round.to_string());
+            let plan = fixture.mirror.plan(next.clone(), next.digest());
+            assert!(plan.delta.entries.iter().all(|entry| entry.path != b"large"), "{round}");
+            fixture.mirror.carry_out(plan).expect("there is room");
+        }
     }
 
     #[test]
