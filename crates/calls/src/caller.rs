@@ -19,7 +19,7 @@ use nix::sys::termios::{SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr};
 use nix::unistd::{Pid, Whence, getpgrp, lseek, tcgetpgrp};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, mpsc};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::frame::{Frame, Refusal, Report};
 use crate::trunk::{Line, trunk};
@@ -39,7 +39,7 @@ const PASSED_ON: [libc::c_int; 9] = [
     libc::SIGWINCH,
 ];
 
-/// How often a program in the background looks whether the terminal is its own to read.
+/// How often a program in the background looks whether the terminal is its own.
 const BACKGROUND: Duration = Duration::from_millis(200);
 
 /// How long a terminal may take to show what a command that was stopped has said last: somebody may have stopped that, too.
@@ -99,12 +99,11 @@ pub async fn follow_home(stream: UnixStream, shown: Shown, home: &mut dyn FnMut(
                 Some(frame) => hear(frame, &input, &mut outputs),
                 None => Err(io::Error::new(ErrorKind::BrokenPipe, "the agent of this machine is gone")),
             },
-            Some(number) = signals.recv() => {
-                if let Some(raw) = terminal.as_mut().filter(|_| number == libc::SIGCONT) {
-                    // It may have been continued in the foreground, where it was not before.
-                    raw.enter();
-                }
-                pass_on(&mut line, number, shown.has_terminal).await
+            Some(number) = signals.recv() => pass_on(&mut line, number, shown.has_terminal).await,
+            // A shell says nothing when it gives the terminal to a job that is running.
+            () = sleep(BACKGROUND), if terminal.as_ref().is_some_and(|raw| !raw.is_taken) => {
+                terminal.iter_mut().for_each(Raw::enter);
+                Ok(())
             }
             piece = input.next() => {
                 input.sent(piece.as_ref());

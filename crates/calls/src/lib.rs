@@ -36,7 +36,7 @@ mod wire;
 pub use caller::{Ending, Shown, follow, follow_home};
 pub use frame::{
     Ask, Caller, Choice, Command, Cost, Counts, DirectoryId, Frame, How, Limit, Placed, Proof, Refusal, RefusalKind,
-    Report, Start, Started, Tried,
+    Report, Sought, Start, Started, Tried,
 };
 pub use host::{Became, Input, Streams, Wanted, carry, carry_home};
 pub use hostler_model::WindowSize;

@@ -42,6 +42,7 @@ impl Frame {
             Self::Started(words) => put(into, words),
             Self::Refused(words) => put(into, words),
             Self::Ended(words) => put(into, words),
+            Self::WhichTree(news) => put(into, news),
             Self::Input(bytes) | Self::Stdout(bytes) | Self::Stderr(bytes) | Self::Ship(bytes) => into.extend(bytes),
             Self::Signal(signal) | Self::Stopped(signal) => into.extend(signal.to_be_bytes()),
             Self::Resize(size) => {
@@ -54,7 +55,7 @@ impl Frame {
                 into.extend(pieces.to_be_bytes());
             }
             Self::Closed(output) => into.push(*output),
-            Self::InputEnd | Self::Cancel | Self::Ping | Self::Pong | Self::ShipOver | Self::WhichTree => {}
+            Self::InputEnd | Self::Cancel | Self::Ping | Self::Pong | Self::ShipOver => {}
         }
         let length = (into.len() - header - HEADER_BYTES) as u32;
         into[header + 5..header + HEADER_BYTES].copy_from_slice(&length.to_be_bytes());
@@ -87,7 +88,7 @@ impl Frame {
             Self::Ship(_) => 23,
             Self::Shipped(_) => 24,
             Self::ShipOver => 25,
-            Self::WhichTree => 26,
+            Self::WhichTree(_) => 26,
             Self::Tree(_) => 27,
         }
     }
@@ -127,7 +128,7 @@ impl Frame {
             23 => Self::Ship(body),
             24 => Self::Shipped(u32::from_be_bytes(number(body)?)),
             25 if body.is_empty() => Self::ShipOver,
-            26 if body.is_empty() => Self::WhichTree,
+            26 => Self::WhichTree(take(&body)?),
             27 => Self::Tree(take(&body)?),
             _ => return None,
         })
@@ -136,7 +137,7 @@ impl Frame {
     /// The longest body of a kind.
     const fn limit(kind: u8) -> usize {
         match kind {
-            1 | 2 | 4..=6 | 12 | 13 | 17 | 27 => WORDS_BYTES,
+            1 | 2 | 4..=6 | 12 | 13 | 17 | 26 | 27 => WORDS_BYTES,
             3 => NAME_BYTES,
             7 | 14 | 15 | 23 => PIECE_BYTES,
             _ => 5,
@@ -239,6 +240,10 @@ mod tests {
 
     use proptest::prelude::*;
 
+    use std::path::Path;
+
+    use hostler_snapshot::{Moment, News};
+
     use super::*;
     use hostler_model::Digest;
 
@@ -292,7 +297,7 @@ mod tests {
             only: Vec::new(),
             not: vec!["n2".parse().expect("a name")],
             prefer_local: true,
-            has_tree: true,
+            tree: Some(crate::Sought::new(Path::new("/src"), (1, 2), Some(Moment { watch: 3, at: 4 }))),
             explain: false,
         };
         let all = [
@@ -321,7 +326,7 @@ mod tests {
             Frame::Ship(vec![1, 2, 3]),
             Frame::Shipped(4),
             Frame::ShipOver,
-            Frame::WhichTree,
+            Frame::WhichTree(Box::new(News { now: Some(Moment { watch: 3, at: 5 }), touched: None })),
             Frame::Tree(Box::new(Ship::new("/src".into(), Digest([7; 32]), None))),
         ];
         let bytes: Vec<u8> = all.iter().flat_map(bytes_of).collect();

@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use hostler_snapshot::{Memory, Seen};
+use hostler_snapshot::{AsOf, Memory, Seen};
 
 use crate::xdg;
 
@@ -44,6 +44,11 @@ impl SeenFolder {
     /// What was in a tree when a command last took it along.
     pub(crate) fn recall_tree(&self) -> Memory {
         self.file.as_deref().map(Memory::load).unwrap_or_default()
+    }
+
+    /// As of when that is, if the tree was watched.
+    pub(crate) fn tree_as_of(&self) -> Option<AsOf> {
+        self.file.as_deref().and_then(Memory::claimed)
     }
 
     /// Remembers what it holds now, and forgets folders that nobody submits any more.

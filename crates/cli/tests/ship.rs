@@ -189,6 +189,58 @@ fn calls_do_not_disturb_each_other() {
     machines.check_nothing_is_left();
 }
 
+/// A tree that is taken along again and again is watched: then nobody looks at what has not changed, and misses nothing that has.
+#[test]
+fn what_changes_between_calls_is_what_the_next_one_sees() {
+    let machines = Machines::new(1);
+    machines.ok("mkdir -p d/e other; for i in $(seq 40); do echo $i >d/f$i; done; ln d/f1 /home/games/second-name");
+    let list = "find . -mindepth 1 -name .git -prune -o -printf '%p %M %l ' -type f -exec md5sum {} ';' -o -printf '\\n' | LC_ALL=C sort";
+    let pid = machines.agents[0].pid();
+    let is_watched = || {
+        let watches = std::fs::read_dir(format!("/proc/{pid}/fdinfo")).expect("it runs").flatten();
+        watches.filter_map(|it| std::fs::read_to_string(it.path()).ok()).any(|it| it.contains("inotify wd:"))
+    };
+    let seen_there = || machines.ok(&format!("hostler exec --ship --node n1 -- sh -c \"{list}\""));
+    let seen_here = || machines.ok(list);
+    wait_until("the tree to be watched", 30, || {
+        assert_eq!(seen_there(), seen_here());
+        is_watched().then_some(())
+    });
+    seen_there();
+    let steps = [
+        "echo changed >d/f2",
+        "echo x >>d/f3; touch -d 2001-01-01 d/f3",
+        "rm d/f4; mkdir d/f4; echo below >d/f4/x",
+        "mkdir -p new/deep/er; echo new >new/deep/er/x",
+        "echo again >new/deep/er/x",
+        "mv new d/moved; echo more >d/moved/deep/y",
+        "echo last >d/moved/deep/er/x",
+        "mv d/moved/deep other/; rm -r d/moved",
+        "chmod 600 d/f5; chmod 711 d/e; ln -s f5 d/link",
+        "ln -sf f6 d/link; mv d/f7 d/f8",
+        "echo through another name >/home/games/second-name",
+        "python3 -c \"import mmap; f = open('d/f9', 'r+b'); m = mmap.mmap(f.fileno(), 0); m[0:1] = b'M'; m.close()\"",
+        "rm -r d/e; mkdir d/e; echo e >d/e/e",
+        "chmod 000 other; true",
+        "chmod 755 other; echo in >other/in",
+        "for i in $(seq 30); do echo many >d/many$i; done",
+        "hostler exec --ship --node n1 -- sh -c 'echo made there >d/there; rm d/many*'",
+        "echo after that >d/there",
+    ];
+    for step in steps {
+        machines.ok(step);
+        assert_eq!(seen_there(), seen_here(), "after {step}");
+    }
+    assert!(is_watched());
+    // Another directory takes its place.
+    machines.ok("cd ..; mv tree old; cp -r old tree; echo of the copy >tree/d/f2; cd tree; rm d/f10");
+    for _ in 0..2 {
+        assert_eq!(seen_there(), seen_here());
+        machines.ok("echo more >>d/f2");
+    }
+    machines.check_nothing_is_left();
+}
+
 #[test]
 fn what_does_not_fit_is_refused_in_words_and_runs_elsewhere() {
     let machines = Machines::new(2);

@@ -28,6 +28,8 @@ pub(crate) struct Stat {
     pub(crate) modified_ns: i64,
     pub(crate) changed_ns: i64,
     pub(crate) inode: u64,
+    /// Whether it is a file that has other names as well.
+    pub(crate) is_linked: bool,
 }
 
 /// The type of a file.
@@ -69,6 +71,7 @@ impl From<&FileStat> for Stat {
             modified_ns: nanoseconds(stat.st_mtime, stat.st_mtime_nsec),
             changed_ns: nanoseconds(stat.st_ctime, stat.st_ctime_nsec),
             inode: stat.st_ino,
+            is_linked: kind == Kind::File && stat.st_nlink > 1,
         }
     }
 }

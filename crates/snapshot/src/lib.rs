@@ -43,6 +43,7 @@ mod store;
 mod survey;
 mod upper;
 mod walk;
+mod watch;
 pub mod wire;
 
 pub use baseline::{Baseline, BaselineError};
@@ -50,7 +51,7 @@ pub use capture::{Capture, CaptureError, CaptureOptions, Progress, Scan, capture
 pub use changes::{Changes, ChangesOptions, changes};
 pub use deliver::{Conflict, Delivered, Delivery, DeliveryError, OnConflict};
 pub use layout::{LaidOut, LayoutError, LayoutOptions, lay_out};
-pub use memory::Memory;
+pub use memory::{AsOf, Memory};
 pub use named::Named;
 pub use paths::{fault, show};
 pub use place::{Filling, PlaceError, Placing, Stamp};
@@ -61,3 +62,4 @@ pub use store::{ChunkStore, Freed, StoreError};
 pub use survey::{Survey, survey};
 pub use upper::{Upper, upper, whiteout};
 pub use walk::{Problem, ProblemReason};
+pub use watch::{Moment, News, Touched, Watch};

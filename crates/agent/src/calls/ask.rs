@@ -16,11 +16,12 @@ use hostler_calls::{
 };
 use hostler_gossip::{Candidate, Costs, Estimate, Explanation, Needs, Unfit};
 use hostler_model::NodeName;
+use hostler_snapshot::News;
 use tokio::time::sleep;
 
 use super::trunks::NoWay;
 use super::written::{Disk, newest};
-use super::{Calling, here, lock, run, ship, unsuitable};
+use super::{Calling, here, lock, run, ship, trees, unsuitable};
 use crate::account::act_as;
 use crate::link::random_bits;
 
@@ -86,7 +87,7 @@ pub(super) struct Asker {
 /// Answers a question of a user, and follows the command to its end when it runs elsewhere.
 pub(super) async fn answer(calling: &Arc<Calling>, line: &mut Line, mut ask: Ask, asker: Asker) {
     let mut kind = Costs::kind(ask.command.argv().iter().map(OsString::as_os_str));
-    if ask.has_tree {
+    if ask.tree.is_some() {
         // The way is another one for a tree.
         kind.push_str(" with its tree");
     }
@@ -111,7 +112,7 @@ pub(super) async fn answer(calling: &Arc<Calling>, line: &mut Line, mut ask: Ask
         if candidate.is_local {
             return stay(calling, line, &ask, chosen, &kind, asker).await;
         }
-        match elsewhere(calling, line, &mut ask, &asker.caller, &candidate, chosen, &kind).await {
+        match elsewhere(calling, line, &mut ask, &asker, &candidate, chosen, &kind).await {
             Ok(()) | Err(Failed::Forsaken) => return,
             Err(Failed::Not(refusal)) => {
                 tried.push(Tried { node: candidate.name, why: refusal.message.clone() });
@@ -219,16 +220,17 @@ async fn elsewhere(
     calling: &Arc<Calling>,
     line: &mut Line,
     ask: &mut Ask,
-    caller: &Caller,
+    asker: &Asker,
     candidate: &Candidate,
     mut placed: Placed,
     kind: &str,
 ) -> Result<(), Failed> {
     let began = Instant::now();
     let gossiping = calling.node.gossiping.as_ref().expect("it has named a candidate");
-    let node = &candidate.name;
-    if ask.has_tree && ask.command.ship.is_none() {
-        ask.command = with_tree(line, &ask.command).await?;
+    let (node, caller) = (&candidate.name, &asker.caller);
+    if let Some(tree) = ask.tree.as_ref().filter(|_| ask.command.ship.is_none()) {
+        let news = trees::news(calling, tree, asker).await;
+        ask.command = with_tree(line, &ask.command, news).await?;
     }
     let sent = gossiping.sent(candidate.id);
     let mut command = ask.command.clone();
@@ -329,8 +331,8 @@ async fn written(calling: &Arc<Calling>, ask: &Ask, caller: &Caller, is_remember
 }
 
 /// Has the caller say which tree its command takes along. That takes as long as the tree is large, and nobody else waits for it.
-async fn with_tree(line: &mut Line, command: &Command) -> Result<Command, Failed> {
-    line.send(Frame::WhichTree).await.map_err(|_| Failed::Forsaken)?;
+async fn with_tree(line: &mut Line, command: &Command, news: News) -> Result<Command, Failed> {
+    line.send(Frame::WhichTree(Box::new(news))).await.map_err(|_| Failed::Forsaken)?;
     match line.receive().await {
         Some(Frame::Tree(tree)) => command.with_tree(*tree).ok_or(Failed::Forsaken),
         _ => Err(Failed::Forsaken),

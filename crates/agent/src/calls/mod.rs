@@ -13,6 +13,7 @@ mod door;
 mod here;
 mod run;
 mod ship;
+mod trees;
 mod trunks;
 mod written;
 
@@ -31,6 +32,7 @@ use hostler_steps::Credentials;
 use self::ask::Directories;
 pub(crate) use self::here::live_leaves;
 use self::ship::Ships;
+use self::trees::Trees;
 use self::trunks::Trunks;
 use self::written::Written;
 use crate::directory::replace_file;
@@ -47,6 +49,7 @@ pub(crate) struct Calling {
     directories: Directories,
     written: Written,
     ships: Ships,
+    trees: Trees,
     /// What commands have cost.
     costs: Mutex<Costs>,
     counts: Mutex<Counts>,
@@ -98,6 +101,7 @@ pub(crate) fn start(node: Arc<Node>, engine: Handle, own: Own, door: Option<&Pat
         directories: Directories::default(),
         written: Written::default(),
         ships,
+        trees: Trees::default(),
         costs: Mutex::default(),
         counts: Mutex::default(),
         started: AtomicU64::new(0),
@@ -116,11 +120,15 @@ pub(crate) fn start(node: Arc<Node>, engine: Handle, own: Own, door: Option<&Pat
     Ok(())
 }
 
-/// Hears of what is written on shared disks before too much of it waits.
+/// Hears of what is written, on shared disks and in trees that are taken along, before too much of it waits.
 async fn listen_to_disks(calling: &Arc<Calling>) {
     let mut looks = tokio::time::interval(Duration::from_secs(1));
     loop {
         looks.tick().await;
+        if calling.trees.is_watching() {
+            let calling = Arc::clone(calling);
+            let _ = tokio::task::spawn_blocking(move || calling.trees.hear()).await;
+        }
         if calling.written.is_watching() {
             // A server that does not answer holds up nobody but whoever asks for its files.
             let calling = Arc::clone(calling);

@@ -24,8 +24,11 @@ use std::path::{Path, PathBuf};
 
 use hostler_model::Digest;
 use hostler_proto::manifest::Entry;
+use hostler_snapshot::Placing;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
+
+use crate::frame::Proof;
 
 mod home;
 mod program;
@@ -54,6 +57,19 @@ pub const MOST_BYTES: u64 = 16 << 30;
 const OUT_OF_BOUNDS: [&str; 12] =
     ["/", "/bin", "/boot", "/etc", "/home", "/lib", "/lib64", "/root", "/run", "/sbin", "/usr", "/var"];
 const DEEPLY_OUT_OF_BOUNDS: [&str; 3] = ["/dev", "/proc", "/sys"];
+
+/// What version control keeps for itself; nobody compiles that.
+const LEFT_OUT: [&[u8]; 9] =
+    [b".git", b".hg", b".svn", b".bzr", b".jj", b"_darcs", b".pijul", b".hostler", b".hostler-partial"];
+
+/// Whether a path in a tree is left out of it: what version control keeps for itself, and what is only there while something is put in place.
+#[must_use]
+pub fn is_left_out(path: &[u8]) -> bool {
+    let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
+    LEFT_OUT.contains(&name)
+        || name.starts_with(Placing::PREFIX.as_bytes())
+        || name.starts_with(Proof::FILE_PREFIX.as_bytes())
+}
 
 /// Whether what is at this place is for nobody to take along.
 #[must_use]
@@ -142,4 +158,20 @@ pub enum Message {
     },
     /// To the caller: that was all.
     Done,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_left_out;
+
+    #[test]
+    fn nothing_is_left_out_but_what_version_control_keeps() {
+        assert!(is_left_out(b".git") && is_left_out(b"sub/.git") && is_left_out(b"x/.hostler-ship-1-2"));
+        assert!(
+            !is_left_out(b".gitignore")
+                && !is_left_out(b"config.h")
+                && !is_left_out(b".git/x")
+                && !is_left_out(b"a.git")
+        );
+    }
 }

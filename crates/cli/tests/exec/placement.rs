@@ -22,6 +22,10 @@ fn calls_spread_over_nodes_with_the_head_and_without_it() {
         if host.name() == "n1" {
             host.write("/etc/hostler/agent.toml", "[dsh]\ntie = 6000\n");
         }
+        // What n2 has sent itself counts there for more than any load of this machine.
+        if host.name() == "n2" {
+            host.write("/etc/hostler/agent.toml", "[dsh]\ncall_load = 10000\ncall_ms = 60000\n");
+        }
         &[]
     });
 
@@ -40,12 +44,11 @@ fn calls_spread_over_nodes_with_the_head_and_without_it() {
     assert_eq!(ran.values().sum::<usize>(), 150, "{ran:?}");
     assert!(["n2", "n3", "n4"].iter().all(|node| ran.get(node) >= Some(&20)), "{ran:?}");
 
-    // Calls that come at once are counted where they were sent before anybody's load shows them. n2 compares as nodes do that nobody has told how.
+    // Calls that come at once are counted where they were sent before anybody's load shows them.
     let ran = machines.ok(1, "for i in $(seq 20); do dsh --not n2 sh -c 'echo $HOSTLER_NODE; sleep 2' & done; wait");
     let ran = counts(&ran);
     assert_eq!(ran.values().sum::<usize>(), 20, "{ran:?}");
-    // A node may look much busier than the others at that moment, but no node has nearly all of them.
-    assert!(ran.len() >= 2 && ran.values().all(|count| *count <= 13), "{ran:?}");
+    assert!(ran.len() == 3 && ran.values().all(|count| (5..=9).contains(count)), "{ran:?}");
 }
 
 #[test]
@@ -71,9 +74,10 @@ fn a_node_may_tell_of_its_load_and_take_no_calls() {
     machines.kill_agent(1);
     machines.nodes[1].write("/etc/hostler/agent.toml", "calls = false\n");
     machines.start_agent(1, &[]);
+    // What others say of it may still be what the one before had said.
     wait_until("n2 to be back", 60, || {
-        let load = machines.nodes[0].run(&["hostler", "nodes", "--load"]).stdout;
-        load.lines().any(|line| line.starts_with("n2 ") && line.contains("live, no calls")).then_some(())
+        let load = machines.nodes[1].run(&["hostler", "nodes", "--load"]).stdout;
+        load.lines().any(|line| line.starts_with("n2*") && line.contains("no calls")).then_some(())
     });
     machines.kill_agent(1);
     machines.nodes[1].write("/etc/hostler/agent.toml", "");

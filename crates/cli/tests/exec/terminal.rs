@@ -115,7 +115,10 @@ fn a_command_has_its_callers_terminal() {
     terminal.until(PROMPT);
     assert!(terminal.ask("echo code $?").contains("code 130"));
     terminal.say("dsh --node n2 sh -c 'sleep 1003 & sh -c \"sleep 1003; true\"; echo not-to-be-seen'\n");
-    wait_until("the tree", 30, || (machines.processes(1, "sleep 1003") >= 3).then_some(()));
+    wait_until("the tree", 30, || {
+        let asleep = machines.nodes[1].run(&["pgrep", "-fxc", "sleep 1003"]).stdout;
+        (asleep.trim() == "2").then_some(())
+    });
     terminal.say("\x03");
     let seen = terminal.until(PROMPT);
     assert!(!seen.contains("\nnot-to-be-seen"), "{seen}");
@@ -185,10 +188,47 @@ fn shell(machines: &Machines) {
     machines.wait_for_none(1, "counts.sh", 10);
 
     // What runs in the background does not wait for what is typed, and leaves it to the shell.
-    let seen = terminal.ask("dsh --node n2 sh -c 'echo hi >bg' & wait $!; cat bg");
-    assert!(seen.contains("hi"), "{seen}");
-    let seen = terminal.ask("dsh --node n2 sh -c 'echo hi >bg2' </dev/tty >/dev/null & wait $!; cat bg2");
-    assert!(seen.contains("hi"), "{seen}");
+    terminal.ask("dsh --node n2 sh -c 'echo hi >bg' & wait $!");
+    assert_eq!(machines.read("bg"), "hi\n");
+    terminal.ask("dsh --node n2 sh -c 'echo hi >bg2' </dev/tty >/dev/null & wait $!");
+    assert_eq!(machines.read("bg2"), "hi\n");
+    assert_eq!(terminal.modes(), before);
+
+    // Brought to the foreground it has the keys as they are: nobody here shows them a second time.
+    terminal.say("dsh --node n2 sh -c 'echo st\"\"arted; exec cat' &\n");
+    terminal.until("started");
+    terminal.say("fg\n");
+    terminal.until("exec cat");
+    wait_until("the keys to be its own", 20, || {
+        let modes = nix::sys::termios::tcgetattr(&terminal.master).expect("it is open");
+        (!modes.local_flags.contains(nix::sys::termios::LocalFlags::ICANON)).then_some(())
+    });
+    terminal.say("a line\n");
+    assert_eq!(terminal.until("a line\r\na line\r\n").trim_end_matches(['\r', '\n', '\'']), "");
+    terminal.say("\x04");
+    terminal.until(PROMPT);
+    assert_eq!(terminal.modes(), before);
+
+    // What it says last, when it is to stop, is shown before it does, and as it is meant.
+    let says = "import os, signal, time
+def stop(*_):
+    os.write(1, b''.join(b'word %d\\n' % n for n in range(500)))
+    os.kill(os.getpid(), signal.SIGSTOP)
+signal.signal(signal.SIGTSTP, stop)
+os.write(1, b'ready\\n')
+while True: time.sleep(1)
+";
+    machines.write("says.py", says);
+    for _ in 0..3 {
+        terminal.say("dsh --node n2 python3 says.py\n");
+        terminal.until("ready");
+        terminal.say("\x1a");
+        let seen = terminal.until("Stopped");
+        assert!(seen.contains("word 499\r\n") && !seen.contains("\r\r\n"), "{seen:?}");
+        terminal.until(PROMPT);
+        terminal.ask("kill -KILL %%; wait; echo");
+    }
+    machines.wait_for_none(1, "says.py", 10);
     assert_eq!(terminal.modes(), before);
 }
 

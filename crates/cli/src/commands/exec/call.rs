@@ -119,9 +119,9 @@ pub(super) fn run(context: &Context, ask: Ask, say_where: bool, mut shipping: Op
                 };
                 write_blocking(&mut agent, &Frame::Proof(proof)).map_err(|error| lost(&error))?;
             }
-            Some(Frame::WhichTree) => {
+            Some(Frame::WhichTree(news)) => {
                 let shipping = shipping.as_mut().ok_or_else(|| lost(&ErrorKind::InvalidData.into()))?;
-                let tree = Frame::Tree(Box::new(shipping.look(&command)?));
+                let tree = Frame::Tree(Box::new(shipping.look(&command, &news)?));
                 write_blocking(&mut agent, &tree).map_err(|error| lost(&error))?;
             }
             Some(Frame::Started(started)) => {

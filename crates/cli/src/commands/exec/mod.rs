@@ -137,13 +137,15 @@ impl Exec {
         if self.all || !self.nodes.is_empty() {
             return many::run(context, &self);
         }
-        let ask = self.ask()?;
+        let mut ask = self.ask()?;
         if self.explain {
             return report::explain(context, ask);
         }
         let shipping =
             self.ship.as_deref().map(|root| ship::Shipping::of(&ask.command, ship::root_named(root), self.any_program));
-        call::run(context, ask, self.say_where, shipping.transpose()?)
+        let shipping = shipping.transpose()?;
+        ask.tree = shipping.as_ref().map(ship::Shipping::sought).transpose()?;
+        call::run(context, ask, self.say_where, shipping)
     }
 
     /// The node and the command as such a command line names them.
@@ -178,7 +180,7 @@ impl Exec {
             only: self.where_to.node.clone(),
             not: self.where_to.not.clone(),
             prefer_local: self.where_to.prefer_local,
-            has_tree: self.ship.is_some(),
+            tree: None,
             explain: self.explain,
         })
     }

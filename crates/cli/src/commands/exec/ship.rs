@@ -4,28 +4,25 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use hostler_calls::ship::{
-    Came, Described, Homecoming, MOST_BYTES, MOST_ENTRIES, Mark, Supplier, Tree, Went, belongs_to_machine, is_program,
-    places_of_program,
+    Came, Described, Homecoming, MOST_BYTES, MOST_ENTRIES, Mark, Supplier, Tree, Went, belongs_to_machine, is_left_out,
+    is_program, places_of_program,
 };
-use hostler_calls::{Command, Frame, Proof, Ship};
+use hostler_calls::{Command, Frame, Ship, Sought};
 use hostler_model::{Digest, format_bytes, format_duration};
 use hostler_snapshot::chunk::digest_of;
-use hostler_snapshot::{Memory, Placing, Survey, survey};
+use hostler_snapshot::{Memory, News, Placing, Survey, survey};
 use serde_json::{Value, json};
 
 use crate::exit;
 use crate::failure::{During, Failure};
 use crate::seen_folder::SeenFolder;
 use crate::xdg;
-
-/// What version control keeps for itself; nobody compiles that.
-const LEFT_OUT: [&[u8]; 9] =
-    [b".git", b".hg", b".svn", b".bzr", b".jj", b"_darcs", b".pijul", b".hostler", b".hostler-partial"];
 
 /// What makes a directory the root of a tree.
 const ROOTS: [&str; 7] = [".git", ".hg", ".svn", ".bzr", ".jj", "_darcs", ".pijul"];
@@ -71,16 +68,23 @@ impl Shipping {
         Ok(Self { root, any_program, supplier: None })
     }
 
-    /// Looks at it.
-    pub(super) fn look(&mut self, command: &Command) -> Result<Ship, Failure> {
+    /// The tree before it was looked at: where it is, and as of when it is remembered.
+    pub(super) fn sought(&self) -> Result<Sought, Failure> {
+        let found = fs::metadata(&self.root).during(|| "there is no such tree".to_owned())?;
+        let since = SeenFolder::of_tree(&self.root).tree_as_of().map(|as_of| as_of.moment);
+        Ok(Sought::new(&self.root, (found.dev(), found.ino()), since))
+    }
+
+    /// Looks at it, as far as by the news something may have changed.
+    pub(super) fn look(&mut self, command: &Command, news: &News) -> Result<Ship, Failure> {
         let root = &self.root;
         let again = root.clone();
-        let described = describe(root, true).during(|| format!("cannot look at the tree {}", root.display()))?;
+        let described = describe(root, true, news).during(|| format!("cannot look at the tree {}", root.display()))?;
         let program = if self.any_program { None } else { program_of(command, root) };
         let ship = Ship::new(root.clone(), described.digest(), program);
         // A file that does not hold what it held may be one that is not as it is remembered.
         let mut looks_closely = false;
-        let again = move || describe(&again, !std::mem::replace(&mut looks_closely, true));
+        let again = move || describe(&again, !std::mem::replace(&mut looks_closely, true), &News::default());
         self.supplier = Some(Supplier::new(described, again));
         Ok(ship)
     }
@@ -158,18 +162,11 @@ fn root_of(directory: &Path) -> PathBuf {
     directory.ancestors().find(is_root).unwrap_or(directory).to_owned()
 }
 
-fn is_left_out(path: &[u8]) -> bool {
-    let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
-    LEFT_OUT.contains(&name)
-        || name.starts_with(Placing::PREFIX.as_bytes())
-        || name.starts_with(Proof::FILE_PREFIX.as_bytes())
-}
-
-fn describe(root: &Path, recalls: bool) -> io::Result<Described> {
+fn describe(root: &Path, recalls: bool, news: &News) -> io::Result<Described> {
     let began_ns = now_ns();
     let folder = SeenFolder::of_tree(root);
     let memory = if recalls { folder.recall_tree() } else { Memory::default() };
-    let Survey { mode, entries, sources, memory } = survey(root, &memory, &is_left_out, &is_too_much)?;
+    let Survey { mode, entries, sources, memory } = survey(root, &memory, news, &is_left_out, &is_too_much)?;
     if let Some(memory) = memory {
         folder.remember_tree(&memory);
     }
@@ -247,16 +244,5 @@ mod tests {
         assert_eq!(root_of(&below), below);
         fs::write(folder.path().join("a/.git"), "gitdir: elsewhere").expect("writable");
         assert_eq!(root_of(&below), folder.path().join("a"));
-    }
-
-    #[test]
-    fn nothing_is_left_out_but_what_version_control_keeps() {
-        assert!(is_left_out(b".git") && is_left_out(b"sub/.git") && is_left_out(b"x/.hostler-ship-1-2"));
-        assert!(
-            !is_left_out(b".gitignore")
-                && !is_left_out(b"config.h")
-                && !is_left_out(b".git/x")
-                && !is_left_out(b"a.git")
-        );
     }
 }
