@@ -19,7 +19,7 @@ use nix::sys::termios::{SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr};
 use nix::unistd::{Pid, Whence, getpgrp, lseek, tcgetpgrp};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, mpsc};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 
 use crate::frame::{Frame, Refusal, Report};
 use crate::trunk::{Line, trunk};
@@ -87,6 +87,8 @@ pub async fn follow_home(stream: UnixStream, shown: Shown, home: &mut dyn FnMut(
     let mut terminal = if shown.has_terminal { Some(Raw::begin()?) } else { None };
     let mut input = Input::begin(shown.has_input)?;
     let mut outputs = Outputs::default();
+    let mut looks = interval(BACKGROUND);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let ending = loop {
         let said = tokio::select! {
             frame = line.receive() => match frame {
@@ -101,7 +103,7 @@ pub async fn follow_home(stream: UnixStream, shown: Shown, home: &mut dyn FnMut(
             },
             Some(number) = signals.recv() => pass_on(&mut line, number, shown.has_terminal).await,
             // A shell says nothing when it gives the terminal to a job that is running.
-            () = sleep(BACKGROUND), if terminal.as_ref().is_some_and(|raw| !raw.is_taken) => {
+            _ = looks.tick(), if terminal.as_ref().is_some_and(|raw| !raw.is_taken) => {
                 terminal.iter_mut().for_each(Raw::enter);
                 Ok(())
             }
@@ -115,7 +117,11 @@ pub async fn follow_home(stream: UnixStream, shown: Shown, home: &mut dyn FnMut(
             break Ending::Lost(error);
         }
     };
-    outputs.finish().await;
+    tokio::select! {
+        () = outputs.finish() => {}
+        // Nobody may be reading what is left, and whoever called has had enough of it.
+        Some(()) = told_to_end(&mut signals) => {}
+    }
     if let Ending::Ended(report) = &ending {
         input.give_back(report.input_bytes);
     }
@@ -123,6 +129,16 @@ pub async fn follow_home(stream: UnixStream, shown: Shown, home: &mut dyn FnMut(
     drop(terminal);
     running.abort();
     Ok(ending)
+}
+
+/// Ends when this program is told to.
+async fn told_to_end(signals: &mut mpsc::Receiver<libc::c_int>) -> Option<()> {
+    loop {
+        let number = signals.recv().await?;
+        if matches!(number, libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT) {
+            return Some(());
+        }
+    }
 }
 
 /// Takes what has come for the streams.

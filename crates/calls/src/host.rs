@@ -11,7 +11,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::frame::{Frame, Report};
 use crate::trunk::{Line, Speaker};
@@ -20,6 +20,9 @@ use hostler_model::WindowSize;
 
 /// After the command has ended, what it has handed on may hold its outputs open: after this silence they count as closed.
 const QUIET: Duration = Duration::from_millis(100);
+
+/// How long a command that has stopped may have said something before that is still on its way.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// How often it is asked whether a terminal has more to say.
 const LOOK: Duration = Duration::from_millis(1);
@@ -90,12 +93,16 @@ pub async fn carry_home(
     let mut stopped = None;
     let mut report = loop {
         tokio::select! {
-            () = flows.passed_on(), if stopped.is_some() => {
-                if let Some(signal) = stopped.take() {
+            () = flows.passed_on(stopped.map(|(_, until)| until)), if stopped.is_some() => {
+                if let Some((signal, _)) = stopped.take() {
                     let _ = say.send(Frame::Stopped(signal)).await;
                 }
             }
             frame = line.receive(), if !is_gone => {
+                if matches!(frame, Some(Frame::Signal(libc::SIGCONT))) {
+                    // That it had stopped is old news.
+                    stopped = None;
+                }
                 if !flows.obey(frame, &wanted).await {
                     is_gone = true;
                     flows.abandon();
@@ -104,7 +111,7 @@ pub async fn carry_home(
             }
             event = became.recv() => match event {
                 // What it has said to its terminal before comes first.
-                Some(Became::Stopped(signal)) => stopped = Some(signal),
+                Some(Became::Stopped(signal)) => stopped = Some((signal, Instant::now() + LAST_WORDS)),
                 Some(Became::Ended(report)) => break report,
                 None => break lost(),
             },
@@ -218,9 +225,10 @@ impl Flows {
         self.closed.iter().for_each(|closed| closed.notify_one());
     }
 
-    /// Ends when the terminal has nothing that was not passed on.
-    async fn passed_on(&self) {
-        while self.terminal.as_ref().is_some_and(|terminal| terminal.has_more()) {
+    /// Ends when the terminal has nothing that was not passed on, or then: somebody else may be writing there all the time.
+    async fn passed_on(&self, until: Option<Instant>) {
+        let is_late = || until.is_none_or(|until| Instant::now() >= until);
+        while self.terminal.as_ref().is_some_and(|terminal| terminal.has_more()) && !is_late() {
             sleep(LOOK).await;
         }
     }

@@ -103,6 +103,13 @@ impl Root {
         Ok(Self { directory, path: path.to_owned() })
     }
 
+    /// Opens the directory at an absolute path in which there are no links.
+    pub(crate) fn without_links(path: &Path) -> io::Result<Self> {
+        let below = path.as_os_str().as_bytes().strip_prefix(b"/").ok_or(Errno::EINVAL)?;
+        let directory = Self::open(Path::new("/"))?.open_directory(below)?;
+        Ok(Self { directory, path: path.to_owned() })
+    }
+
     /// Where `path` lies, for messages.
     pub(crate) fn full(&self, path: &[u8]) -> PathBuf {
         self.path.join(std::ffi::OsStr::from_bytes(path))

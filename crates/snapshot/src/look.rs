@@ -24,6 +24,12 @@ use crate::watch::Touched;
 const STAMPS_DIRECTORIES: [i64; 8] =
     [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x2fc1_2fc1, 0xca45_1a4e, 0x0102_1994, 0x794c_7630];
 
+/// Whether a directory is on a disk of this machine, on which nobody else writes.
+pub(crate) fn is_of_this_machine(root: &Root) -> io::Result<bool> {
+    let found = fstatfs(root.as_fd())?.filesystem_type();
+    Ok(STAMPS_DIRECTORIES.iter().any(|&known| known as libc::__fsword_t == found.0))
+}
+
 /// What was found.
 #[derive(Debug)]
 pub(crate) struct Looked {
@@ -35,6 +41,8 @@ pub(crate) struct Looked {
     pub(crate) fresh: Vec<Fresh>,
     /// Directories whose stamps do not say what of them can be described.
     pub(crate) untrusted: HashSet<Vec<u8>>,
+    /// After how much the kernel was asked.
+    pub(crate) asked: usize,
 }
 
 /// What is not remembered, or not as it is.
@@ -62,6 +70,7 @@ pub(crate) struct Look<'a> {
     /// Directories that are still to be read.
     unread: Vec<(Vec<u8>, Stat)>,
     untrusted: HashSet<Vec<u8>>,
+    asked: usize,
 }
 
 impl Looked {
@@ -91,8 +100,7 @@ impl<'a> Look<'a> {
         skips: &'a dyn Fn(&[u8]) -> bool,
     ) -> io::Result<Looked> {
         let found = fstat(root.as_fd())?;
-        let file_system = fstatfs(root.as_fd())?.filesystem_type();
-        let trusts = STAMPS_DIRECTORIES.iter().any(|&known| known as libc::__fsword_t == file_system.0);
+        let trusts = is_of_this_machine(root)?;
         let mut look = Self {
             root,
             memory,
@@ -104,6 +112,7 @@ impl<'a> Look<'a> {
             fresh: Vec::new(),
             unread: Vec::new(),
             untrusted: HashSet::new(),
+            asked: 1,
         };
         let stat = Stat::from(&found);
         if trusts && !memory.is_empty() && memory.record(0).is(&stat) {
@@ -119,7 +128,7 @@ impl<'a> Look<'a> {
         let kept = look.is_kept.iter().zip(0..).skip(1).filter(|(is_kept, _)| **is_kept);
         let kept = kept.map(|(_, place)| place).collect();
         look.fresh.sort_unstable_by(|a, b| a.path.cmp(&b.path));
-        Ok(Looked { root: stat, kept, fresh: look.fresh, untrusted: look.untrusted })
+        Ok(Looked { root: stat, kept, fresh: look.fresh, untrusted: look.untrusted, asked: look.asked })
     }
 
     /// Looks at what is remembered, unless its directory has been read.
@@ -132,6 +141,7 @@ impl<'a> Look<'a> {
             self.is_kept[place] = true;
             return;
         }
+        self.asked += 1;
         let known = |found: libc::stat| self.is_trusted(&found) && record.is(&Stat::from(&found));
         match fstatat(self.root.as_fd(), record.path, AtFlags::AT_SYMLINK_NOFOLLOW) {
             Ok(found) if known(found) => self.is_kept[place] = true,
@@ -185,6 +195,7 @@ impl<'a> Look<'a> {
                 self.is_kept[place] = true;
                 continue;
             }
+            self.asked += 1;
             let found = match fstatat(&directory, paths::name(&path), AtFlags::AT_SYMLINK_NOFOLLOW) {
                 Ok(found) => found,
                 Err(_) => {

@@ -80,7 +80,11 @@ impl Cluster {
         command
     }
 
-    /// Any program in the home of this cluster.
+    /// Another program in the home of this cluster.
+    pub(crate) fn other(&self, program: &str) -> Command {
+        self.in_its_home(Path::new(program))
+    }
+
     fn in_its_home(&self, program: &Path) -> Command {
         let home = self.home.path();
         let mut command = Command::new(program);

@@ -1,5 +1,6 @@
 //! What is measured. A group is one question; its rows answer it for the floor, the peers and Hostler.
 
+mod build;
 mod dead_node;
 mod enforcement;
 mod environment;
@@ -41,6 +42,7 @@ pub(super) const GROUPS: &[Group] = &[
     },
     Group { name: "several-nodes", about: "a job on four nodes, submit to running", measure: several_nodes::measure },
     Group { name: "exec", about: "a command at once, without the queue", measure: exec::measure },
+    Group { name: "build", about: "a C program of many files, compiled on several nodes", measure: build::measure },
     Group { name: "enforcement", about: "what holding a job to its limits costs", measure: enforcement::measure },
     Group { name: "neighbours", about: "a job beside others that misbehave", measure: neighbours::measure },
     Group { name: "dead-node", about: "a node that says nothing any more", measure: dead_node::measure },

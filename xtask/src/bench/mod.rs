@@ -49,6 +49,10 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE", conflicts_with = "floors")]
     hostler: Option<PathBuf>,
 
+    /// A configured C program that `make CC=…` builds and `make clean` leaves as it was, for the group `build`
+    #[arg(long, value_name = "DIR")]
+    source: Option<PathBuf>,
+
     /// Where the figures go as JSON [default: target/bench.json]
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -64,6 +68,8 @@ struct Bench {
     hostler: Option<PathBuf>,
     /// The batch systems that answer.
     peers: Vec<Peer>,
+    /// A C program to build.
+    source: Option<PathBuf>,
 }
 
 impl Bench {
@@ -92,6 +98,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         divide: options.divide as usize,
         hostler: program(options, &target.join("release/hostler"))?,
         peers: peers::present(),
+        source: options.source.as_ref().map(std::path::absolute).transpose()?,
     };
     for group in groups::GROUPS {
         if options.groups.is_empty() || options.groups.iter().any(|name| name == group.name) {

@@ -111,7 +111,12 @@ pub(crate) fn start(node: Arc<Node>, engine: Handle, own: Own, door: Option<&Pat
         match runtime {
             Ok(runtime) => runtime.block_on(async {
                 here::take_up(&calling);
-                tokio::join!(door::serve(&calling, door), trunks::serve(&calling, listener), listen_to_disks(&calling));
+                tokio::join!(
+                    door::serve(&calling, door),
+                    trunks::serve(&calling, listener),
+                    listen_to_disks(&calling),
+                    trees::listen(&calling)
+                );
             }),
             Err(error) => tracing::error!(%error, "this node takes no calls"),
         }
@@ -120,15 +125,11 @@ pub(crate) fn start(node: Arc<Node>, engine: Handle, own: Own, door: Option<&Pat
     Ok(())
 }
 
-/// Hears of what is written, on shared disks and in trees that are taken along, before too much of it waits.
+/// Hears of what is written on shared disks before too much of it waits.
 async fn listen_to_disks(calling: &Arc<Calling>) {
     let mut looks = tokio::time::interval(Duration::from_secs(1));
     loop {
         looks.tick().await;
-        if calling.trees.is_watching() {
-            let calling = Arc::clone(calling);
-            let _ = tokio::task::spawn_blocking(move || calling.trees.hear()).await;
-        }
         if calling.written.is_watching() {
             // A server that does not answer holds up nobody but whoever asks for its files.
             let calling = Arc::clone(calling);

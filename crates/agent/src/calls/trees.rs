@@ -1,64 +1,142 @@
 //! Trees that commands of this machine's users take along: what has changed in them since they were last described.
 //!
 //! A build calls thousands of times, and between two calls a few files change. So a tree that was taken along once is watched for a while, and
-//! the next caller hears what it has to look at. Nothing depends on it: who hears nothing looks at everything.
+//! the next caller hears what it has to look at. Nothing depends on it: who hears nothing looks at everything, and nobody waits for it.
 
 use std::collections::HashMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use hostler_calls::ship::is_left_out;
-use hostler_calls::{Sought, fresh};
+use hostler_calls::Sought;
+use hostler_calls::ship::{belongs_to_machine, is_left_out};
 use hostler_snapshot::{News, Watch};
 use nix::unistd::geteuid;
+use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard, Semaphore};
 use tokio::task::spawn_blocking;
+use tokio::time::{interval, timeout};
 
 use super::ask::Asker;
 use super::{Calling, lock};
 use crate::account::{Account, act_as};
 use crate::link::random_bits;
 
-/// Trees that are watched at once: the kernel grants a number of watches to each user, and root's are for all.
+/// Trees that are watched at once, and how many of them one user may have, so that nobody keeps all others out.
 const MOST_TREES: usize = 16;
+const MOST_OF_ONE: usize = 4;
+
+/// The most directories of a tree. Of what the kernel grants to root, which is for all of root's programs, trees together get a quarter.
+const MOST_DIRECTORIES: usize = 20_000;
+const SHARE: usize = 4;
+const GRANTED: &str = "/proc/sys/fs/inotify/max_user_watches";
 
 /// How long a tree is watched that nobody takes along any more, and for how long one is left alone that cannot be watched.
 const IDLE: Duration = Duration::from_secs(600);
 const HOPELESS: Duration = Duration::from_secs(60);
 
+/// How often what has changed is heard.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// How long a caller waits for others who ask about the same tree.
+const PATIENCE: Duration = Duration::from_millis(20);
+
 /// Whose tree, and where.
 type Key = (u32, PathBuf);
 
 /// Trees that are watched.
-#[derive(Default)]
-pub(super) struct Trees(Mutex<HashMap<Key, Arc<Tree>>>);
+pub(super) struct Trees {
+    all: Mutex<HashMap<Key, Arc<Tree>>>,
+    /// Whoever begins to watch: it takes a walk through the whole tree.
+    beginning: Arc<Semaphore>,
+}
 
 struct Tree {
     /// Whose rights it is looked at with; `None` is the agent's own user.
     account: Option<Arc<Account>>,
+    root: PathBuf,
     used: Mutex<Instant>,
-    state: Mutex<State>,
+    /// How many directories of it are watched.
+    directories: Mutex<usize>,
+    state: Arc<AsyncMutex<State>>,
 }
 
 enum State {
+    /// It is not yet.
+    New,
     Beginning,
     Watched(Box<Watch>),
     /// It cannot be, as it turned out then.
-    Unwatched(Instant),
+    Hopeless(Instant),
+}
+
+impl Default for Trees {
+    fn default() -> Self {
+        Self { all: Mutex::default(), beginning: Arc::new(Semaphore::new(1)) }
+    }
 }
 
 /// What has changed in a tree since its caller remembers it.
 pub(super) async fn news(calling: &Arc<Calling>, sought: &Sought, asker: &Asker) -> News {
     let caller = &asker.caller;
-    let account = calling.node.accounts.of(&caller.name, Some(caller.uid)).await;
-    let Ok(account) = account else { return News::default() };
-    if (account.is_none() && caller.uid != geteuid().as_raw()) || !sees_the_same(asker.pid) {
+    let Ok(account) = calling.node.accounts.of(&caller.name, Some(caller.uid)).await else { return News::default() };
+    let root = sought.root();
+    let is_own = account.is_some() || caller.uid == geteuid().as_raw();
+    if !is_own || !is_plain(&root) || belongs_to_machine(&root) || !sees_the_same(asker.pid) {
         return News::default();
     }
-    let (calling, sought, uid) = (Arc::clone(calling), sought.clone(), caller.uid);
-    let ask = move || calling.trees.news((uid, sought.root()), account, &sought);
-    spawn_blocking(ask).await.unwrap_or_default()
+    let identity = (sought.device, sought.inode);
+    let Some(tree) = calling.trees.find((caller.uid, root), account, identity).await else { return News::default() };
+    let Ok(mut state) = timeout(PATIENCE, Arc::clone(&tree.state).lock_owned()).await else { return News::default() };
+    if let State::Hopeless(since) = &*state
+        && since.elapsed() >= HOPELESS
+    {
+        *state = State::New;
+    }
+    match &*state {
+        State::New => {
+            *state = State::Beginning;
+            drop(state);
+            // Whoever asks looks at everything meanwhile.
+            tokio::spawn(begin(Arc::clone(calling), tree, identity));
+            News::default()
+        }
+        State::Watched(watch) if watch.identity() != identity => {
+            *state = State::New;
+            News::default()
+        }
+        State::Watched(_) => {
+            let since = sought.since;
+            heed(tree, state, move |watch| watch.news(since)).await
+        }
+        State::Beginning | State::Hopeless(_) => News::default(),
+    }
+}
+
+/// Hears what has changed, for as long as it is polled, before too much of it waits; and forgets what nobody takes along any more.
+pub(super) async fn listen(calling: &Arc<Calling>) {
+    let mut looks = interval(LOOK);
+    looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        looks.tick().await;
+        let (idle, trees) = calling.trees.sorted_out();
+        if !idle.is_empty() {
+            drop(spawn_blocking(move || drop(idle)).await);
+        }
+        for tree in trees {
+            let Ok(state) = Arc::clone(&tree.state).try_lock_owned() else { continue };
+            heed(tree, state, |watch| watch.hear().map(|()| News::default())).await;
+        }
+    }
+}
+
+/// Whether a path is absolute and names each directory on its way once.
+fn is_plain(root: &Path) -> bool {
+    let is_step = |part: &Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
+    let steps: PathBuf = root.components().take_while(is_step).collect();
+    root.is_absolute() && steps.as_os_str() == root.as_os_str()
 }
 
 /// Whether a program has the same disks at the same places as the agent.
@@ -67,101 +145,149 @@ fn sees_the_same(pid: Option<i32>) -> bool {
     pid.is_some_and(|pid| of(&pid.to_string()).is_some_and(|its| of("self") == Some(its)))
 }
 
-impl Trees {
-    /// Whether there is anything to hear.
-    pub(super) fn is_watching(&self) -> bool {
-        !lock(&self.0).is_empty()
-    }
-
-    /// Hears what has changed, before too much of it waits, and forgets what nobody takes along any more. Blocks.
-    pub(super) fn hear(&self) {
-        let trees: Vec<_> = {
-            let mut all = lock(&self.0);
-            all.retain(|_, tree| lock(&tree.used).elapsed() < IDLE);
-            all.values().cloned().collect()
-        };
-        for tree in trees {
-            tree.heed(|watch| watch.hear().map(|()| News::default()));
-        }
-    }
-
-    fn news(&self, key: Key, account: Option<Arc<Account>>, sought: &Sought) -> News {
-        let root = key.1.clone();
-        let (tree, is_new) = self.tree(key, account);
-        *lock(&tree.used) = Instant::now();
-        let identity = (sought.device, sought.inode);
-        if is_new || tree.may_begin_again() {
-            // Whoever asked first looks at everything meanwhile.
-            spawn_blocking(move || tree.begin(&root, identity));
-            return News::default();
-        }
-        tree.heed(|watch| {
-            // The caller may see something else at that place.
-            if watch.identity() == identity { watch.news(sought.since) } else { Ok(News::default()) }
+/// Has something done to a watch; one that fails is none any more.
+async fn heed(
+    tree: Arc<Tree>,
+    mut state: OwnedMutexGuard<State>,
+    work: impl FnOnce(&mut Watch) -> io::Result<News> + Send + 'static,
+) -> News {
+    let heed = move || {
+        let State::Watched(watch) = &mut *state else { return News::default() };
+        let done = tree.act(|| work(watch));
+        *lock(&tree.directories) = watch.directories();
+        done.unwrap_or_else(|error| {
+            tracing::debug!(root = %tree.root.display(), %error, "a tree is not watched any more");
+            *state = State::New;
+            News::default()
         })
+    };
+    spawn_blocking(heed).await.unwrap_or_default()
+}
+
+/// Begins to watch a tree. A large one takes its time.
+async fn begin(calling: Arc<Calling>, tree: Arc<Tree>, identity: (u64, u64)) {
+    let Ok(_turn) = Arc::clone(&calling.trees.beginning).acquire_owned().await else { return };
+    let most = calling.trees.left().min(MOST_DIRECTORIES);
+    let number = random_bits();
+    let again = Arc::clone(&tree);
+    let begun = spawn_blocking(move || {
+        let watch = again.act(|| Watch::begin(&again.root, number, most, is_left_out))?;
+        if watch.identity() == identity { Ok(watch) } else { Err(io::Error::other("it is another directory here")) }
+    });
+    let begun = begun.await.map_err(io::Error::other).and_then(|begun| begun);
+    *tree.state.lock().await = match begun {
+        Ok(watch) => {
+            *lock(&tree.directories) = watch.directories();
+            State::Watched(Box::new(watch))
+        }
+        Err(error) => {
+            tracing::debug!(root = %tree.root.display(), %error, "a tree cannot be watched");
+            State::Hopeless(Instant::now())
+        }
+    };
+}
+
+impl Trees {
+    /// The tree of that key; `None` if the caller means another directory than the agent sees there.
+    async fn find(&self, key: Key, account: Option<Arc<Account>>, identity: (u64, u64)) -> Option<Arc<Tree>> {
+        if let Some(known) = lock(&self.all).get(&key) {
+            *lock(&known.used) = Instant::now();
+            return Some(Arc::clone(known));
+        }
+        let tree = Arc::new(Tree {
+            account,
+            root: key.1.clone(),
+            used: Mutex::new(Instant::now()),
+            directories: Mutex::new(0),
+            state: Arc::new(AsyncMutex::new(State::New)),
+        });
+        let looked = Arc::clone(&tree);
+        let look = move || looked.act(|| fs::symlink_metadata(&looked.root)).map(|found| (found.dev(), found.ino()));
+        if spawn_blocking(look).await.ok()?.ok()? != identity {
+            return None;
+        }
+        let (gone, tree) = {
+            let mut all = lock(&self.all);
+            let gone = make_room(&mut all, key.0);
+            (gone, Arc::clone(all.entry(key).or_insert(tree)))
+        };
+        // There may be much to let go of.
+        drop(spawn_blocking(move || drop(gone)));
+        Some(tree)
     }
 
-    /// The tree of that key, and whether it is new.
-    fn tree(&self, key: Key, account: Option<Arc<Account>>) -> (Arc<Tree>, bool) {
-        let mut all = lock(&self.0);
-        if let Some(known) = all.get(&key) {
-            return (Arc::clone(known), false);
-        }
-        if all.len() >= MOST_TREES
-            && let Some(oldest) = all.iter().min_by_key(|(_, tree)| *lock(&tree.used)).map(|(key, _)| key.clone())
-        {
-            all.remove(&oldest);
-        }
-        let tree = Tree { account, used: Mutex::new(Instant::now()), state: Mutex::new(State::Beginning) };
-        let tree = Arc::new(tree);
-        all.insert(key, Arc::clone(&tree));
-        (tree, true)
+    /// Trees that nobody takes along any more, and the others.
+    fn sorted_out(&self) -> (Vec<Arc<Tree>>, Vec<Arc<Tree>>) {
+        let mut all = lock(&self.all);
+        let idle = all.extract_if(|_, tree| lock(&tree.used).elapsed() >= IDLE).map(|(_, tree)| tree).collect();
+        (idle, all.values().cloned().collect())
+    }
+
+    /// How many more directories may be watched.
+    fn left(&self) -> usize {
+        let granted = fs::read_to_string(GRANTED).ok().and_then(|text| text.trim().parse::<usize>().ok());
+        let taken: usize = lock(&self.all).values().map(|tree| *lock(&tree.directories)).sum();
+        (granted.unwrap_or(0) / SHARE).saturating_sub(taken)
     }
 }
 
+/// Makes room for another tree of a user: what goes is what was not used for longest, of their own trees if they have most.
+fn make_room(all: &mut HashMap<Key, Arc<Tree>>, uid: u32) -> Option<Arc<Tree>> {
+    let has_most = all.keys().filter(|key| key.0 == uid).count() >= MOST_OF_ONE;
+    if !has_most && all.len() < MOST_TREES {
+        return None;
+    }
+    let eligible = all.iter().filter(|(key, _)| !has_most || key.0 == uid);
+    let oldest = eligible.min_by_key(|(_, tree)| *lock(&tree.used)).map(|(key, _)| key.clone());
+    oldest.and_then(|key| all.remove(&key))
+}
+
 impl Tree {
-    /// Has something done to the watch; one that fails is none any more.
-    fn heed(&self, work: impl FnOnce(&mut Watch) -> std::io::Result<News>) -> News {
-        let mut state = lock(&self.state);
-        let State::Watched(watch) = &mut *state else { return News::default() };
-        let ids = self.account.as_ref().map(|account| &account.ids);
-        match act_as(ids, || work(watch)).and_then(|done| done) {
-            Ok(news) => news,
-            Err(error) => {
-                tracing::debug!(%error, "a tree is not watched any more");
-                *state = State::Unwatched(Instant::now());
-                News::default()
-            }
+    /// Does something with the rights of its user.
+    fn act<T>(&self, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        act_as(self.account.as_ref().map(|account| &account.ids), work).and_then(|done| done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_paths_that_say_where_they_lead_are_watched() {
+        assert!(is_plain(Path::new("/src/tree")));
+        for path in ["src", "/src/../etc", "/src/./tree", "/src//tree", "/src/tree/", ""] {
+            assert!(!is_plain(Path::new(path)), "{path}");
         }
     }
 
-    fn may_begin_again(&self) -> bool {
-        let mut state = lock(&self.state);
-        let may = matches!(&*state, State::Unwatched(since) if since.elapsed() >= HOPELESS);
-        if may {
-            *state = State::Beginning;
-        }
-        may
-    }
-
-    /// Begins to watch. A large tree takes its time.
-    fn begin(&self, root: &Path, identity: (u64, u64)) {
-        let ids = self.account.as_ref().map(|account| &account.ids);
-        let number = random_bits();
-        let begun = act_as(ids, || {
-            use std::os::unix::fs::MetadataExt;
-            let found = fs::symlink_metadata(root)?;
-            if (found.dev(), found.ino()) != identity || fresh::is_shared(root) {
-                return Err(std::io::Error::other("it is another directory here, or others write there, too"));
-            }
-            Watch::begin(root, number, is_left_out)
-        });
-        *lock(&self.state) = match begun.and_then(|begun| begun) {
-            Ok(watch) => State::Watched(Box::new(watch)),
-            Err(error) => {
-                tracing::debug!(root = %root.display(), %error, "a tree cannot be watched");
-                State::Unwatched(Instant::now())
-            }
+    #[test]
+    fn nobody_keeps_all_others_out() {
+        let tree = |age: u64| {
+            Arc::new(Tree {
+                account: None,
+                root: PathBuf::new(),
+                used: Mutex::new(
+                    Instant::now().checked_sub(Duration::from_secs(age)).expect("the machine runs longer"),
+                ),
+                directories: Mutex::new(0),
+                state: Arc::new(AsyncMutex::new(State::New)),
+            })
         };
+        let key = |uid, name: usize| (uid, PathBuf::from(name.to_string()));
+        let mut all = HashMap::new();
+        for number in 0..MOST_OF_ONE {
+            assert!(make_room(&mut all, 1).is_none());
+            all.insert(key(1, number), tree(100 - number as u64));
+        }
+        assert!(make_room(&mut all, 1).is_some(), "one of their own");
+        assert!(!all.contains_key(&key(1, 0)), "the oldest");
+        for number in all.len()..MOST_TREES {
+            let uid = 2 + number as u32 / MOST_OF_ONE as u32;
+            assert!(make_room(&mut all, uid).is_none(), "{number}");
+            all.insert(key(uid, number), tree(50));
+        }
+        assert!(make_room(&mut all, 99).is_some());
+        assert!(!all.contains_key(&key(1, 1)), "the oldest of all");
     }
 }

@@ -195,17 +195,29 @@ fn shell(machines: &Machines) {
     assert_eq!(terminal.modes(), before);
 
     // Brought to the foreground it has the keys as they are: nobody here shows them a second time.
-    terminal.say("dsh --node n2 sh -c 'echo st\"\"arted; exec cat' &\n");
+    terminal.ask("dsh --node n2 sh -c 'sleep 0.5; echo st\"\"arted; exec cat' &");
     terminal.until("started");
     terminal.say("fg\n");
     terminal.until("exec cat");
     wait_until("the keys to be its own", 20, || {
         let modes = nix::sys::termios::tcgetattr(&terminal.master).expect("it is open");
-        (!modes.local_flags.contains(nix::sys::termios::LocalFlags::ICANON)).then_some(())
+        (!modes.local_flags.contains(nix::sys::termios::LocalFlags::ISIG)).then_some(())
     });
     terminal.say("a line\n");
     assert_eq!(terminal.until("a line\r\na line\r\n").trim_end_matches(['\r', '\n', '\'']), "");
     terminal.say("\x04");
+    terminal.until(PROMPT);
+    assert_eq!(terminal.modes(), before);
+
+    // Also when it is busy writing.
+    terminal.ask("dsh --node n2 sh -c 'while :; do echo tick; sleep 0.02; done' &");
+    terminal.until("tick");
+    terminal.say("fg\n");
+    wait_until("the keys to be its own", 20, || {
+        let modes = nix::sys::termios::tcgetattr(&terminal.master).expect("it is open");
+        (!modes.local_flags.contains(nix::sys::termios::LocalFlags::ISIG)).then_some(())
+    });
+    terminal.say("\x03");
     terminal.until(PROMPT);
     assert_eq!(terminal.modes(), before);
 
@@ -229,6 +241,16 @@ while True: time.sleep(1)
         terminal.ask("kill -KILL %%; wait; echo");
     }
     machines.wait_for_none(1, "says.py", 10);
+    // Somebody else who goes on writing there does not keep it from being stopped.
+    let noisy = "import os, time\nif os.fork() == 0:\n    os.setpgid(0, 0)\n    while True: os.write(1, b'noise'); time.sleep(0.001)\n";
+    machines.write("noisy.py", format!("{noisy}{says}"));
+    terminal.say("dsh --node n2 python3 noisy.py\n");
+    terminal.until("ready");
+    terminal.say("\x1a");
+    terminal.until("Stopped");
+    terminal.until(PROMPT);
+    terminal.ask("kill -KILL %%; wait; echo");
+    machines.wait_for_none(1, "noisy.py", 10);
     assert_eq!(terminal.modes(), before);
 }
 

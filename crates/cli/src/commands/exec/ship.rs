@@ -33,11 +33,14 @@ pub(super) struct Shipping {
     any_program: bool,
     /// Since it has been looked at.
     supplier: Option<Supplier<'static>>,
+    /// After how much of it the kernel was asked.
+    asked: usize,
 }
 
 /// A tree while its command runs.
 pub(super) struct UnderWay {
     described: Described,
+    asked: usize,
     went: Went,
     home: Homecoming,
 }
@@ -46,6 +49,7 @@ pub(super) struct UnderWay {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Freight {
     files: usize,
+    asked: usize,
     went: Went,
     came: Came,
     placing: Duration,
@@ -65,7 +69,7 @@ impl Shipping {
             return Err(Failure::usage(format!("{} belongs to the machine and cannot be taken along", root.display()))
                 .hint("call it in a directory of its own, or name one with --ship=DIR"));
         }
-        Ok(Self { root, any_program, supplier: None })
+        Ok(Self { root, any_program, supplier: None, asked: 0 })
     }
 
     /// The tree before it was looked at: where it is, and as of when it is remembered.
@@ -79,12 +83,17 @@ impl Shipping {
     pub(super) fn look(&mut self, command: &Command, news: &News) -> Result<Ship, Failure> {
         let root = &self.root;
         let again = root.clone();
-        let described = describe(root, true, news).during(|| format!("cannot look at the tree {}", root.display()))?;
+        let (described, asked) =
+            describe(root, true, news).during(|| format!("cannot look at the tree {}", root.display()))?;
         let program = if self.any_program { None } else { program_of(command, root) };
         let ship = Ship::new(root.clone(), described.digest(), program);
         // A file that does not hold what it held may be one that is not as it is remembered.
         let mut looks_closely = false;
-        let again = move || describe(&again, !std::mem::replace(&mut looks_closely, true), &News::default());
+        self.asked = asked;
+        let again = move || {
+            describe(&again, !std::mem::replace(&mut looks_closely, true), &News::default())
+                .map(|(described, _)| described)
+        };
         self.supplier = Some(Supplier::new(described, again));
         Ok(ship)
     }
@@ -105,7 +114,7 @@ impl Shipping {
         let (described, went) = supplier.finish();
         let placing = Placing::begin(&self.root, token()).during(|| "the tree is gone".to_owned())?;
         let home = Homecoming::new(placing, described.as_of_ns());
-        Ok(UnderWay { described, went, home })
+        Ok(UnderWay { described, asked: self.asked, went, home })
     }
 }
 
@@ -124,13 +133,13 @@ impl UnderWay {
                 .hint("unless something is said of putting it in place, nothing has changed here; call it again")
                 .exiting(exit::RUN_FAILED)
         })?;
-        Ok(Freight { files: entries.len(), went: self.went, came, placing: began.elapsed() })
+        Ok(Freight { files: entries.len(), asked: self.asked, went: self.went, came, placing: began.elapsed() })
     }
 }
 
 impl Freight {
     pub(super) fn in_words(&self) -> String {
-        let Self { files, went, came, placing } = self;
+        let Self { files, asked: _, went, came, placing } = self;
         format!(
             "the tree of {files} files: {} went there in {}, {} with {} files came back, put in place in {}",
             format_bytes(went.bytes),
@@ -145,6 +154,7 @@ impl Freight {
         let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
         json!({
             "files": self.files,
+            "asked_files": self.asked,
             "sent_bytes": self.went.bytes,
             "sent_chunks": self.went.chunks,
             "sent_ms": millis(self.went.took),
@@ -162,18 +172,20 @@ fn root_of(directory: &Path) -> PathBuf {
     directory.ancestors().find(is_root).unwrap_or(directory).to_owned()
 }
 
-fn describe(root: &Path, recalls: bool, news: &News) -> io::Result<Described> {
+/// A tree, and after how much of it the kernel was asked.
+fn describe(root: &Path, recalls: bool, news: &News) -> io::Result<(Described, usize)> {
     let began_ns = now_ns();
     let folder = SeenFolder::of_tree(root);
     let memory = if recalls { folder.recall_tree() } else { Memory::default() };
-    let Survey { mode, entries, sources, memory } = survey(root, &memory, news, &is_left_out, &is_too_much)?;
+    let Survey { mode, entries, sources, memory, asked } = survey(root, &memory, news, &is_left_out, &is_too_much)?;
     if let Some(memory) = memory {
         folder.remember_tree(&memory);
     }
     // What was written while the tree was looked at is in it, too, and what is made of it is no older.
     let now = now_ns();
     let newest = entries.iter().map(|entry| entry.modified_ns).filter(|modified| *modified <= now).max();
-    Ok(Described::new(Tree { mode, entries }, sources, began_ns.max(newest.unwrap_or(0))))
+    let described = Described::new(Tree { mode, entries }, sources, began_ns.max(newest.unwrap_or(0)));
+    Ok((described, asked))
 }
 
 fn is_too_much(entries: usize, bytes: u64) -> Option<String> {
