@@ -11,6 +11,7 @@ use std::thread::available_parallelism;
 
 use crate::bench::Bench;
 use crate::bench::cluster::{Cluster, Role};
+use crate::bench::groups::exec::wait_for_peers;
 use crate::bench::measure::{Contender, Sample, interleave, milliseconds};
 use crate::bench::report::{Goal, Row};
 use crate::workspace::shown;
@@ -37,7 +38,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Vec<Row>> {
         return Ok(Vec::new());
     };
     let Some(cluster) = bench.cluster()? else { return Ok(Vec::new()) };
-    wait_for_nodes(&cluster)?;
+    wait_for_peers(&cluster)?;
     let folder = tempfile::tempdir()?;
     let hostler = bench.hostler.as_deref().expect("there is a cluster").display().to_string();
     let mut ways = vec![
@@ -169,14 +170,6 @@ impl<'c> Way<'c> {
         let paths = String::from_utf8(found.stdout)?;
         paths.lines().map(|path| Ok((path.into(), fs::read(self.tree.join(path))?))).collect()
     }
-}
-
-/// Nodes hear of each other within a moment.
-fn wait_for_nodes(cluster: &Cluster) -> Result<()> {
-    for node in ["n2", "n3", "n4"] {
-        cluster.output(&mut cluster.command(&["exec", "--node", node, "true"]))?;
-    }
-    Ok(())
 }
 
 fn is_of(pid: u32, node: &str) -> bool {

@@ -81,7 +81,7 @@ fn pipe(bench: &Bench, cluster: Option<&Cluster>, kept: Option<&KeptSsh<'_>>) ->
 }
 
 /// Nodes learn of each other a moment after they have joined.
-fn wait_for_peers(cluster: &Cluster) -> Result<()> {
+pub(super) fn wait_for_peers(cluster: &Cluster) -> Result<()> {
     for _ in 0..200 {
         let known = cluster.output(&mut cluster.command(&["exec", "--explain"])).unwrap_or_default();
         if ["n1", "n2", "n3", "n4"]
