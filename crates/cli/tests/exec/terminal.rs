@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use hostler_testkit::wait_until;
 use nix::libc;
 use nix::pty::{Winsize, openpty};
+use nix::sys::termios::{LocalFlags, tcgetattr};
 
 use crate::machines::{Machines, USER, ids};
 
@@ -75,6 +76,14 @@ impl Terminal {
         let size = size(rows, columns);
         // SAFETY: the pointer is to a local of the type that this request reads.
         assert_eq!(unsafe { libc::ioctl(self.master.as_raw_fd(), libc::TIOCSWINSZ, &raw const size) }, 0);
+    }
+
+    /// Waits until a program has all keys as they are; a shell's prompt leaves those that send signals to the terminal.
+    fn wait_for_keys(&self) {
+        wait_until("the keys to be its own", 20, || {
+            let modes = tcgetattr(&self.master).expect("it is open");
+            (!modes.local_flags.contains(LocalFlags::ISIG)).then_some(())
+        });
     }
 
     /// Its modes, as `stty` writes them.
@@ -199,10 +208,7 @@ fn shell(machines: &Machines) {
     terminal.until("started");
     terminal.say("fg\n");
     terminal.until("exec cat");
-    wait_until("the keys to be its own", 20, || {
-        let modes = nix::sys::termios::tcgetattr(&terminal.master).expect("it is open");
-        (!modes.local_flags.contains(nix::sys::termios::LocalFlags::ISIG)).then_some(())
-    });
+    terminal.wait_for_keys();
     terminal.say("a line\n");
     assert_eq!(terminal.until("a line\r\na line\r\n").trim_end_matches(['\r', '\n', '\'']), "");
     terminal.say("\x04");
@@ -213,10 +219,7 @@ fn shell(machines: &Machines) {
     terminal.ask("dsh --node n2 sh -c 'while :; do echo tick; sleep 0.02; done' &");
     terminal.until("tick");
     terminal.say("fg\n");
-    wait_until("the keys to be its own", 20, || {
-        let modes = nix::sys::termios::tcgetattr(&terminal.master).expect("it is open");
-        (!modes.local_flags.contains(nix::sys::termios::LocalFlags::ISIG)).then_some(())
-    });
+    terminal.wait_for_keys();
     terminal.say("\x03");
     terminal.until(PROMPT);
     assert_eq!(terminal.modes(), before);
