@@ -29,6 +29,8 @@ pub struct Policy {
     pub tie: u32,
     /// For how long a node that could not be reached is passed over, in milliseconds.
     pub avoid_ms: u32,
+    /// The longest that a short command waits for a free CPU on this node, in milliseconds. With 0 none does.
+    pub wait_ms: u32,
 }
 
 impl Default for Policy {
@@ -45,6 +47,7 @@ impl Default for Policy {
             prefer_local_margin: 1000,
             tie: 50,
             avoid_ms: 10_000,
+            wait_ms: 2000,
         }
     }
 }

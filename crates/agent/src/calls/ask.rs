@@ -21,7 +21,7 @@ use tokio::time::sleep;
 
 use super::trunks::NoWay;
 use super::written::{Disk, newest};
-use super::{Calling, here, lock, run, ship, trees, unsuitable};
+use super::{Calling, here, lock, micros, run, ship, trees, unsuitable};
 use crate::account::act_as;
 use crate::link::random_bits;
 
@@ -148,13 +148,19 @@ async fn candidates(calling: &Calling, needs: &Needs) -> Vec<Candidate> {
         let found = gossiping.choose(needs);
         let is_expected = || {
             let unfit = gossiping.explain(needs).unfit;
-            unfit.iter().any(|(node, why)| needs.only.contains(node) && matches!(why, Unfit::Unheard | Unfit::Unknown))
+            // The head may not have said yet who there is.
+            let is_new = calling.began.elapsed() < HEARING_BOUND;
+            is_new || unfit.iter().any(|(node, why)| needs.only.contains(node) && is_yet_to_come(why))
         };
         if !found.is_empty() || needs.only.is_empty() || Instant::now() >= until || !is_expected() {
             return found;
         }
         sleep(HEARING_LOOK).await;
     }
+}
+
+const fn is_yet_to_come(why: &Unfit) -> bool {
+    matches!(why, Unfit::Unheard | Unfit::Unknown)
 }
 
 /// The command runs here: with its caller's streams, in the hands of a shepherd. On a terminal the caller rather becomes the command, so that
@@ -209,10 +215,6 @@ fn count(calling: &Calling, placed: &Placed) {
         (Some(_), true) => counts.elsewhere += 1,
         _ => counts.fallen_back += 1,
     }
-}
-
-fn micros(span: Duration) -> u64 {
-    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// Runs it on another node, to its end.
@@ -278,11 +280,11 @@ async fn elsewhere(
     placed.advisory.clone_from(&started.advisory);
     let words = Started { placed: Some(placed), ..Started::default() };
     line.send(Frame::Started(Box::new(words))).await.map_err(|_| Failed::Forsaken)?;
-    let ran = pass_on(line, &mut there, node).await;
-    if let Some(wall_us) = ran.filter(|_| ask.command.terminal.is_none()) {
+    let ended = pass_on(line, &mut there, node).await;
+    if let Some((wall_us, waited_us)) = ended.filter(|_| ask.command.terminal.is_none()) {
         let mut costs = lock(&calling.costs);
         costs.ran(kind, wall_us, score);
-        let way_us = micros(began.elapsed()).saturating_sub(wall_us);
+        let way_us = micros(began.elapsed()).saturating_sub(wall_us + waited_us);
         // Longer than that, it was whoever reads its output.
         if way_us < WAY_BOUND_US {
             costs.went(kind, way_us);
@@ -349,16 +351,18 @@ async fn prove(line: &mut Line) -> Result<Proof, Failed> {
     }
 }
 
-/// Carries what both sides say until one of them has said its last; how long the command ran, in microseconds, if it came to its end.
-async fn pass_on(caller: &mut Line, there: &mut Line, node: &NodeName) -> Option<u64> {
+/// Carries what both sides say until one of them has said its last; how long the command ran and had waited before, in microseconds, if it came to
+/// its end.
+async fn pass_on(caller: &mut Line, there: &mut Line, node: &NodeName) -> Option<(u64, u64)> {
     loop {
         tokio::select! {
             frame = there.receive() => match frame {
                 Some(frame) => {
                     let is_last = frame.is_last();
-                    let ran = if let Frame::Ended(report) = &frame { Some(report.wall_us) } else { None };
+                    let ended =
+                        if let Frame::Ended(report) = &frame { Some((report.wall_us, report.waited_us)) } else { None };
                     if caller.send(frame).await.is_err() || is_last {
-                        return ran;
+                        return ended;
                     }
                 }
                 None => {

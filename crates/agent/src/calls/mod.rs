@@ -15,6 +15,7 @@ mod run;
 mod ship;
 mod trees;
 mod trunks;
+mod turns;
 mod written;
 
 use std::io;
@@ -22,7 +23,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hostler_calls::{Counts, Refusal, RefusalKind};
 use hostler_gossip::Costs;
@@ -34,6 +35,7 @@ pub(crate) use self::here::live_leaves;
 use self::ship::Ships;
 use self::trees::Trees;
 use self::trunks::Trunks;
+use self::turns::Turns;
 use self::written::Written;
 use crate::directory::replace_file;
 use crate::engine::{Handle, Node};
@@ -50,9 +52,12 @@ pub(crate) struct Calling {
     written: Written,
     ships: Ships,
     trees: Trees,
+    turns: Turns,
     /// What commands have cost.
     costs: Mutex<Costs>,
     counts: Mutex<Counts>,
+    /// When it began to take calls.
+    began: Instant,
     /// Counts what is started here, for names of leaves.
     started: AtomicU64,
 }
@@ -92,6 +97,9 @@ pub(crate) fn start(node: Arc<Node>, engine: Handle, own: Own, door: Option<&Pat
     let listener = node.gossiping.as_ref().and_then(|gossiping| gossiping.address()).map(listen).transpose()?;
     let door: Option<PathBuf> = door.map(hostler_calls::socket_beside);
     let ships = Ships::open(&own.directory);
+    let gossiping = node.gossiping.as_ref();
+    let turns =
+        gossiping.map_or_else(Turns::default, |gossiping| Turns::new(gossiping.longest_wait(), gossiping.waiting()));
     let calling = Arc::new(Calling {
         node,
         engine,
@@ -102,8 +110,10 @@ pub(crate) fn start(node: Arc<Node>, engine: Handle, own: Own, door: Option<&Pat
         written: Written::default(),
         ships,
         trees: Trees::default(),
+        turns,
         costs: Mutex::default(),
         counts: Mutex::default(),
+        began: Instant::now(),
         started: AtomicU64::new(0),
     });
     let serve = move || {
@@ -147,6 +157,11 @@ fn listen(gossip: SocketAddr) -> io::Result<TcpListener> {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// As others are told.
+fn micros(span: Duration) -> u64 {
+    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// A refusal that says nothing of other nodes.

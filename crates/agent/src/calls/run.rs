@@ -1,6 +1,7 @@
 //! A command that another node has brought: whose it is, where it starts, what it may use, and its streams.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -13,6 +14,7 @@ use hostler_calls::{
     Became, Caller, Command, DirectoryId, Frame, Input, Limit, Line, Placed, Refusal, RefusalKind, Report, Start,
     Started, Streams, Wanted, carry_home, fresh,
 };
+use hostler_gossip::Costs;
 use hostler_model::{CpuSet, NodeName, format_bytes};
 use hostler_shepherd::cgroup::LeafSpec;
 use hostler_shepherd::{
@@ -24,8 +26,9 @@ use nix::unistd::{geteuid, pipe2};
 use tokio::sync::mpsc;
 
 use super::ship::Shipped;
+use super::turns::Turn;
 use super::written::Disk;
-use super::{Calling, directory, unsuitable};
+use super::{Calling, directory, micros, unsuitable};
 use crate::account::{self, Account, act_as};
 use crate::stage::PROCESS_LIMIT;
 use crate::supervise::{LINGER, Watched};
@@ -71,19 +74,21 @@ pub(super) async fn run_own(
 
 /// Looks after a command until it has ended.
 async fn accompany(calling: &Arc<Calling>, line: &mut Line, begun: Begun) -> Option<u64> {
-    let Begun { started, streams, shepherd, leaf, account, shipped } = begun;
+    let Begun { started, streams, shepherd, leaf, account, shipped, kind, waited } = begun;
     let owner = account.as_ref().map(|account| account.ids.uid);
     line.send(Frame::Started(Box::new(started))).await.ok()?;
     let (want, wanted) = mpsc::channel(16);
     let (tell, became) = mpsc::channel(16);
     let tended = tend(calling, shepherd, account, wanted, tell);
     let go_home = async |line: &mut Line, report: &mut Report| {
+        report.waited_us = micros(waited);
         if let Some(shipped) = shipped {
             shipped.go_home(line, report).await;
         }
     };
     let (tended, ()) = tokio::join!(tended, carry_home(line, streams, want, became, go_home));
     let (shepherd, ran_us) = tended?;
+    calling.turns.ended(&kind, ran_us);
     if let Some(shepherd) = shepherd {
         calling.idle.put(shepherd, leaf, CpuSet::default(), owner);
     }
@@ -99,6 +104,10 @@ struct Begun {
     /// Whom it runs as; `None` is the agent's own user.
     account: Option<Arc<Account>>,
     shipped: Option<Shipped>,
+    /// What commands it is one of.
+    kind: String,
+    /// How long it waited for a CPU.
+    waited: Duration,
 }
 
 async fn begin(
@@ -133,13 +142,39 @@ async fn begin(
     let owner = account.as_ref().map(|account| account.ids.uid);
     let failed = |why: String| Box::new(unsuitable(126, format!("node {} cannot start it: {why}", node.name)));
     let namespace = shipped.as_ref().map(Shipped::namespace);
+    let kind = Costs::kind(command.argv().iter().map(OsString::as_os_str));
+    let turn = turn(calling, line, &command, &kind).await?;
     let shepherd = launch(calling, &mut orders, &its, namespace, owner).await.map_err(failed)?;
-    drop(its);
+    let waited = turn.waited;
+    drop((its, turn));
     if shepherd.has_started() {
         let started = Started { directory_id, is_shared, ..Started::default() };
-        return Ok(Begun { started, streams, shepherd, leaf: orders.options.leaf, account, shipped });
+        return Ok(Begun { started, streams, shepherd, leaf: orders.options.leaf, account, shipped, kind, waited });
     }
     Err(not_started(&node.name, shepherd).await)
+}
+
+/// The turn of a command. One that has a terminal is waited for by somebody, and does not wait.
+///
+/// # Errors
+/// When its caller is gone.
+async fn turn<'a>(
+    calling: &'a Calling,
+    line: &mut Line,
+    command: &Command,
+    kind: &str,
+) -> Result<Turn<'a>, Box<Refusal>> {
+    if command.terminal.is_some() {
+        return Ok(Turn::default());
+    }
+    tokio::select! {
+        turn = calling.turns.take(kind) => Ok(turn),
+        // Before it has started there is nothing else to say.
+        _ = line.receive() => Err(Box::new(Refusal {
+            kind: RefusalKind::Hopeless,
+            ..unsuitable(125, format!("node {}: it was given up before it had begun", calling.node.name))
+        })),
+    }
 }
 
 /// Whom it runs as; `None` is the agent's own user.

@@ -1,6 +1,9 @@
 //! Which node a command goes to, from what this one knows, and what is under way.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::time::Duration;
 
 use hostler_gossip::{Candidate, Explanation, MemberId, Needs, Ticket, Version, choose, explain};
 use hostler_model::{Digest, NodeName};
@@ -83,6 +86,16 @@ impl Gossiping {
     /// Where this node takes commands of others.
     pub(crate) fn takes_commands_at(&self, port: u16) {
         self.command_port.store(port, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// The longest that a short command waits for a CPU here.
+    pub(crate) fn longest_wait(&self) -> Duration {
+        Duration::from_millis(self.policy.wait_ms.into())
+    }
+
+    /// Where it is counted how many wait, which others are told.
+    pub(crate) fn waiting(&self) -> Arc<AtomicU32> {
+        Arc::clone(&self.waiting)
     }
 
     /// Forgets calls that do not count any more.

@@ -56,15 +56,25 @@ fn make_links(directory: &Path, names: &[&str], relative: bool) -> Result<Vec<Pa
     let program = env::current_exe().during(|| "cannot find out where this program is".to_owned())?;
     fs::create_dir_all(directory).during(|| format!("cannot create {}", directory.display()))?;
     let directory = directory.canonicalize().during(|| format!("cannot look at {}", directory.display()))?;
-    let target = if relative { from_within(&directory, &program) } else { program.clone() };
     let links: Vec<PathBuf> = names.iter().map(|name| directory.join(name)).collect();
     for link in &links {
         check_free(link, &program)?;
     }
     for link in &links {
-        replace_link(link, &target)?;
+        let program = program_for(link, &program);
+        replace_link(link, &if relative { from_within(&directory, &program) } else { program })?;
     }
     Ok(links)
+}
+
+/// The program that a link leads to: this one, or a smaller one for that tool alone beside it.
+fn program_for(link: &Path, program: &Path) -> PathBuf {
+    let small = program.with_file_name(small_name(link));
+    if small.is_file() { small } else { program.to_owned() }
+}
+
+fn small_name(link: &Path) -> String {
+    format!("hostler-{}", link.file_name().unwrap_or_default().to_string_lossy())
 }
 
 /// Whether there is nothing, or a link to this program or an earlier copy of it.
@@ -74,7 +84,7 @@ fn check_free(link: &Path, program: &Path) -> Result<(), Failure> {
             .hint("nothing was made; move it away, or choose another folder")
     };
     match fs::read_link(link) {
-        Ok(target) if target.file_name() == program.file_name() => Ok(()),
+        Ok(target) if target.file_name() == program.file_name() || target.ends_with(small_name(link)) => Ok(()),
         Ok(target) => Err(taken(format!("a link to {}, not to this program", target.display()))),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         Err(error) if error.kind() == ErrorKind::InvalidInput => Err(taken("there already and no link".to_owned())),
@@ -130,6 +140,22 @@ mod tests {
         }
         assert!(!directory.join("d").exists());
         assert_eq!(fs::read_dir(&directory).expect("ours").count(), 4, "nothing is left behind");
+    }
+
+    #[test]
+    fn a_tool_may_have_a_small_program_beside_this_one() {
+        let home = tempfile::tempdir().expect("temporary directory");
+        let (program, small) = (home.path().join("hostler"), home.path().join("hostler-dsh"));
+        let leads_to = |name| program_for(&Path::new("/nowhere").join(name), &program);
+        assert_eq!(leads_to("dsh"), program);
+        fs::write(&small, "").expect("ours");
+        assert_eq!((leads_to("dsh"), leads_to("dshd")), (small.clone(), program.clone()));
+        let link = home.path().join("dsh");
+        for target in [&program, &small] {
+            replace_link(&link, target).expect("ours");
+            check_free(&link, &program).expect("it is of ours");
+        }
+        assert!(check_free(&home.path().join("hostler-dsh"), &program).is_err(), "no link");
     }
 
     #[test]

@@ -1,8 +1,9 @@
-//! What is not Hostler's counts as well: a node that is kept busy by something else is passed over while it is.
+//! What is not Hostler's counts as well: a node that is kept busy by something else is passed over while it is, and what comes there waits its turn.
 
 use std::time::Instant;
 
 use hostler_testkit::wait_until;
+use serde_json::Value;
 
 use crate::machines::Machines;
 
@@ -22,6 +23,14 @@ impl Busy {
     }
 }
 
+impl Busy {
+    /// More than all CPUs can run at once.
+    fn everywhere() -> Self {
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        Self::on(&format!("0-{}", cpus - 1), cpus + 4)
+    }
+}
+
 impl Drop for Busy {
     fn drop(&mut self) {
         for child in &mut self.0 {
@@ -37,6 +46,23 @@ fn ran_on(machines: &Machines) -> String {
         0,
         "for i in 1 2 3 4 5 6 7 8 9 10; do dsh --not n1 sh -c 'echo $HOSTLER_NODE'; done | sort -u | tr '\\n' ' '",
     )
+}
+
+#[test]
+fn a_short_command_waits_its_turn_and_not_for_what_goes_on_for_ever() {
+    let machines = Machines::of(1);
+    // How long it waited, in microseconds.
+    let waited = || {
+        let outcome = machines.run(0, "dsh --where --json sh -c 'for i in $(seq 3000); do :; done'");
+        assert_eq!(outcome.code, 0, "{outcome:?}");
+        let told: Value = serde_json::from_str(&outcome.stderr).expect("JSON");
+        told["ended"]["waited_us"].as_u64().expect("a number")
+    };
+    assert_eq!(waited(), 0, "the first of its kind, which nobody knows to be short");
+    let _load = Busy::everywhere();
+    let us = wait_until("a call that waits", 60, || Some(waited()).filter(|us| *us > 1000));
+    assert!(us < 2_500_000, "{us}");
+    assert_eq!(waited(), 0, "there is no use in it");
 }
 
 /// The machine is this test's alone, see .config/nextest.toml: its hosts are told apart by the CPU that each has.

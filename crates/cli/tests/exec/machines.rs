@@ -45,7 +45,8 @@ impl Machines {
         for number in 1..=count {
             let host = machines._network.host(&format!("n{number}"));
             host.ok(&["sh", "-c", &format!("mkdir /home/{USER} && chown {USER} /home/{USER} && chmod 1777 /tmp")]);
-            host.ok(&["ln", "-s", "hostler", "/run/bin/dsh"]);
+            // The one that is small on the first, the one that is everything on the others.
+            host.ok(&["ln", "-s", if number == 1 { "hostler-dsh" } else { "hostler" }, "/run/bin/dsh"]);
             host.join(&machines.head);
             machines.nodes.push(host);
             machines.agents.push(None);

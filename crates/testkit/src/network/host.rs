@@ -356,18 +356,23 @@ fn lay_out(plan: &Plan) {
 fn write_scripts(plan: &Plan, groups: &Groups) {
     let root = plan.root.display();
     fs::create_dir_all(plan.root.join("run/bin")).expect("directories can be made");
-    File::create(plan.root.join("run/bin/hostler")).expect("it is ours");
+    // It, and what was built with it to be called by itself.
+    let small = "hostler-dsh";
+    let executables = [("hostler", plan.executable.clone()), (small, plan.executable.with_file_name(small))];
+    let bind = |(name, path): &(&str, PathBuf)| {
+        File::create(plan.root.join("run/bin").join(name)).expect("it is ours");
+        format!("mount --bind {} {root}/run/bin/{name}\n", path.display())
+    };
+    let executables: String = executables.iter().filter(|(_, path)| path.exists()).map(bind).collect();
     let enter = groups.enter();
     let binds: String = PRIVATE.iter().map(|(at, name)| format!("mount --rbind {root}/{name} {at}\n")).collect();
     // The first process collects the orphans of the others, as on any machine, and ends with the pipe.
     let boot = format!(
         "set -e\n{enter}hostname {}\nip link set lo up\nmount --bind {} {root}/etc/hosts\n\
-         mount --bind {} {root}/run/bin/hostler\n\
-         cat /proc/sys/kernel/random/uuid > {root}/run/boot_id\n\
+         {executables}cat /proc/sys/kernel/random/uuid > {root}/run/boot_id\n\
          mount --bind {root}/run/boot_id /proc/sys/kernel/random/boot_id\n{binds}echo ready\nexec 3<&0 >&2\ncat <&3 &\nwait $!\n",
         plan.name,
         plan.roster.display(),
-        plan.executable.display(),
     );
     fs::write(plan.root.join("run/boot"), boot).expect("it is ours");
     fs::write(plan.root.join("run/enter"), format!("{enter}cd /home/op\nexec \"$@\"\n")).expect("it is ours");

@@ -1,4 +1,4 @@
-//! A C program of many files, compiled by `make`: here, by way of `hostler exec`, and by what else sends compilers to other machines.
+//! A C program of many files, compiled by `make`: here, by way of `dsh`, and by what else sends compilers to other machines.
 //!
 //! All nodes are on this machine, so nothing can be faster than `make` alone: what is measured is the overhead. What that would be worth with more
 //! machines is worked out from it.
@@ -40,12 +40,12 @@ pub(super) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     let Some(cluster) = bench.cluster()? else { return Ok(Vec::new()) };
     wait_for_peers(&cluster)?;
     let folder = tempfile::tempdir()?;
-    let hostler = bench.hostler.as_deref().expect("there is a cluster").display().to_string();
+    let dsh = bench.hostler.as_deref().expect("there is a cluster").with_file_name("hostler-dsh").display().to_string();
     let mut ways = vec![
         Way::new(&cluster, source, folder.path(), "make here", "gcc", cpus()?)?,
         Way::new(&cluster, source, folder.path(), "make here, as many at once", "gcc", JOBS)?,
-        Way::new(&cluster, source, folder.path(), "hostler exec", &format!("{hostler} exec gcc"), JOBS)?,
-        Way::new(&cluster, source, folder.path(), "hostler exec --ship", &format!("{hostler} exec --ship gcc"), JOBS)?,
+        Way::new(&cluster, source, folder.path(), "dsh", &format!("{dsh} gcc"), JOBS)?,
+        Way::new(&cluster, source, folder.path(), "dsh --ship", &format!("{dsh} --ship gcc"), JOBS)?,
     ];
     match std::env::var("DISTCC_HOSTS") {
         Ok(_) => ways.push(Way::new(&cluster, source, folder.path(), "distcc", "distcc gcc", JOBS)?),
@@ -55,18 +55,22 @@ pub(super) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     let samples = interleave(bench.long_runs(), contenders.collect())?;
     let mut rows = compared(&samples);
     let objects = ways[0].objects()?;
-    for way in ways.iter().filter(|way| way.name.starts_with("hostler")) {
+    for way in ways.iter().filter(|way| is_ours(way.name)) {
         let same = way.objects()?;
         ensure!(same.len() == objects.len(), "{}: {} objects, and {} here", way.name, same.len(), objects.len());
         let differ = objects.iter().filter(|(path, bytes)| same.get(*path) != Some(*bytes)).count();
         rows.push(Row::once(format!("{}: objects of {} that differ", way.name, objects.len()), differ as f64, ""));
     }
-    for (name, flags) in [("hostler exec", ""), ("hostler exec --ship", " --ship")] {
-        let compiler = format!("{hostler} exec{flags} --not n1 gcc");
+    for (name, flags) in [("dsh", ""), ("dsh --ship", " --ship")] {
+        let compiler = format!("{dsh}{flags} --not n1 gcc");
         let away = Way::new(&cluster, source, folder.path(), name, &compiler, JOBS)?;
         rows.extend(worked_out(&away, &cluster, &samples[0])?);
     }
     Ok(rows)
+}
+
+fn is_ours(way: &str) -> bool {
+    way.starts_with("dsh")
 }
 
 /// Everybody beside `make` here, and Hostler beside distcc.
@@ -75,7 +79,7 @@ fn compared(samples: &[Sample]) -> Vec<Row> {
     let distcc = samples.iter().find(|sample| sample.name == "distcc");
     let mut rows = vec![Row::alone(local, "s")];
     for sample in &samples[1..] {
-        let is_ours = sample.name.starts_with("hostler");
+        let is_ours = is_ours(&sample.name);
         let row = Row::beside(sample, "s", local);
         rows.push(if is_ours { row.with_goal(OVER_LOCAL) } else { row });
         if let Some(distcc) = distcc.filter(|_| is_ours) {

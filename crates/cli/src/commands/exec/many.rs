@@ -1,12 +1,14 @@
 //! The same command on several nodes at once, with the name of each before its lines.
 
 use std::io::Read;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 use hostler_calls::{Ask, Frame};
 use hostler_model::NodeName;
 
-use super::{Exec, call};
+use super::{Dsh, Exec, call};
+use crate::cm::Tool;
 use crate::context::Context;
 use crate::exit;
 use crate::failure::{During, Failure, Outcome};
@@ -61,10 +63,10 @@ fn all(mut ask: Ask) -> Result<Vec<NodeName>, Failure> {
     Ok(names)
 }
 
-/// One of them: this program, for one node.
+/// One of them: this program, whichever it is of those that are `dsh`, for one node.
 fn start(exec: &Exec, node: &NodeName) -> Result<Child, Failure> {
     let mut command = Command::new("/proc/self/exe");
-    command.arg("exec").arg("--node").arg(node.as_str()).args(["--no-input", "--no-terminal"]);
+    command.arg0(Dsh::NAME).arg("--node").arg(node.as_str()).args(["--no-input", "--no-terminal"]);
     if let Some(memory) = &exec.where_to.memory {
         command.arg("--memory").arg(memory.0.to_string());
     }

@@ -70,6 +70,9 @@ pub(super) fn placed(context: &Context, placed: &Placed, ended: Option<&Report>,
     }
     if let Some(ended) = ended {
         text.push_str(&format!(", for {}", shown(ended.wall_us)));
+        if ended.waited_us >= 1000 {
+            text.push_str(&format!(", after {} in which it waited for a free CPU", shown(ended.waited_us)));
+        }
     }
     output.say(&text);
     if let Some(ship) = ship {
