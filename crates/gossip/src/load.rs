@@ -14,7 +14,7 @@ pub struct Load {
     pub average: u32,
     /// Load average of the last few seconds, in hundredths.
     pub recent: u32,
-    /// Processes that run or could run.
+    /// Processes that run or could run, and commands that wait their turn.
     pub runnable: u32,
     /// CPUs that the node has for work.
     pub cpus: u32,

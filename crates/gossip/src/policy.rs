@@ -29,7 +29,8 @@ pub struct Policy {
     pub tie: u32,
     /// For how long a node that could not be reached is passed over, in milliseconds.
     pub avoid_ms: u32,
-    /// The longest that a short command waits for a free CPU on this node, in milliseconds. With 0 none does.
+    /// The longest that a short command waits for a free CPU on this node, in milliseconds, at most 30,000. With 0 none
+    /// does.
     pub wait_ms: u32,
 }
 

@@ -150,7 +150,9 @@ async fn candidates(calling: &Calling, needs: &Needs) -> Vec<Candidate> {
             let unfit = gossiping.explain(needs).unfit;
             // The head may not have said yet who there is.
             let is_new = calling.began.elapsed() < HEARING_BOUND;
-            is_new || unfit.iter().any(|(node, why)| needs.only.contains(node) && is_yet_to_come(why))
+            let known = gossiping.names();
+            is_new && needs.only.iter().any(|node| !known.contains(node))
+                || unfit.iter().any(|(node, why)| needs.only.contains(node) && is_yet_to_come(why))
         };
         if !found.is_empty() || needs.only.is_empty() || Instant::now() >= until || !is_expected() {
             return found;
@@ -284,7 +286,7 @@ async fn elsewhere(
     if let Some((wall_us, waited_us)) = ended.filter(|_| ask.command.terminal.is_none()) {
         let mut costs = lock(&calling.costs);
         costs.ran(kind, wall_us, score);
-        let way_us = micros(began.elapsed()).saturating_sub(wall_us + waited_us);
+        let way_us = micros(began.elapsed()).saturating_sub(wall_us.saturating_add(waited_us));
         // Longer than that, it was whoever reads its output.
         if way_us < WAY_BOUND_US {
             costs.went(kind, way_us);

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -24,9 +25,10 @@ use nix::fcntl::OFlag;
 use nix::pty::openpty;
 use nix::unistd::{geteuid, pipe2};
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 
 use super::ship::Shipped;
-use super::turns::Turn;
+use super::turns::{self, Turn};
 use super::written::Disk;
 use super::{Calling, directory, micros, unsuitable};
 use crate::account::{self, Account, act_as};
@@ -35,6 +37,9 @@ use crate::supervise::{LINGER, Watched};
 
 /// Between TERM and KILL for a command whose caller is gone.
 const GRACE: Duration = Duration::from_secs(2);
+
+/// How long the next command waits at most until one that has its turn has started.
+const TURN: Duration = Duration::from_millis(50);
 
 /// The least memory that a command gets, if that much is free or not: programs do not start in nothing.
 const LEAST_MEMORY_BYTES: u64 = 64 << 20;
@@ -79,7 +84,7 @@ async fn accompany(calling: &Arc<Calling>, line: &mut Line, begun: Begun) -> Opt
     line.send(Frame::Started(Box::new(started))).await.ok()?;
     let (want, wanted) = mpsc::channel(16);
     let (tell, became) = mpsc::channel(16);
-    let tended = tend(calling, shepherd, account, wanted, tell);
+    let tended = tend(calling, shepherd, account, kind.as_deref(), wanted, tell);
     let go_home = async |line: &mut Line, report: &mut Report| {
         report.waited_us = micros(waited);
         if let Some(shipped) = shipped {
@@ -88,7 +93,6 @@ async fn accompany(calling: &Arc<Calling>, line: &mut Line, begun: Begun) -> Opt
     };
     let (tended, ()) = tokio::join!(tended, carry_home(line, streams, want, became, go_home));
     let (shepherd, ran_us) = tended?;
-    calling.turns.ended(&kind, ran_us);
     if let Some(shepherd) = shepherd {
         calling.idle.put(shepherd, leaf, CpuSet::default(), owner);
     }
@@ -104,8 +108,8 @@ struct Begun {
     /// Whom it runs as; `None` is the agent's own user.
     account: Option<Arc<Account>>,
     shipped: Option<Shipped>,
-    /// What commands it is one of.
-    kind: String,
+    /// What commands it is one of, if that tells how long such commands take.
+    kind: Option<String>,
     /// How long it waited for a CPU.
     waited: Duration,
 }
@@ -138,23 +142,36 @@ async fn begin(
         Some(its) => (its, Streams::default()),
         None => streams_for(&command).map_err(own_streams)?,
     };
-    let mut orders = orders(calling, &command, account.as_deref());
     let owner = account.as_ref().map(|account| account.ids.uid);
     let failed = |why: String| Box::new(unsuitable(126, format!("node {} cannot start it: {why}", node.name)));
     let namespace = shipped.as_ref().map(Shipped::namespace);
     let kind = Costs::kind(command.argv().iter().map(OsString::as_os_str));
-    let turn = turn(calling, line, &command, &kind).await?;
-    let shepherd = launch(calling, &mut orders, &its, namespace, owner).await.map_err(failed)?;
+    let mut turn = turn(calling, line, &command, &kind).await?;
     let waited = turn.waited;
-    drop((its, turn));
+    // What is free may have changed meanwhile.
+    let mut orders = orders(calling, &command, account.as_deref());
+    let shepherd = {
+        let mut launch = pin!(launch(calling, &mut orders, &its, namespace, owner));
+        let in_time = timeout(TURN, &mut launch).await;
+        turn.pass_on();
+        match in_time {
+            Ok(launched) => launched,
+            Err(_) => launch.await,
+        }
+    };
+    let shepherd = shepherd.map_err(failed)?;
+    drop(its);
     if shepherd.has_started() {
         let started = Started { directory_id, is_shared, ..Started::default() };
+        // How long people sit at something is nobody's measure.
+        let kind = command.terminal.is_none().then_some(kind);
         return Ok(Begun { started, streams, shepherd, leaf: orders.options.leaf, account, shipped, kind, waited });
     }
     Err(not_started(&node.name, shepherd).await)
 }
 
-/// The turn of a command. One that has a terminal is waited for by somebody, and does not wait.
+/// The turn of a command. One that has a terminal is waited for by somebody, and does not wait; nor does one where a part of the CPUs is others', since
+/// what runs is only known of all of them.
 ///
 /// # Errors
 /// When its caller is gone.
@@ -164,7 +181,9 @@ async fn turn<'a>(
     command: &Command,
     kind: &str,
 ) -> Result<Turn<'a>, Box<Refusal>> {
-    if command.terminal.is_some() {
+    let has_all_cpus =
+        || calling.node.resources.cpus.len() >= turns::online_cpus() && calling.engine.held_parts().0.is_empty();
+    if command.terminal.is_some() || !has_all_cpus() {
         return Ok(Turn::default());
     }
     tokio::select! {
@@ -348,6 +367,7 @@ async fn tend(
     calling: &Arc<Calling>,
     mut shepherd: Watched,
     account: Option<Arc<Account>>,
+    kind: Option<&str>,
     mut wanted: mpsc::Receiver<Wanted>,
     tell: mpsc::Sender<Became>,
 ) -> Option<(Option<Watched>, u64)> {
@@ -358,6 +378,10 @@ async fn tend(
             event = shepherd.next_event() => match event {
                 Some(Event::Stopped(signal)) => drop(tell.send(Became::Stopped(signal)).await),
                 Some(Event::Finished(record)) => {
+                    calling.turns.ended();
+                    if let Some(kind) = kind {
+                        calling.turns.took(kind, record.user_time + record.system_time);
+                    }
                     let is_clean = record.unkillable.is_empty();
                     let report = Report { written: written_since(calling, began, account).await, ..report_of(&record) };
                     let ran_us = report.wall_us;
@@ -389,7 +413,7 @@ async fn written_since(calling: &Arc<Calling>, then: Instant, account: Option<Ar
         let seen = act_as(ids, || all.retain(|path| path.symlink_metadata().is_ok()));
         if seen.is_ok() { all.into_iter().collect() } else { Paths::default() }
     };
-    let found = tokio::time::timeout(NEWS_BOUND, tokio::task::spawn_blocking(look)).await;
+    let found = timeout(NEWS_BOUND, tokio::task::spawn_blocking(look)).await;
     found.ok().and_then(Result::ok).unwrap_or_default()
 }
 

@@ -14,10 +14,13 @@ use nix::libc;
 use tokio::sync::{Mutex as Queue, MutexGuard as First, Notify};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::lock;
+use super::{lock, micros};
 
-/// For how many times its usual time a command waits at most.
+/// For how many times the CPU time that it usually takes a command waits at most.
 const PATIENCE: u32 = 4;
+
+/// Whoever would wait for less runs at once: it is over before anything is gained.
+const LEAST_PATIENCE: Duration = Duration::from_millis(10);
 
 /// Between two looks at the CPUs, as a part of what a command waits at most, and at least: looking costs time, too.
 const LOOKS: u32 = 64;
@@ -28,7 +31,7 @@ const VAIN: Duration = Duration::from_secs(10);
 
 /// Who runs next here.
 pub(super) struct Turns {
-    /// How long commands have run here.
+    /// How much CPU time commands have taken here.
     costs: Mutex<Costs>,
     /// The longest that anybody waits.
     most: Duration,
@@ -39,7 +42,8 @@ pub(super) struct Turns {
     /// A command has ended.
     over: Notify,
     lately: Mutex<Lately>,
-    is_free: Box<dyn Fn() -> bool + Send + Sync>,
+    /// How many more may run.
+    room: Box<dyn Fn() -> u64 + Send + Sync>,
 }
 
 /// What waiting has led to.
@@ -47,16 +51,23 @@ pub(super) struct Turns {
 struct Lately {
     /// When somebody had a turn.
     turn: Option<Instant>,
-    /// Until when there is no use in waiting.
-    vain: Option<Instant>,
+    /// Until when it is known to be of no use to wait so long.
+    vain: Option<(Instant, Duration)>,
 }
 
 /// A command's turn. The next one's comes when this is dropped: when the command runs, so that it can be seen.
 #[derive(Default)]
 pub(super) struct Turn<'a> {
-    _first: Option<First<'a, ()>>,
+    first: Option<First<'a, ()>>,
     /// How long it has waited.
     pub(super) waited: Duration,
+}
+
+impl Turn<'_> {
+    /// The next one's turn comes, whatever has become of this one.
+    pub(super) fn pass_on(&mut self) {
+        self.first = None;
+    }
 }
 
 /// One that waits.
@@ -65,11 +76,11 @@ struct Waiting<'a>(&'a AtomicU32);
 impl Turns {
     /// Nobody waits longer than `most`.
     pub(super) fn new(most: Duration, waiting: Arc<AtomicU32>) -> Self {
-        let is_free = || is_free(&fs::read_to_string("/proc/loadavg").unwrap_or_default(), cpus());
-        Self::seeing(most, waiting, Box::new(is_free))
+        let room = || room(&fs::read_to_string("/proc/loadavg").unwrap_or_default(), online_cpus());
+        Self::seeing(most, waiting, Box::new(room))
     }
 
-    fn seeing(most: Duration, waiting: Arc<AtomicU32>, is_free: Box<dyn Fn() -> bool + Send + Sync>) -> Self {
+    fn seeing(most: Duration, waiting: Arc<AtomicU32>, room: Box<dyn Fn() -> u64 + Send + Sync>) -> Self {
         Self {
             costs: Mutex::default(),
             most,
@@ -77,7 +88,7 @@ impl Turns {
             first: Queue::default(),
             over: Notify::new(),
             lately: Mutex::default(),
-            is_free,
+            room,
         }
     }
 
@@ -85,42 +96,52 @@ impl Turns {
     pub(super) async fn take(&self, kind: &str) -> Turn<'_> {
         let began = Instant::now();
         let Some(patience) = self.patience(kind, began) else { return Turn::default() };
-        let first = timeout(patience, self.look(patience / LOOKS)).await.ok();
+        let found = timeout(patience, self.look(patience / LOOKS)).await;
         let now = Instant::now();
         let mut lately = lock(&self.lately);
-        if first.is_some() {
+        if found.is_ok() {
             lately.turn = Some(now);
         } else if lately.turn.is_none_or(|turn| turn < began) {
-            lately.vain = Some(now + VAIN);
+            let known = lately.vain.filter(|(until, _)| now < *until).map_or(Duration::ZERO, |(_, span)| span);
+            lately.vain = Some((now + VAIN, patience.max(known)));
         }
-        Turn { _first: first, waited: now - began }
+        Turn { first: found.ok().flatten(), waited: now - began }
     }
 
-    /// A command of this kind has ended that ran for so long, in microseconds.
-    pub(super) fn ended(&self, kind: &str, run_us: u64) {
-        lock(&self.costs).ran(kind, run_us, 1000);
+    /// A CPU may be free: a command has ended.
+    pub(super) fn ended(&self) {
         self.over.notify_one();
+    }
+
+    /// What a command of this kind has taken, of all CPUs together. One that sleeps takes nothing, and one that shares a CPU no more than by itself.
+    pub(super) fn took(&self, kind: &str, cpu: Duration) {
+        lock(&self.costs).ran(kind, micros(cpu), 1000);
     }
 
     /// How long a command of this kind waits; `None` if it does not.
     fn patience(&self, kind: &str, now: Instant) -> Option<Duration> {
-        let run = lock(&self.costs).run_us(kind).map(Duration::from_micros)?;
-        let is_vain = lock(&self.lately).vain.is_some_and(|until| now < until);
-        (!is_vain && run < self.most).then(|| (run * PATIENCE).min(self.most))
+        let usual = lock(&self.costs).run_us(kind).map(Duration::from_micros).filter(|usual| *usual < self.most)?;
+        let patience = (usual * PATIENCE).min(self.most);
+        // What was in vain for a short one says nothing to one that can wait for longer.
+        let is_vain = lock(&self.lately).vain.is_some_and(|(until, span)| now < until && patience <= 2 * span);
+        (!is_vain && patience >= LEAST_PATIENCE).then_some(patience)
     }
 
-    /// Waits to be the first, and then for a CPU, with pauses between looks.
-    async fn look(&self, pause: Duration) -> First<'_, ()> {
-        self.waiting.fetch_add(1, Ordering::Relaxed);
-        let _waiting = Waiting(&self.waiting);
+    /// Waits to be the first, and then for a CPU, with pauses between looks. Whoever comes next is held up only if there is not room for all that wait.
+    async fn look(&self, pause: Duration) -> Option<First<'_, ()>> {
+        let waiting = Waiting::among(&self.waiting);
         let first = self.first.lock().await;
-        while !(self.is_free)() {
+        loop {
+            match (self.room)() {
+                0 => {}
+                room if room >= waiting.count().into() => return None,
+                _ => return Some(first),
+            }
             tokio::select! {
                 () = self.over.notified() => {}
                 () = sleep(pause.max(LEAST_LOOK)) => {}
             }
         }
-        first
     }
 }
 
@@ -131,42 +152,58 @@ impl Default for Turns {
     }
 }
 
+impl<'a> Waiting<'a> {
+    fn among(all: &'a AtomicU32) -> Self {
+        all.fetch_add(1, Ordering::Relaxed);
+        Self(all)
+    }
+
+    /// How many do.
+    fn count(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// Whether no more processes run or could run than there are CPUs, by `/proc/loadavg`: with one more, none of them idles when a process ends or
+/// How many more may run before there is one more than there are CPUs, by `/proc/loadavg`: with one more, none of them idles when a process ends or
 /// reads from a disk. The file counts the whole machine, and this process, which looks.
-fn is_free(loadavg: &str, cpus: u64) -> bool {
+fn room(loadavg: &str, cpus: u32) -> u64 {
     let running = loadavg.split_whitespace().nth(3).and_then(|tasks| tasks.split_once('/')?.0.parse::<u64>().ok());
-    running.is_none_or(|running| running.saturating_sub(1) <= cpus)
+    let others = running.unwrap_or(0).saturating_sub(1);
+    (u64::from(cpus) + 1).saturating_sub(others)
 }
 
 /// The CPUs of the machine.
-fn cpus() -> u64 {
+pub(super) fn online_cpus() -> u32 {
     // SAFETY: it takes a number and gives one.
     let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
-    u64::try_from(online).unwrap_or(1).max(1)
+    u32::try_from(online).unwrap_or(1).max(1)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::AtomicU64;
 
     use super::*;
 
     const MOST: Duration = Duration::from_secs(2);
 
-    /// Turns where commands of the kind "gcc -c" take 100 ms, and whether a CPU is free there.
-    fn turns(most: Duration) -> (Arc<Turns>, Arc<AtomicBool>) {
-        let free = Arc::new(AtomicBool::new(false));
-        let seen = Arc::clone(&free);
+    /// Turns where commands of the kind "gcc -c" take 100 ms, and how many more may run there.
+    fn turns(most: Duration) -> (Arc<Turns>, Arc<AtomicU64>) {
+        let room = Arc::new(AtomicU64::new(0));
+        let seen = Arc::clone(&room);
         let turns = Turns::seeing(most, Arc::default(), Box::new(move || seen.load(Ordering::Relaxed)));
-        turns.ended("gcc -c", 100_000);
-        turns.ended("gcc", 5_000_000);
-        (Arc::new(turns), free)
+        turns.took("gcc -c", Duration::from_millis(100));
+        turns.took("gcc -O3 -c", Duration::from_millis(300));
+        turns.took("gcc", Duration::from_secs(5));
+        turns.took("true", Duration::from_millis(1));
+        turns.took("sleep", Duration::ZERO);
+        (Arc::new(turns), room)
     }
 
     fn waiting(turns: &Turns) -> u32 {
@@ -176,7 +213,7 @@ mod tests {
     #[tokio::test]
     async fn only_short_commands_wait_and_not_for_long() {
         let (turns, _) = turns(MOST);
-        for kind in ["never seen", "gcc"] {
+        for kind in ["never seen", "gcc", "true", "sleep"] {
             assert_eq!(turns.take(kind).await.waited, Duration::ZERO, "{kind}");
         }
         let began = Instant::now();
@@ -184,7 +221,10 @@ mod tests {
         assert!(waited >= Duration::from_millis(400) && waited <= began.elapsed(), "{waited:?}");
         assert_eq!(turns.take("gcc -c").await.waited, Duration::ZERO, "there is no use in it");
         assert_eq!(waiting(&turns), 0);
-        lock(&turns.lately).vain = Some(Instant::now());
+        let longer = turns.take("gcc -O3 -c").await.waited;
+        assert!(longer >= Duration::from_millis(1200), "who has more patience may have more luck: {longer:?}");
+        let vain = lock(&turns.lately).vain.as_mut().map(|(until, _)| std::mem::replace(until, Instant::now()));
+        assert!(vain > Some(Instant::now()));
         assert!(turns.take("gcc -c").await.waited >= Duration::from_millis(400), "there may be now");
     }
 
@@ -196,9 +236,9 @@ mod tests {
 
     #[tokio::test]
     async fn who_comes_first_goes_first_and_the_next_when_that_one_runs() {
-        let (turns, free) = turns(MOST);
+        let (turns, room) = turns(MOST);
         // Long enough that none of them loses patience.
-        turns.ended("gcc -c", 2_000_000);
+        turns.took("gcc -c", Duration::from_secs(4));
         let order = Arc::new(Mutex::new(Vec::new()));
         let mut tasks = Vec::new();
         for number in 0..4 {
@@ -217,7 +257,8 @@ mod tests {
                 tokio::task::yield_now().await;
             }
         }
-        free.store(true, Ordering::Relaxed);
+        room.store(1, Ordering::Relaxed);
+        turns.ended();
         for task in tasks {
             task.await.expect("it does not panic");
         }
@@ -228,7 +269,7 @@ mod tests {
 
     #[tokio::test]
     async fn it_is_not_in_vain_while_others_have_their_turns() {
-        let (turns, free) = turns(MOST);
+        let (turns, room) = turns(MOST);
         let last = tokio::spawn({
             let turns = Arc::clone(&turns);
             async move {
@@ -244,17 +285,26 @@ mod tests {
         // As if somebody before it had had a turn.
         lock(&turns.lately).turn = Some(Instant::now());
         assert!(last.await.expect("it does not panic") >= Duration::from_millis(400));
-        free.store(true, Ordering::Relaxed);
         assert!(lock(&turns.lately).vain.is_none());
-        assert!(turns.take("gcc -c").await._first.is_some(), "the next one looks again");
+        room.store(1, Ordering::Relaxed);
+        assert!(turns.take("gcc -c").await.waited < Duration::from_millis(400), "the next one looks again");
+    }
+
+    #[tokio::test]
+    async fn nobody_is_held_up_where_there_is_room_for_all() {
+        let (turns, room) = turns(MOST);
+        room.store(2, Ordering::Relaxed);
+        let one = turns.take("gcc -c").await;
+        let other = turns.take("gcc -c").await;
+        assert!(one.first.is_none() && other.waited < Duration::from_millis(400), "{:?}", other.waited);
     }
 
     #[test]
     fn what_runs_is_counted_without_the_one_that_looks() {
-        for (running, is_room) in [(1, true), (3, true), (4, false), (40, false)] {
-            assert_eq!(is_free(&format!("0.50 0.40 0.30 {running}/812 4711\n"), 2), is_room, "{running}");
+        for (running, more) in [(1, 3), (3, 1), (4, 0), (40, 0)] {
+            assert_eq!(room(&format!("0.50 0.40 0.30 {running}/812 4711\n"), 2), more, "{running}");
         }
-        assert!(is_free("", 2), "who cannot see it waits for nothing");
-        assert!(cpus() >= 1);
+        assert!(room("", 2) > 0, "who cannot see it waits for nothing");
+        assert!(online_cpus() >= 1);
     }
 }

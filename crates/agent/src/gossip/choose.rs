@@ -11,6 +11,9 @@ use hostler_model::{Digest, NodeName};
 use super::{Gossiping, Part, lock};
 use crate::link::random_bits;
 
+/// The most that `wait_ms` can be.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
 /// Where a node takes commands, and by what it is known there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CallDoor {
@@ -88,9 +91,9 @@ impl Gossiping {
         self.command_port.store(port, std::sync::atomic::Ordering::Relaxed);
     }
 
-    /// The longest that a short command waits for a CPU here.
+    /// The longest that a short command waits for a CPU here: less than its caller's node waits for an answer.
     pub(crate) fn longest_wait(&self) -> Duration {
-        Duration::from_millis(self.policy.wait_ms.into())
+        Duration::from_millis(self.policy.wait_ms.into()).min(LONGEST_WAIT)
     }
 
     /// Where it is counted how many wait, which others are told.

@@ -1,5 +1,7 @@
 //! What is not Hostler's counts as well: a node that is kept busy by something else is passed over while it is, and what comes there waits its turn.
 
+use std::fs;
+use std::process::{Child, Command};
 use std::time::Instant;
 
 use hostler_testkit::wait_until;
@@ -8,26 +10,29 @@ use serde_json::Value;
 use crate::machines::Machines;
 
 /// Programs that only keep a CPU busy, and end with this.
-struct Busy(Vec<std::process::Child>);
+struct Busy(Vec<Child>);
 
 impl Busy {
     /// So many on one CPU.
     fn on(cpu: &str, count: usize) -> Self {
         let busy = || {
-            std::process::Command::new("taskset")
-                .args(["-c", cpu, "sh", "-c", "while :; do :; done"])
-                .spawn()
-                .expect("util-linux")
+            Command::new("taskset").args(["-c", cpu, "sh", "-c", "while :; do :; done"]).spawn().expect("util-linux")
         };
         Self((0..count).map(|_| busy()).collect())
     }
 }
 
 impl Busy {
-    /// More than all CPUs can run at once.
-    fn everywhere() -> Self {
-        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        Self::on(&format!("0-{}", cpus - 1), cpus + 4)
+    /// More than all of so many CPUs can run at once.
+    fn everywhere(cpus: u32) -> Self {
+        let busy = || Command::new("sh").args(["-c", "while :; do :; done"]).spawn().expect("a shell");
+        let all = Self((0..cpus + 4).map(|_| busy()).collect());
+        let running = || {
+            let load = fs::read_to_string("/proc/loadavg").expect("Linux");
+            load.split([' ', '/']).nth(3)?.parse().ok().filter(|count: &u32| *count >= cpus + 4)
+        };
+        wait_until("all to be busy", 30, running);
+        all
     }
 }
 
@@ -50,16 +55,20 @@ fn ran_on(machines: &Machines) -> String {
 
 #[test]
 fn a_short_command_waits_its_turn_and_not_for_what_goes_on_for_ever() {
-    let machines = Machines::of(1);
+    let online = Command::new("getconf").arg("_NPROCESSORS_ONLN").output().expect("libc-bin");
+    let cpus: u32 = String::from_utf8_lossy(&online.stdout).trim().parse().expect("a number");
+    // A node that gives fewer than there are does not know when they are taken.
+    let flags: &[_] = Box::leak(Box::new(["--cpus", format!("0-{}", cpus - 1).leak()]));
+    let machines = Machines::prepared(1, |_| flags);
     // How long it waited, in microseconds.
     let waited = || {
-        let outcome = machines.run(0, "dsh --where --json sh -c 'for i in $(seq 3000); do :; done'");
+        let outcome = machines.run(0, "dsh --where --json sh -c 'for i in $(seq 100000); do :; done'");
         assert_eq!(outcome.code, 0, "{outcome:?}");
         let told: Value = serde_json::from_str(&outcome.stderr).expect("JSON");
         told["ended"]["waited_us"].as_u64().expect("a number")
     };
     assert_eq!(waited(), 0, "the first of its kind, which nobody knows to be short");
-    let _load = Busy::everywhere();
+    let _load = Busy::everywhere(cpus);
     let us = wait_until("a call that waits", 60, || Some(waited()).filter(|us| *us > 1000));
     assert!(us < 2_500_000, "{us}");
     assert_eq!(waited(), 0, "there is no use in it");

@@ -40,7 +40,9 @@ pub(super) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     let Some(cluster) = bench.cluster()? else { return Ok(Vec::new()) };
     wait_for_peers(&cluster)?;
     let folder = tempfile::tempdir()?;
-    let dsh = bench.hostler.as_deref().expect("there is a cluster").with_file_name("hostler-dsh").display().to_string();
+    let dsh = bench.hostler.as_deref().expect("there is a cluster").with_file_name("hostler-dsh");
+    ensure!(dsh.exists(), "there is no {}, which is built together with hostler", dsh.display());
+    let dsh = dsh.display().to_string();
     let mut ways = vec![
         Way::new(&cluster, source, folder.path(), "make here", "gcc", cpus()?)?,
         Way::new(&cluster, source, folder.path(), "make here, as many at once", "gcc", JOBS)?,
