@@ -148,21 +148,18 @@ async fn candidates(calling: &Calling, needs: &Needs) -> Vec<Candidate> {
         let found = gossiping.choose(needs);
         let is_expected = || {
             let unfit = gossiping.explain(needs).unfit;
-            // The head may not have said yet who there is.
-            let is_new = calling.began.elapsed() < HEARING_BOUND;
-            let known = gossiping.names();
-            is_new && needs.only.iter().any(|node| !known.contains(node))
-                || unfit.iter().any(|(node, why)| needs.only.contains(node) && is_yet_to_come(why))
+            let why = |name: &NodeName| unfit.iter().find(|(node, _)| node == name).map(|(_, why)| why);
+            needs.only.iter().any(|name| match why(name) {
+                Some(why) => matches!(why, Unfit::Unheard | Unfit::Unknown),
+                // The head may not have said yet who there is.
+                None => calling.began.elapsed() < HEARING_BOUND,
+            })
         };
         if !found.is_empty() || needs.only.is_empty() || Instant::now() >= until || !is_expected() {
             return found;
         }
         sleep(HEARING_LOOK).await;
     }
-}
-
-const fn is_yet_to_come(why: &Unfit) -> bool {
-    matches!(why, Unfit::Unheard | Unfit::Unknown)
 }
 
 /// The command runs here: with its caller's streams, in the hands of a shepherd. On a terminal the caller rather becomes the command, so that

@@ -28,7 +28,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::ship::Shipped;
-use super::turns::{self, Turn};
+use super::turns::Turn;
 use super::written::Disk;
 use super::{Calling, directory, micros, unsuitable};
 use crate::account::{self, Account, act_as};
@@ -146,14 +146,14 @@ async fn begin(
     let failed = |why: String| Box::new(unsuitable(126, format!("node {} cannot start it: {why}", node.name)));
     let namespace = shipped.as_ref().map(Shipped::namespace);
     let kind = Costs::kind(command.argv().iter().map(OsString::as_os_str));
-    let mut turn = turn(calling, line, &command, &kind).await?;
+    let turn = turn(calling, line, &command, &kind).await?;
     let waited = turn.waited;
     // What is free may have changed meanwhile.
     let mut orders = orders(calling, &command, account.as_deref());
     let shepherd = {
         let mut launch = pin!(launch(calling, &mut orders, &its, namespace, owner));
         let in_time = timeout(TURN, &mut launch).await;
-        turn.pass_on();
+        drop(turn);
         match in_time {
             Ok(launched) => launched,
             Err(_) => launch.await,
@@ -181,8 +181,8 @@ async fn turn<'a>(
     command: &Command,
     kind: &str,
 ) -> Result<Turn<'a>, Box<Refusal>> {
-    let has_all_cpus =
-        || calling.node.resources.cpus.len() >= turns::online_cpus() && calling.engine.held_parts().0.is_empty();
+    let cpus = calling.node.resources.cpus.len();
+    let has_all_cpus = || calling.turns.can_tell(cpus) && calling.engine.held_parts().0.is_empty();
     if command.terminal.is_some() || !has_all_cpus() {
         return Ok(Turn::default());
     }

@@ -42,6 +42,8 @@ pub(super) struct Turns {
     /// A command has ended.
     over: Notify,
     lately: Mutex<Lately>,
+    /// The CPUs of the machine.
+    cpus: u32,
     /// How many more may run.
     room: Box<dyn Fn() -> u64 + Send + Sync>,
 }
@@ -58,16 +60,9 @@ struct Lately {
 /// A command's turn. The next one's comes when this is dropped: when the command runs, so that it can be seen.
 #[derive(Default)]
 pub(super) struct Turn<'a> {
-    first: Option<First<'a, ()>>,
+    _first: Option<First<'a, ()>>,
     /// How long it has waited.
     pub(super) waited: Duration,
-}
-
-impl Turn<'_> {
-    /// The next one's turn comes, whatever has become of this one.
-    pub(super) fn pass_on(&mut self) {
-        self.first = None;
-    }
 }
 
 /// One that waits.
@@ -76,8 +71,14 @@ struct Waiting<'a>(&'a AtomicU32);
 impl Turns {
     /// Nobody waits longer than `most`.
     pub(super) fn new(most: Duration, waiting: Arc<AtomicU32>) -> Self {
-        let room = || room(&fs::read_to_string("/proc/loadavg").unwrap_or_default(), online_cpus());
-        Self::seeing(most, waiting, Box::new(room))
+        let cpus = online_cpus();
+        let room = move || room(&fs::read_to_string("/proc/loadavg").unwrap_or_default(), cpus);
+        Self { cpus, ..Self::seeing(most, waiting, Box::new(room)) }
+    }
+
+    /// Whether it is known when so many CPUs are taken: what runs is only told of all that the machine has.
+    pub(super) const fn can_tell(&self, cpus: u32) -> bool {
+        cpus >= self.cpus
     }
 
     fn seeing(most: Duration, waiting: Arc<AtomicU32>, room: Box<dyn Fn() -> u64 + Send + Sync>) -> Self {
@@ -88,6 +89,7 @@ impl Turns {
             first: Queue::default(),
             over: Notify::new(),
             lately: Mutex::default(),
+            cpus: 0,
             room,
         }
     }
@@ -105,7 +107,7 @@ impl Turns {
             let known = lately.vain.filter(|(until, _)| now < *until).map_or(Duration::ZERO, |(_, span)| span);
             lately.vain = Some((now + VAIN, patience.max(known)));
         }
-        Turn { first: found.ok().flatten(), waited: now - began }
+        Turn { _first: found.ok().flatten(), waited: now - began }
     }
 
     /// A CPU may be free: a command has ended.
@@ -178,8 +180,8 @@ fn room(loadavg: &str, cpus: u32) -> u64 {
     (u64::from(cpus) + 1).saturating_sub(others)
 }
 
-/// The CPUs of the machine.
-pub(super) fn online_cpus() -> u32 {
+/// The CPUs of the machine. The system reads a file for that.
+fn online_cpus() -> u32 {
     // SAFETY: it takes a number and gives one.
     let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
     u32::try_from(online).unwrap_or(1).max(1)
@@ -296,7 +298,7 @@ mod tests {
         room.store(2, Ordering::Relaxed);
         let one = turns.take("gcc -c").await;
         let other = turns.take("gcc -c").await;
-        assert!(one.first.is_none() && other.waited < Duration::from_millis(400), "{:?}", other.waited);
+        assert!(one._first.is_none() && other.waited < Duration::from_millis(400), "{:?}", other.waited);
     }
 
     #[test]

@@ -20,9 +20,7 @@ impl Busy {
         };
         Self((0..count).map(|_| busy()).collect())
     }
-}
 
-impl Busy {
     /// More than all of so many CPUs can run at once.
     fn everywhere(cpus: u32) -> Self {
         let busy = || Command::new("sh").args(["-c", "while :; do :; done"]).spawn().expect("a shell");
