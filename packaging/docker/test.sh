@@ -125,6 +125,7 @@ build_image() {
     mkdir -p "$context/packaging"
     cp -r "$here" "$context/packaging/docker"
     cp "$program" "$context/hostler"
+    if test -x "$(dirname "$program")/hostler-dsh"; then cp "$(dirname "$program")/hostler-dsh" "$context/"; fi
     docker build --quiet --file "$here/Dockerfile" --build-arg BASE=hostler-base --build-arg BUILD_BASE=hostler-base \
         --tag hostler "$context" >/dev/null
 }

@@ -55,6 +55,7 @@ enum Command {
     Down(down::Down),
     Submit(submit::Submit),
     Run(run::Run),
+    #[command(override_usage = "hostler exec [OPTIONS] <COMMAND>...")]
     Exec(exec::Exec),
     Jobs(jobs::Jobs),
     Job(job::Job),
@@ -100,6 +101,7 @@ struct ExecAlone {
 
 #[derive(Debug, Subcommand)]
 enum OnlyExec {
+    #[command(override_usage = "hostler exec [OPTIONS] <COMMAND>...")]
     Exec(exec::Exec),
 }
 

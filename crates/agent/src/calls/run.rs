@@ -28,10 +28,10 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::ship::Shipped;
-use super::turns::Turn;
+use super::turns::{Place, Turn};
 use super::written::Disk;
 use super::{Calling, directory, micros, unsuitable};
-use crate::account::{self, Account, act_as};
+use crate::account::{Account, act_as};
 use crate::stage::PROCESS_LIMIT;
 use crate::supervise::{LINGER, Watched};
 
@@ -78,13 +78,13 @@ pub(super) async fn run_own(
 }
 
 /// Looks after a command until it has ended.
-async fn accompany(calling: &Arc<Calling>, line: &mut Line, begun: Begun) -> Option<u64> {
-    let Begun { started, streams, shepherd, leaf, account, shipped, kind, waited } = begun;
+async fn accompany(calling: &Arc<Calling>, line: &mut Line, begun: Begun<'_>) -> Option<u64> {
+    let Begun { started, streams, shepherd, leaf, account, shipped, kind, place, waited } = begun;
     let owner = account.as_ref().map(|account| account.ids.uid);
     line.send(Frame::Started(Box::new(started))).await.ok()?;
     let (want, wanted) = mpsc::channel(16);
     let (tell, became) = mpsc::channel(16);
-    let tended = tend(calling, shepherd, account, kind.as_deref(), wanted, tell);
+    let tended = tend(calling, shepherd, account, (kind.as_deref(), place), wanted, tell);
     let go_home = async |line: &mut Line, report: &mut Report| {
         report.waited_us = micros(waited);
         if let Some(shipped) = shipped {
@@ -100,7 +100,7 @@ async fn accompany(calling: &Arc<Calling>, line: &mut Line, begun: Begun) -> Opt
 }
 
 /// A command that has started.
-struct Begun {
+struct Begun<'a> {
     started: Started,
     streams: Streams,
     shepherd: Watched,
@@ -110,17 +110,19 @@ struct Begun {
     shipped: Option<Shipped>,
     /// What commands it is one of, if that tells how long such commands take.
     kind: Option<String>,
+    /// Among the commands that run here.
+    place: Place<'a>,
     /// How long it waited for a CPU.
     waited: Duration,
 }
 
-async fn begin(
-    calling: &Arc<Calling>,
+async fn begin<'a>(
+    calling: &'a Arc<Calling>,
     line: &mut Line,
     start: Start,
     from: &NodeName,
     its: Option<[OwnedFd; 3]>,
-) -> Result<Begun, Box<Refusal>> {
+) -> Result<Begun<'a>, Box<Refusal>> {
     let node = &calling.node;
     let Start { command, caller, written } = start;
     let account = account_of(calling, &caller).await?;
@@ -146,14 +148,13 @@ async fn begin(
     let failed = |why: String| Box::new(unsuitable(126, format!("node {} cannot start it: {why}", node.name)));
     let namespace = shipped.as_ref().map(Shipped::namespace);
     let kind = Costs::kind(command.argv().iter().map(OsString::as_os_str));
-    let turn = turn(calling, line, &command, &kind).await?;
-    let waited = turn.waited;
+    let Turn { first, place, waited } = turn(calling, line, &command, &kind).await?;
     // What is free may have changed meanwhile.
     let mut orders = orders(calling, &command, account.as_deref());
     let shepherd = {
         let mut launch = pin!(launch(calling, &mut orders, &its, namespace, owner));
         let in_time = timeout(TURN, &mut launch).await;
-        drop(turn);
+        drop(first);
         match in_time {
             Ok(launched) => launched,
             Err(_) => launch.await,
@@ -165,7 +166,17 @@ async fn begin(
         let started = Started { directory_id, is_shared, ..Started::default() };
         // How long people sit at something is nobody's measure.
         let kind = command.terminal.is_none().then_some(kind);
-        return Ok(Begun { started, streams, shepherd, leaf: orders.options.leaf, account, shipped, kind, waited });
+        return Ok(Begun {
+            started,
+            streams,
+            shepherd,
+            leaf: orders.options.leaf,
+            account,
+            shipped,
+            kind,
+            place,
+            waited,
+        });
     }
     Err(not_started(&node.name, shepherd).await)
 }
@@ -184,7 +195,7 @@ async fn turn<'a>(
     let cpus = calling.node.resources.cpus.len();
     let has_all_cpus = || calling.turns.can_tell(cpus) && calling.engine.held_parts().0.is_empty();
     if command.terminal.is_some() || !has_all_cpus() {
-        return Ok(Turn::default());
+        return Ok(calling.turns.at_once());
     }
     tokio::select! {
         turn = calling.turns.take(kind) => Ok(turn),
@@ -204,7 +215,7 @@ async fn account_of(calling: &Calling, caller: &Caller) -> Result<Option<Arc<Acc
         return found
             .map_err(|error| Box::new(unsuitable(126, format!("node {} does not run it: {error}", node.name))));
     }
-    let own = account::name_of(geteuid().as_raw()).await;
+    let own = node.accounts.name_of(geteuid().as_raw()).await;
     if own == caller.name {
         return Ok(None);
     }
@@ -220,6 +231,10 @@ async fn find_directory(
     account: Option<Arc<Account>>,
     written: Paths,
 ) -> Result<(DirectoryId, bool), Box<Refusal>> {
+    let is_at_hand = command
+        .directory_id
+        .as_ref()
+        .is_some_and(|id| id.boot == calling.node.boot.0 && calling.written.known(id.device) == Some(Disk::Own));
     let calling = Arc::clone(calling);
     let (command, boot, node) = (command.clone(), calling.node.boot.0.clone(), calling.node.name.to_string());
     let find = move || {
@@ -233,6 +248,10 @@ async fn find_directory(
         }
         Ok((found, is_shared))
     };
+    // Where its caller has just been on a disk of this machine, nobody is waited for.
+    if is_at_hand {
+        return find();
+    }
     let found = tokio::task::spawn_blocking(find).await;
     found.unwrap_or_else(|error| Err(Box::new(unsuitable(126, format!("cannot look for its directory: {error}")))))
 }
@@ -367,7 +386,7 @@ async fn tend(
     calling: &Arc<Calling>,
     mut shepherd: Watched,
     account: Option<Arc<Account>>,
-    kind: Option<&str>,
+    (kind, place): (Option<&str>, Place<'_>),
     mut wanted: mpsc::Receiver<Wanted>,
     tell: mpsc::Sender<Became>,
 ) -> Option<(Option<Watched>, u64)> {
@@ -378,7 +397,7 @@ async fn tend(
             event = shepherd.next_event() => match event {
                 Some(Event::Stopped(signal)) => drop(tell.send(Became::Stopped(signal)).await),
                 Some(Event::Finished(record)) => {
-                    calling.turns.ended();
+                    drop(place);
                     if let Some(kind) = kind {
                         calling.turns.took(kind, record.user_time + record.system_time);
                     }

@@ -29,7 +29,6 @@ use crate::flags::Memory;
 ///
 /// `make -j8 CC='dsh gcc'` compiles on all nodes; `hostler exec --node n2 htop` runs on one; `hostler exec --all uptime` on each.
 #[derive(Debug, Args)]
-#[command(override_usage = "hostler exec [OPTIONS] <COMMAND>...")]
 pub(crate) struct Exec {
     #[command(flatten)]
     where_to: WhereTo,
@@ -113,6 +112,7 @@ struct WhereTo {
 
 /// `dsh`: the same under the name of the original.
 #[derive(Debug, Args)]
+#[command(override_usage = "dsh [OPTIONS] <COMMAND>...")]
 pub(crate) struct Dsh {
     #[command(flatten)]
     exec: Exec,
