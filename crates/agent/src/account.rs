@@ -22,9 +22,6 @@ use tokio::sync::watch;
 /// How long an answer about an account holds: asking may take a directory server.
 const REMEMBERED: Duration = Duration::from_secs(30);
 
-/// How many users are known at most.
-const MOST_KNOWN: usize = 1000;
-
 /// How long a job waits for the account of its user to be made.
 const MADE_BOUND: Duration = Duration::from_secs(60);
 
@@ -104,8 +101,6 @@ pub(crate) struct Accounts {
     is_root: bool,
     root_jobs: bool,
     known: Mutex<HashMap<String, Known>>,
-    /// What users are called, by number, and since when that is known.
-    names: Mutex<HashMap<u32, (String, Instant)>>,
     /// Why accounts that were to be made were not, by name, as of the last time the head named all users.
     not_made: Mutex<HashMap<String, String>>,
     /// How many times accounts are to be made, or are being made, now.
@@ -144,7 +139,6 @@ impl Accounts {
             is_root: geteuid().is_root(),
             root_jobs,
             known: Mutex::default(),
-            names: Mutex::default(),
             not_made: Mutex::default(),
             at_work: watch::Sender::default(),
             making: Mutex::default(),
@@ -231,23 +225,6 @@ impl Accounts {
         if self.is_root { Some(self.remembered(user)?.ids.uid) } else { Some(geteuid().as_raw()) }
     }
 
-    /// What a user is called here, as of lately; the number of one who has no name.
-    pub(crate) async fn name_of(&self, uid: u32) -> String {
-        let names = || self.names.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((name, since)) = names().get(&uid)
-            && since.elapsed() < REMEMBERED
-        {
-            return name.clone();
-        }
-        let name = name_of(uid).await;
-        let mut names = names();
-        if names.len() >= MOST_KNOWN {
-            names.clear();
-        }
-        names.insert(uid, (name.clone(), Instant::now()));
-        name
-    }
-
     fn remembered(&self, user: &str) -> Option<Arc<Account>> {
         let known = self.known();
         let known = known.get(user).filter(|known| known.since.elapsed() < REMEMBERED)?;
@@ -255,8 +232,9 @@ impl Accounts {
     }
 
     fn remember(&self, account: Arc<Account>) {
+        const MOST: usize = 1000;
         let mut known = self.known();
-        if known.len() >= MOST_KNOWN {
+        if known.len() >= MOST {
             known.clear();
         }
         known.insert(account.name.clone(), Known { account, since: Instant::now() });

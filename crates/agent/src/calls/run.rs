@@ -31,7 +31,7 @@ use super::ship::Shipped;
 use super::turns::{Place, Turn};
 use super::written::Disk;
 use super::{Calling, directory, micros, unsuitable};
-use crate::account::{Account, act_as};
+use crate::account::{self, Account, act_as};
 use crate::stage::PROCESS_LIMIT;
 use crate::supervise::{LINGER, Watched};
 
@@ -215,7 +215,7 @@ async fn account_of(calling: &Calling, caller: &Caller) -> Result<Option<Arc<Acc
         return found
             .map_err(|error| Box::new(unsuitable(126, format!("node {} does not run it: {error}", node.name))));
     }
-    let own = node.accounts.name_of(geteuid().as_raw()).await;
+    let own = account::name_of(geteuid().as_raw()).await;
     if own == caller.name {
         return Ok(None);
     }
@@ -231,10 +231,6 @@ async fn find_directory(
     account: Option<Arc<Account>>,
     written: Paths,
 ) -> Result<(DirectoryId, bool), Box<Refusal>> {
-    let is_at_hand = command
-        .directory_id
-        .as_ref()
-        .is_some_and(|id| id.boot == calling.node.boot.0 && calling.written.known(id.device) == Some(Disk::Own));
     let calling = Arc::clone(calling);
     let (command, boot, node) = (command.clone(), calling.node.boot.0.clone(), calling.node.name.to_string());
     let find = move || {
@@ -248,10 +244,6 @@ async fn find_directory(
         }
         Ok((found, is_shared))
     };
-    // Where its caller has just been on a disk of this machine, nobody is waited for.
-    if is_at_hand {
-        return find();
-    }
     let found = tokio::task::spawn_blocking(find).await;
     found.unwrap_or_else(|error| Err(Box::new(unsuitable(126, format!("cannot look for its directory: {error}")))))
 }

@@ -5,8 +5,8 @@
 //! how many processes the system has for its CPUs. The first cannot see what others do, and the second not what those that have just
 //! started will do in a moment, so that alone it would let in far too many.
 //!
-//! Nobody waits for much longer than such commands take, nor in vain: what keeps the CPUs may be there for hours. A command that sleeps has no CPU, so
-//! one that waits for what it has called for is in nobody's way.
+//! Nobody waits for long if nobody else has a turn meanwhile, nor in vain: what keeps the CPUs may be there for hours. A command that sleeps has no
+//! CPU, so one that waits for what it has called for is in nobody's way.
 
 use std::fs;
 use std::pin::pin;
@@ -31,12 +31,14 @@ const LEAST_PATIENCE: Duration = Duration::from_millis(10);
 const LOOKS: u32 = 32;
 const LEAST_LOOK: Duration = Duration::from_millis(1);
 
-/// For how long what others keep of the CPUs is left out of account after somebody has waited for it in vain: at first, and when it has been in vain time and again.
-const VAIN: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(16)];
+/// For how long what others keep of the CPUs is left out of account after somebody has waited for it in vain: at first, and when it has been in vain
+/// time and again.
+const LEAST_SPELL: Duration = Duration::from_millis(250);
+const MOST_SPELL: Duration = Duration::from_secs(16);
 
-/// After how many looks in a row that find a CPU idle those that have their turns are taken to sleep. One look is not enough: a command that starts
-/// another, or reads, has no CPU for an instant, and if each such instant let in one more there would soon be far too many.
-const IDLE_LOOKS: u32 = 2;
+/// After how many pauses in which a CPU was idle those that have their turns are taken to sleep. One look is not enough: a command that starts another,
+/// or reads, has no CPU for an instant, and if each such instant let in one more there would soon be far too many.
+const IDLE_PAUSES: u32 = 2;
 
 /// Who runs next here.
 pub(super) struct Turns {
@@ -64,14 +66,21 @@ type Room = Box<dyn Fn() -> u64 + Send + Sync>;
 /// What waiting has led to.
 #[derive(Default)]
 struct Lately {
-    /// When somebody had a turn.
+    /// When somebody had a turn, or gave up waiting and ran.
     turn: Option<Instant>,
-    /// Since when others than commands that run here have kept the CPUs.
+    /// Since when the CPUs have been taken though few short commands run here.
     barred: Option<Instant>,
-    /// Until when it is known to be of no use to wait so long.
-    vain: Option<(Instant, Duration)>,
-    /// How long that is.
+    vain: Option<Vain>,
+}
+
+/// That somebody has waited in vain.
+#[derive(Clone, Copy)]
+struct Vain {
+    /// For how long.
+    patience: Duration,
+    /// How long that counts.
     spell: Duration,
+    until: Instant,
 }
 
 /// A command's turn.
@@ -156,7 +165,7 @@ impl Turns {
                 Err(_) => {
                     let mut lately = lock(&self.lately);
                     if until == began + self.most || lately.turn.is_none_or(|turn| turn <= since) {
-                        lately.give_up(patience);
+                        lately.give_up(patience, Instant::now());
                         return None;
                     }
                 }
@@ -168,17 +177,20 @@ impl Turns {
     async fn look(&self, patience: Duration) -> Option<First<'_, ()>> {
         let waiting = Waiting::among(&self.waiting);
         let first = self.first.lock().await;
-        let mut idle_looks = 0;
+        let pause = (patience / LOOKS).max(LEAST_LOOK);
+        let mut idle_since = None;
         loop {
             let now = Instant::now();
             let (free, room) = (self.free(now), (self.room)());
-            let more = lock(&self.lately).look(free, room, idle_looks, patience, now);
+            idle_since = if room > 1 { idle_since.or(Some(now)) } else { None };
+            let are_asleep = idle_since.is_some_and(|since| now - since >= pause * IDLE_PAUSES);
+            let more = lock(&self.lately).admit(free, room, are_asleep, patience, now);
             if more > 0 {
                 return (more < waiting.count().into()).then_some(first);
             }
             tokio::select! {
                 () = self.over.notified() => {}
-                () = sleep((patience / LOOKS).max(LEAST_LOOK)) => idle_looks = if room > 1 { idle_looks + 1 } else { 0 },
+                () = sleep(pause) => {}
             }
         }
     }
@@ -191,13 +203,11 @@ impl Turns {
 }
 
 impl Lately {
-    /// How many may run now, where by what is known here so many more may, and so many by what the system sees.
-    fn look(&mut self, free: u64, room: u64, idle_looks: u32, patience: Duration, now: Instant) -> u64 {
-        // What was in vain for a short one says nothing to one that can wait for longer.
-        let is_vain = self.vain.is_some_and(|(until, span)| now < until && patience <= 2 * span);
+    /// How many may run now: by what is known here so many more, and so many by what the system sees.
+    fn admit(&mut self, free: u64, room: u64, are_asleep: bool, patience: Duration, now: Instant) -> u64 {
         let more = match free.min(room) {
-            0 if is_vain => free,
-            0 if idle_looks >= IDLE_LOOKS => room.saturating_sub(1),
+            0 if self.is_vain(patience, now) => free,
+            0 if are_asleep => room.saturating_sub(1),
             0 => 0,
             more => more,
         };
@@ -206,20 +216,26 @@ impl Lately {
         }
         self.barred = if room > 0 || free == 0 { None } else { self.barred.or(Some(now)) };
         if room > 0 {
-            (self.vain, self.spell) = (None, Duration::ZERO);
+            self.vain = None;
         }
         more
     }
 
-    /// Somebody has waited for so long. It was in vain if others kept the CPUs, and not if it was the turn of other commands.
-    fn give_up(&mut self, patience: Duration) {
-        let now = Instant::now();
-        if self.barred.is_some_and(|since| now - since >= patience / 2) {
-            let known = self.vain.filter(|(until, _)| now < *until).map_or(Duration::ZERO, |(_, span)| span);
-            let [least, most] = VAIN;
-            self.spell = (self.spell * 2).clamp(least, most);
-            self.vain = Some((now + self.spell, patience.max(known)));
+    /// Somebody has waited for so long, and runs. It was in vain if others kept the CPUs, and not if it was the turn of other commands.
+    fn give_up(&mut self, patience: Duration, now: Instant) {
+        // A turn, too: what goes on for long would else let in all that wait at once.
+        self.turn = Some(now);
+        if self.is_vain(patience, now) || self.barred.is_none_or(|since| now - since < patience / 2) {
+            return;
         }
+        let spell = self.vain.map_or(LEAST_SPELL, |vain| (vain.spell * 2).min(MOST_SPELL));
+        let known = self.vain.filter(|vain| now < vain.until).map_or(Duration::ZERO, |vain| vain.patience);
+        self.vain = Some(Vain { patience: patience.max(known), spell, until: now + spell });
+    }
+
+    /// Whether others are not waited for. What was in vain for a short command says nothing to one that can wait for longer.
+    fn is_vain(&self, patience: Duration, now: Instant) -> bool {
+        self.vain.is_some_and(|vain| now < vain.until && patience <= 2 * vain.patience)
     }
 }
 
@@ -300,22 +316,34 @@ mod tests {
         turns.waiting.load(Ordering::Relaxed)
     }
 
+    /// So many short commands that run and want a CPU for long.
+    fn run(turns: &Turns, count: usize) {
+        lock(&turns.running).extend(vec![Instant::now() + Duration::from_secs(60); count]);
+    }
+
+    const fn millis(count: u64) -> Duration {
+        Duration::from_millis(count)
+    }
+
+    /// Whether it is so long, or a little longer: the machine may have other things to do.
+    fn is_about(waited: Duration, expected: Duration) -> bool {
+        waited >= expected && waited < expected + millis(200)
+    }
+
     #[tokio::test]
     async fn only_short_commands_wait_and_not_for_long() {
         let (turns, _) = turns(MOST);
         for kind in ["never seen", "gcc", "true", "sleep"] {
             assert_eq!(turns.take(kind).await.waited, Duration::ZERO, "{kind}");
         }
-        let began = Instant::now();
-        let waited = turns.take("gcc -c").await.waited;
-        assert!(waited >= Duration::from_millis(400) && waited <= began.elapsed(), "{waited:?}");
-        assert!(turns.take("gcc -c").await.waited < Duration::from_millis(200), "there is no use in it");
+        assert!(is_about(turns.take("gcc -c").await.waited, millis(400)));
+        assert!(turns.take("gcc -c").await.waited < millis(200), "there is no use in it");
         assert_eq!(waiting(&turns), 0);
         let longer = turns.take("gcc -O3 -c").await.waited;
-        assert!(longer >= Duration::from_millis(1200), "who has more patience may have more luck: {longer:?}");
-        let vain = lock(&turns.lately).vain.as_mut().map(|(until, _)| std::mem::replace(until, Instant::now()));
-        assert!(vain > Some(Instant::now()));
-        assert!(turns.take("gcc -c").await.waited >= Duration::from_millis(400), "there may be now");
+        assert!(is_about(longer, millis(1200)), "who has more patience may have more luck: {longer:?}");
+        assert!(turns.take("gcc -c").await.waited < millis(200));
+        sleep(LEAST_SPELL * 2).await;
+        assert!(is_about(turns.take("gcc -c").await.waited, millis(400)), "there may be now");
     }
 
     #[tokio::test]
@@ -327,8 +355,6 @@ mod tests {
     #[tokio::test]
     async fn who_comes_first_goes_first_and_the_next_when_that_one_runs() {
         let (turns, room) = turns(MOST);
-        // Long enough that none of them loses patience.
-        turns.took("gcc -c", Duration::from_secs(4));
         let order = Arc::new(Mutex::new(Vec::new()));
         let mut tasks = Vec::new();
         for number in 0..4 {
@@ -338,7 +364,7 @@ mod tests {
                 async move {
                     let turn = turns.take("gcc -c").await;
                     lock(&order).push((number, "goes"));
-                    sleep(Duration::from_millis(5)).await;
+                    sleep(millis(5)).await;
                     lock(&order).push((number, "runs"));
                     drop(turn);
                 }
@@ -358,26 +384,38 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_is_not_in_vain_while_others_have_their_turns() {
-        let (turns, room) = turns(MOST);
-        let last = tokio::spawn({
-            let turns = Arc::clone(&turns);
-            async move {
-                let first = turns.first.lock().await;
-                let waited = turns.take("gcc -c").await.waited;
-                drop(first);
-                waited
-            }
+    async fn patience_begins_anew_when_somebody_has_a_turn() {
+        let (turns, _) = turns(MOST);
+        run(&turns, 3);
+        let meanwhile = async {
+            sleep(millis(200)).await;
+            lock(&turns.lately).turn = Some(Instant::now());
+        };
+        let (turn, ()) = tokio::join!(turns.take("gcc -c"), meanwhile);
+        assert!(is_about(turn.waited, millis(600)), "{:?}", turn.waited);
+        assert!(lock(&turns.lately).vain.is_none(), "it was the turn of others");
+    }
+
+    #[tokio::test]
+    async fn they_do_not_lose_patience_all_at_once() {
+        let (turns, _) = turns(MOST);
+        run(&turns, 3);
+        let began = Instant::now();
+        let tasks: Vec<_> = (0..10).map(|_| Arc::clone(&turns)).collect();
+        let tasks = tasks.into_iter().map(|turns| {
+            tokio::spawn(async move {
+                turns.take("gcc -c").await;
+                began.elapsed()
+            })
         });
-        while waiting(&turns) == 0 {
-            tokio::task::yield_now().await;
+        let mut ran = Vec::new();
+        for task in tasks.collect::<Vec<_>>() {
+            ran.push(task.await.expect("it does not panic"));
         }
-        // As if somebody before it had had a turn.
-        lock(&turns.lately).turn = Some(Instant::now());
-        assert!(last.await.expect("it does not panic") >= Duration::from_millis(400));
-        assert!(lock(&turns.lately).vain.is_none());
-        room.store(1, Ordering::Relaxed);
-        assert!(turns.take("gcc -c").await.waited < Duration::from_millis(400), "the next one looks again");
+        ran.sort_unstable();
+        let expected = [millis(400), millis(800), millis(1200), millis(1600)].into_iter().chain([MOST; 6]);
+        assert!(ran.iter().zip(expected).all(|(after, expected)| *after >= expected), "{ran:?}");
+        assert!(ran[9] < MOST + millis(400), "{ran:?}");
     }
 
     #[tokio::test]
@@ -386,7 +424,7 @@ mod tests {
         room.store(2, Ordering::Relaxed);
         let one = turns.take("gcc -c").await;
         let other = turns.take("gcc -c").await;
-        assert!(one.first.is_none() && other.waited < Duration::from_millis(400), "{:?}", other.waited);
+        assert!(one.first.is_none() && other.waited < millis(200), "{:?}", other.waited);
     }
 
     #[tokio::test]
@@ -397,13 +435,15 @@ mod tests {
         let mut running = Vec::new();
         for _ in 0..3 {
             let turn = turns.take("gcc -c").await;
-            assert!(turn.waited < Duration::from_millis(200));
+            assert!(turn.waited < millis(50));
             running.push(turn.place);
         }
-        let mut next = pin!(turns.take("gcc -c"));
-        assert!(timeout_at(Instant::now() + Duration::from_millis(150), &mut next).await.is_err());
-        running.pop();
-        assert!(next.await.waited < Duration::from_millis(350));
+        let end = async {
+            sleep(millis(150)).await;
+            running.pop();
+        };
+        let (next, ()) = tokio::join!(turns.take("gcc -c"), end);
+        assert!(is_about(next.waited, millis(150)), "{:?}", next.waited);
     }
 
     #[tokio::test]
@@ -413,45 +453,49 @@ mod tests {
         let mut asleep = Vec::new();
         for _ in 0..5 {
             let turn = turns.take("gcc -c").await;
-            assert!(turn.waited < Duration::from_millis(200), "{:?}", turn.waited);
+            assert!(turn.waited < millis(200), "{:?}", turn.waited);
             asleep.push(turn.place);
         }
         let now = Instant::now();
         assert_eq!(turns.free(now), 0);
-        assert_eq!(turns.free(now + Duration::from_millis(400)), 3, "what they may be expected to want they have had");
+        assert_eq!(turns.free(now + millis(400)), 3, "what they may be expected to want they have had");
     }
 
     #[tokio::test]
     async fn one_look_that_finds_a_cpu_idle_is_not_enough() {
-        let looks = AtomicU64::new(0);
-        let flickering = move || looks.fetch_add(1, Ordering::Relaxed) % 2 * 3;
-        let turns = Turns::seeing(MOST, Arc::default(), 2, Box::new(flickering));
-        turns.took("gcc -c", Duration::from_millis(100));
-        let long = Instant::now() + Duration::from_secs(60);
-        lock(&turns.running).extend([long; 3]);
-        assert!(turns.take("gcc -c").await.waited >= Duration::from_millis(400));
-    }
-
-    #[tokio::test]
-    async fn to_wait_for_other_commands_is_not_in_vain() {
-        let (turns, _) = turns(MOST);
-        lock(&turns.running).extend([Instant::now() + Duration::from_secs(60); 3]);
-        assert!(turns.take("gcc -c").await.waited >= Duration::from_millis(400));
-        assert!(lock(&turns.lately).vain.is_none());
+        for (rooms, waited) in [([0, 3, 3, 0], true), ([3, 3, 3, 0], false)] {
+            let looks = AtomicU64::new(0);
+            let flickering = move || rooms[usize::try_from(looks.fetch_add(1, Ordering::Relaxed)).expect("few") % 4];
+            let turns = Turns::seeing(MOST, Arc::default(), 2, Box::new(flickering));
+            turns.took("gcc -c", millis(100));
+            run(&turns, 3);
+            assert_eq!(turns.take("gcc -c").await.waited >= millis(400), waited, "{rooms:?}");
+        }
     }
 
     #[tokio::test]
     async fn what_is_in_vain_time_and_again_is_tried_less_and_less_until_there_is_room() {
         let (turns, room) = turns(MOST);
-        for _ in 0..3 {
-            assert!(turns.take("gcc -c").await.waited >= Duration::from_millis(400));
-            lock(&turns.lately).vain.as_mut().expect("it was in vain").0 = Instant::now();
+        for spell in [LEAST_SPELL, LEAST_SPELL * 2, LEAST_SPELL * 4] {
+            assert!(turns.take("gcc -c").await.waited >= millis(400));
+            assert_eq!(lock(&turns.lately).vain.expect("it was in vain").spell, spell);
+            assert!(turns.take("gcc -c").await.waited < millis(200));
+            sleep(spell).await;
         }
-        assert_eq!(lock(&turns.lately).spell, VAIN[0] * 4);
         room.store(1, Ordering::Relaxed);
         drop(turns.take("gcc -c").await);
-        assert_eq!(lock(&turns.lately).spell, Duration::ZERO);
         assert!(lock(&turns.lately).vain.is_none());
+    }
+
+    #[tokio::test]
+    async fn in_vain_too_no_more_run_than_there_are_cpus_and_one() {
+        let (turns, _) = turns(MOST);
+        turns.take("gcc -c").await;
+        let mut running = Vec::new();
+        for _ in 0..3 {
+            running.push(turns.take("gcc -c").await.place);
+        }
+        assert!(turns.take("gcc -c").await.waited > LEAST_SPELL);
     }
 
     #[test]

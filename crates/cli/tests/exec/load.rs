@@ -70,7 +70,7 @@ fn a_short_command_waits_its_turn_and_not_for_what_goes_on_for_ever() {
     let us = wait_until("a call that waits", 60, || Some(waited()).filter(|us| *us > 1000));
     assert!(us < 2_500_000, "{us}");
     let again = (0..10).filter(|_| waited() > 0).count();
-    assert!(again <= 5, "it is of no use, and {again} of 10 waited");
+    assert!(again <= 7, "it is of no use, and {again} of 10 waited");
 }
 
 /// The machine is this test's alone, see .config/nextest.toml: its hosts are told apart by the CPU that each has.
