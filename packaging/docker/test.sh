@@ -128,6 +128,9 @@ build_image() {
     if test -x "$(dirname "$program")/hostler-dsh"; then cp "$(dirname "$program")/hostler-dsh" "$context/"; fi
     docker build --quiet --file "$here/Dockerfile" --build-arg BASE=hostler-base --build-arg BUILD_BASE=hostler-base \
         --tag hostler "$context" >/dev/null
+    if test -x "$context/hostler-dsh"; then
+        exactly /usr/bin/hostler-dsh docker run --rm --entrypoint readlink hostler /usr/local/bin/dsh
+    fi
 }
 
 four_nodes_join() {

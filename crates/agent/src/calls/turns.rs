@@ -229,7 +229,8 @@ impl Lately {
             return;
         }
         let spell = self.vain.map_or(LEAST_SPELL, |vain| (vain.spell * 2).min(MOST_SPELL));
-        let known = self.vain.filter(|vain| now < vain.until).map_or(Duration::ZERO, |vain| vain.patience);
+        // Also after a spell: else one that has more patience would again hold up all that come after it.
+        let known = self.vain.map_or(Duration::ZERO, |vain| vain.patience);
         self.vain = Some(Vain { patience: patience.max(known), spell, until: now + spell });
     }
 
@@ -463,7 +464,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_look_that_finds_a_cpu_idle_is_not_enough() {
-        for (rooms, waited) in [([0, 3, 3, 0], true), ([3, 3, 3, 0], false)] {
+        for (rooms, waited) in [([0, 3, 0, 3], true), ([3, 3, 3, 3], false)] {
             let looks = AtomicU64::new(0);
             let flickering = move || rooms[usize::try_from(looks.fetch_add(1, Ordering::Relaxed)).expect("few") % 4];
             let turns = Turns::seeing(MOST, Arc::default(), 2, Box::new(flickering));
@@ -485,6 +486,16 @@ mod tests {
         room.store(1, Ordering::Relaxed);
         drop(turns.take("gcc -c").await);
         assert!(lock(&turns.lately).vain.is_none());
+    }
+
+    #[test]
+    fn those_who_give_up_at_once_have_waited_in_vain_once() {
+        let (mut lately, began) = (Lately::default(), Instant::now());
+        assert_eq!(lately.admit(3, 0, false, millis(400), began), 0);
+        for (after, is_vain) in [(millis(199), false), (millis(200), true), (millis(201), true)] {
+            lately.give_up(millis(400), began + after);
+            assert_eq!(lately.vain.is_some_and(|vain| vain.spell == LEAST_SPELL), is_vain, "{after:?}");
+        }
     }
 
     #[tokio::test]

@@ -51,6 +51,9 @@ fn ran_on(machines: &Machines) -> String {
     )
 }
 
+/// Nobody who waits for a CPU gives up sooner; less is the system's doing.
+const A_WAIT_US: u64 = 10_000;
+
 #[test]
 fn a_short_command_waits_its_turn_and_not_for_what_goes_on_for_ever() {
     let online = Command::new("getconf").arg("_NPROCESSORS_ONLN").output().expect("libc-bin");
@@ -67,9 +70,9 @@ fn a_short_command_waits_its_turn_and_not_for_what_goes_on_for_ever() {
     };
     assert_eq!(waited(), 0, "the first of its kind, which nobody knows to be short");
     let _load = Busy::everywhere(cpus);
-    let us = wait_until("a call that waits", 60, || Some(waited()).filter(|us| *us > 1000));
+    let us = wait_until("a call that waits", 60, || Some(waited()).filter(|us| *us > A_WAIT_US));
     assert!(us < 2_500_000, "{us}");
-    let again = (0..10).filter(|_| waited() > 0).count();
+    let again = (0..10).filter(|_| waited() > A_WAIT_US).count();
     assert!(again <= 7, "it is of no use, and {again} of 10 waited");
 }
 
