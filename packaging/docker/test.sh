@@ -129,7 +129,7 @@ build_image() {
     docker build --quiet --file "$here/Dockerfile" --build-arg BASE=hostler-base --build-arg BUILD_BASE=hostler-base \
         --tag hostler "$context" >/dev/null
     if test -x "$context/hostler-dsh"; then
-        exactly /usr/bin/hostler-dsh docker run --rm --entrypoint readlink hostler /usr/local/bin/dsh
+        exactly /usr/bin/hostler-dsh docker run --rm --entrypoint readlink hostler:latest /usr/local/bin/dsh
     fi
 }
 
