@@ -22,6 +22,7 @@ main() {
     step "the image is built" build_image
     step "four nodes join by themselves" four_nodes_join
     step "a student's job runs on every node as the student" job_on_every_node
+    step "a student's command runs at once on a node, without the head too" commands_at_once
     step "limits are advice without privileges, and that is said" limits_are_advice
     step "the head starts again and every node comes back" head_restarts
     step "a node is killed and comes back as itself" node_killed
@@ -160,6 +161,20 @@ job_on_every_node() {
 sorted() { "$@" | sort; }
 has_account() { docker exec "$(container "$1")" id ada >/dev/null 2>&1; }
 
+commands_at_once() {
+    until_true 30 knows_all
+    exactly "ada node-3 /home/ada/project 42" as_ada sh -c \
+        'cd project && echo 42 >left && hostler exec --node node-3 sh -c "echo \$(id -un) \$HOSTLER_NODE \$PWD \$(cat left)"'
+    exactly $'node-1: node-1\nnode-2: node-2\nnode-3: node-3\nnode-4: node-4' \
+        sorted as_ada sh -c 'hostler exec --all sh -c "echo \$HOSTLER_NODE" 2>/dev/null'
+    docker pause "$(docker ps --quiet --filter name=head)" >/dev/null
+    exactly $'node-2\n7' as_ada sh -c 'dsh --node node-2 sh -c "echo \$HOSTLER_NODE; exit 7"; echo $?'
+    docker unpause "$(docker ps --quiet --filter name=head)" >/dev/null
+    until_true 60 four
+}
+
+knows_all() { [ "$(as_ada hostler nodes --load --json | python3 -c 'import json, sys; print(len(json.load(sys.stdin)))')" -eq 4 ]; }
+
 limits_are_advice() {
     says "memory 32M (advisory" as_ada hostler job 1
 }
@@ -228,6 +243,7 @@ limits_are_enforced() {
     until_true 30 says_state out_of_memory "$job"
     says "cpus 1 (enforced)" as_ada hostler job "$job"
     says "memory 64M (enforced)" as_ada hostler job "$job"
+    exactly 137 as_ada sh -c 'dsh --node node-2 --memory 64M python3 -c "b = bytearray(1 << 28)" 2>/dev/null; echo $?'
     # The second node has the second CPU, where there is one.
     exactly $(($(nproc) > 1)) as_ada hostler run --nodes 4 --memory 32M -- sh -c \
         '[ $HOSTLER_NODE != node-2 ] || grep Cpus_allowed_list /proc/self/status | cut -f 2'

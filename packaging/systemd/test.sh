@@ -23,6 +23,7 @@ main() {
     step "set up as the guide says" set_up
     step "limits are enforced" limits_hold
     step "a fork bomb and a daemon are held" wild_jobs_are_held
+    step "commands at once are held, too" commands_are_held
     step "jobs outlive their agent" agent_restarts
     step "a user of systemd's user manager has limits, too" user_delegation
     step "after a new start of the machine everything goes on" reboot_machine
@@ -82,6 +83,7 @@ make_base() {
 make_disk() {
     local system=$scratch/base
     install "$program" "$system/usr/bin/hostler"
+    ln --symbolic --force hostler "$system/usr/bin/dsh"
     install --mode 644 "$units"/hostler-*.service "$system/etc/systemd/system/"
     echo machine >"$system/etc/hostname"
     echo "127.0.0.1 localhost machine" >"$system/etc/hosts"
@@ -166,6 +168,13 @@ while True:
 is_gone() { says "pgrep: 1" root "pgrep $(printf '%q ' "$@"); echo pgrep: \$?"; }
 
 is_over() { root "hostler job $1 --json" | grep -qE '"state":"(timeout|out_of_memory|failed)"'; }
+
+commands_are_held() {
+    says "hostler-jobs.service/hostler/" ada 'dsh cat /proc/self/cgroup'
+    says 137 ada 'dsh --memory 64M python3 -c "b = bytearray(1 << 28)"; echo $?'
+    says "ended with 3" ada 'dsh sh -c "setsid sleep 4322 & exit 3"; echo ended with $?'
+    is_gone --full "^sleep 4322" || fail "a process outlived the command that started it"
+}
 
 agent_restarts() {
     local job before

@@ -296,6 +296,8 @@ fn online_cpus() -> u32 {
 mod tests {
     use std::sync::atomic::AtomicU64;
 
+    use tokio::task::JoinSet;
+
     use super::*;
 
     const MOST: Duration = Duration::from_secs(2);
@@ -338,13 +340,8 @@ mod tests {
             assert_eq!(turns.take(kind).await.waited, Duration::ZERO, "{kind}");
         }
         assert!(is_about(turns.take("gcc -c").await.waited, millis(400)));
-        assert!(turns.take("gcc -c").await.waited < millis(200), "there is no use in it");
+        assert!(is_about(turns.take("gcc -O3 -c").await.waited, millis(1200)));
         assert_eq!(waiting(&turns), 0);
-        let longer = turns.take("gcc -O3 -c").await.waited;
-        assert!(is_about(longer, millis(1200)), "who has more patience may have more luck: {longer:?}");
-        assert!(turns.take("gcc -c").await.waited < millis(200));
-        sleep(LEAST_SPELL * 2).await;
-        assert!(is_about(turns.take("gcc -c").await.waited, millis(400)), "there may be now");
     }
 
     #[tokio::test]
@@ -357,28 +354,23 @@ mod tests {
     async fn who_comes_first_goes_first_and_the_next_when_that_one_runs() {
         let (turns, room) = turns(MOST);
         let order = Arc::new(Mutex::new(Vec::new()));
-        let mut tasks = Vec::new();
+        let mut tasks = JoinSet::new();
         for number in 0..4 {
-            let (turns, order) = (Arc::clone(&turns), Arc::clone(&order));
-            tasks.push(tokio::spawn({
-                let turns = Arc::clone(&turns);
-                async move {
-                    let turn = turns.take("gcc -c").await;
-                    lock(&order).push((number, "goes"));
-                    sleep(millis(5)).await;
-                    lock(&order).push((number, "runs"));
-                    drop(turn);
-                }
-            }));
+            let (its, order) = (Arc::clone(&turns), Arc::clone(&order));
+            tasks.spawn(async move {
+                let turn = its.take("gcc -c").await;
+                lock(&order).push((number, "goes"));
+                sleep(millis(5)).await;
+                lock(&order).push((number, "runs"));
+                drop(turn);
+            });
             while waiting(&turns) <= number {
                 tokio::task::yield_now().await;
             }
         }
         room.store(1, Ordering::Relaxed);
         turns.over.notify_one();
-        for task in tasks {
-            task.await.expect("it does not panic");
-        }
+        tasks.join_all().await;
         let expected: Vec<_> = (0..4).flat_map(|number| [(number, "goes"), (number, "runs")]).collect();
         assert_eq!(*lock(&order), expected);
         assert_eq!(waiting(&turns), 0);
@@ -402,18 +394,15 @@ mod tests {
         let (turns, _) = turns(MOST);
         run(&turns, 3);
         let began = Instant::now();
-        let tasks: Vec<_> = (0..10).map(|_| Arc::clone(&turns)).collect();
-        let tasks = tasks.into_iter().map(|turns| {
-            tokio::spawn(async move {
+        let mut tasks = JoinSet::new();
+        for turns in vec![turns; 10] {
+            tasks.spawn(async move {
                 turns.take("gcc -c").await;
                 began.elapsed()
-            })
-        });
-        let mut ran = Vec::new();
-        for task in tasks.collect::<Vec<_>>() {
-            ran.push(task.await.expect("it does not panic"));
+            });
         }
-        ran.sort_unstable();
+        // As they end.
+        let ran = tasks.join_all().await;
         let expected = [millis(400), millis(800), millis(1200), millis(1600)].into_iter().chain([MOST; 6]);
         assert!(ran.iter().zip(expected).all(|(after, expected)| *after >= expected), "{ran:?}");
         assert!(ran[9] < MOST + millis(400), "{ran:?}");
@@ -474,18 +463,20 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn what_is_in_vain_time_and_again_is_tried_less_and_less_until_there_is_room() {
-        let (turns, room) = turns(MOST);
+    #[test]
+    fn what_is_in_vain_time_and_again_is_tried_less_and_less_until_there_is_room() {
+        let (mut lately, mut now) = (Lately::default(), Instant::now());
         for spell in [LEAST_SPELL, LEAST_SPELL * 2, LEAST_SPELL * 4] {
-            assert!(turns.take("gcc -c").await.waited >= millis(400));
-            assert_eq!(lock(&turns.lately).vain.expect("it was in vain").spell, spell);
-            assert!(turns.take("gcc -c").await.waited < millis(200));
-            sleep(spell).await;
+            assert_eq!(lately.admit(3, 0, false, millis(400), now), 0);
+            now += millis(400);
+            lately.give_up(millis(400), now);
+            now += spell - millis(1);
+            assert_eq!(lately.admit(2, 0, false, millis(400), now), 2, "there is no use in it");
+            assert_eq!(lately.admit(2, 0, false, millis(1200), now), 0, "who has more patience may have more luck");
+            now += millis(1);
         }
-        room.store(1, Ordering::Relaxed);
-        drop(turns.take("gcc -c").await);
-        assert!(lock(&turns.lately).vain.is_none());
+        assert_eq!(lately.admit(3, 1, false, millis(400), now), 1);
+        assert_eq!(lately.admit(3, 0, false, millis(400), now), 0, "there may be room again");
     }
 
     #[test]
@@ -501,7 +492,8 @@ mod tests {
     #[tokio::test]
     async fn in_vain_too_no_more_run_than_there_are_cpus_and_one() {
         let (turns, _) = turns(MOST);
-        turns.take("gcc -c").await;
+        let spell = Duration::from_secs(60);
+        lock(&turns.lately).vain = Some(Vain { patience: millis(400), spell, until: Instant::now() + spell });
         let mut running = Vec::new();
         for _ in 0..3 {
             running.push(turns.take("gcc -c").await.place);
