@@ -83,7 +83,7 @@ make_base() {
 make_disk() {
     local system=$scratch/base
     install "$program" "$system/usr/bin/hostler"
-    ln --symbolic --force hostler "$system/usr/bin/dsh"
+    ln --symbolic --force ./hostler "$system/usr/bin/dsh"
     install --mode 644 "$units"/hostler-*.service "$system/etc/systemd/system/"
     echo machine >"$system/etc/hostname"
     echo "127.0.0.1 localhost machine" >"$system/etc/hosts"
