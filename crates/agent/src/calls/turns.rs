@@ -339,8 +339,13 @@ mod tests {
         for kind in ["never seen", "gcc", "true", "sleep"] {
             assert_eq!(turns.take(kind).await.waited, Duration::ZERO, "{kind}");
         }
-        assert!(is_about(turns.take("gcc -c").await.waited, millis(400)));
-        assert!(is_about(turns.take("gcc -O3 -c").await.waited, millis(1200)));
+        for (kind, patience, spell) in
+            [("gcc -c", millis(400), LEAST_SPELL), ("gcc -O3 -c", millis(1200), LEAST_SPELL * 2)]
+        {
+            assert!(is_about(turns.take(kind).await.waited, patience), "{kind}");
+            let vain = lock(&turns.lately).vain.expect("it was in vain");
+            assert_eq!((vain.patience, vain.spell), (patience, spell), "{kind}");
+        }
         assert_eq!(waiting(&turns), 0);
     }
 
