@@ -5,9 +5,11 @@
 //! reads of it, it reads with the user's rights ([`Ids::act`]): then the kernel refuses what the user may not read, however cleverly
 //! it was linked into place.
 
+use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::fs;
+use std::hash::Hash;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -100,7 +102,9 @@ pub(crate) struct Accounts {
     /// Whether the agent may become other users.
     is_root: bool,
     root_jobs: bool,
-    known: Mutex<HashMap<String, Known>>,
+    known: Remembered<String, Arc<Account>>,
+    /// What users are called, by their numbers.
+    names: Remembered<u32, String>,
     /// Why accounts that were to be made were not, by name, as of the last time the head named all users.
     not_made: Mutex<HashMap<String, String>>,
     /// How many times accounts are to be made, or are being made, now.
@@ -126,10 +130,45 @@ impl Drop for Making {
     }
 }
 
+/// Answers of the account database, for as long as they hold.
 #[derive(Debug)]
-struct Known {
-    account: Arc<Account>,
-    since: Instant,
+struct Remembered<K, V>(Mutex<HashMap<K, (Instant, V)>>);
+
+impl<K, V> Default for Remembered<K, V> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<K: Eq + Hash, V: Clone> Remembered<K, V> {
+    fn get<Q: Eq + Hash + ?Sized>(&self, key: &Q) -> Option<V>
+    where
+        K: Borrow<Q>,
+    {
+        let answers = self.lock();
+        let (since, answer) = answers.get(key)?;
+        (since.elapsed() < REMEMBERED).then(|| answer.clone())
+    }
+
+    fn put(&self, key: K, answer: V) {
+        const MOST: usize = 1000;
+        let mut answers = self.lock();
+        if answers.len() >= MOST {
+            answers.clear();
+        }
+        answers.insert(key, (Instant::now(), answer));
+    }
+
+    fn forget<Q: Eq + Hash + ?Sized>(&self, key: &Q)
+    where
+        K: Borrow<Q>,
+    {
+        self.lock().remove(key);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<K, (Instant, V)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Accounts {
@@ -138,7 +177,8 @@ impl Accounts {
         Self {
             is_root: geteuid().is_root(),
             root_jobs,
-            known: Mutex::default(),
+            known: Remembered::default(),
+            names: Remembered::default(),
             not_made: Mutex::default(),
             at_work: watch::Sender::default(),
             making: Mutex::default(),
@@ -183,7 +223,7 @@ impl Accounts {
         let here = account.ids.uid;
         if let Some(there) = uid.filter(|there| *there != here) {
             // It may be given the right one at any time.
-            self.known().remove(user);
+            self.known.forget(user);
             return Err(AccountError::OtherUid { name: user.to_owned(), here, there });
         }
         match (here, self.root_jobs) {
@@ -194,14 +234,14 @@ impl Accounts {
     }
 
     async fn look_up(&self, user: &str) -> Result<Arc<Account>, AccountError> {
-        if let Some(account) = self.remembered(user) {
+        if let Some(account) = self.known.get(user) {
             return Ok(account);
         }
         let name = user.to_owned();
         // Asking may take long.
         let found = tokio::task::spawn_blocking(move || Account::named(&name)).await;
         let account = Arc::new(found.map_err(|error| lookup(user, error.into()))??);
-        self.remember(Arc::clone(&account));
+        self.known.put(account.name.clone(), Arc::clone(&account));
         Ok(account)
     }
 
@@ -222,26 +262,17 @@ impl Accounts {
 
     /// The user id that a run of `user` will have, if that is known without asking anybody.
     pub(crate) fn uid_of(&self, user: &str) -> Option<u32> {
-        if self.is_root { Some(self.remembered(user)?.ids.uid) } else { Some(geteuid().as_raw()) }
+        if self.is_root { Some(self.known.get(user)?.ids.uid) } else { Some(geteuid().as_raw()) }
     }
 
-    fn remembered(&self, user: &str) -> Option<Arc<Account>> {
-        let known = self.known();
-        let known = known.get(user).filter(|known| known.since.elapsed() < REMEMBERED)?;
-        Some(Arc::clone(&known.account))
-    }
-
-    fn remember(&self, account: Arc<Account>) {
-        const MOST: usize = 1000;
-        let mut known = self.known();
-        if known.len() >= MOST {
-            known.clear();
+    /// What a user is called here, or was within [`REMEMBERED`]; the number of one who has no name.
+    pub(crate) async fn name_of(&self, uid: u32) -> String {
+        if let Some(name) = self.names.get(&uid) {
+            return name;
         }
-        known.insert(account.name.clone(), Known { account, since: Instant::now() });
-    }
-
-    fn known(&self) -> MutexGuard<'_, HashMap<String, Known>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        let Some(name) = found_name(uid).await else { return uid.to_string() };
+        self.names.put(uid, name.clone());
+        name
     }
 }
 
@@ -278,9 +309,13 @@ impl Account {
 
 /// What a user is called here; the number of one who has no name.
 pub(crate) async fn name_of(uid: u32) -> String {
+    found_name(uid).await.unwrap_or_else(|| uid.to_string())
+}
+
+async fn found_name(uid: u32) -> Option<String> {
     // Where names come from a directory server, this may take a while.
     let found = tokio::task::spawn_blocking(move || User::from_uid(Uid::from_raw(uid)).ok().flatten()).await;
-    found.ok().flatten().map_or_else(|| uid.to_string(), |user| user.name)
+    found.ok().flatten().map(|user| user.name)
 }
 
 fn lookup(name: &str, source: io::Error) -> AccountError {
@@ -406,6 +441,15 @@ mod tests {
         let other = Ids { groups: Vec::new(), ..member };
         assert!(!other.act(|| fs::read(&shared).is_ok()).expect("needs root"));
         assert_eq!(getgroups().expect("readable"), before);
+    }
+
+    #[tokio::test]
+    async fn names_are_remembered_and_that_there_is_none_is_not() {
+        const NOBODYS: u32 = 4_000_000_001;
+        let accounts = Accounts::new(false);
+        assert_eq!(accounts.name_of(0).await, "root");
+        assert_eq!(accounts.name_of(NOBODYS).await, NOBODYS.to_string());
+        assert_eq!((accounts.names.get(&0), accounts.names.get(&NOBODYS)), (Some("root".to_owned()), None));
     }
 
     #[test]

@@ -16,7 +16,6 @@ use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
 use super::{Calling, ask, unsuitable};
-use crate::account;
 use crate::door::{Crowd, Door};
 
 /// Calls at once; the others wait.
@@ -76,7 +75,7 @@ async fn attend(calling: &Arc<Calling>, stream: UnixStream, is_admitted: bool) {
             );
             return drop(line.send(Frame::Refused(Box::new(unsuitable(126, message)))).await);
         }
-        let caller = Caller { name: account::name_of(peer.uid()).await, uid: peer.uid() };
+        let caller = Caller { name: calling.node.accounts.name_of(peer.uid()).await, uid: peer.uid() };
         let from = ask::Asker { caller, pid: peer.pid(), streams };
         ask::answer(calling, &mut line, *asked, from).await;
     };

@@ -31,7 +31,7 @@ use super::ship::Shipped;
 use super::turns::{Place, Turn};
 use super::written::Disk;
 use super::{Calling, directory, micros, unsuitable};
-use crate::account::{self, Account, act_as};
+use crate::account::{Account, act_as};
 use crate::stage::PROCESS_LIMIT;
 use crate::supervise::{LINGER, Watched};
 
@@ -215,7 +215,7 @@ async fn account_of(calling: &Calling, caller: &Caller) -> Result<Option<Arc<Acc
         return found
             .map_err(|error| Box::new(unsuitable(126, format!("node {} does not run it: {error}", node.name))));
     }
-    let own = account::name_of(geteuid().as_raw()).await;
+    let own = node.accounts.name_of(geteuid().as_raw()).await;
     if own == caller.name {
         return Ok(None);
     }

@@ -8,7 +8,8 @@
 //! Nobody waits for long if nobody else has a turn meanwhile, nor in vain: what keeps the CPUs may be there for hours. A command that sleeps has no
 //! CPU, so one that waits for what it has called for is in nobody's way.
 
-use std::fs;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -106,7 +107,13 @@ impl Turns {
     /// Nobody waits longer than `most`.
     pub(super) fn new(most: Duration, waiting: Arc<AtomicU32>) -> Self {
         let cpus = online_cpus();
-        let room = move || room(&fs::read_to_string("/proc/loadavg").unwrap_or_default(), cpus);
+        // Read as it is now whenever it is read from its beginning.
+        let loadavg = File::open("/proc/loadavg").ok();
+        let room = move || {
+            let mut text = [0; 128];
+            let length = loadavg.as_ref().and_then(|file| file.read_at(&mut text, 0).ok()).unwrap_or(0);
+            room(str::from_utf8(&text[..length]).unwrap_or_default(), cpus)
+        };
         Self::seeing(most, waiting, cpus, Box::new(room))
     }
 

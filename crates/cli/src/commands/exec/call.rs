@@ -13,6 +13,9 @@ use hostler_calls::{
     follow_home, fresh, read_blocking, socket_beside, write_blocking,
 };
 use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::stat::fstat;
+use nix::sys::statfs::{FsType, fstatfs};
 
 use super::ship::{Shipping, UnderWay};
 use super::{become_it, report};
@@ -24,6 +27,9 @@ use crate::output;
 
 /// The resource limits of Linux, by its own numbers.
 const RESOURCES: std::ops::Range<i32> = 0..16;
+
+/// Where the kernel has pipes without a name; from `linux/magic.h`.
+const PIPEFS_MAGIC: FsType = FsType(0x5049_5045);
 
 /// A command as it is called here. In a directory that is named it starts whatever that is on the node.
 pub(super) fn command(argv: &[OsString], directory: Option<&Path>, has_terminal: bool) -> Result<Command, Failure> {
@@ -74,8 +80,21 @@ fn limit(resource: i32) -> Option<Limit> {
 
 /// Whether what is written to both comes to the same place, in order.
 fn is_same_file(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> bool {
-    let (Ok(one), Ok(other)) = (nix::sys::stat::fstat(one), nix::sys::stat::fstat(other)) else { return false };
+    let (Ok(one), Ok(other)) = (fstat(one), fstat(other)) else { return false };
     (one.st_dev, one.st_ino, one.st_rdev) == (other.st_dev, other.st_ino, other.st_rdev)
+}
+
+/// Whether nothing will ever come of a stream: it is `/dev/null`, or a pipe that nobody can write to any more, as `make` gives it to those that it starts
+/// at once. A command there then needs no way for it.
+pub(super) fn has_ended(stream: BorrowedFd<'_>) -> bool {
+    let Ok(found) = fstat(stream) else { return false };
+    if found.st_mode & libc::S_IFMT == libc::S_IFCHR {
+        return found.st_rdev == libc::makedev(1, 3);
+    }
+    // Of a pipe that has a name somebody else may yet become the writer.
+    let is_pipe = fstatfs(stream).is_ok_and(|on| on.filesystem_type() == PIPEFS_MAGIC);
+    let mut look = [PollFd::new(stream, PollFlags::POLLIN)];
+    is_pipe && poll(&mut look, PollTimeout::ZERO).is_ok() && look[0].revents() == Some(PollFlags::POLLHUP)
 }
 
 /// Asks, and does what the answer says.
@@ -265,4 +284,41 @@ impl Drop for Token {
 /// What else a directory can be known by, where nothing may be made in it.
 fn seen() -> Proof {
     fs::metadata(".").map_or(Proof::None, |found| Proof::seen(&found))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Write, pipe};
+
+    use super::*;
+
+    #[test]
+    fn a_stream_has_ended_when_nothing_can_come_of_it_any_more() {
+        assert!(has_ended(File::open("/dev/null").expect("everywhere").as_fd()));
+        for other in ["/dev/zero", "/etc/passwd"] {
+            assert!(!has_ended(File::open(other).expect("everywhere").as_fd()), "{other}");
+        }
+        let (read, mut write) = pipe().expect("a pipe");
+        assert!(!has_ended(read.as_fd()), "somebody may write");
+        write.write_all(b"x").expect("there is room");
+        drop(write);
+        assert!(!has_ended(read.as_fd()), "something is to be read");
+        io::Read::read_exact(&mut &read, &mut [0]).expect("that");
+        assert!(has_ended(read.as_fd()));
+    }
+
+    #[test]
+    fn whoever_has_the_other_end_may_have_more_to_say() {
+        let (here, there) = UnixStream::pair().expect("a pair");
+        assert!(!has_ended(here.as_fd()));
+        drop(there);
+        assert!(!has_ended(here.as_fd()), "its end is to be read, and that costs little");
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("named");
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).expect("writable");
+        let both = File::options().read(true).write(true).open(&path).expect("ours");
+        let read = File::open(&path).expect("ours");
+        drop(both);
+        assert!(!has_ended(read.as_fd()), "somebody may open it again");
+    }
 }

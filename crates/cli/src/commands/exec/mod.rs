@@ -7,7 +7,8 @@ mod report;
 mod ship;
 
 use std::ffi::OsString;
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal};
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -170,9 +171,9 @@ impl Exec {
         // Nobody runs a mere question.
         let argv = if self.command.is_empty() { vec!["true".into()] } else { self.command.clone() };
         let has_terminal =
-            !self.no_terminal && !self.no_input && std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+            !self.no_terminal && !self.no_input && io::stdin().is_terminal() && io::stdout().is_terminal();
         let mut command = call::command(&argv, self.directory.as_deref(), has_terminal)?;
-        command.has_input = !self.no_input;
+        command.has_input = !self.no_input && !call::has_ended(io::stdin().as_fd());
         command.memory_bytes = self.where_to.memory.map(|memory| memory.0);
         Ok(Ask {
             command,
