@@ -12,8 +12,7 @@ pub(crate) struct Measured {
     pub(super) average: u32,
     /// CPUs of the node that were busy in the last few seconds, in hundredths.
     pub(crate) recent: u32,
-    /// Processes that run or could run, without the one that asks and those that keep CPUs busy which are not the node's: of them the kernel
-    /// counts all of the machine.
+    /// Processes that run or could run on the node's CPUs, without the one that asks.
     pub(super) runnable: u32,
     /// Memory that could be used without swapping, in bytes.
     pub(super) free_memory_bytes: u64,
@@ -53,13 +52,14 @@ impl Measure {
         let stat = read("/proc/stat");
         let own = ticks(&stat, |cpu| self.cpus.contains(cpu));
         let others = ticks(&stat, |cpu| !self.cpus.contains(cpu));
+        let last = self.before.and_then(|before| busy_between(before, own));
+        let elsewhere = self.outside.and_then(|before| busy_between(before, others));
         self.recent = self.busy_since(own);
-        let elsewhere = self.outside.and_then(|before| busy_between(before, others)).unwrap_or(0);
         (self.before, self.outside) = (Some(own), Some(others));
         Measured {
             average: average(&read("/proc/loadavg")),
             recent: self.recent,
-            runnable: runnable(&stat).saturating_sub(1 + (elsewhere + 50) / 100),
+            runnable: on_own_cpus(runnable(&stat).saturating_sub(1), own.cpus, last, elsewhere),
             free_memory_bytes: available(&read("/proc/meminfo")),
             pressure: Pressure {
                 cpu: pressure(&read("/proc/pressure/cpu")),
@@ -81,6 +81,16 @@ fn busy_between(before: Ticks, now: Ticks) -> Option<u32> {
     let (busy, all) = (now.busy.saturating_sub(before.busy), now.all.saturating_sub(before.all));
     let share = (busy.min(all) * 100 * u64::from(now.cpus)).checked_div(all)?;
     u32::try_from(share).ok()
+}
+
+/// How many of `all` that run or could run on the machine do so on the node's CPUs, of which so many hundredths were busy, and so many of the others,
+/// if there are any. The kernel counts all of them together, but nobody waits for CPUs that idle.
+fn on_own_cpus(all: u32, cpus: u32, busy: Option<u32>, elsewhere: Option<u32>) -> u32 {
+    let whole = |hundredths: u32| (hundredths + 50) / 100;
+    let Some(elsewhere) = elsewhere else { return all };
+    let rest = all.saturating_sub(whole(elsewhere));
+    let are_full = |busy: &u32| *busy >= 90 * cpus;
+    busy.filter(|busy| !are_full(busy)).map_or(rest, |busy| rest.min(whole(busy)))
 }
 
 /// What some CPUs have done, of `/proc/stat`.
@@ -166,6 +176,22 @@ mod tests {
         assert_eq!(busy_between(at(0, 0), at(150, 200)), Some(150));
         assert_eq!(busy_between(at(0, 0), at(0, 0)), None);
         assert_eq!(busy_between(at(9, 9), at(3, 19)), Some(0), "a CPU was taken away");
+    }
+
+    #[test]
+    fn who_waits_for_other_cpus_does_not_wait_for_the_nodes() {
+        assert_eq!(
+            on_own_cpus(4, 2, Some(50), None),
+            4,
+            "there are no others, and what the kernel counts is what is now"
+        );
+        // Three that share one CPU of two.
+        assert_eq!(on_own_cpus(3, 1, Some(100), Some(0)), 3);
+        assert_eq!(on_own_cpus(3, 1, Some(45), Some(100)), 0);
+        assert_eq!(on_own_cpus(3, 1, Some(60), Some(100)), 1);
+        assert_eq!(on_own_cpus(6, 1, Some(98), Some(100)), 5, "where all are full, nobody can tell");
+        assert_eq!(on_own_cpus(0, 4, Some(300), Some(500)), 0);
+        assert_eq!(on_own_cpus(9, 2, None, Some(100)), 8, "at first nothing is known of its own");
     }
 
     #[test]
