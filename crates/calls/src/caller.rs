@@ -317,7 +317,8 @@ impl Input {
             read_bytes: Arc::default(),
             ended: Arc::default(),
         };
-        if has_input {
+        // Of what has ended nobody has to read: `make` gives all that it starts at once, but one, a pipe that nobody can write to.
+        if has_input && !is_at_end(standard(0)) {
             let (room, count, ended) =
                 (Arc::clone(&input.room), Arc::clone(&input.read_bytes), Arc::clone(&input.ended));
             let runtime = tokio::runtime::Handle::current();
@@ -404,6 +405,12 @@ fn read_piece(ended: &AtomicBool) -> Option<Vec<u8>> {
     }
 }
 
+/// Whether a stream has nothing to read, and nobody who could write to it: to read it would be to hear of its end.
+fn is_at_end(stream: BorrowedFd<'_>) -> bool {
+    let mut look = [PollFd::new(stream, PollFlags::POLLIN)];
+    poll(&mut look, PollTimeout::ZERO).is_ok() && look[0].revents() == Some(PollFlags::POLLHUP)
+}
+
 fn is_file(number: RawFd) -> bool {
     nix::sys::stat::fstat(standard(number)).is_ok_and(|status| status.st_mode & libc::S_IFMT == libc::S_IFREG)
 }
@@ -477,4 +484,29 @@ fn write_all(stream: &mut File, mut bytes: &[u8]) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write, pipe};
+
+    use super::*;
+
+    #[test]
+    fn a_stream_is_at_its_end_when_nothing_can_come_of_it_any_more() {
+        for other in ["/dev/zero", "/etc/passwd"] {
+            assert!(!is_at_end(File::open(other).expect("everywhere").as_fd()), "{other}");
+        }
+        let (read, mut write) = pipe().expect("a pipe");
+        assert!(!is_at_end(read.as_fd()), "somebody may write");
+        write.write_all(b"x").expect("there is room");
+        drop(write);
+        assert!(!is_at_end(read.as_fd()), "something is to be read");
+        (&read).read_exact(&mut [0]).expect("that");
+        assert!(is_at_end(read.as_fd()));
+        let (here, there) = UnixStream::pair().expect("a pair");
+        assert!(!is_at_end(here.as_fd()));
+        drop(there);
+        assert!(!is_at_end(here.as_fd()), "its end is to be read, and that costs little");
+    }
 }

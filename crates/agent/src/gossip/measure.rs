@@ -54,7 +54,7 @@ impl Measure {
         let others = ticks(&stat, |cpu| !self.cpus.contains(cpu));
         let last = self.before.and_then(|before| busy_between(before, own));
         let elsewhere = self.outside.and_then(|before| busy_between(before, others));
-        self.recent = self.busy_since(own);
+        self.recent = self.smoothed(last);
         (self.before, self.outside) = (Some(own), Some(others));
         Measured {
             average: average(&read("/proc/loadavg")),
@@ -69,10 +69,9 @@ impl Measure {
         }
     }
 
-    /// How many CPUs have been busy, in hundredths: the last measurement counts twice as much as those before it.
-    fn busy_since(&self, now: Ticks) -> u32 {
-        let Some(before) = self.before else { return 0 };
-        busy_between(before, now).map_or(self.recent, |last| (2 * last + self.recent) / 3)
+    /// How many CPUs have been busy, in hundredths: the last measurement, if there is one, counts twice as much as those before it.
+    fn smoothed(&self, last: Option<u32>) -> u32 {
+        last.map_or(self.recent, |last| (2 * last + self.recent) / 3)
     }
 }
 
@@ -158,16 +157,13 @@ mod tests {
     #[test]
     fn what_is_busy_is_smoothed_and_bounded() {
         let mut measure = Measure::of(CpuSet::first(2));
-        assert_eq!(measure.busy_since(Ticks { cpus: 2, busy: 5, all: 10 }), 0, "nothing to compare with");
-        measure.before = Some(Ticks { cpus: 2, busy: 100, all: 1000 });
-        assert_eq!(
-            measure.busy_since(Ticks { cpus: 2, busy: 300, all: 1200 }),
-            133,
-            "two CPUs of two, two thirds of it at once"
-        );
+        assert_eq!(measure.smoothed(None), 0, "nothing to compare with");
+        let before = Ticks { cpus: 2, busy: 100, all: 1000 };
+        let last = busy_between(before, Ticks { cpus: 2, busy: 300, all: 1200 });
+        assert_eq!(measure.smoothed(last), 133, "two CPUs of two, two thirds of it at once");
         measure.recent = 133;
-        assert_eq!(measure.busy_since(Ticks { cpus: 2, busy: 300, all: 1200 }), 177);
-        assert_eq!(measure.busy_since(Ticks::default()), 133, "no time has passed");
+        assert_eq!(measure.smoothed(last), 177);
+        assert_eq!(measure.smoothed(busy_between(before, Ticks::default())), 133, "no time has passed");
     }
 
     #[test]

@@ -38,6 +38,11 @@ fn streams_are_as_they_are_here(machines: &Machines) {
                  dsh -n --node n2 wc -c <bytes; dsh --node n2 wc -c <&-";
     assert_eq!(machines.ok(0, bytes), "3000000\n0\n0\n0");
 
+    // What it reads is what its caller reads, also where nothing can come of it any more: programs go by that.
+    let kinds = "look='test -p /dev/stdin && echo pipe; test -c /dev/stdin && echo device; cat'; for at in n1 n2; do \
+                 : | (sleep 0.5; dsh --node $at sh -c \"$look\"); dsh --node $at sh -c \"$look\" </dev/null; done";
+    assert_eq!(machines.ok(0, kinds), "pipe\ndevice\npipe\ndevice");
+
     // Nobody reads: the command hears of it, and ends of it.
     let pipes = "set -o pipefail; dsh --node n2 sh -c 'echo $$ >pid; exec yes' | head -1; echo ${PIPESTATUS[0]}; \
                  dsh --node n2 sh -c 'kill -0 $(cat pid) 2>/dev/null && echo it runs on'; \

@@ -13,9 +13,7 @@ use hostler_calls::{
     follow_home, fresh, read_blocking, socket_beside, write_blocking,
 };
 use nix::libc;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::stat::fstat;
-use nix::sys::statfs::{FsType, fstatfs};
 
 use super::ship::{Shipping, UnderWay};
 use super::{become_it, report};
@@ -27,9 +25,6 @@ use crate::output;
 
 /// The resource limits of Linux, by its own numbers.
 const RESOURCES: std::ops::Range<i32> = 0..16;
-
-/// Where the kernel has pipes without a name; from `linux/magic.h`.
-const PIPEFS_MAGIC: FsType = FsType(0x5049_5045);
 
 /// A command as it is called here. In a directory that is named it starts whatever that is on the node.
 pub(super) fn command(argv: &[OsString], directory: Option<&Path>, has_terminal: bool) -> Result<Command, Failure> {
@@ -84,17 +79,10 @@ fn is_same_file(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> bool {
     (one.st_dev, one.st_ino, one.st_rdev) == (other.st_dev, other.st_ino, other.st_rdev)
 }
 
-/// Whether nothing will ever come of a stream: it is `/dev/null`, or a pipe that nobody can write to any more, as `make` gives it to those that it starts
-/// at once. A command there then needs no way for it.
-pub(super) fn has_ended(stream: BorrowedFd<'_>) -> bool {
-    let Ok(found) = fstat(stream) else { return false };
-    if found.st_mode & libc::S_IFMT == libc::S_IFCHR {
-        return found.st_rdev == libc::makedev(1, 3);
-    }
-    // Of a pipe that has a name somebody else may yet become the writer.
-    let is_pipe = fstatfs(stream).is_ok_and(|on| on.filesystem_type() == PIPEFS_MAGIC);
-    let mut look = [PollFd::new(stream, PollFlags::POLLIN)];
-    is_pipe && poll(&mut look, PollTimeout::ZERO).is_ok() && look[0].revents() == Some(PollFlags::POLLHUP)
+/// Whether a stream is `/dev/null`, which is the same everywhere.
+pub(super) fn is_null(stream: BorrowedFd<'_>) -> bool {
+    fstat(stream)
+        .is_ok_and(|found| found.st_mode & libc::S_IFMT == libc::S_IFCHR && found.st_rdev == libc::makedev(1, 3))
 }
 
 /// Asks, and does what the answer says.
@@ -288,37 +276,13 @@ fn seen() -> Proof {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Write, pipe};
-
     use super::*;
 
     #[test]
-    fn a_stream_has_ended_when_nothing_can_come_of_it_any_more() {
-        assert!(has_ended(File::open("/dev/null").expect("everywhere").as_fd()));
+    fn only_one_device_is_nothing() {
+        assert!(is_null(File::open("/dev/null").expect("everywhere").as_fd()));
         for other in ["/dev/zero", "/etc/passwd"] {
-            assert!(!has_ended(File::open(other).expect("everywhere").as_fd()), "{other}");
+            assert!(!is_null(File::open(other).expect("everywhere").as_fd()), "{other}");
         }
-        let (read, mut write) = pipe().expect("a pipe");
-        assert!(!has_ended(read.as_fd()), "somebody may write");
-        write.write_all(b"x").expect("there is room");
-        drop(write);
-        assert!(!has_ended(read.as_fd()), "something is to be read");
-        io::Read::read_exact(&mut &read, &mut [0]).expect("that");
-        assert!(has_ended(read.as_fd()));
-    }
-
-    #[test]
-    fn whoever_has_the_other_end_may_have_more_to_say() {
-        let (here, there) = UnixStream::pair().expect("a pair");
-        assert!(!has_ended(here.as_fd()));
-        drop(there);
-        assert!(!has_ended(here.as_fd()), "its end is to be read, and that costs little");
-        let directory = tempfile::tempdir().expect("a temporary directory");
-        let path = directory.path().join("named");
-        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).expect("writable");
-        let both = File::options().read(true).write(true).open(&path).expect("ours");
-        let read = File::open(&path).expect("ours");
-        drop(both);
-        assert!(!has_ended(read.as_fd()), "somebody may open it again");
     }
 }

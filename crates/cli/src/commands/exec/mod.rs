@@ -173,7 +173,7 @@ impl Exec {
         let has_terminal =
             !self.no_terminal && !self.no_input && io::stdin().is_terminal() && io::stdout().is_terminal();
         let mut command = call::command(&argv, self.directory.as_deref(), has_terminal)?;
-        command.has_input = !self.no_input && !call::has_ended(io::stdin().as_fd());
+        command.has_input = !self.no_input && !call::is_null(io::stdin().as_fd());
         command.memory_bytes = self.where_to.memory.map(|memory| memory.0);
         Ok(Ask {
             command,
