@@ -1,5 +1,5 @@
-//! The project's chores: `cargo xtask test`, `cargo xtask gen`, `cargo xtask bench`, `cargo xtask swarm`, `cargo xtask fuzz`,
-//! `cargo xtask docker`, `cargo xtask vm`.
+//! The project's chores: `cargo xtask test`, `cargo xtask gen`, `cargo xtask bench`, `cargo xtask swarm`, `cargo xtask soak`,
+//! `cargo xtask fuzz`, `cargo xtask docker`, `cargo xtask vm`.
 //!
 //! A chore lands here when it needs logic; what is one command stays one command (see CONTRIBUTING.md). Nothing here is
 //! part of the product, and the product knows nothing of it.
@@ -9,6 +9,7 @@
 mod bench;
 mod fuzz;
 mod generate;
+mod soak;
 mod swarm;
 mod systems;
 mod test;
@@ -30,6 +31,8 @@ enum Chore {
     Bench(bench::Options),
     /// A thousand agents from one process and a real head: time to join, memory and CPU while idle, a restart of the head
     Swarm(swarm::Options),
+    /// Twenty users, killed daemons, full disks and hostile clients at once: nothing lost, doubled or leaked; needs root
+    Soak(soak::Options),
     /// Look for bytes that bring a reader of other people's bytes down
     Fuzz(fuzz::Options),
     /// A cluster in containers, on a real Docker engine; needs root
@@ -44,6 +47,7 @@ fn main() -> ExitCode {
         Chore::Gen(options) => generate::run(&options),
         Chore::Bench(options) => bench::run(&options),
         Chore::Swarm(options) => swarm::run(&options),
+        Chore::Soak(options) => soak::run(&options),
         Chore::Fuzz(options) => fuzz::run(&options),
         Chore::Docker(options) => systems::docker(&options),
         Chore::Vm(options) => systems::vm(&options),

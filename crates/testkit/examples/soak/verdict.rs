@@ -1,0 +1,224 @@
+//! What must hold in the end: nothing lost, nothing run twice, nothing left behind, memory flat.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use hostler_testkit::wait_until;
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use crate::users::{Kind, Ledger, Submitted};
+use crate::watch::{Look, Looks, look_at};
+use crate::world::{FIRST_UID, NODES, USERS, World, name_of};
+
+/// What a daemon may grow by while it is left alone, beside a tenth: caches fill.
+const GROWTH_KIB: u64 = 12 << 10;
+
+/// What the machine holds apart from processes.
+pub(crate) struct Held {
+    mounts: usize,
+    leaves: BTreeSet<PathBuf>,
+    temporary: BTreeSet<PathBuf>,
+}
+
+impl Held {
+    pub(crate) fn now() -> Self {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").expect("readable").lines().count();
+        let mut leaves = BTreeSet::new();
+        control_groups(Path::new("/sys/fs/cgroup"), &mut leaves);
+        let entries = fs::read_dir("/tmp").expect("readable").flatten().map(|entry| entry.path());
+        let of_runs =
+            |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("hostler-run-"));
+        Self { mounts, leaves, temporary: entries.filter(of_runs).collect() }
+    }
+}
+
+fn control_groups(directory: &Path, found: &mut BTreeSet<PathBuf>) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            control_groups(&entry.path(), found);
+            found.insert(entry.path());
+        }
+    }
+}
+
+/// Everything that does not hold. Stops the cluster.
+pub(crate) fn judge(world: &World, ledgers: &[Ledger], looks: &Looks, before: &Held) -> Vec<String> {
+    let mut faults: Vec<String> = ledgers.iter().flat_map(|ledger| ledger.faults.clone()).collect();
+    for index in 0..NODES.len() {
+        world.signal(Some(index), Signal::SIGCONT);
+    }
+    world.signal(None, Signal::SIGKILL);
+    world.start_head();
+    world.wait_for_nodes();
+    finish(world, ledgers);
+    let jobs = all_jobs(world);
+    for ledger in ledgers {
+        faults.extend(ledger.jobs.iter().flat_map(|job| judge_job(world, ledger.user, job, jobs.get(&job.id))));
+        faults.extend(ledger.unknown.iter().flat_map(|token| ran_twice(&runs_of(world, ledger.user, token), token)));
+    }
+    faults.extend(flat(looks));
+    report(world, ledgers, &jobs, looks);
+    faults.extend(leaks(world, before));
+    faults
+}
+
+/// Lets every job come to its end.
+fn finish(world: &World, ledgers: &[Ledger]) {
+    for ledger in ledgers {
+        for job in &ledger.jobs {
+            drop(world.run(Some(ledger.user), &["release", &job.id.to_string()]));
+        }
+    }
+    wait_until("all jobs to end", 600, || {
+        let jobs: Value = serde_json::from_str(&world.run(None, &["jobs", "--json"]).stdout).ok()?;
+        (jobs["total"] == 0).then_some(())
+    });
+}
+
+/// All jobs by id.
+fn all_jobs(world: &World) -> BTreeMap<u64, Value> {
+    let text = world.run(None, &["jobs", "--all", "--json", "--limit", "1000000"]).stdout;
+    let all: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+    let jobs = all["jobs"].as_array().expect("a list of jobs");
+    jobs.iter().map(|job| (job["id"].as_u64().expect("an id"), job.clone())).collect()
+}
+
+fn judge_job(world: &World, user: u32, job: &Submitted, known: Option<&Value>) -> Vec<String> {
+    let id = job.id;
+    let Some(known) = known else { return vec![format!("job {id} was acknowledged and is not known")] };
+    let mut faults = Vec::new();
+    if known["user"] != name_of(user) {
+        faults.push(format!("job {id} belongs to {}, not to {}", known["user"], name_of(user)));
+    }
+    if job.kind == Kind::Hostile {
+        return faults;
+    }
+    let runs = runs_of(world, user, &job.token);
+    faults.extend(ran_twice(&runs, &job.token));
+    let (state, completed) = (known["state"].as_str().unwrap_or_default(), known["tasks"]["completed"].as_u64());
+    let expected = if job.exit == 0 { "completed" } else { "failed" };
+    if !["cancelled", "node_fail", expected].contains(&state) {
+        faults.push(format!("job {id} of {} ended as {state}: {known}", name_of(user)));
+    }
+    let indices: BTreeSet<&str> = runs.iter().filter_map(|run| run.split(' ').next()).collect();
+    if job.exit == 0 && completed > Some(indices.len() as u64) {
+        faults.push(format!("job {id}: {completed:?} tasks completed, but only {} ran", indices.len()));
+    }
+    if known["tasks"]["total"] != job.tasks {
+        faults.push(format!("job {id} has {} tasks, not {}", known["tasks"]["total"], job.tasks));
+    }
+    faults
+}
+
+/// `INDEX ATTEMPT` of every run that began.
+fn runs_of(world: &World, user: u32, token: &str) -> Vec<String> {
+    let text = fs::read_to_string(world.home_of(user).join("ran").join(token)).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+fn ran_twice(runs: &[String], token: &str) -> Vec<String> {
+    let mut seen = BTreeSet::new();
+    let twice = runs.iter().filter(|run| !seen.insert(run.as_str()));
+    twice.map(|run| format!("{token}: the same attempt ran twice: {run}")).collect()
+}
+
+/// Daemons whose memory or descriptors grew while they were left alone. Only looks at the process that was there to the end count.
+fn flat(looks: &Looks) -> Vec<String> {
+    let mut faults = Vec::new();
+    for (index, looks) in looks.iter().enumerate() {
+        let Some(last) = looks.last() else { continue };
+        let same: Vec<Look> = looks.iter().filter(|look| look.pid == last.pid).copied().collect();
+        // Too short to tell warming up from growing.
+        if same.len() < 60 {
+            continue;
+        }
+        let (early, late) = (&same[same.len() / 4..same.len() / 2], &same[same.len() * 3 / 4..]);
+        let middle = |looks: &[Look], of: fn(&Look) -> u64| {
+            let mut all: Vec<u64> = looks.iter().map(of).collect();
+            all.sort_unstable();
+            all[all.len() / 2]
+        };
+        let (rss, later) = (middle(early, |look| look.rss_kib), middle(late, |look| look.rss_kib));
+        if later > rss + rss / 10 + GROWTH_KIB {
+            faults.push(format!("daemon {index} grew from {rss} to {later} KiB"));
+        }
+        let (descriptors, later) = (middle(early, |look| look.descriptors), middle(late, |look| look.descriptors));
+        if later > descriptors + 30 {
+            faults.push(format!("daemon {index} went from {descriptors} to {later} descriptors"));
+        }
+    }
+    faults
+}
+
+/// What is left when nothing runs, and then when the daemons have gone too.
+fn leaks(world: &World, before: &Held) -> Vec<String> {
+    let mut faults = Vec::new();
+    std::thread::sleep(Duration::from_secs(5));
+    for pid in processes_of_users() {
+        let command = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default().replace('\0', " ");
+        faults.push(format!("process {pid} of a user is left: {command}"));
+    }
+    for node in NODES {
+        let runs = fs::read_dir(world.path(&format!("{node}/state/runs"))).map_or(0, Iterator::count);
+        println!("{node}: {runs} directories of runs");
+        if runs > 16 {
+            faults.push(format!("{node} keeps {runs} directories of runs"));
+        }
+    }
+    for daemon in (0..NODES.len()).map(Some).chain([None]) {
+        world.signal(daemon, Signal::SIGTERM);
+    }
+    std::thread::sleep(Duration::from_secs(3));
+    let now = Held::now();
+    faults.extend(
+        now.leaves.difference(&before.leaves).map(|leaf| format!("a control group is left: {}", leaf.display())),
+    );
+    faults.extend(now.temporary.difference(&before.temporary).map(|path| format!("left behind: {}", path.display())));
+    if now.mounts > before.mounts {
+        faults.push(format!("{} mounts became {}", before.mounts, now.mounts));
+    }
+    faults
+}
+
+fn processes_of_users() -> Vec<u32> {
+    let uids = FIRST_UID..FIRST_UID + USERS;
+    let pids =
+        fs::read_dir("/proc").expect("readable").flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let is_of_user = |pid: &u32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let uid = status.lines().find_map(|line| line.strip_prefix("Uid:")?.split_whitespace().next()?.parse().ok());
+        uid.is_some_and(|uid: u32| uids.contains(&uid)) && hostler_testkit::is_alive(*pid)
+    };
+    pids.filter(is_of_user).collect()
+}
+
+fn report(world: &World, ledgers: &[Ledger], jobs: &BTreeMap<u64, Value>, looks: &Looks) {
+    let operations: u64 = ledgers.iter().map(|ledger| ledger.operations).sum();
+    let acknowledged: usize = ledgers.iter().map(|ledger| ledger.jobs.len()).sum();
+    let refused: u64 = ledgers.iter().map(|ledger| ledger.refused).sum();
+    println!(
+        "{operations} operations, {acknowledged} submissions acknowledged, {refused} refused, {} jobs known",
+        jobs.len()
+    );
+    if let Some(refusal) = ledgers.iter().find_map(|ledger| ledger.first_refusal.as_ref()) {
+        println!("a refusal: {}", refusal.trim());
+    }
+    let mut states: BTreeMap<&str, u64> = BTreeMap::new();
+    jobs.values().for_each(|job| *states.entry(job["state"].as_str().unwrap_or_default()).or_default() += 1);
+    println!("{states:?}");
+    for (index, looks) in looks.iter().enumerate() {
+        let name = index.checked_sub(1).map_or("head", |index| NODES[index]);
+        let (Some(first), Some(last)) = (looks.first(), looks.last()) else { continue };
+        let most = looks.iter().map(|look| look.rss_kib).max().unwrap_or_default();
+        println!(
+            "{name}: {} KiB at the mark, {most} at most, {} in the end; {} and {} descriptors",
+            first.rss_kib, last.rss_kib, first.descriptors, last.descriptors
+        );
+    }
+    if let Some(head) = world.pid(None).and_then(look_at) {
+        println!("the head after a restart: {} KiB, {} descriptors", head.rss_kib, head.descriptors);
+    }
+}

@@ -1,0 +1,66 @@
+//! How much memory and how many descriptors the daemons hold, looked at every few seconds.
+
+use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use crate::world::{NODES, World};
+
+/// A look at one daemon.
+#[derive(Clone, Copy)]
+pub(crate) struct Look {
+    pub(crate) pid: u32,
+    pub(crate) rss_kib: u64,
+    pub(crate) descriptors: u64,
+}
+
+/// All looks at each daemon since the mark, the head's first.
+pub(crate) type Looks = Vec<Vec<Look>>;
+
+pub(crate) struct Watch {
+    looks: Arc<Mutex<Looks>>,
+    over: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl Watch {
+    pub(crate) fn start(world: &Arc<World>) -> Self {
+        let looks = Arc::new(Mutex::new(vec![Vec::new(); NODES.len() + 1]));
+        let over = Arc::new(AtomicBool::new(false));
+        let thread = {
+            let (world, looks, over) = (Arc::clone(world), Arc::clone(&looks), Arc::clone(&over));
+            thread::spawn(move || {
+                while !over.load(Ordering::Relaxed) {
+                    for (index, daemon) in [None].into_iter().chain((0..NODES.len()).map(Some)).enumerate() {
+                        let look = world.pid(daemon).and_then(look_at);
+                        looks.lock().expect("no thread panics")[index].extend(look);
+                    }
+                    thread::sleep(Duration::from_secs(2));
+                }
+            })
+        };
+        Self { looks, over, thread }
+    }
+
+    /// Forgets what was seen until now.
+    pub(crate) fn mark(&self) {
+        self.looks.lock().expect("no thread panics").iter_mut().for_each(Vec::clear);
+    }
+
+    pub(crate) fn stop(self) -> Looks {
+        self.over.store(true, Ordering::Relaxed);
+        self.thread.join().expect("the thread that looks ends well");
+        std::mem::take(&mut self.looks.lock().expect("no thread panics"))
+    }
+}
+
+/// Memory and descriptors of a process, if it is there.
+pub(crate) fn look_at(pid: u32) -> Option<Look> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let rss_kib = rss.trim().trim_end_matches(" kB").parse().ok()?;
+    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count() as u64;
+    Some(Look { pid, rss_kib, descriptors })
+}

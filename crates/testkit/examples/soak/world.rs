@@ -1,0 +1,271 @@
+//! The cluster and its users: a head and four agents, run by root, with small disks, and accounts that only this process sees.
+
+use std::fs::{self, File, Permissions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+
+use hostler_testkit::{Outcome, SmallDisk, free_port, kill, wait_until};
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// How many users there are.
+pub(crate) const USERS: u32 = 20;
+
+/// The uid and gid of the first.
+pub(crate) const FIRST_UID: u32 = 61_001;
+
+/// The nodes.
+pub(crate) const NODES: [&str; 4] = ["n1", "n2", "n3", "n4"];
+
+/// The disk of the head, and that of the first node.
+const DISK_BYTES: u64 = 512 << 20;
+
+pub(crate) struct World {
+    home: TempDir,
+    executable: PathBuf,
+    port: u16,
+    head: Mutex<Option<Child>>,
+    agents: [Mutex<Option<Child>>; NODES.len()],
+    _disks: [SmallDisk; 2],
+}
+
+impl World {
+    /// A running cluster.
+    pub(crate) fn up(executable: &Path) -> Self {
+        unshare(CloneFlags::CLONE_NEWNS).expect("a mount namespace needs root");
+        let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+        mount(None::<&str>, "/", None::<&str>, private, None::<&str>).expect("root may");
+        let home = tempfile::Builder::new().prefix("hostler-soak-").tempdir().expect("a temporary directory");
+        fs::set_permissions(home.path(), Permissions::from_mode(0o711)).expect("just made");
+        make_accounts(home.path());
+        let copy = home.path().join("hostler");
+        fs::copy(executable, &copy).expect("the executable is there");
+        let disk = |name: &str| {
+            let disk = SmallDisk::mount(&home.path().join(name), DISK_BYTES);
+            fs::set_permissions(home.path().join(name), Permissions::from_mode(0o711)).expect("ours");
+            disk
+        };
+        let disks = [disk("head"), disk("n1")];
+        let world = Self {
+            executable: copy,
+            port: free_port(),
+            head: Mutex::default(),
+            agents: std::array::from_fn(|_| Mutex::default()),
+            _disks: disks,
+            home,
+        };
+        world.start_head();
+        for (index, node) in NODES.iter().enumerate() {
+            fs::write(world.path(&format!("{node}.join")), world.invite(node)).expect("ours");
+            world.start_agent(index);
+        }
+        world.wait_for_nodes();
+        world
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.home.path().join(name)
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.path("head.sock")
+    }
+
+    /// Starts the head and waits until it answers.
+    pub(crate) fn start_head(&self) {
+        let listen = format!("127.0.0.1:{}", self.port);
+        let (directory, socket) = (text(&self.path("head/state")), text(&self.socket()));
+        let child =
+            self.daemon("head", &["head", "run", "--directory", &directory, "--socket", &socket, "--listen", &listen]);
+        *self.head.lock().expect("no thread panics") = Some(child);
+        wait_until("the head to listen", 60, || UnixStream::connect(self.socket()).ok());
+    }
+
+    /// Starts the agent of a node.
+    pub(crate) fn start_agent(&self, index: usize) {
+        let node = NODES[index];
+        let (directory, join) = (text(&self.path(&format!("{node}/state"))), text(&self.path(&format!("{node}.join"))));
+        let arguments = [
+            "agent",
+            "run",
+            "--name",
+            node,
+            "--cpus",
+            "0-1",
+            "--memory",
+            "1G",
+            "--directory",
+            &directory,
+            "--join-file",
+            &join,
+        ];
+        *self.agents[index].lock().expect("no thread panics") = Some(self.daemon(node, &arguments));
+    }
+
+    fn daemon(&self, name: &str, arguments: &[&str]) -> Child {
+        let log = File::options().create(true).append(true).open(self.path(&format!("{name}.log"))).expect("ours");
+        Command::new(&self.executable)
+            .args(arguments)
+            .env_clear()
+            .env("PATH", std::env::var("PATH").unwrap_or_default())
+            .env("HOME", self.home.path())
+            .current_dir("/")
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("descriptors"))
+            .stderr(log)
+            .spawn()
+            .expect("the executable can be started")
+    }
+
+    /// Whether a daemon that nobody has killed has ended by itself; `None` is the head.
+    pub(crate) fn has_ended(&self, daemon: Option<usize>) -> bool {
+        let mut child = self.child(daemon).lock().expect("no thread panics");
+        child.as_mut().is_some_and(|child| child.try_wait().expect("ours").is_some())
+    }
+
+    /// Sends a signal to a daemon and, if that is to end it, waits until it has.
+    pub(crate) fn signal(&self, daemon: Option<usize>, signal: Signal) {
+        let mut child = self.child(daemon).lock().expect("no thread panics");
+        let Some(running) = child.as_mut() else { return };
+        kill(running.id(), signal);
+        if matches!(signal, Signal::SIGKILL | Signal::SIGTERM) {
+            running.wait().expect("ours");
+            *child = None;
+        }
+    }
+
+    fn child(&self, daemon: Option<usize>) -> &Mutex<Option<Child>> {
+        daemon.map_or(&self.head, |index| &self.agents[index])
+    }
+
+    /// The pid of a daemon that runs; `None` is the head.
+    pub(crate) fn pid(&self, daemon: Option<usize>) -> Option<u32> {
+        self.child(daemon).lock().expect("no thread panics").as_ref().map(Child::id)
+    }
+
+    /// Waits until every node is up.
+    pub(crate) fn wait_for_nodes(&self) {
+        wait_until("all nodes to be up", 120, || {
+            let nodes: Value = serde_json::from_str(&self.run(None, &["nodes", "--json"]).stdout).ok()?;
+            let up = nodes.as_array()?.iter().filter(|node| node["state"] == "up").count();
+            (up == NODES.len()).then_some(())
+        });
+    }
+
+    /// A command of the program as a user, or as root, to be run by the caller.
+    pub(crate) fn command(&self, user: Option<u32>, arguments: &[&str]) -> Command {
+        let home = user.map_or_else(|| self.path("root"), |user| self.home_of(user));
+        let mut command = Command::new(&self.executable);
+        if let Some(user) = user {
+            command.uid(FIRST_UID + user).gid(FIRST_UID + user);
+        }
+        command
+            .args(arguments)
+            .current_dir(&home)
+            .env_clear()
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+            .env("HOME", &home)
+            .env("LANG", "C.UTF-8")
+            .env("HOSTLER_HEAD", format!("unix:{}", self.socket().display()))
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Runs a command to its end, which comes after half a minute at the latest.
+    pub(crate) fn run(&self, user: Option<u32>, arguments: &[&str]) -> Outcome {
+        let mut command = Command::new("timeout");
+        let inner = self.command(user, arguments);
+        command.args(["-k", "5", "30"]).arg(inner.get_program()).args(inner.get_args()).env_clear();
+        if let Some(user) = user {
+            command.uid(FIRST_UID + user).gid(FIRST_UID + user);
+        }
+        for (name, value) in inner.get_envs() {
+            command.env(name, value.unwrap_or_default());
+        }
+        command.current_dir(inner.get_current_dir().expect("it was set")).stdin(Stdio::null());
+        Outcome::of(&command.output().expect("the program can be started"))
+    }
+
+    pub(crate) fn home_of(&self, user: u32) -> PathBuf {
+        self.path(&format!("home/{}", name_of(user)))
+    }
+
+    /// One line on how things stand.
+    pub(crate) fn at_a_glance(&self) -> String {
+        let info = self.run(None, &["info", "--json"]).stdout;
+        let info: Value = serde_json::from_str(&info).unwrap_or_default();
+        format!("nodes {}, tasks {}", info["nodes"], info["tasks"])
+    }
+
+    fn invite(&self, node: &str) -> String {
+        let mut socket = UnixStream::connect(self.socket()).expect("the head listens");
+        let body = format!("{{\"node\":\"{node}\"}}");
+        let length = body.len();
+        let request = format!(
+            "POST /api/v1/nodes/invite HTTP/1.1\r\nhost: hostler\r\ncontent-type: application/json\r\n\
+             content-length: {length}\r\nconnection: close\r\n\r\n{body}"
+        );
+        socket.write_all(request.as_bytes()).expect("the head reads");
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).expect("the head answers");
+        let json = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+        let invitation: Value = serde_json::from_str(json).unwrap_or_else(|error| panic!("{error}: {answer}"));
+        invitation["code"].as_str().unwrap_or_else(|| panic!("no code: {answer}")).to_owned()
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        for daemon in (0..NODES.len()).map(Some).chain([None]) {
+            self.signal(daemon, Signal::SIGCONT);
+            self.signal(daemon, Signal::SIGTERM);
+        }
+    }
+}
+
+/// The account of a user.
+pub(crate) fn name_of(user: u32) -> String {
+    format!("soak{:02}", user + 1)
+}
+
+/// Adds the users to the accounts that this process and its children see, and makes their homes.
+fn make_accounts(home: &Path) {
+    let mut passwd = fs::read_to_string("/etc/passwd").expect("every system has one");
+    let mut group = fs::read_to_string("/etc/group").expect("every system has one");
+    fs::create_dir(home.join("root")).expect("new");
+    fs::create_dir(home.join("home")).expect("new");
+    fs::set_permissions(home.join("home"), Permissions::from_mode(0o711)).expect("just made");
+    for user in 0..USERS {
+        let (name, id) = (name_of(user), FIRST_UID + user);
+        let directory = home.join("home").join(&name);
+        passwd.push_str(&format!("{name}:x:{id}:{id}::{}:/bin/sh\n", directory.display()));
+        group.push_str(&format!("{name}:x:{id}:\n"));
+        for directory in [directory.clone(), directory.join("ran")] {
+            fs::create_dir(&directory).expect("new");
+            fs::set_permissions(&directory, Permissions::from_mode(0o700)).expect("just made");
+            chown(&directory, Some(id), Some(id)).expect("root may");
+        }
+    }
+    for (file, content) in [("passwd", passwd), ("group", group)] {
+        let path = home.join(file);
+        fs::write(&path, content).expect("ours");
+        let target = format!("/etc/{file}");
+        mount(Some(&path), target.as_str(), None::<&str>, MsFlags::MS_BIND, None::<&str>).expect("root may");
+    }
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}

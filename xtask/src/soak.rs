@@ -1,0 +1,30 @@
+//! `cargo xtask soak`: twenty users and every kind of trouble at once, by the soak in `crates/testkit/examples`.
+
+use std::process::Command;
+
+use anyhow::Result;
+use clap::Args;
+
+use crate::workspace::{cargo, run as run_command, target_directory};
+
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// How long, in minutes
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..))]
+    minutes: u32,
+
+    /// Seed of what users do and of what goes wrong
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// Builds the program and the soak with optimisation, and runs them.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let build = ["build", "--release", "--package", "hostler", "--package", "hostler-testkit"];
+    run_command(cargo().args(build).args(["--bin", "hostler", "--example", "soak"]))?;
+    let release = target_directory()?.join("release");
+    let seconds = u64::from(options.minutes) * 60;
+    let mut soak = Command::new(release.join("examples/soak"));
+    soak.arg(release.join("hostler")).args([seconds.to_string(), options.seed.to_string()]);
+    run_command(&mut soak)
+}
