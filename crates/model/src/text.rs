@@ -1,5 +1,6 @@
 //! What sets of numbers have in common as text, and what a person typed that could not be understood.
 
+use std::borrow::Cow;
 use std::fmt;
 
 /// A value that could not be read, with what was expected in its place.
@@ -9,17 +10,17 @@ pub struct ParseError {
     /// The text as it was given, or its beginning when it is long; empty when it is not to be shown.
     pub input: String,
     /// What would have been accepted, as a noun phrase with examples.
-    pub expected: &'static str,
+    pub expected: Cow<'static, str>,
 }
 
 impl ParseError {
     /// An error that shows `input` and says what was `expected` instead.
     #[must_use]
-    pub fn new(input: &str, expected: &'static str) -> Self {
+    pub fn new(input: &str, expected: impl Into<Cow<'static, str>>) -> Self {
         const SHOWN_BYTES: usize = 200;
         let end = input.floor_char_boundary(SHOWN_BYTES);
         let ellipsis = if end < input.len() { "…" } else { "" };
-        Self { input: format!("{}{ellipsis}", &input[..end]), expected }
+        Self { input: format!("{}{ellipsis}", &input[..end]), expected: expected.into() }
     }
 }
 
@@ -27,7 +28,7 @@ impl ParseError {
     /// An error that does not show what it is about, since that is or may be a secret.
     #[must_use]
     pub fn secret(expected: &'static str) -> Self {
-        Self { input: String::new(), expected }
+        Self { input: String::new(), expected: expected.into() }
     }
 }
 

@@ -1,7 +1,8 @@
 //! Sizes and times as people write them.
 //!
-//! Sizes are powers of 1024 (`512M`, `2G`, `1.5GiB`); a bare number is bytes. Times are `90m`, `1h30m`, `45` (seconds) or the
-//! batch-system forms `MM:SS`, `HH:MM:SS`, `D-HH`, `D-HH:MM` and `D-HH:MM:SS`.
+//! Sizes are powers of 1024 (`512M`, `2G`, `1.5GiB`); a bare number is bytes. Times are `90m`, `1h30m`, `45s` or the batch-system forms
+//! `MM:SS`, `HH:MM:SS`, `D-HH`, `D-HH:MM` and `D-HH:MM:SS`. A time needs its unit: batch systems read a bare number as minutes, shell
+//! commands as seconds.
 
 use std::time::Duration;
 
@@ -53,9 +54,17 @@ pub fn format_bytes(bytes: u64) -> String {
 /// Reads a span of time.
 ///
 /// # Errors
-/// When the text is in none of the accepted forms, or the time does not fit.
+/// When the text is in none of the accepted forms, a number without its unit among them, or the time does not fit.
 pub fn parse_duration(text: &str) -> Result<Duration, ParseError> {
     let trimmed = text.trim();
+    match trimmed.parse::<f64>() {
+        Ok(0.0) => return Ok(Duration::ZERO),
+        Ok(number) if number > 0.0 && !trimmed.contains(char::is_alphabetic) => {
+            let both = format!("a time, which needs its unit: write {trimmed}m for minutes or {trimmed}s for seconds");
+            return Err(ParseError::new(text, both));
+        }
+        Ok(_) | Err(_) => {}
+    }
     let seconds = if trimmed.contains(':') || trimmed.contains('-') {
         parse_clock_form(trimmed)
     } else {
@@ -83,11 +92,8 @@ fn parse_clock_form(text: &str) -> Option<u64> {
     minutes.checked_mul(60)?.checked_add(seconds)?.checked_mul(1000)
 }
 
-/// `90m`, `1h30m`, `250ms`, or seconds alone; in milliseconds.
+/// `90m`, `1h30m`, `250ms`; in milliseconds.
 fn parse_unit_form(text: &str) -> Option<u64> {
-    if let Ok(seconds) = text.parse::<u64>() {
-        return seconds.checked_mul(1000);
-    }
     let mut rest = text;
     let mut total = 0_u64;
     while !rest.is_empty() {
@@ -154,14 +160,24 @@ mod tests {
             ("10:00", 600),
             ("02:00:00", 7200),
             ("2-0", 172_800),
-            ("45", 45),
+            ("45s", 45),
             ("1.5h", 5400),
+            ("0", 0),
         ];
         for (text, seconds) in cases {
             assert_eq!(parse_duration(text), Ok(Duration::from_secs(seconds)), "{text}");
         }
         for text in ["", "h", "1x", "1:2:3:4", "-5", "1-", "5-:"] {
             assert!(parse_duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_time_without_its_unit_is_refused_with_both_readings() {
+        for number in ["5", "45", "1.5", " 90 "] {
+            let refusal = parse_duration(number).expect_err(number).to_string();
+            let number = number.trim();
+            assert!(refusal.contains(&format!("write {number}m for minutes or {number}s for seconds")), "{refusal}");
         }
     }
 

@@ -257,7 +257,10 @@ impl Setting {
         let wrong = || format!("{self} is {kind}, and not `{text}`");
         let value = match kind {
             Kind::TimeOrNone(_) if text == "none" => SettingValue::TimeMs(0),
-            Kind::Time(..) | Kind::TimeOrNone(_) => SettingValue::TimeMs(read_time(text).ok_or_else(wrong)?),
+            Kind::Time(..) | Kind::TimeOrNone(_) => {
+                let span = parse_duration(text).map_err(|error| format!("{self}: {error}"))?;
+                SettingValue::TimeMs(u64::try_from(span.as_millis()).map_err(|_| wrong())?)
+            }
             Kind::Size(_) => SettingValue::Bytes(parse_bytes(text).map_err(|_| wrong())?),
             Kind::Count(_) => SettingValue::Count(text.parse().map_err(|_| wrong())?),
             Kind::Policy => SettingValue::Policy(text.parse().map_err(|_| wrong())?),
@@ -462,10 +465,6 @@ enum Slot<'a> {
     Policy(&'a mut Policy),
     MayBeWide(&'a mut Option<u64>),
     MayBeCount(&'a mut Option<u32>),
-}
-
-fn read_time(text: &str) -> Option<u64> {
-    u64::try_from(parse_duration(text).ok()?.as_millis()).ok()
 }
 
 /// A time in the largest unit of which it is a whole number.
