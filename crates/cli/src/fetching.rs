@@ -2,7 +2,8 @@
 //!
 //! A job's results go to `DIR/<job>`, an array task's to `DIR/<job>_<index>`, what it left on its nodes beyond the first to
 //! `DIR/<job>.node1` and so on: the files that it made at their own paths, and beside
-//! them `stdout.log`, `stderr.log` and, if anything had to be prepared, `setup.log`. The head is told only after the files are in
+//! them `stdout.log`, `stderr.log` and, if anything had to be prepared, `setup.log`. A hidden file marks the directory, so that `submit`
+//! leaves it out of the project that it may lie in. The head is told only after the files are in
 //! their places, so an interrupted fetch is simply made again.
 
 use std::collections::BTreeSet;
@@ -14,7 +15,7 @@ use hostler_client::{Client, download};
 use hostler_model::{Digest, IndexSet, JobId, JobState, TaskId, format_bytes};
 use hostler_proto::api::{Fetched, ResultView};
 use hostler_proto::manifest::{Content, Entry, EntryKind, Manifest, ResultManifest};
-use hostler_snapshot::{Delivered, Delivery, OnConflict, show};
+use hostler_snapshot::{Delivered, Delivery, OnConflict, RESULTS_MARKER, mark_results, show};
 use serde::Serialize;
 
 use crate::context::Context;
@@ -103,6 +104,7 @@ async fn fetch_batch(
         }
         match Delivery::plan(&path, &with_logs(manifest), destination.on_conflict) {
             Ok(delivery) => {
+                mark(context, &path, manifest);
                 planned.push((result, path));
                 deliveries.push(delivery);
             }
@@ -121,6 +123,17 @@ async fn fetch_batch(
     say_what_arrived(context, &arrived);
     haul.arrived.append(&mut arrived);
     Ok(())
+}
+
+/// Marks the directory before anything is in it, so that the next `submit` of a folder around it leaves it out. A job's own file of that
+/// name does as well.
+fn mark(context: &Context, directory: &Path, result: &ResultManifest) {
+    if result.tree.entries.iter().any(|entry| entry.path == RESULTS_MARKER.as_bytes()) {
+        return;
+    }
+    if let Err(error) = mark_results(directory) {
+        context.output.say(&format!("note: cannot mark {} as results of a job: {error}", directory.display()));
+    }
 }
 
 async fn fill(

@@ -9,7 +9,7 @@ use std::path::{Component, Path};
 use hostler_client::{Client, upload};
 use hostler_model::{Digest, JobId, JobSpec, format_bytes};
 use hostler_proto::api::{SubmitRequest, Submitted, Unsaid};
-use hostler_snapshot::{Capture, CaptureOptions, Scan};
+use hostler_snapshot::{Capture, CaptureOptions, LeftOut, LeftOutKind, Scan, show};
 
 use crate::context::Context;
 use crate::failure::{During, Failure};
@@ -84,6 +84,9 @@ pub(crate) fn capture(
 ) -> Result<Captured, Failure> {
     check_project(path, entrypoint)?;
     let scan = Scan::of(path).map_err(|error| uncapturable(&error))?;
+    if let Some(left_out) = left_out(scan.left_out()) {
+        context.output.say(&left_out);
+    }
     let (files, bytes) = (scan.files(), scan.bytes());
     let progress = context.output.progress("capturing", bytes);
     let options = CaptureOptions { seen: folder.recall(), ..CaptureOptions::default() };
@@ -107,13 +110,31 @@ fn uncapturable(error: &hostler_snapshot::CaptureError) -> Failure {
     let failure = Failure::new(error.to_string()).because(error);
     match error {
         hostler_snapshot::CaptureError::Uncapturable(_) => {
-            failure.hint("remove these, or list them in a .hostlerignore file in the folder")
+            failure.hint("remove them, replace links by what they lead to, or list them in the folder's .hostlerignore")
         }
         hostler_snapshot::CaptureError::Changed { .. } => {
             failure.hint("submit again when nothing writes to the folder")
         }
         _ => failure,
     }
+}
+
+/// One line about the directories that are left out by default, if there are any.
+fn left_out(directories: &[LeftOut]) -> Option<String> {
+    let first = show(&directories.first()?.path);
+    let kinds = directories.chunk_by(|a, b| a.kind == b.kind).map(|of_kind| {
+        let path = show(&of_kind[0].path);
+        let more = if of_kind.len() > 1 { format!(" and {} more", of_kind.len() - 1) } else { String::new() };
+        let what = match of_kind[0].kind {
+            LeftOutKind::VirtualEnvironment => " (virtual environment)",
+            LeftOutKind::Results => " (results of jobs)",
+            // Their names say it.
+            LeftOutKind::Git | LeftOutKind::PythonCache | LeftOutKind::NodeModules => "",
+        };
+        format!("{path}{more}{what}")
+    });
+    let kinds: Vec<String> = kinds.collect();
+    Some(format!("left out: {}; a line such as !{first}/ in .hostlerignore includes one", kinds.join(", ")))
 }
 
 /// Whether folder and entry point are there at all.
@@ -177,6 +198,22 @@ mod tests {
     fn keys_are_never_the_same() {
         let (a, b) = (new_key().expect("random"), new_key().expect("random"));
         assert!(a.len() == 32 && a != b);
+    }
+
+    #[test]
+    fn left_out_directories_are_named_in_one_line() {
+        let all = [
+            (LeftOutKind::Git, ".git"),
+            (LeftOutKind::VirtualEnvironment, "venv"),
+            (LeftOutKind::PythonCache, "a/__pycache__"),
+            (LeftOutKind::PythonCache, "b/__pycache__"),
+            (LeftOutKind::Results, "12"),
+        ];
+        let all = all.map(|(kind, path)| LeftOut { kind, path: path.into() });
+        let expected = "left out: .git, venv (virtual environment), a/__pycache__ and 1 more, 12 (results of jobs); \
+                        a line such as !.git/ in .hostlerignore includes one";
+        assert_eq!(left_out(&all).as_deref(), Some(expected));
+        assert_eq!(left_out(&[]), None);
     }
 
     #[test]

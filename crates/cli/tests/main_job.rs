@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::process::Command;
 
-use hostler_testkit::{Cluster, Size};
+use hostler_testkit::{Cluster, Outcome, Size};
 
 const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
 
@@ -76,6 +77,36 @@ fn submitting_the_same_folder_again_uploads_nothing() {
     assert!(first.stderr.contains("uploaded"), "{}", first.stderr);
     assert!(again.stderr.contains("nothing to upload"), "{}", again.stderr);
     assert_ne!(first.stdout, again.stdout);
+}
+
+#[test]
+fn a_folder_with_a_virtual_environment_and_results_is_submitted_without_them() {
+    let cluster = Cluster::up(HOSTLER, Size::default());
+    cluster.write("model/main.py", "import os\nopen('weights', 'wb').write(os.urandom(1 << 20))\n");
+    let folder = cluster.path("model");
+    // As `python3 -m venv venv` makes it: its interpreter is a link to the system's.
+    let made = Command::new("python3").args(["-m", "venv", "--without-pip"]).arg(folder.join("venv")).status();
+    assert!(made.expect("python3 is installed").success());
+    let submit = || {
+        let arguments = ["submit", ".", "main.py", "-m", "64M", "--follow"];
+        let outcome = Outcome::of(&cluster.command(&arguments).current_dir(&folder).output().expect("it starts"));
+        assert_eq!(outcome.code, 0, "{}", outcome.stderr);
+        outcome.stderr
+    };
+    let first = submit();
+    assert!(first.contains("left out: venv (virtual environment); a line such as !venv/"), "{first}");
+    assert!(first.contains("captured 1 file"), "{first}");
+    for results in ["1", "1 and 1 more"] {
+        let next = submit();
+        assert!(next.contains("nothing to upload"), "{next}");
+        assert!(
+            next.contains(&format!("left out: venv (virtual environment), {results} (results of jobs);")),
+            "{next}"
+        );
+    }
+    // A user who wants one in says so, once for all later submissions.
+    cluster.write("model/.hostlerignore", "!/1/\n");
+    assert!(submit().contains("captured 5 files"), "the program, the rules, and a result with its two logs");
 }
 
 #[test]

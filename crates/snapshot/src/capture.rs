@@ -14,6 +14,7 @@ use hostler_proto::manifest::{Entry, EntryKind, Manifest, VERSION};
 
 use crate::beneath::{Kind, Root};
 use crate::hashing::{HashError, OnFailure, hash_all};
+use crate::ignores::LeftOut;
 use crate::seen::Seen;
 use crate::sources::{SourceError, Sources};
 use crate::walk::{Found, Problem, Rules, Walked, walk};
@@ -120,21 +121,29 @@ pub struct Scan {
     path: PathBuf,
     root: Arc<Root>,
     found: Vec<Found>,
+    left_out: Vec<LeftOut>,
 }
 
 impl Scan {
-    /// Looks through the folder at `path`, leaving out what its `.gitignore` and `.hostlerignore` files say.
+    /// Looks through the folder at `path`, leaving out what its `.gitignore` and `.hostlerignore` files say, and what is left out by
+    /// default.
     ///
     /// # Errors
     /// [`CaptureError::Folder`], or [`CaptureError::Uncapturable`] with everything that is in the way.
     pub fn of(path: &Path) -> Result<Self, CaptureError> {
         let on_error = |source| CaptureError::Folder { path: path.to_owned(), source };
         let root = Arc::new(Root::open(path).map_err(on_error)?);
-        let Walked { found, problems } = walk(&root, &Rules::IgnoreFiles).map_err(on_error)?;
+        let Walked { found, problems, left_out } = walk(&root, &Rules::IgnoreFiles).map_err(on_error)?;
         if !problems.is_empty() {
             return Err(CaptureError::Uncapturable(problems));
         }
-        Ok(Self { path: path.to_owned(), root, found })
+        Ok(Self { path: path.to_owned(), root, found, left_out })
+    }
+
+    /// Directories that are left out by default, sorted by kind and path.
+    #[must_use]
+    pub fn left_out(&self) -> &[LeftOut] {
+        &self.left_out
     }
 
     /// How many files the folder holds, without directories and links.

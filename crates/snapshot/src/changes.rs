@@ -80,7 +80,7 @@ struct Comparison<'a> {
 
 impl Comparison<'_> {
     fn run(&self, manifest: &Manifest, walked: Walked) -> Changes {
-        let Walked { found, mut problems } = walked;
+        let Walked { found, mut problems, left_out: _ } = walked;
         let mut sources = Sources::beneath(Arc::clone(&self.root));
         let suspects: Vec<bool> = found.iter().map(|it| self.is_suspect(it)).collect();
         let mut hashed = self.hash(&found, &suspects, &mut problems);

@@ -50,6 +50,7 @@ pub use baseline::{Baseline, BaselineError};
 pub use capture::{Capture, CaptureError, CaptureOptions, Progress, Scan, capture};
 pub use changes::{Changes, ChangesOptions, changes};
 pub use deliver::{Conflict, Delivered, Delivery, DeliveryError, OnConflict};
+pub use ignores::{LeftOut, LeftOutKind, RESULTS_MARKER, mark_results};
 pub use layout::{LaidOut, LayoutError, LayoutOptions, lay_out};
 pub use memory::{AsOf, Memory};
 pub use named::Named;

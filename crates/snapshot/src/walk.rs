@@ -3,7 +3,7 @@
 //! Directories are opened beneath the root, so a folder that changes during the walk cannot lead it elsewhere. The walk uses
 //! no recursion and one open directory at a time: depth is bounded by the kernel's path length alone.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
@@ -14,7 +14,7 @@ use nix::fcntl::AtFlags;
 use nix::unistd::{AccessFlags, Uid, faccessat};
 
 use crate::beneath::{Kind, Root, Stat, link_text};
-use crate::ignores::{Ignores, leaves_out};
+use crate::ignores::{Ignores, LeftOut, LeftOutKind, Verdict, judge};
 use crate::paths::{self, show, stays_inside};
 
 /// One thing in a folder that cannot be captured. Displays as a sentence without its full stop.
@@ -67,6 +67,8 @@ impl fmt::Display for Problem {
 pub(crate) struct Walked {
     pub(crate) found: Vec<Found>,
     pub(crate) problems: Vec<Problem>,
+    /// Directories that are left out by default, sorted by kind and path.
+    pub(crate) left_out: Vec<LeftOut>,
 }
 
 /// One file, directory or link that can be captured.
@@ -80,7 +82,7 @@ pub(crate) struct Found {
 
 /// What a walk leaves out.
 pub(crate) enum Rules<'a> {
-    /// What the folder's files of rules say, and names that are never captured.
+    /// What the folder's files of rules say, and what is left out by default or always.
     IgnoreFiles,
     /// Paths for which the function says so.
     Skip(&'a dyn Fn(&[u8]) -> bool),
@@ -103,19 +105,24 @@ pub(crate) fn walk(root: &Root, rules: &Rules<'_>) -> io::Result<Walked> {
 pub(crate) fn walk_up_to(most: usize, root: &Root, rules: &Rules<'_>) -> io::Result<Walked> {
     let checks_access = !Uid::effective().is_root();
     let mut walk = Walk { root, rules, checks_access, most, todo: Vec::new(), walked: Walked::default() };
-    walk.directory(b"", None)?;
-    while let Some((path, ignores)) = walk.todo.pop() {
+    // The folder itself is what the user asked for, whatever it is.
+    let top = Todo { path: Vec::new(), ignores: None, may_be_left_out: false };
+    walk.directory(&top)?;
+    while let Some(todo) = walk.todo.pop() {
         if walk.count() > most {
             break;
         }
-        if let Err(error) = walk.directory(&path, ignores.as_ref()) {
-            walk.on_unreadable(path, &error);
+        if let Err(error) = walk.directory(&todo) {
+            walk.on_unreadable(todo.path, &error);
         }
     }
     if walk.count() > most {
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("there are more than {most} files")));
     }
     let mut walked = walk.walked;
+    walked.left_out.sort_unstable();
+    let left_out: HashSet<&[u8]> = walked.left_out.iter().map(|it| it.path.as_slice()).collect();
+    walked.found.retain(|found| !left_out.contains(found.path.as_slice()));
     walked.found.sort_unstable_by(|a, b| a.path.cmp(&b.path));
     if !matches!(rules, Rules::SkipKeepingLinks(_)) {
         set_aside_links_outside(&mut walked);
@@ -130,8 +137,16 @@ struct Walk<'a> {
     /// Root may read everything, so asking would only cost time.
     checks_access: bool,
     most: usize,
-    todo: Vec<(Vec<u8>, Option<Rc<Ignores>>)>,
+    todo: Vec<Todo>,
     walked: Walked,
+}
+
+/// A directory that was found and not read yet.
+struct Todo {
+    path: Vec<u8>,
+    ignores: Option<Rc<Ignores>>,
+    /// Whether it is left out if what is in it says so.
+    may_be_left_out: bool,
 }
 
 impl Walk<'_> {
@@ -139,12 +154,9 @@ impl Walk<'_> {
         self.walked.found.len() + self.walked.problems.len()
     }
 
-    fn directory(&mut self, at: &[u8], outer: Option<&Rc<Ignores>>) -> io::Result<()> {
+    fn directory(&mut self, todo: &Todo) -> io::Result<()> {
+        let at = todo.path.as_slice();
         let mut directory = Dir::from_fd(self.root.open_directory(at)?)?;
-        let ignores = match self.rules {
-            Rules::IgnoreFiles => Ignores::enter(&directory, at, outer)?,
-            Rules::Skip(_) | Rules::SkipKeepingLinks(_) => None,
-        };
         // The names first: reading the directory borrows it, and so does asking about what is in it.
         let mut names = Vec::new();
         for entry in directory.iter() {
@@ -158,6 +170,15 @@ impl Walk<'_> {
                 break;
             }
         }
+        let kind = todo.may_be_left_out.then(|| names.iter().find_map(|(name, _)| LeftOutKind::of_content(name)));
+        if let Some(kind) = kind.flatten() {
+            self.walked.left_out.push(LeftOut { kind, path: at.to_vec() });
+            return Ok(());
+        }
+        let ignores = match self.rules {
+            Rules::IgnoreFiles => Ignores::enter(&directory, at, todo.ignores.as_ref())?,
+            Rules::Skip(_) | Rules::SkipKeepingLinks(_) => None,
+        };
         for (name, kind) in names {
             let path = paths::join(at, &name);
             match self.entry(&directory, &path, &name, kind, ignores.as_ref()) {
@@ -181,12 +202,18 @@ impl Walk<'_> {
             Some(kind) => kind == Type::Directory,
             None => Stat::at(directory, name)?.kind == Kind::Directory,
         };
-        let left_out = match self.rules {
-            Rules::IgnoreFiles => leaves_out(ignores, path, name, early),
-            Rules::Skip(skips) | Rules::SkipKeepingLinks(skips) => skips(path),
+        let verdict = match self.rules {
+            Rules::IgnoreFiles => judge(ignores, path, name, early),
+            Rules::Skip(skips) | Rules::SkipKeepingLinks(skips) if skips(path) => Verdict::Excluded,
+            Rules::Skip(_) | Rules::SkipKeepingLinks(_) => Verdict::Included,
         };
-        if left_out {
-            return Ok(());
+        match verdict {
+            Verdict::Taken | Verdict::Included => {}
+            Verdict::Excluded => return Ok(()),
+            Verdict::LeftOut(kind) => {
+                self.walked.left_out.push(LeftOut { kind, path: path.to_vec() });
+                return Ok(());
+            }
         }
         let stat = Stat::at(directory, name)?;
         let mut target = Vec::new();
@@ -196,7 +223,8 @@ impl Walk<'_> {
                 None
             }
             Kind::Directory => {
-                self.todo.push((path.to_vec(), ignores.cloned()));
+                let may_be_left_out = verdict == Verdict::Taken;
+                self.todo.push(Todo { path: path.to_vec(), ignores: ignores.cloned(), may_be_left_out });
                 None
             }
             Kind::Symlink => {

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use common::{capture, noise, paths, put, set_mode, unprivileged};
-use hostler_snapshot::{CaptureError, Scan, SourceError};
+use hostler_snapshot::{CaptureError, Scan, SourceError, mark_results};
 
 /// Captures a folder of empty files and says which were taken, without directories.
 fn taken(files: &[&str], rules: &[(&str, &str)]) -> Vec<String> {
@@ -70,8 +70,61 @@ fn git_agrees() {
     assert_eq!(ours, expected);
 }
 
+/// What is left out by default: paths, in the order in which they are listed.
+fn left_out(folder: &Path) -> Vec<String> {
+    let scan = Scan::of(folder).expect("nothing is in the way");
+    scan.left_out().iter().map(|it| String::from_utf8_lossy(&it.path).into_owned()).collect()
+}
+
 #[test]
-fn hostlerignore_wins_and_histories_are_never_taken() {
+fn what_can_be_made_again_is_left_out_by_default() {
+    let dir = tempfile::tempdir().expect("a temporary directory can be made");
+    let folder = dir.path();
+    put(folder, "main.py", "");
+    put(folder, ".git/HEAD", "");
+    put(folder, "lib/.git", "gitdir: elsewhere");
+    put(folder, "lib/__pycache__/x.pyc", "");
+    put(folder, "lib/x.py", "");
+    put(folder, "web/node_modules/left-pad/index.js", "");
+    // Any name will do for a virtual environment, and its links lead out of the folder.
+    put(folder, "my-env/pyvenv.cfg", "home = /usr/bin");
+    fs::create_dir(folder.join("my-env/bin")).expect("writable");
+    symlink("/usr/bin/python3", folder.join("my-env/bin/python")).expect("writable");
+    put(folder, "12/out", "a result");
+    mark_results(&folder.join("12")).expect("writable");
+    mark_results(&folder.join("12")).expect("a mark that is there stays");
+    // Files of these names are files.
+    put(folder, "doc/node_modules", "");
+    assert_eq!(paths(&capture(folder).manifest), ["doc", "doc/node_modules", "lib", "lib/x.py", "main.py", "web"]);
+    assert_eq!(left_out(folder), [".git", "lib/.git", "my-env", "lib/__pycache__", "web/node_modules", "12"]);
+    // The folder itself is what was asked for.
+    assert_eq!(paths(&capture(&folder.join("12")).manifest), ["out"]);
+}
+
+#[test]
+fn hostlerignore_includes_what_is_left_out_by_default() {
+    let dir = tempfile::tempdir().expect("a temporary directory can be made");
+    let folder = dir.path();
+    put(folder, "venv/pyvenv.cfg", "");
+    put(folder, "venv/lib/__pycache__/x.pyc", "");
+    put(folder, "old/pyvenv.cfg", "");
+    put(folder, ".git/HEAD", "");
+    put(folder, "3/out", "");
+    put(folder, "skipped/pyvenv.cfg", "");
+    mark_results(&folder.join("3")).expect("writable");
+    // In a .gitignore such a line is common, and means something else.
+    put(folder, ".gitignore", "!*/\nskipped/\n");
+    assert_eq!(paths(&capture(folder).manifest), [".gitignore"]);
+    assert_eq!(left_out(folder), [".git", "old", "venv", "3"], "what a rule leaves out is not mentioned");
+    put(folder, ".hostlerignore", "!/venv/\n!.git/\n!3/\n");
+    let taken =
+        [".git", ".git/HEAD", ".gitignore", ".hostlerignore", "3", "3/out", "venv", "venv/lib", "venv/pyvenv.cfg"];
+    assert_eq!(paths(&capture(folder).manifest), taken);
+    assert_eq!(left_out(folder), ["old", "venv/lib/__pycache__"]);
+}
+
+#[test]
+fn hostlerignore_wins_and_state_of_hostler_is_never_taken() {
     let rules = [
         (".gitignore", "data/\n*.csv\n"),
         (".hostlerignore", "!data/\nnotes\n!*.csv\n"),

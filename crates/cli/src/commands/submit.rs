@@ -19,8 +19,9 @@ use crate::submission;
 
 /// Queue a project folder; prints the job's id
 ///
-/// The folder is captured as it is now (without what .gitignore and .hostlerignore name) and only what the cluster does not have
-/// yet is uploaded. Its environment is built from requirements.txt, pyproject.toml or uv.lock, once. What the job creates or changes
+/// The folder is captured as it is now, and only what the cluster does not have yet is uploaded. Left out are virtual environments,
+/// __pycache__, .git, node_modules, results of jobs, and what .gitignore and .hostlerignore name; a line such as !venv/ in .hostlerignore
+/// includes one. Its environment is built from requirements.txt, pyproject.toml or uv.lock, once. What the job creates or changes
 /// in its folder comes home with `hostler fetch`, beside its output.
 #[derive(Debug, Args)]
 pub(crate) struct Submit {
