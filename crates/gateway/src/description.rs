@@ -31,8 +31,6 @@ pub struct Description {
     pub vpn: Option<Vpn>,
     /// Where nodes start from, if from the network.
     pub pxe: Option<Pxe>,
-    /// Where interfaces are named: line, field and name.
-    pub(crate) interface_lines: Vec<(usize, &'static str, String)>,
 }
 
 /// The network of the nodes.
@@ -130,21 +128,15 @@ impl Description {
     /// # Errors
     /// All mistakes that could be found, in the order of their lines.
     pub fn parse(text: &str) -> Result<Self, Vec<Mistake>> {
-        reading::read(text)
+        reading::read(text, None)
     }
 
-    /// The interfaces that are named and that the machine has not got, as mistakes.
-    #[must_use]
-    pub fn unknown_interfaces(&self, present: &[String]) -> Vec<Mistake> {
-        let is_unknown = |(_, _, name): &&(usize, &str, String)| !present.contains(name);
-        let there: Vec<&str> = present.iter().map(String::as_str).filter(|name| *name != "lo").collect();
-        let of = |(line, field, name): &(usize, &'static str, String)| Mistake {
-            line: Some(*line),
-            field: (*field).to_owned(),
-            what: format!("this machine has no interface `{name}`"),
-            advice: format!("it has {}", there.join(", ")),
-        };
-        self.interface_lines.iter().filter(is_unknown).map(of).collect()
+    /// Reads a description for a machine that has these interfaces.
+    ///
+    /// # Errors
+    /// The same, interfaces among them that the machine has not got.
+    pub fn parse_for(text: &str, present: &[String]) -> Result<Self, Vec<Mistake>> {
+        reading::read(text, Some(present))
     }
 
     /// Whether nodes and management controllers hang on one wire, where no rule of ours can keep them apart.

@@ -4,11 +4,13 @@ mod checks;
 mod raw;
 
 use std::fmt::Display;
+use std::net::Ipv4Addr;
 use std::str::FromStr;
 
 use toml::Spanned;
 
 use crate::description::{BootServer, Description, Machine, Management, Nodes, Pxe, Reach, Vpn};
+use crate::mac::Mac;
 use crate::mistake::Mistake;
 use crate::names;
 use crate::subnet::{InterfaceAddress, Subnet};
@@ -47,7 +49,30 @@ struct Lines {
     reach: Vec<At<Reach>>,
 }
 
-/// Where the fields of a machine are.
+/// What has been found to make sense of itself, and is now to go together. What does not is `None`, and no check is about it.
+#[derive(Default)]
+struct Parts {
+    outer: Option<String>,
+    /// This machine's address in the network of the nodes.
+    nodes: Option<InterfaceAddress>,
+    pool: Option<(Ipv4Addr, Ipv4Addr)>,
+    /// Whether there is to be a network of controllers.
+    has_management: bool,
+    management: Option<InterfaceAddress>,
+    /// One for each machine, in order.
+    machines: Vec<MachineParts>,
+}
+
+#[derive(Default)]
+struct MachineParts {
+    name: Option<String>,
+    mac: Option<Mac>,
+    address: Option<Ipv4Addr>,
+    management_mac: Option<Mac>,
+    management_address: Option<Ipv4Addr>,
+}
+
+/// Where the fields of a machine are; 0 for one that is not there.
 #[derive(Clone, Default)]
 struct MachineLines {
     name: usize,
@@ -57,10 +82,10 @@ struct MachineLines {
     management_address: usize,
 }
 
-/// Reads a description; the mistakes come in the order of their lines.
-pub(crate) fn read(text: &str) -> Result<Description, Vec<Mistake>> {
+/// Reads a description, for a machine that has these interfaces if that is known; the mistakes come in the order of their lines.
+pub(crate) fn read(text: &str, present: Option<&[String]>) -> Result<Description, Vec<Mistake>> {
     let mut reader = Reader { text, mistakes: Vec::new() };
-    let description = reader.description();
+    let description = reader.description(present);
     let mut mistakes = reader.mistakes;
     mistakes.sort_by_key(|mistake| mistake.line);
     match description {
@@ -70,31 +95,29 @@ pub(crate) fn read(text: &str) -> Result<Description, Vec<Mistake>> {
 }
 
 impl Reader<'_> {
-    fn description(&mut self) -> Option<Description> {
-        let file: raw::File = toml::from_str(self.text).map_err(|error| self.not_understood(&error)).ok()?;
-        let mut lines = Lines::default();
-        // Each table is read whatever was wrong with the one before: people mend all at once.
-        let outer = self.interface("outer.interface", &file.outer.interface, &mut lines);
-        let nodes = self.nodes(&file.nodes, &mut lines);
-        let management = file.management.as_ref().map(|raw| self.management(raw, &mut lines));
-        let machines: Vec<_> = file.node.iter().map(|raw| self.machine(raw, &mut lines)).collect();
+    fn description(&mut self, present: Option<&[String]>) -> Option<Description> {
+        let file = self.file()?;
+        let (mut lines, mut parts) = (Lines::default(), Parts::default());
+        // Each table is read whatever was wrong with the one before, and what makes sense is checked: people mend all at once.
+        parts.outer = self.interface("outer.interface", file.outer.interface.as_ref(), &mut lines);
+        let nodes = self.nodes(&file.nodes, &mut lines, &mut parts);
+        parts.has_management = file.management.is_some();
+        let management = file.management.as_ref().map(|raw| self.management(raw, &mut lines, &mut parts));
+        let machines: Vec<_> = file.node.iter().map(|raw| self.machine(raw, &mut lines, &mut parts)).collect();
         let vpn = file.vpn.as_ref().map(|raw| self.vpn(raw, &mut lines));
         let pxe = file.pxe.as_ref().map(|raw| self.pxe(raw));
-        let is_whole = machines.iter().all(Option::is_some);
-        let description = Description {
-            outer: outer?,
+        self.check(&parts, &lines);
+        if let Some(present) = present {
+            self.check_presence(&lines, present);
+        }
+        Some(Description {
+            outer: parts.outer?,
             nodes: nodes?,
             management: all_or_nothing(management)?,
-            machines: machines.into_iter().flatten().collect(),
+            machines: machines.into_iter().collect::<Option<_>>()?,
             vpn: all_or_nothing(vpn)?,
             pxe: all_or_nothing(pxe)?,
-            interface_lines: lines.interfaces.clone(),
-        };
-        // With a machine missing its lines would be those of the next one.
-        if is_whole {
-            self.check(&description, &lines);
-        }
-        Some(description)
+        })
     }
 
     fn not_understood(&mut self, error: &toml::de::Error) {
@@ -108,15 +131,19 @@ impl Reader<'_> {
         });
     }
 
-    fn nodes(&mut self, raw: &raw::Nodes, lines: &mut Lines) -> Option<Nodes> {
-        let interface = self.interface("nodes.interface", &raw.interface, lines);
-        let address = self.own_address("nodes.address", &raw.address, lines);
+    fn nodes(&mut self, raw: &raw::Nodes, lines: &mut Lines, parts: &mut Parts) -> Option<Nodes> {
+        let interface = self.interface("nodes.interface", raw.interface.as_ref(), lines);
+        let address = self.own_address("nodes.address", raw.address.as_ref(), lines);
         let domain = match &raw.domain {
-            Some(text) => self.kept("nodes.domain", text, names::is_domain, "a domain in lower case such as cluster"),
+            Some(text) => {
+                self.kept("nodes.domain", Some(text), names::is_domain, "a domain in lower case such as cluster")
+            }
             None => Some(DEFAULT_DOMAIN.to_owned()),
         };
         let lease = match &raw.lease {
-            Some(text) => self.kept("nodes.lease", text, is_lease, "a time of two minutes or more such as 45m or 12h"),
+            Some(text) => {
+                self.kept("nodes.lease", Some(text), is_lease, "a time of two minutes or more such as 45m or 12h")
+            }
             None => Some(DEFAULT_LEASE.to_owned()),
         };
         let pool = raw.pool.as_ref().map(|text| {
@@ -125,6 +152,7 @@ impl Reader<'_> {
             let ends = ends.and_then(|(first, last)| Some((first.trim().parse().ok()?, last.trim().parse().ok()?)));
             self.some("nodes.pool", text, ends, "first and last address such as 10.42.0.200-10.42.0.250")
         });
+        (parts.nodes, parts.pool) = (address, pool.flatten());
         Some(Nodes {
             interface: interface?,
             address: address?,
@@ -135,33 +163,39 @@ impl Reader<'_> {
         })
     }
 
-    fn management(&mut self, raw: &raw::Management, lines: &mut Lines) -> Option<Management> {
-        let interface = self.interface("management.interface", &raw.interface, lines);
-        let address = self.own_address("management.address", &raw.address, lines);
+    fn management(&mut self, raw: &raw::Management, lines: &mut Lines, parts: &mut Parts) -> Option<Management> {
+        let interface = self.interface("management.interface", raw.interface.as_ref(), lines);
+        let address = self.own_address("management.address", raw.address.as_ref(), lines);
+        parts.management = address;
         Some(Management { interface: interface?, address: address? })
     }
 
-    fn machine(&mut self, raw: &raw::Node, lines: &mut Lines) -> Option<Machine> {
-        let of_option =
-            |reader: &Self, text: &Option<Spanned<String>>| text.as_ref().map_or(0, |text| reader.line_of(text));
+    fn machine(&mut self, raw: &raw::Node, lines: &mut Lines, parts: &mut Parts) -> Option<Machine> {
+        let line = |text: &raw::Text| text.as_ref().map_or(0, |text| self.line_of(text));
         lines.machines.push(MachineLines {
-            name: self.line_of(&raw.name),
-            mac: self.line_of(&raw.mac),
-            address: self.line_of(&raw.address),
-            management_mac: of_option(self, &raw.management_mac),
-            management_address: of_option(self, &raw.management_address),
+            name: line(&raw.name),
+            mac: line(&raw.mac),
+            address: line(&raw.address),
+            management_mac: line(&raw.management_mac),
+            management_address: line(&raw.management_address),
         });
-        let name = self.kept("node.name", &raw.name, names::is_label, "lower-case letters, digits and inner hyphens");
-        let mac = self.parsed("node.mac", &raw.mac, "such as 52:54:00:00:01:01");
-        let address = self.parsed("node.address", &raw.address, "an address such as 10.42.0.11");
-        let management_mac = raw
-            .management_mac
-            .as_ref()
-            .map(|text| self.parsed("node.management_mac", text, "such as 52:54:00:00:02:01"));
-        let management_address = raw
-            .management_address
-            .as_ref()
-            .map(|text| self.parsed("node.management_address", text, "an address such as 10.43.0.11"));
+        let advice = "lower-case letters, digits and inner hyphens";
+        let name = self.kept("node.name", raw.name.as_ref(), names::is_label, advice);
+        let mac = self.parsed("node.mac", raw.mac.as_ref(), "such as 52:54:00:00:01:01");
+        let address = self.parsed("node.address", raw.address.as_ref(), "an address such as 10.42.0.11");
+        let controller = raw.management_mac.as_ref();
+        let management_mac =
+            controller.map(|text| self.parsed("node.management_mac", Some(text), "such as 52:54:00:00:02:01"));
+        let controller = raw.management_address.as_ref();
+        let management_address =
+            controller.map(|text| self.parsed("node.management_address", Some(text), "an address such as 10.43.0.11"));
+        parts.machines.push(MachineParts {
+            name: name.clone(),
+            mac,
+            address,
+            management_mac: management_mac.flatten(),
+            management_address: management_address.flatten(),
+        });
         Some(Machine {
             name: name?,
             mac: mac?,
@@ -172,7 +206,7 @@ impl Reader<'_> {
     }
 
     fn vpn(&mut self, raw: &raw::Vpn, lines: &mut Lines) -> Option<Vpn> {
-        let address = self.own_address("vpn.address", &raw.address, lines);
+        let address = self.own_address("vpn.address", raw.address.as_ref(), lines);
         let port = match &raw.port {
             Some(port) => {
                 let number = u16::try_from(*port.get_ref()).ok().filter(|port| *port != 0);
@@ -180,9 +214,10 @@ impl Reader<'_> {
             }
             None => Some(DEFAULT_VPN_PORT),
         };
-        let endpoint = names::endpoint(raw.endpoint.get_ref(), port.unwrap_or(DEFAULT_VPN_PORT));
-        let endpoint =
-            self.some("vpn.endpoint", &raw.endpoint, endpoint, "a name or an address, with a port or without");
+        let endpoint = raw.endpoint.as_ref().and_then(|text| {
+            let endpoint = names::endpoint(text.get_ref(), port.unwrap_or(DEFAULT_VPN_PORT));
+            self.some("vpn.endpoint", text, endpoint, "a name or an address, with a port or without")
+        });
         for text in &raw.reach {
             if let Some(reach) = self.reach(text) {
                 lines.reach.push(At { line: self.line_of(text), value: reach });
@@ -202,34 +237,46 @@ impl Reader<'_> {
             "management" => Some(Reach::Management),
             "outside" => Some(Reach::Outside),
             _ => self
-                .parsed("vpn.reach", text, "say head, nodes, management, outside or a subnet such as 192.168.7.0/24")
+                .parsed(
+                    "vpn.reach",
+                    Some(text),
+                    "say head, nodes, management, outside or a subnet such as 192.168.7.0/24",
+                )
                 .map(Reach::Subnet),
         }
     }
 
     fn pxe(&mut self, raw: &raw::Pxe) -> Option<Pxe> {
         let advice = "a file name such as undionly.kpxe, of letters, digits and -_./";
-        let boot_file = self.kept("pxe.boot_file", &raw.boot_file, names::is_boot_file, advice);
-        let efi_boot_file =
-            raw.efi_boot_file.as_ref().map(|text| self.kept("pxe.efi_boot_file", text, names::is_boot_file, advice));
+        let boot_file = self.kept("pxe.boot_file", raw.boot_file.as_ref(), names::is_boot_file, advice);
+        let efi = raw.efi_boot_file.as_ref();
+        let efi_boot_file = efi.map(|text| self.kept("pxe.efi_boot_file", Some(text), names::is_boot_file, advice));
         let from = match (&raw.server, &raw.tftp_root) {
-            (Some(text), None) => self.parsed("pxe.server", text, "an address such as 10.42.0.12").map(BootServer::At),
+            (Some(text), None) => {
+                self.parsed("pxe.server", Some(text), "an address such as 10.42.0.12").map(BootServer::At)
+            }
             (None, Some(text)) => {
                 let is_path = |path: &str| path.starts_with('/') && names::is_boot_file(path);
                 let advice = "a directory of this machine such as /srv/tftp, of letters, digits and -_./";
-                self.kept("pxe.tftp_root", text, is_path, advice).map(BootServer::Here)
+                self.kept("pxe.tftp_root", Some(text), is_path, advice).map(BootServer::Here)
             }
             _ => {
-                let line = self.line_of(&raw.boot_file);
-                self.mistake(line, "pxe", "it does not say who has the boot files", "give either server or tftp_root");
+                self.mistake(
+                    raw.line,
+                    "pxe",
+                    "it does not say who has the boot files",
+                    "give either server or tftp_root",
+                );
                 None
             }
         };
         Some(Pxe { boot_file: boot_file?, efi_boot_file: all_or_nothing(efi_boot_file)?, from: from? })
     }
 
-    fn interface(&mut self, field: &'static str, text: &Spanned<String>, lines: &mut Lines) -> Option<String> {
-        let name = self.kept(field, text, names::is_interface, "the name of an interface as `ip link` shows it")?;
+    fn interface(&mut self, field: &'static str, text: Option<&Spanned<String>>, lines: &mut Lines) -> Option<String> {
+        let text = text?;
+        let name =
+            self.kept(field, Some(text), names::is_interface, "the name of an interface as `ip link` shows it")?;
         lines.interfaces.push((self.line_of(text), field, name.clone()));
         Some(name)
     }
@@ -238,11 +285,12 @@ impl Reader<'_> {
     fn own_address(
         &mut self,
         field: &'static str,
-        text: &Spanned<String>,
+        text: Option<&Spanned<String>>,
         lines: &mut Lines,
     ) -> Option<InterfaceAddress> {
+        let text = text?;
         let address: InterfaceAddress =
-            self.parsed(field, text, "this machine's address there, such as 10.42.0.1/24")?;
+            self.parsed(field, Some(text), "this machine's address there, such as 10.42.0.1/24")?;
         let (line, subnet) = (self.line_of(text), address.subnet());
         if !(8..=30).contains(&subnet.prefix()) {
             let what = format!("the subnet {subnet} is too {}", if subnet.prefix() < 8 { "large" } else { "small" });
@@ -265,14 +313,27 @@ impl Reader<'_> {
     }
 
     /// A text that means something.
-    fn parsed<T: FromStr<Err: Display>>(&mut self, field: &str, text: &Spanned<String>, advice: &str) -> Option<T> {
+    fn parsed<T: FromStr<Err: Display>>(
+        &mut self,
+        field: &str,
+        text: Option<&Spanned<String>>,
+        advice: &str,
+    ) -> Option<T> {
+        let text = text?;
         let line = self.line_of(text);
         let value = text.get_ref().parse();
         value.map_err(|error| self.mistake(line, field, &format!("`{}`: {error}", text.get_ref()), advice)).ok()
     }
 
     /// A text that is used as it stands.
-    fn kept(&mut self, field: &str, text: &Spanned<String>, is_fine: fn(&str) -> bool, advice: &str) -> Option<String> {
+    fn kept(
+        &mut self,
+        field: &str,
+        text: Option<&Spanned<String>>,
+        is_fine: fn(&str) -> bool,
+        advice: &str,
+    ) -> Option<String> {
+        let text = text?;
         let value = is_fine(text.get_ref()).then(|| text.get_ref().clone());
         self.some(field, text, value, advice)
     }
@@ -289,6 +350,12 @@ impl Reader<'_> {
             );
         }
         value
+    }
+
+    /// Something that must be there is not, in the table of that line.
+    fn missing(&mut self, line: Option<usize>, field: &str, advice: &str) {
+        let (field, what) = (field.to_owned(), "it is missing".to_owned());
+        self.mistakes.push(Mistake { line, field, what, advice: advice.to_owned() });
     }
 
     fn mistake(&mut self, line: usize, field: &str, what: &str, advice: &str) {

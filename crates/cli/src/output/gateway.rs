@@ -13,6 +13,9 @@ pub(crate) fn status(status: &Status, width: Option<usize>) -> String {
     let mut lines = Lines::default();
     match &status.running {
         None => lines.add("gateway", "none has been set up"),
+        Some(running) if running.amiss.is_empty() && status.rolled_back.is_some() => {
+            lines.add("gateway", "as it was before the last change, which was not kept");
+        }
         Some(running) if running.amiss.is_empty() => lines.add("gateway", "all is as it should be"),
         Some(running) => {
             running.amiss.iter().for_each(|step| lines.add("amiss", format!("`hostler gateway start` would {step}")));
@@ -21,6 +24,7 @@ pub(crate) fn status(status: &Status, width: Option<usize>) -> String {
     lines.add_some("on trial", status.confirm_within_secs.map(|secs| on_trial(secs, status.is_guarded)));
     let back = status.rolled_back.as_ref();
     lines.add_some("taken back", back.map(|(why, at)| format!("{} ago: {why}", span(now_secs().saturating_sub(*at)))));
+    status.not_put_back.iter().for_each(|problem| lines.add("not back", problem));
     let mut text = lines.into_text();
     if let Some(running) = &status.running {
         text.push_str(&self::running(running, width));
@@ -144,7 +148,33 @@ phone   10.44.0.2  -                2K    0B  -
 
     #[test]
     fn nothing_set_up_is_said_so() {
-        let none = Status { running: None, confirm_within_secs: None, is_guarded: false, rolled_back: None };
-        assert_eq!(status(&none, None), "gateway    none has been set up\n");
+        assert_eq!(status(&stands(None), None), "gateway    none has been set up\n");
+    }
+
+    #[test]
+    fn a_change_that_was_taken_back_is_not_called_as_it_should_be() {
+        let running = || Running {
+            amiss: Vec::new(),
+            by_systemd: true,
+            interfaces: Vec::new(),
+            dnsmasq_runs: true,
+            leases: Vec::new(),
+            vpn: None,
+            counts: Vec::new(),
+        };
+        let well = status(&stands(Some(running())), None);
+        assert!(well.starts_with("gateway    all is as it should be\n"), "{well}");
+        let back = Status {
+            rolled_back: Some(("it was not confirmed in time".to_owned(), now_secs())),
+            not_put_back: vec!["dnsmasq does not run".to_owned()],
+            ..stands(Some(running()))
+        };
+        let text = status(&back, None);
+        assert!(text.starts_with("gateway    as it was before the last change, which was not kept\n"), "{text}");
+        assert!(text.contains("ago: it was not confirmed in time\nnot back   dnsmasq does not run\n"), "{text}");
+    }
+
+    fn stands(running: Option<Running>) -> Status {
+        Status { running, confirm_within_secs: None, is_guarded: false, rolled_back: None, not_put_back: Vec::new() }
     }
 }

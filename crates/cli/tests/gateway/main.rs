@@ -165,6 +165,60 @@ fn an_apply_that_cuts_the_caller_off_is_taken_back() {
 }
 
 #[test]
+fn a_change_that_was_taken_back_is_said_until_what_is_described_is_so_again() {
+    let lab = Lab::with(&[]);
+    lab.set_up();
+    assert!(lab.gateway_ok(&["status"]).starts_with("gateway    all is as it should be\n"));
+    lab.describe(&lab.description().replace("10.42.0.12", "10.42.0.13"));
+    lab.gateway_ok(&["apply", "--confirm-within", "1s"]);
+    wait_until("the change to be taken back", 30, || lab.waits_for_no_one().then_some(()));
+    let status = lab.gateway_ok(&["status"]);
+    assert!(
+        status.starts_with("gateway    as it was before the last change, which was not kept\ntaken back "),
+        "{status}"
+    );
+    lab.describe(&lab.description());
+    assert!(lab.gateway(&["apply", "--yes"]).stderr.contains("nothing is to be done"));
+    let status = lab.gateway_ok(&["status"]);
+    assert!(status.starts_with("gateway    all is as it should be\n") && !status.contains("taken back"), "{status}");
+}
+
+#[test]
+fn plan_names_every_mistake_and_everything_that_is_missing() {
+    let lab = Lab::with(&[]);
+    let wrong = lab
+        .description()
+        .replace("10.42.0.12", "10.42.9.9")
+        .replace("interface = \"eth2\"", "interface = \"eth7\"")
+        .replace("name = \"r1\"", "nam = \"r1\"");
+    lab.describe(&wrong);
+    let refused = lab.gateway(&["plan"]);
+    assert_eq!(refused.code, 1, "{refused:?}");
+    for said in
+        ["there are 4 mistakes", "no interface `eth7`", "node.name: it is missing", "unknown field `nam`", "10.42.9.9"]
+    {
+        assert!(refused.stderr.contains(said), "{said}: {}", refused.stderr);
+    }
+
+    // A machine without wireguard-go, whose kernel may have WireGuard or not.
+    lab.describe(&lab.description());
+    let links = "mkdir /tmp/few && for it in hostler ip nft wg dnsmasq; do ln -s $(command -v $it) /tmp/few/; done";
+    lab.controller.ok(&["sh", "-c", links]);
+    let plan = lab.controller.run(&["env", "PATH=/tmp/few", "hostler", "gateway", "plan"]);
+    assert_eq!(plan.code, 2, "{plan:?}");
+    let by_kernel = lab.controller.run(&["ip", "link", "add", "probe", "type", "wireguard"]).code == 0;
+    let said =
+        "`apply` would fail: the kernel of this machine has no WireGuard, and the program `wireguard-go` is not on it";
+    assert_eq!(plan.stderr.contains(said), !by_kernel, "{plan:?}");
+    assert!(!lab.gateway(&["plan"]).stderr.contains("would fail"), "with wireguard-go nothing is missing");
+    assert!(!lab.controller.ok(&["ip", "link"]).contains("hostler-vpn"), "a plan changes nothing");
+
+    lab.controller.ok(&["rm", "/tmp/few/wg"]);
+    let plan = lab.controller.run(&["env", "PATH=/tmp/few", "hostler", "gateway", "plan"]);
+    assert!(plan.stderr.contains("the program `wg` is not on this machine: install it"), "{plan:?}");
+}
+
+#[test]
 fn an_apply_that_is_killed_in_the_middle_is_taken_back_at_once() {
     let lab = Lab::with(&["laptop"]);
     let laptop = lab.host("laptop");

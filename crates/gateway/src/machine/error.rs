@@ -20,6 +20,9 @@ pub enum GatewayError {
         /// The Debian package that has it.
         package: &'static str,
     },
+    /// Nothing can do the VPN.
+    #[error("the kernel of this machine has no WireGuard, and the program `wireguard-go` is not on it")]
+    NoWireGuard,
     /// A program said no.
     #[error("`{command}` failed: {said}")]
     Command {
@@ -96,6 +99,10 @@ impl GatewayError {
         let hint = match self {
             Self::NotRoot => "call it as root, for example with sudo".to_owned(),
             Self::Missing { package, .. } => format!("install it, on Debian with `apt install {package}`"),
+            Self::NoWireGuard => {
+                "install wireguard-go, on Debian with `apt install wireguard-go`, or take the table [vpn] out of the description"
+                    .to_owned()
+            }
             Self::Record { .. } => "`hostler gateway remove` starts anew, if it is not known what was there".to_owned(),
             Self::Foreign(_) => format!(
                 "if it is left from a gateway whose state was lost: `nft delete table inet {TABLE}`, `ip link delete {VPN_INTERFACE}`"
@@ -109,9 +116,7 @@ impl GatewayError {
             }
             Self::NoVpn => "add a table [vpn] to the description and call `hostler gateway apply`".to_owned(),
             Self::NotSetUp => "`hostler gateway plan --example` prints a description to begin with".to_owned(),
-            Self::Command { command, .. } if command.contains("type wireguard") => {
-                "install wireguard-go, for kernels without WireGuard".to_owned()
-            }
+            Self::Command { command, .. } if command.contains("type wireguard") => return Self::NoWireGuard.hints(),
             Self::TakenBack(source) | Self::HalfDone(source, _) => return source.hints(),
             _ => return Vec::new(),
         };

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::fs;
 
+use nix::sched::{CloneFlags, unshare};
 use serde::Deserialize;
 
 use super::Gateway;
-use super::command::{require, run};
+use super::command::{find, require, run};
 use super::error::GatewayError;
 use super::service::Service;
-use crate::setup::{TABLE, VPN_INTERFACE};
+use crate::setup::{Setup, TABLE, VPN_INTERFACE};
 use crate::steps::{Observed, ObservedInterface};
 use crate::subnet::InterfaceAddress;
 use crate::vpn_state::ObservedVpn;
@@ -42,6 +43,20 @@ impl Gateway {
         ALWAYS.into_iter().try_for_each(|(program, package)| require(program, package))
     }
 
+    /// What a setup needs and this machine has not got: each as an error.
+    pub(super) fn lacks(&self, setup: &Setup) -> Result<Vec<GatewayError>, GatewayError> {
+        let mut lacks: Vec<GatewayError> = require("dnsmasq", "dnsmasq-base").err().into_iter().collect();
+        if setup.vpn.is_some() {
+            lacks.extend(require("wg", "wireguard-tools").err());
+            // An interface that is there shows that something can do it.
+            let is_there = interfaces()?.contains_key(VPN_INTERFACE);
+            if !is_there && find("wireguard-go").is_none() && kernel_has_wireguard() == Some(false) {
+                lacks.push(GatewayError::NoWireGuard);
+            }
+        }
+        Ok(lacks)
+    }
+
     /// The machine as it is, as far as it concerns us.
     pub(super) fn observe(&self) -> Result<Observed, GatewayError> {
         let interfaces = interfaces()?;
@@ -61,6 +76,16 @@ impl Gateway {
         let dump = run("wg", &["show", VPN_INTERFACE, "dump"]).unwrap_or_default();
         Ok(ObservedVpn::parse(&dump).unwrap_or(ObservedVpn { public_key: None, port: 0, peers: Vec::new() }))
     }
+}
+
+/// Whether the kernel can do WireGuard; `None` when that cannot be tried. It is tried in a network namespace of its own, which is gone with
+/// its thread: nothing of this machine is changed.
+fn kernel_has_wireguard() -> Option<bool> {
+    let tried = std::thread::spawn(|| {
+        unshare(CloneFlags::CLONE_NEWNET).ok()?;
+        Some(run("ip", &["link", "add", "dev", VPN_INTERFACE, "type", "wireguard"]).is_ok())
+    });
+    tried.join().ok().flatten()
 }
 
 /// All interfaces with their addresses of IPv4.

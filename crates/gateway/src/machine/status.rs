@@ -29,6 +29,8 @@ pub struct Planned {
     pub steps: Vec<Step>,
     /// Chains of others that would stop what it lets through.
     pub obstacles: Vec<Obstacle>,
+    /// What `apply` needs and this machine has not got, with what to do about it.
+    pub lacks: Vec<String>,
     /// Whether `apply` would do anything.
     pub is_change: bool,
 }
@@ -44,6 +46,8 @@ pub struct Status {
     pub is_guarded: bool,
     /// That the last attempt was taken back: why, and when in seconds since 1970.
     pub rolled_back: Option<(String, u64)>,
+    /// What could not be put back then.
+    pub not_put_back: Vec<String>,
 }
 
 /// A gateway that was set up.
@@ -142,7 +146,9 @@ impl Gateway {
         };
         let ruleset: Value = serde_json::from_str(&run("nft", &["--json", "list", "ruleset"])?).unwrap_or_default();
         let is_change = !steps.is_empty() || !difference.is_empty();
-        Ok(Planned { difference, drift, steps, obstacles: obstacles(&ruleset), is_change })
+        let said = |lack: GatewayError| format!("{lack}: {}", lack.hints().join(", "));
+        let lacks = self.lacks(setup)?.into_iter().map(said).collect();
+        Ok(Planned { difference, drift, steps, obstacles: obstacles(&ruleset), lacks, is_change })
     }
 
     /// What is to be now: what is on trial, or else what was confirmed.
@@ -161,7 +167,9 @@ impl Gateway {
         self.require_root()?;
         let trial = self.records.read::<Trial>()?;
         let running = self.current()?.map(|setup| self.running(&setup)).transpose()?;
-        let rolled_back = self.records.read::<RolledBack>()?.map(|back| (back.why, back.at_secs));
+        let back = self.records.read::<RolledBack>()?;
+        let not_put_back = back.as_ref().map(|back| back.problems.clone()).unwrap_or_default();
+        let rolled_back = back.map(|back| (back.why, back.at_secs));
         Ok(Status {
             running,
             confirm_within_secs: trial.as_ref().map(|trial| trial.seconds_left().unwrap_or(0)),
@@ -170,6 +178,7 @@ impl Gateway {
                 None => false,
             },
             rolled_back,
+            not_put_back,
         })
     }
 

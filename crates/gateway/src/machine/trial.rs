@@ -10,7 +10,6 @@ use serde::Serialize;
 
 use super::Gateway;
 use super::carry_out::Endpoints;
-use super::command::require;
 use super::error::GatewayError;
 use super::process::{boot_id, since_boot_ms, wall_secs};
 use super::records::{Before, Confirmed, Loaded, Record, RolledBack, Trial};
@@ -66,9 +65,8 @@ impl Gateway {
     /// When it cannot be done. Everything is as it was before, then, or the error says that it is not.
     pub fn apply(&self, setup: Setup, confirm_within: Option<Duration>) -> Result<Applied, GatewayError> {
         self.require_root()?;
-        require("dnsmasq", "dnsmasq-base")?;
-        if setup.vpn.is_some() {
-            require("wg", "wireguard-tools")?;
+        if let Some(lack) = self.lacks(&setup)?.into_iter().next() {
+            return Err(lack);
         }
         let made = self.records.prepare()?;
         let _lock = self.records.lock()?;
@@ -87,6 +85,8 @@ impl Gateway {
         if todo.is_empty() && confirmed.as_ref().is_some_and(|confirmed| confirmed.setup == setup) {
             // This program may have moved since.
             self.install_unit()?;
+            // What was tried before is not what is wanted any more.
+            self.records.remove(RolledBack::FILE)?;
             return Ok(Applied::Unchanged);
         }
         self.records.write(&found)?;

@@ -4,22 +4,31 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::net::Ipv4Addr;
 
-use super::{Lines, MachineLines, Reader};
-use crate::description::{Description, HEAD_NAME, MANAGEMENT_SUFFIX, Machine, Reach};
+use super::{Lines, MachineLines, MachineParts, Parts, Reader};
+use crate::description::{HEAD_NAME, MANAGEMENT_SUFFIX, Reach};
 use crate::setup::VPN_INTERFACE;
 use crate::subnet::InterfaceAddress;
 
 impl Reader<'_> {
     /// Finds the mistakes between the parts.
-    pub(super) fn check(&mut self, description: &Description, lines: &Lines) {
-        self.check_interfaces(description, lines);
+    pub(super) fn check(&mut self, parts: &Parts, lines: &Lines) {
+        self.check_interfaces(parts, lines);
         self.check_subnets(lines);
-        self.check_pool(description, lines);
-        self.check_machines(description, lines);
-        self.check_reach(description, lines);
+        self.check_pool(parts, lines);
+        self.check_machines(parts, lines);
+        self.check_reach(parts, lines);
     }
 
-    fn check_interfaces(&mut self, description: &Description, lines: &Lines) {
+    /// Finds the interfaces that this machine has not got.
+    pub(super) fn check_presence(&mut self, lines: &Lines, present: &[String]) {
+        let there: Vec<&str> = present.iter().map(String::as_str).filter(|name| *name != "lo").collect();
+        for (line, field, name) in lines.interfaces.iter().filter(|(_, _, name)| !present.contains(name)) {
+            let what = format!("this machine has no interface `{name}`");
+            self.mistake(*line, field, &what, &format!("it has {}", there.join(", ")));
+        }
+    }
+
+    fn check_interfaces(&mut self, parts: &Parts, lines: &Lines) {
         for (line, field, name) in &lines.interfaces {
             if name == VPN_INTERFACE {
                 self.mistake(
@@ -28,7 +37,7 @@ impl Reader<'_> {
                     &format!("`{name}` is the interface of the VPN"),
                     "name one that has a port",
                 );
-            } else if *field != "outer.interface" && *name == description.outer {
+            } else if *field != "outer.interface" && parts.outer.as_ref() == Some(name) {
                 let what = format!("`{name}` is the outer interface as well");
                 self.mistake(*line, field, &what, "the world beyond needs a port, or a VLAN, of its own");
             }
@@ -46,60 +55,68 @@ impl Reader<'_> {
         }
     }
 
-    fn check_pool(&mut self, description: &Description, lines: &Lines) {
-        let (Some((first, last)), Some(line)) = (description.nodes.pool, lines.pool) else { return };
-        let subnet = description.nodes.address.subnet();
+    fn check_pool(&mut self, parts: &Parts, lines: &Lines) {
+        let (Some((first, last)), Some(line), Some(own)) = (parts.pool, lines.pool, parts.nodes) else { return };
+        let subnet = own.subnet();
         if !subnet.has_room_for(first) || !subnet.has_room_for(last) || first > last {
             let what = format!("{first}-{last} is not a part of {subnet}");
             self.mistake(line, "nodes.pool", &what, "give its first and then its last address");
-        } else if (first..=last).contains(&description.nodes.address.address) {
-            let what = format!("it holds {}, which is this machine's", description.nodes.address.address);
+        } else if (first..=last).contains(&own.address) {
+            let what = format!("it holds {}, which is this machine's", own.address);
             self.mistake(line, "nodes.pool", &what, "let it begin after that");
         }
     }
 
-    fn check_machines(&mut self, description: &Description, lines: &Lines) {
+    fn check_machines(&mut self, parts: &Parts, lines: &Lines) {
         let mut seen = Seen::default();
         seen.names.insert(HEAD_NAME.to_owned(), "this machine".to_owned());
-        for (machine, at) in description.machines.iter().zip(&lines.machines) {
+        for (machine, at) in parts.machines.iter().zip(&lines.machines) {
             self.check_uniqueness(machine, at, &mut seen);
-            self.check_address("node.address", at.address, machine.address, description.nodes.address);
-            if let Some((first, last)) = description.nodes.pool
-                && (first..=last).contains(&machine.address)
+            if let (Some(address), Some(own)) = (machine.address, parts.nodes) {
+                self.check_address("node.address", at.address, address, own);
+            }
+            if let (Some((first, last)), Some(address)) = (parts.pool, machine.address)
+                && (first..=last).contains(&address)
             {
-                let what = format!("{} is in the pool for machines that are not listed", machine.address);
+                let what = format!("{address} is in the pool for machines that are not listed");
                 self.mistake(at.address, "node.address", &what, "take one outside of nodes.pool");
             }
-            self.check_management(machine, at, description);
+            self.check_management(machine, at, parts);
         }
     }
 
-    fn check_uniqueness(&mut self, machine: &Machine, at: &MachineLines, seen: &mut Seen) {
-        let name = &machine.name;
-        self.once("node.name", at.name, name.clone(), name, &mut seen.names);
-        self.once("node.mac", at.mac, machine.mac.to_string(), name, &mut seen.macs);
-        self.once("node.address", at.address, machine.address, name, &mut seen.addresses);
+    fn check_uniqueness(&mut self, machine: &MachineParts, at: &MachineLines, seen: &mut Seen) {
+        let name = called(machine);
+        if machine.name.is_some() {
+            self.once("node.name", at.name, name.clone(), &name, &mut seen.names);
+        }
+        if let Some(mac) = machine.mac {
+            self.once("node.mac", at.mac, mac.to_string(), &name, &mut seen.macs);
+        }
+        if let Some(address) = machine.address {
+            self.once("node.address", at.address, address, &name, &mut seen.addresses);
+        }
+        let owner = format!("the controller of {name}");
         if let Some(mac) = machine.management_mac {
-            let owner = format!("the controller of {name}");
             self.once("node.management_mac", at.management_mac, mac.to_string(), &owner, &mut seen.macs);
         }
         if let Some(address) = machine.management_address {
-            let owner = format!("the controller of {name}");
             self.once("node.management_address", at.management_address, address, &owner, &mut seen.addresses);
+        }
+        if machine.name.is_some() && at.management_address != 0 {
             self.once("node.name", at.name, format!("{name}{MANAGEMENT_SUFFIX}"), &owner, &mut seen.names);
         }
     }
 
-    fn check_management(&mut self, machine: &Machine, at: &MachineLines, description: &Description) {
-        match (&description.management, machine.management_address) {
-            (Some(management), Some(address)) => {
-                self.check_address("node.management_address", at.management_address, address, management.address);
-            }
-            (None, Some(_)) => self.no_management("node.management_address", at.management_address),
-            (_, None) => {}
+    fn check_management(&mut self, machine: &MachineParts, at: &MachineLines, parts: &Parts) {
+        if let (Some(own), Some(address)) = (parts.management, machine.management_address) {
+            self.check_address("node.management_address", at.management_address, address, own);
         }
-        if machine.management_mac.is_some() && machine.management_address.is_none() {
-            let what = format!("the controller of {} has no address to get", machine.name);
+        if !parts.has_management && at.management_address != 0 {
+            self.no_management("node.management_address", at.management_address);
+        }
+        if at.management_mac != 0 && at.management_address == 0 {
+            let what = format!("the controller of {} has no address to get", called(machine));
             self.mistake(at.management_mac, "node.management_mac", &what, "give it a management_address");
         }
     }
@@ -120,13 +137,13 @@ impl Reader<'_> {
         }
     }
 
-    fn check_reach(&mut self, description: &Description, lines: &Lines) {
+    fn check_reach(&mut self, parts: &Parts, lines: &Lines) {
         for (number, at) in lines.reach.iter().enumerate() {
             if lines.reach[..number].iter().any(|earlier| earlier.value == at.value) {
                 self.mistake(at.line, "vpn.reach", "the same is named twice", "take one away");
             }
             match at.value {
-                Reach::Management if description.management.is_none() => self.no_management("vpn.reach", at.line),
+                Reach::Management if !parts.has_management => self.no_management("vpn.reach", at.line),
                 Reach::Subnet(subnet) => {
                     for (own, field) in lines.subnets.iter().filter(|(own, _)| own.value.overlaps(subnet)) {
                         let what = format!("{subnet} overlaps with {} of {field}", own.value);
@@ -165,6 +182,11 @@ impl Reader<'_> {
             }
         }
     }
+}
+
+/// What a machine is called, which may be what is wrong with it.
+fn called(machine: &MachineParts) -> String {
+    machine.name.clone().unwrap_or_else(|| "another machine".to_owned())
 }
 
 /// Who has which name, port and address.

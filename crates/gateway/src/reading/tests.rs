@@ -13,14 +13,14 @@ fn with(from: &str, to: &str) -> String {
 
 /// What is wrong with the example with one text in the place of another: one mistake.
 fn mistake(from: &str, to: &str) -> String {
-    let mistakes = read(&with(from, to)).expect_err(to);
+    let mistakes = read(&with(from, to), None).expect_err(to);
     let [mistake] = mistakes.as_slice() else { panic!("{mistakes:?}") };
     mistake.to_string()
 }
 
 #[test]
 fn the_example_makes_sense() {
-    let description = read(EXAMPLE).expect("the example is right");
+    let description = read(EXAMPLE, None).expect("the example is right");
     assert_eq!(description.outer, "enp1s0");
     assert_eq!(description.machines.len(), 2);
     assert_eq!(description.nodes.address.to_string(), "10.42.0.1/24");
@@ -37,7 +37,7 @@ fn what_the_example_only_mentions_makes_sense_as_well() {
         _ => line,
     });
     let text = lines.collect::<Vec<_>>().join("\n");
-    let description = read(&text).unwrap_or_else(|mistakes| panic!("{mistakes:?}\n{text}"));
+    let description = read(&text, None).unwrap_or_else(|mistakes| panic!("{mistakes:?}\n{text}"));
     assert!(description.nodes.pool.is_some());
     assert_eq!(description.pxe.expect("uncommented").from, BootServer::At([10, 42, 0, 12].into()));
 }
@@ -90,8 +90,9 @@ fn contradictions_are_found() {
         ("management_address = \"10.43.0.11\"", "", "has no address to get"),
         ("# [pxe]", "[pxe]\nboot_file = \"a\"", "give either server or tftp_root"),
         ("# [pxe]", "[pxe]\nboot_file = \"a,b\"\nserver = \"10.42.0.12\"", "a file name"),
-        ("interface = \"enp1s0\"", "", "missing field `interface`"),
-        ("outside = true", "outside = \"yes\"", "invalid type"),
+        ("interface = \"enp1s0\"", "", "outer.interface: it is missing"),
+        ("outside = true", "outside = \"yes\"", "nodes.outside: it is of another type; write true or false"),
+        ("port = 51820", "port = \"51820\"", "vpn.port: it is of another type; write a number such as 51820"),
     ] {
         let said_so = mistake(from, to);
         assert!(said_so.contains(said), "{to}: {said_so}");
@@ -102,26 +103,64 @@ fn contradictions_are_found() {
 #[test]
 fn all_mistakes_are_said_at_once_in_order() {
     let text = with("10.42.0.12", "10.42.9.9").replace("enp1s0", "en p1s0").replace("51820", "0");
-    let mistakes = read(&text).expect_err("three mistakes");
+    let mistakes = read(&text, None).expect_err("three mistakes");
     let fields: Vec<&str> = mistakes.iter().map(|mistake| mistake.field.as_str()).collect();
-    assert_eq!(fields, ["outer.interface", "vpn.port"], "what depends on a broken table is not judged");
+    assert_eq!(fields, ["outer.interface", "node.address", "vpn.port"]);
     assert!(mistakes.is_sorted_by_key(|mistake| mistake.line));
+}
+
+#[test]
+fn mistakes_of_every_kind_are_said_at_once() {
+    let text = with("interface = \"enp1s0\"", "")
+        .replace("domain = \"cluster\"", "domian = \"cluster\"")
+        .replace("outside = true", "outside = 1")
+        .replace("name = \"r1\"", "name = \"R1\"")
+        .replace("10.42.0.12", "10.42.9.9")
+        .replace("10.44.0.1/24", "10.42.0.1/24")
+        .replace("\"nodes\"]", "\"everything\"]");
+    let present = ["lo", "enp1s0", "enp2s0"].map(ToOwned::to_owned);
+    let mistakes = read(&text, Some(&present)).expect_err("many mistakes");
+    let said: Vec<String> = mistakes.iter().map(|it| format!("{}: {}", it.field, it.what)).collect();
+    let expected = [
+        "outer.interface: it is missing",
+        "nodes: unknown field `domian`",
+        "nodes.outside: it is of another type",
+        "management.interface: this machine has no interface `enp3s0`",
+        "node.name: `R1` makes no sense here",
+        "node.address: 10.42.9.9 is no machine's address in 10.42.0.0/24",
+        "vpn.address: 10.42.0.0/24 overlaps with 10.42.0.0/24 of nodes.address",
+        "vpn.reach: `everything`: ",
+    ];
+    assert_eq!(said.len(), expected.len(), "{said:#?}");
+    for (said, expected) in said.iter().zip(expected) {
+        assert!(said.starts_with(expected), "{said} is not {expected}");
+    }
+}
+
+#[test]
+fn a_table_that_is_missing_is_one_mistake() {
+    let text = EXAMPLE.replace("[outer]\ninterface = \"enp1s0\"", "");
+    let mistakes = read(&text, None).expect_err("one mistake");
+    let [mistake] = mistakes.as_slice() else { panic!("{mistakes:?}") };
+    assert!(mistake.to_string().starts_with("outer: it is missing; add a table [outer]"), "{mistake}");
+    let empty: Vec<String> = read("", None).expect_err("two tables").iter().map(|it| it.field.clone()).collect();
+    assert_eq!(empty, ["outer", "nodes"]);
 }
 
 #[test]
 fn what_needs_a_management_network_says_so() {
     let without = EXAMPLE.replace("[management]\ninterface = \"enp3s0\"\naddress = \"10.43.0.1/24\"", "");
     let without = without.replace("\"nodes\"]", "\"management\"]");
-    let said: Vec<String> = read(&without).expect_err("two mistakes").iter().map(ToString::to_string).collect();
+    let said: Vec<String> = read(&without, None).expect_err("two mistakes").iter().map(ToString::to_string).collect();
     assert_eq!(said.len(), 2, "{said:?}");
     assert!(said.iter().all(|said| said.contains("there is no management network")), "{said:?}");
 }
 
 #[test]
 fn an_interface_that_is_not_there_is_a_mistake() {
-    let description = read(EXAMPLE).expect("the example is right");
     let present = ["lo", "enp1s0", "enp2s0"].map(ToOwned::to_owned);
-    let said: Vec<String> = description.unknown_interfaces(&present).iter().map(ToString::to_string).collect();
+    let mistakes = read(EXAMPLE, Some(&present)).expect_err("one mistake");
+    let said: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
     let [said] = said.as_slice() else { panic!("{said:?}") };
     assert!(
         said.ends_with("management.interface: this machine has no interface `enp3s0`; it has enp1s0, enp2s0"),
@@ -136,7 +175,7 @@ proptest! {
         prop_assume!(EXAMPLE.is_char_boundary(at) && EXAMPLE.is_char_boundary((at + length).min(EXAMPLE.len())));
         let mut text = EXAMPLE.to_owned();
         text.replace_range(at..(at + length).min(EXAMPLE.len()), &new);
-        if let Err(mistakes) = read(&text) {
+        if let Err(mistakes) = read(&text, None) {
             prop_assert!(!mistakes.is_empty());
             let lines = text.lines().count() + 1;
             for mistake in mistakes {

@@ -80,12 +80,15 @@ impl File {
             let failure = Failure::new(format!("cannot read the description {}", path.display())).because(&error);
             failure.hint(format!("`hostler gateway plan --example > {}` makes one to begin with", path.display()))
         })?;
-        let description = Description::parse(&text).map_err(|mistakes| wrong(path, &mistakes))?;
-        let present = gateway.interfaces()?;
-        let unknown = description.unknown_interfaces(&present);
-        if !unknown.is_empty() {
-            return Err(wrong(path, &unknown));
-        }
+        let description = match gateway.interfaces() {
+            Ok(present) => Description::parse_for(&text, &present),
+            // What is wrong with the file can be said all the same.
+            Err(error) => match Description::parse(&text) {
+                Ok(_) => return Err(error.into()),
+                mistakes => mistakes,
+            },
+        };
+        let description = description.map_err(|mistakes| wrong(path, &mistakes))?;
         let setup = Setup::of(&description);
         Ok((description, setup))
     }

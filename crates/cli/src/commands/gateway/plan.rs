@@ -37,6 +37,7 @@ impl Plan {
                 "difference": planned.difference,
                 "drift": planned.drift,
                 "steps": planned.steps,
+                "lacks": planned.lacks,
                 "warnings": warnings,
             }));
         } else {
@@ -52,6 +53,9 @@ fn show(context: &Context, planned: &Planned, warnings: &[String]) {
         output.data(&planned.difference);
         output.data(&planned.drift);
         output.data(&planned.steps.iter().map(|step| format!("would {step}\n")).collect::<String>());
+    }
+    for lack in &planned.lacks {
+        output.say(&format!("warning: `apply` would fail: {lack}"));
     }
     for warning in warnings {
         output.say(&format!("warning: {warning}"));
