@@ -78,6 +78,7 @@ impl Node {
             memory: self.missing(Controller::Memory),
             gpus: self.open_gpus(),
             users: self.accounts.shortcoming(),
+            root: self.accounts.refuses_root(),
         }
     }
 

@@ -53,8 +53,9 @@ fn a_job_of_root_and_one_of_nobody_known_are_refused_with_a_reason() {
     let cluster = SharedCluster::up(HOSTLER, &[]);
     let refused = cluster.run("root", &["run", "-m", "32M", "--", "true"]);
     assert_ne!(refused.code, 0);
-    assert!(refused.stderr.contains("does not run jobs of root"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("no node that this job may use runs jobs of root"), "{}", refused.stderr);
     assert!(refused.stderr.contains("--root-jobs"), "{}", refused.stderr);
+    assert_eq!(cluster.ok("root", &["jobs", "--all", "--quiet"]), "", "it was refused before it was a job");
 
     let home = cluster.path("nobody");
     fs::create_dir(&home).expect("new");

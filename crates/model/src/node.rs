@@ -65,7 +65,7 @@ impl Resources {
     }
 }
 
-/// Which limits a node's kernel does not hold jobs to, and why; `None` for those that it does.
+/// What jobs cannot count on at a node, and why: limits that its kernel does not hold them to, mostly. `None` for what they can.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Advisory {
     /// A job may use other CPUs than its own.
@@ -78,6 +78,9 @@ pub struct Advisory {
     /// Jobs of different users run as one, and are not protected from each other.
     #[serde(default)]
     pub users: Option<String>,
+    /// Jobs of root do not start.
+    #[serde(default)]
+    pub root: Option<String>,
 }
 
 /// Whether a node can be given work.

@@ -65,8 +65,8 @@ struct AgentJoin {
 ///
 /// It needs no flags once `hostler agent join` has been called: the node gives all CPUs, memory and GPUs that it may use, less a little
 /// memory for the system. `cpus`, `memory`, `gpus` and `environments` in /etc/hostler/agent.toml, or agent.toml in the node's directory, cap what it gives;
-/// `features` and the table `resources` there say what else it has, and `gossip` where it tells other nodes of its load; with `calls = false` it
-/// tells of it and takes no commands. `load_weight`, `memory_weight` and the tables `status` and `dsh` are about how commands are spread over nodes.
+/// `features` and the table `resources` there say what else it has; `accounts`, `homes` and `root_jobs` set to true are the flags of these
+/// names. `gossip` says where it tells other nodes of its load; with `calls = false` it tells of it and takes no commands. `load_weight`, `memory_weight` and the tables `status` and `dsh` are about how commands are spread over nodes.
 #[derive(Debug, Default, Args)]
 pub(crate) struct AgentRun {
     /// Where it keeps jobs, environments and chunks
@@ -283,8 +283,9 @@ impl AgentRun {
         }
     }
 
-    fn accounts(&self) -> NewAccounts {
-        match (self.accounts, self.homes) {
+    /// `set` is what the settings say.
+    fn accounts(&self, set: &AgentSettings) -> NewAccounts {
+        match (self.accounts || set.accounts, self.homes || set.homes) {
             (false, _) => NewAccounts::Leave,
             (true, false) => NewAccounts::Create,
             (true, true) => NewAccounts::CreateWithHomes,
@@ -296,7 +297,7 @@ impl AgentRun {
         let places = AgentPlaces::choose(self.directory.as_deref())?;
         let socket = self.users_socket(&places.directory);
         let caps = AgentSettings::read(&places.settings)?;
-        let (accounts, gossip) = (self.accounts(), self.gossip_addresses(caps.gossip));
+        let (accounts, gossip) = (self.accounts(&caps), self.gossip_addresses(caps.gossip));
         let there_is = machine(self.machine_from.as_deref())?;
         let gpus = gpus(&there_is, self.gpus.or(caps.gpus));
         let cpus = self.cpus.unwrap_or_else(|| capped(there_is.usable.clone(), caps.cpus.as_ref()));
@@ -334,7 +335,7 @@ impl AgentRun {
             features: std::iter::once(architecture()).chain(caps.features).chain(self.feature).collect(),
             topology: there_is.topology(),
             gpus,
-            root_jobs: self.root_jobs,
+            root_jobs: self.root_jobs || caps.root_jobs,
             shared_machine: self.shared_machine || caps.shared_machine,
             join_file: self.join_file,
             head_file: self.head_file,

@@ -25,6 +25,9 @@ const AGENT_KEYS: &[&str] = &[
     "resources",
     "gossip",
     "shared_machine",
+    "root_jobs",
+    "accounts",
+    "homes",
     "calls",
     "load_weight",
     "memory_weight",
@@ -76,6 +79,12 @@ pub(crate) struct AgentSettings {
     pub(crate) policy: Policy,
     /// Whether what others do on the machine does not keep it on.
     pub(crate) shared_machine: bool,
+    /// Whether it runs jobs of root.
+    pub(crate) root_jobs: bool,
+    /// Whether it creates accounts that users of the cluster lack.
+    pub(crate) accounts: bool,
+    /// Whether it creates home directories along with them.
+    pub(crate) homes: bool,
 }
 
 /// Where an agent gossips.
@@ -189,6 +198,12 @@ impl AgentSettings {
     }
 
     fn from_file(file: &Settings) -> Result<Self, Failure> {
+        let is_set = |key: &str| Ok::<_, Failure>(file.truth(key, "true")?.unwrap_or(false));
+        let (accounts, homes) = (is_set("accounts")?, is_set("homes")?);
+        if homes && !accounts {
+            return Err(Failure::usage("`homes` is set and `accounts` is not: homes are created along with accounts")
+                .hint("add a line accounts = true"));
+        }
         Ok(Self {
             cpus: file.parsed("cpus", "\"0-3,8\"")?,
             memory: file.parsed("memory", "\"8G\"")?,
@@ -203,7 +218,10 @@ impl AgentSettings {
                 memory: weight(file, "memory_weight", "0.5")?,
             },
             status: status(file)?,
-            shared_machine: file.truth("shared_machine", "true")?.unwrap_or(false),
+            shared_machine: is_set("shared_machine")?,
+            root_jobs: is_set("root_jobs")?,
+            accounts,
+            homes,
             policy: file.structure("dsh", "{ call_ms = 3000, remote_margin = 150 }")?,
         })
     }
@@ -331,6 +349,10 @@ mod tests {
             );
         }
         assert!(wrong("resources = { gpus = 2 }").contains("discovered"));
+        assert!(wrong("homes = true").contains("add a line accounts = true"));
+        assert!(wrong("root_jobs = \"yes\"").contains("not true or false"));
+        let users = agent("accounts = true\nhomes = true\nroot_jobs = true\n").expect("right values");
+        assert_eq!((users.accounts, users.homes, users.root_jobs), (true, true, true));
         let set = agent(
             "load_weight = 2\nmemory_weight = 0.5\n[status]\ntable = 8181\nbest = \"10.0.0.5:8282\"\n[dsh]\ntie = 7\n",
         );

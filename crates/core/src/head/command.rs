@@ -165,6 +165,9 @@ pub enum Refusal {
     /// No node could ever run it.
     #[error("no node can ever run this job: it {0}")]
     NeverFits(Box<NeverFits>),
+    /// It is root's, and no node that it may use runs jobs of root.
+    #[error("no node that this job may use runs jobs of root")]
+    NotForRoot,
     /// It is more than its user may have.
     #[error("{0}")]
     OverQuota(String),
@@ -274,6 +277,7 @@ impl Refusal {
     pub const fn code(&self) -> &'static str {
         match self {
             Self::NeverFits(_) => "never_fits",
+            Self::NotForRoot => "not_for_root",
             Self::OverQuota(_) => "over_quota",
             Self::SnapshotMissing => "snapshot_missing",
             Self::NoSuchJob(_) => "no_such_job",

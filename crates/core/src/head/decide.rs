@@ -144,6 +144,9 @@ fn decide_submit(
         }
         Err(too_large) => return Err(Refusal::NeverFits(Box::new(too_large))),
     }
+    if refuses_root(state, caller, spec) {
+        return Err(Refusal::NotForRoot);
+    }
     if let Some(why) = refuses_submission(state, &caller.user, spec) {
         return Err(Refusal::OverQuota(why));
     }
@@ -152,6 +155,18 @@ fn decide_submit(
     }
     let (user, uid) = (caller.user.clone(), caller.uid);
     Ok(vec![Event::Submitted { job: state.next_job(), key, user, uid, spec: Arc::clone(spec) }])
+}
+
+/// Whether the caller is root, and all nodes that the job may use, if there are any, refuse jobs of root.
+fn refuses_root(state: &State, caller: &Caller, spec: &JobSpec) -> bool {
+    let refuses: fn(&Node) -> bool = match caller.user.as_str() {
+        // Root of a node has no account anywhere: only where all jobs run as one user does it not need one.
+        user if user.starts_with("root@") => |node| node.advisory.users.is_none(),
+        user if user == "root" || caller.uid == Some(0) => |node| node.advisory.root.is_some(),
+        _ => return false,
+    };
+    let mut its = state.nodes().filter(|node| state.may_use(spec, node)).peekable();
+    its.peek().is_some() && its.all(refuses)
 }
 
 /// Refuses what no node could make sense of.

@@ -101,7 +101,7 @@ impl From<Refusal> for ApiError {
             Refusal::SnapshotMissing | Refusal::WrongState { .. } | Refusal::NodeInUse { .. } | Refusal::Stale => {
                 StatusCode::CONFLICT
             }
-            Refusal::OverQuota(_) => StatusCode::FORBIDDEN,
+            Refusal::OverQuota(_) | Refusal::NotForRoot => StatusCode::FORBIDDEN,
             Refusal::NameTaken(_) => StatusCode::CONFLICT,
             Refusal::NeverFits(_) | Refusal::NoSuchDependency(_) | Refusal::BadSpec(_) | Refusal::BadSetting(_) => {
                 StatusCode::UNPROCESSABLE_ENTITY
@@ -110,6 +110,10 @@ impl From<Refusal> for ApiError {
         };
         let hint = match &refusal {
             Refusal::NoPower(_) => Some("say there how its machine is switched; the guide on power has an example for each kind".to_owned()),
+            Refusal::NotForRoot => Some(
+                "submit it as another user, who needs an account on the nodes; or start their agents with `hostler agent run --root-jobs`"
+                    .to_owned(),
+            ),
             Refusal::NeverFits(_) => Some("ask for less, or see what there is with `hostler nodes`".to_owned()),
             Refusal::NoSuchPartition { there, .. } if there.is_empty() => {
                 Some("there are none; an operator makes one with `hostler configure partition add`".to_owned())
