@@ -327,7 +327,9 @@ fn end_leaf(node: &Node, record: Option<&RunningRecord>) {
 pub(crate) fn lost(node: &Node, reason: LostReason) -> Exit {
     let what = match reason {
         LostReason::Rebooted => "was restarted while it ran",
-        LostReason::ShepherdGone | LostReason::PidReused => "lost the process that looked after it",
+        LostReason::ShepherdGone | LostReason::PidReused => {
+            "does not know how it ended: the shepherd, the process that supervises it, was killed or the machine's job service was stopped"
+        }
         LostReason::NeverStarted => "never started it",
         LostReason::Damaged => "has damaged files of it",
     };

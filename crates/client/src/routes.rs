@@ -285,7 +285,24 @@ impl Client {
         self.call(Call::get(format!("/jobs/{job}?tasks={tasks}"))).await
     }
 
-    /// The same, as soon as every task has ended or `wait` is over.
+    /// A job with the next `tasks` tasks that have ended, from index `from` on.
+    ///
+    /// # Errors
+    /// See above.
+    pub async fn job_from(&self, job: JobId, tasks: u32, from: u32) -> Result<JobDetail, ClientError> {
+        self.call(Call::get(format!("/jobs/{job}?tasks={tasks}&from={from}"))).await
+    }
+
+    /// A job with one of its tasks, at once or as soon as the task has ended or `wait` is over.
+    ///
+    /// # Errors
+    /// See above, and when the job has no such task.
+    pub async fn task(&self, task: TaskId, wait: Duration) -> Result<JobDetail, ClientError> {
+        let path = format!("/jobs/{}?index={}&wait_ms={}", task.job, task.index, wait.as_millis());
+        self.call(Call::get(path).waiting(wait)).await
+    }
+
+    /// The same as [`Self::job`], as soon as every task has ended or `wait` is over.
     ///
     /// # Errors
     /// See above.
@@ -300,6 +317,14 @@ impl Client {
     /// See above.
     pub async fn why(&self, job: JobId) -> Result<Why, ClientError> {
         self.call(Call::get(format!("/jobs/{job}/why"))).await
+    }
+
+    /// Why a task waits.
+    ///
+    /// # Errors
+    /// See above, and when the job has no such task.
+    pub async fn why_task(&self, task: TaskId) -> Result<Why, ClientError> {
+        self.call(Call::get(format!("/jobs/{}/why?index={}", task.job, task.index))).await
     }
 
     /// Tells a job, or one task of it, to do something.

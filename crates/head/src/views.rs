@@ -2,6 +2,7 @@
 
 mod nodes;
 mod partitions;
+mod silence;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -33,8 +34,9 @@ pub(crate) enum Viewer {
 }
 
 /// A job in a list. `row` is the history of its only task, if it has ended and is no array.
-pub(crate) fn summary(state: &State, job: &Job, row: Option<&EndedTask>) -> JobSummary {
-    let (completed, failed) = job.ended_counts();
+pub(crate) fn summary(state: &State, job: &Job, row: Option<&EndedTask>, now: Timestamp) -> JobSummary {
+    let (completed, not_completed) = job.ended_counts();
+    let cancelled = job.cancelled_count();
     let mut nodes: Vec<NodeName> = job.active.values().flat_map(Active::nodes).cloned().collect();
     nodes.extend(row.and_then(|row| row.node.clone()));
     nodes.extend(row.into_iter().flat_map(|row| &row.parts).map(|part| part.node.clone()));
@@ -46,6 +48,7 @@ pub(crate) fn summary(state: &State, job: &Job, row: Option<&EndedTask>) -> JobS
         user: job.user.clone(),
         state: job.state(),
         reason: explain(state, job).map(|reason| reason.to_string()),
+        node_problem: silence::brief(state, job, now),
         attempt: row.map_or_else(|| job.attempt(), |row| row.attempt),
         nodes,
         exit_code: job.exit_code(),
@@ -62,7 +65,8 @@ pub(crate) fn summary(state: &State, job: &Job, row: Option<&EndedTask>) -> JobS
             pending: job.pending.len(),
             live: job.active.len() as u64,
             completed,
-            failed,
+            failed: not_completed - cancelled,
+            cancelled,
         },
         submitted_at: job.submitted_at,
         started_at: job.started_at,
@@ -70,18 +74,48 @@ pub(crate) fn summary(state: &State, job: &Job, row: Option<&EndedTask>) -> JobS
     }
 }
 
-/// One job with its live tasks and those of `ended`, whose rows are in `rows` as far as they have one.
+/// What the history says of a job.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    /// Tasks that have ended, as far as they are shown.
+    pub(crate) ended: Vec<(u32, Ending)>,
+    /// Their rows, as far as they have one.
+    pub(crate) rows: BTreeMap<u32, EndedTask>,
+    /// Why those were cancelled that have no row, if not by somebody.
+    pub(crate) why_cancelled: Option<String>,
+    /// The first that has ended and is not shown.
+    pub(crate) next: Option<u32>,
+}
+
+/// Which tasks of a job are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shown {
+    /// Those that are live, and those that have ended.
+    All,
+    /// Those that have ended.
+    Ended,
+    /// This one.
+    Only(u32),
+}
+
+/// One job with its tasks.
 pub(crate) fn detail(
     state: &State,
     job: &Job,
     viewer: Viewer,
-    ended: &[(u32, Ending)],
-    rows: &BTreeMap<u32, EndedTask>,
+    shown: Shown,
+    history: &History,
     now: Timestamp,
 ) -> JobDetail {
     let is_owner = viewer == Viewer::Owner;
+    let History { ended, rows, why_cancelled, next } = history;
     let only_row = if job.spec.array.is_none() { rows.values().next() } else { None };
-    let live = job.active.values().map(|active| TaskView {
+    let is_shown = |active: &&Active| match shown {
+        Shown::All => true,
+        Shown::Ended => false,
+        Shown::Only(index) => active.run.task.index == index,
+    };
+    let live = job.active.values().filter(is_shown).map(|active| TaskView {
         index: active.run.task.index,
         state: state_in(active.phase()),
         attempt: active.run.attempt,
@@ -96,11 +130,20 @@ pub(crate) fn detail(
         usage: None,
         parts: live_parts(active, is_owner),
     });
-    let over = ended.iter().map(|&(index, ending)| ended_task(job, index, ending, rows.get(&index), is_owner));
-    let mut tasks_shown: Vec<TaskView> = live.chain(over).collect();
+    let over = ended.iter().map(|&(index, ending)| {
+        let row = rows.get(&index);
+        let message = why_cancelled.as_ref().filter(|_| ending.state == JobState::Cancelled);
+        let message = row.map_or(message, |row| row.message.as_ref()).cloned();
+        TaskView { message, ..ended_task(job, index, ending, row, is_owner) }
+    });
+    let waits = match shown {
+        Shown::Only(index) if job.pending.contains(index) => Some(pending_task(job, index)),
+        Shown::Only(_) | Shown::All | Shown::Ended => None,
+    };
+    let mut tasks_shown: Vec<TaskView> = live.chain(over).chain(waits).collect();
     tasks_shown.sort_by_key(|task| task.index);
     JobDetail {
-        summary: summary(state, job, only_row.filter(|_| job.is_ended())),
+        summary: summary(state, job, only_row.filter(|_| job.is_ended()), now),
         priority: job.spec.priority,
         requeue: job.spec.requeue,
         constraint: job.spec.constraint.clone(),
@@ -114,6 +157,26 @@ pub(crate) fn detail(
         energy: state.energy_of(job, now).map(JobEnergy::from),
         unfetched: unfetched(job),
         tasks_shown,
+        tasks_next: *next,
+    }
+}
+
+/// A task that waits.
+fn pending_task(job: &Job, index: u32) -> TaskView {
+    TaskView {
+        index,
+        state: JobState::Pending,
+        attempt: last_attempt(job, index),
+        node: None,
+        gpu_ids: Vec::new(),
+        exit_code: None,
+        message: None,
+        started_at: None,
+        ended_at: None,
+        result: None,
+        fetched: false,
+        usage: None,
+        parts: Vec::new(),
     }
 }
 
@@ -125,7 +188,7 @@ fn ended_task(job: &Job, index: u32, ending: Ending, row: Option<&EndedTask>, is
         node: row.and_then(|row| row.node.clone()),
         gpu_ids: Vec::new(),
         exit_code: ending.exit_code,
-        message: row.and_then(|row| row.message.clone()),
+        message: None,
         started_at: row.and_then(|row| row.started_at),
         ended_at: row.map(|row| row.ended_at).or(job.ended_at),
         result: row.and_then(|row| row.result).filter(|_| is_owner && job.results.contains(index)),
@@ -202,18 +265,20 @@ pub(crate) fn unfetched(job: &Job) -> u64 {
     }
 }
 
-/// Each limit, and whether the kernel holds the job to it on the nodes that it is on, or on those it may get.
+/// Each limit, and whether the kernel holds the job to it on the nodes that it is on. Of a job that was never placed, what is known is
+/// which nodes that it may get would not.
 fn limits<'a>(state: &State, job: &Job, rows: impl Iterator<Item = &'a EndedTask>) -> Vec<LimitView> {
     let ended = rows.flat_map(|row| row.node.iter().chain(row.parts.iter().map(|part| &part.node)));
     let on: BTreeSet<&NodeName> = job.active.values().flat_map(Active::nodes).chain(ended).collect();
     let is_its = |node: &&Node| if on.is_empty() { state.may_use(&job.spec, node) } else { on.contains(&node.name) };
     let nodes: Vec<&Node> = state.nodes().filter(is_its).collect();
+    let held = if on.is_empty() && job.started_at.is_none() { "unknown" } else { "enforced" };
     let limit = |name: &str, value, why: &dyn Fn(&Advisory) -> Option<&String>| {
         let not_on = nodes.iter().find_map(|node| Some((&node.name, why(&node.advisory)?)));
         LimitView {
             name: name.to_owned(),
             value,
-            enforcement: if not_on.is_none() { "enforced" } else { "advisory" }.to_owned(),
+            enforcement: if not_on.is_none() { held } else { "advisory" }.to_owned(),
             why: not_on.map(|(node, why)| format!("on node {node}: {why}")),
         }
     };
@@ -258,11 +323,12 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// Why a job waits, or where it stands.
-pub(crate) fn why(state: &State, job: &Job, now: Now) -> Why {
+/// Why a job waits, or where it stands; `message` is what is known of how it ended.
+pub(crate) fn why(state: &State, job: &Job, message: Option<&str>, now: Now) -> Why {
     let reason = explain(state, job);
     let expected = state.expected_start(job.id);
-    let mut lines = vec![first_line(job, reason.as_ref())];
+    let mut lines = vec![first_line(state, job, reason.as_ref(), message)];
+    lines.extend(silence::lines(state, job, now));
     if let Some(reason) = &reason {
         lines.extend(more_lines(state, job, reason, now));
     }
@@ -282,23 +348,60 @@ fn wall_time(at: Timestamp, now: Now) -> WallTime {
     WallTime(now.wall.0.saturating_add(i64::try_from(at.ms_since(now.at)).unwrap_or(i64::MAX)))
 }
 
+/// The same for one task of an array.
+pub(crate) fn why_task(state: &State, job: &Job, index: u32, message: Option<&str>, now: Now) -> Why {
+    let task = job.task(index);
+    if job.pending.contains(index) {
+        let mut why = why(state, job, None, now);
+        if let Some(reason) = &why.reason {
+            why.lines[0] = format!("Task {task} waits: {reason}.");
+        }
+        return Why { state: JobState::Pending, ..why };
+    }
+    let (stands, rest) = match (job.active.get(&index), job.ending_of(index)) {
+        (Some(active), _) => {
+            let nodes: Vec<&str> = active.nodes().map(NodeName::as_str).collect();
+            // Of a job of this task alone: what others do elsewhere is no concern of its.
+            let alone = Job { active: [(index, active.clone())].into(), ..job.clone() };
+            let stands = state_in(active.phase());
+            let is = if silence::concerns(state, &alone) { "was last known to be" } else { "is" };
+            let line = format!("{is} {stands} on {}", and_more(&nodes, nodes.len()));
+            (stands, std::iter::once(line).chain(silence::lines(state, &alone, now)).collect::<Vec<_>>())
+        }
+        (None, Some(ending)) => (ending.state, vec![has_ended(ending.state, message)]),
+        (None, None) => (job.state(), vec![format!("is {}", job.state())]),
+    };
+    let mut lines = rest;
+    lines[0] = format!("Task {task} does not wait: it {}.", lines[0]);
+    Why { id: job.id, state: stands, reason: None, lines, expected_start_at: None }
+}
+
+/// That something has ended, as the rest of a sentence.
+fn has_ended(state: JobState, message: Option<&str>) -> String {
+    match message {
+        Some(message) => format!("has ended as {state}: {message}"),
+        None => format!("has ended as {state}"),
+    }
+}
+
 /// The answer.
-fn first_line(job: &Job, reason: Option<&Reason>) -> String {
+fn first_line(state: &State, job: &Job, reason: Option<&Reason>, message: Option<&str>) -> String {
     let id = job.id;
     let waiting = match (job.len(), job.pending.len()) {
         (1, _) => format!("Job {id} waits"),
         (_, 1) => format!("One task of job {id} waits"),
         (_, pending) => format!("{pending} tasks of job {id} wait"),
     };
+    let is = if silence::concerns(state, job) { "was last known to be" } else { "is" };
     match (reason, job.state()) {
         (Some(reason), _) => format!("{waiting}: {reason}."),
         (None, state @ (JobState::Running | JobState::Starting | JobState::Completing)) => {
             let mut nodes: Vec<&str> = job.active.values().flat_map(Active::nodes).map(NodeName::as_str).collect();
             nodes.sort_unstable();
             nodes.dedup();
-            format!("Job {id} does not wait: it is {state} on {}.", and_more(&nodes, nodes.len()))
+            format!("Job {id} does not wait: it {is} {state} on {}.", and_more(&nodes, nodes.len()))
         }
-        (None, state) => format!("Job {id} does not wait: it has ended as {state}."),
+        (None, state) => format!("Job {id} does not wait: it {}.", has_ended(state, message)),
     }
 }
 

@@ -368,6 +368,9 @@ pub struct JobSummary {
     pub state: JobState,
     /// Why it waits, as a sentence.
     pub reason: Option<String>,
+    /// Which of its nodes is silent, since when and what will happen, as a sentence; absent when all of them are heard.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_problem: Option<String>,
     /// How many times it has been placed; the highest of its tasks.
     pub attempt: Attempt,
     /// Where it runs or ran; for an array the nodes of the tasks that are live.
@@ -420,8 +423,11 @@ pub struct TaskCounts {
     pub live: u64,
     /// Ended with exit code 0.
     pub completed: u64,
-    /// Ended in any other way.
+    /// Ended in any other way than completed or cancelled.
     pub failed: u64,
+    /// Cancelled, before or after they started.
+    #[serde(default)]
+    pub cancelled: u64,
 }
 
 /// `GET /jobs/{id}`.
@@ -450,8 +456,12 @@ pub struct JobDetail {
     pub energy: Option<JobEnergy>,
     /// Tasks whose results have not been fetched.
     pub unfetched: u64,
-    /// Its tasks: all that are live, and those that ended, up to the `tasks` limit of the request.
+    /// Its tasks: all that are live, and those that ended, up to the `tasks` limit of the request. With `from`, only those that ended,
+    /// from that index on. With `index`, that task alone.
     pub tasks_shown: Vec<TaskView>,
+    /// Pass as `from` for the next tasks that have ended; absent when there are no more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tasks_next: Option<u32>,
 }
 
 /// A limit on a job.
@@ -461,7 +471,7 @@ pub struct LimitView {
     pub name: String,
     /// Its value: a count, bytes or milliseconds.
     pub value: u64,
-    /// `enforced` or `advisory`.
+    /// `enforced` or `advisory`; `unknown` for a job that no node has had yet.
     pub enforcement: String,
     /// Why it is advisory.
     pub why: Option<String>,

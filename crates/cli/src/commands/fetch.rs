@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use hostler_client::Client;
-use hostler_model::JobId;
-use hostler_proto::api::ResultView;
+use hostler_model::{Attempt, JobId, JobState};
+use hostler_proto::api::{ResultView, TaskView};
 
 use super::target::Target;
 use crate::context::{Context, block_on};
@@ -70,7 +70,17 @@ pub(crate) async fn fetch_jobs(
     destination: &Destination,
 ) -> Outcome {
     let targets: Vec<Target> = jobs.iter().map(|&job| Target { job, index: None }).collect();
-    Ok(exit_code(&fetch_targets(context, client, &targets, destination).await?))
+    fetch_and_judge(context, client, &targets, destination).await
+}
+
+/// Brings home what jobs and tasks have, and gives the exit code.
+pub(crate) async fn fetch_and_judge(
+    context: &Context,
+    client: &Client,
+    targets: &[Target],
+    destination: &Destination,
+) -> Outcome {
+    Ok(exit_code(&fetch_targets(context, client, targets, destination).await?))
 }
 
 async fn fetch_targets(
@@ -112,24 +122,43 @@ enum Absence {
 
 async fn nothing_for(client: &Client, target: Target) -> Result<Absence, Failure> {
     let job = client.job(target.job, u32::MAX).await?;
-    let mut tasks = job.tasks_shown.iter().filter(|task| target.index.is_none_or(|index| task.index == index));
+    let tasks = job.tasks_shown.iter().filter(|task| target.index.is_none_or(|index| task.index == index));
     let state = match target.index {
         None => job.summary.state,
         // A task that is in no list waits.
         Some(_) => tasks.clone().next().map_or(job.summary.state, |task| task.state),
     };
     if state.is_ended() {
-        if tasks.any(|task| task.fetched) {
+        if tasks.clone().any(|task| task.fetched) {
             return Ok(Absence::Never(format!(
                 "job {target} has no results any more: they were fetched before and have been dropped to make room"
             )));
         }
-        return Ok(Absence::Never(format!("job {target} has no results: it is {state} and never ran")));
+        let first = tasks.clone().max_by_key(|task| (task.started_at.is_some(), task.attempt));
+        return Ok(Absence::Never(format!("job {target} has no results: {}", why_nothing(target, state, first))));
     }
+    let problem = job.summary.node_problem.map(|problem| format!(" ({problem})")).unwrap_or_default();
     Ok(Absence::NotYet(
-        Failure::new(format!("job {target} has no results yet: it is {state}"))
+        Failure::new(format!("job {target} has no results yet: it is {state}{problem}"))
             .hint(format!("`hostler wait {} --fetch` waits for it first", target.job)),
     ))
+}
+
+/// Why a job that has ended in `state` left nothing, judged by the task that came farthest.
+fn why_nothing(target: Target, state: JobState, task: Option<&TaskView>) -> String {
+    let Some(task) = task.filter(|task| task.attempt > Attempt(0)) else {
+        return format!("it is {state} and never ran");
+    };
+    let node = task.node.as_ref().map(|node| format!("node {node}")).unwrap_or_else(|| "its node".to_owned());
+    let message = task.message.as_ref().map(|message| format!(" ({message})")).unwrap_or_default();
+    match (state, task.started_at) {
+        (JobState::NodeFail, Some(_)) => format!(
+            "it ran on {node} and what it wrote there is lost{message}; `hostler requeue {target}` runs it again, and a job submitted \
+             with --requeue does so by itself"
+        ),
+        (_, Some(_)) => format!("it ran on {node} and is {state}, and no results came from there{message}"),
+        (_, None) => format!("it is {state} and did not start on {node}{message}"),
+    }
 }
 
 fn exit_code(haul: &Haul) -> u8 {

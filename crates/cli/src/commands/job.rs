@@ -1,32 +1,50 @@
 //! `hostler job`.
 
-use clap::Args;
-use hostler_model::JobId;
+use std::time::Duration;
 
+use clap::Args;
+use hostler_model::TaskId;
+
+use super::target::Target;
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::Outcome;
 use crate::output::{self, views};
 
-/// Show everything about a job
+/// Show everything about a job, or about one task of an array
 #[derive(Debug, Args)]
 pub(crate) struct Job {
-    /// The job
+    /// A job such as 12, or a task of an array such as 12_3
     #[arg(value_name = "ID")]
-    id: JobId,
+    target: Target,
 
     /// Show at most this many tasks of an array that have ended
     #[arg(long, value_name = "N", default_value_t = 100)]
     tasks: u32,
+
+    /// Show only tasks that have ended, from this index on
+    #[arg(long, value_name = "INDEX")]
+    from: Option<u32>,
 }
 
 impl Job {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let client = context.client()?;
-        let job = block_on(async { Ok(client.job(self.id, self.tasks).await?) })?;
-        match context.output.is_json() {
-            true => context.output.json(&job),
-            false => context.output.data(&views::job(&job, &views::Moment::now(), output::width())),
+        let Target { job: id, index } = self.target;
+        let job = block_on(async {
+            Ok(match (index, self.from) {
+                (Some(index), _) => client.task(TaskId { job: id, index }, Duration::ZERO).await?,
+                (None, Some(from)) => client.job_from(id, self.tasks, from).await?,
+                (None, None) => client.job(id, self.tasks).await?,
+            })
+        })?;
+        let (moment, width) = (views::Moment::now(), output::width());
+        match (context.output.is_json(), index) {
+            (true, _) => context.output.json(&job),
+            (false, Some(index)) if job.summary.array.is_some() => {
+                context.output.data(&views::task(&job, TaskId { job: id, index }, &moment, width));
+            }
+            (false, _) => context.output.data(&views::job(&job, &moment, width)),
         }
         Ok(exit::OK)
     }

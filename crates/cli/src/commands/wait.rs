@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use clap::Args;
 use hostler_client::Client;
-use hostler_model::{JobId, JobState};
+use hostler_model::{JobId, JobState, TaskId};
 use hostler_proto::api::JobSummary;
+use serde::Serialize;
 
-use super::fetch::fetch_jobs;
+use super::fetch::fetch_and_judge;
+use super::target::Target;
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::{Failure, Outcome};
@@ -18,12 +20,12 @@ use crate::output::views;
 /// How long one question to the head may stay open.
 const ONE_QUESTION: Duration = Duration::from_secs(30);
 
-/// Wait until jobs have ended; the exit code is 0 if all of them completed, 1 if not
+/// Wait until jobs or tasks have ended; the exit code is 0 if all of them completed, 1 if not
 #[derive(Debug, Args)]
 pub(crate) struct Wait {
-    /// The jobs
+    /// Jobs such as 12, or tasks of an array such as 12_3
     #[arg(value_name = "ID", required = true)]
-    ids: Vec<JobId>,
+    targets: Vec<Target>,
 
     /// Then fetch their results
     #[arg(long)]
@@ -40,29 +42,63 @@ impl Wait {
         let destination = fetches.then(|| destination(self.to.as_deref(), false)).transpose()?;
         let client = context.watching_client()?;
         block_on(async {
-            let summaries = wait_for(context, &client, &self.ids).await?;
+            let summaries = wait_for_targets(context, &client, &self.targets).await?;
             if context.output.is_json() {
-                context.output.json(&summaries);
+                let list = self.targets.iter().zip(&summaries);
+                let list: Vec<_> = list.map(|(target, summary)| Ended { index: target.index, summary }).collect();
+                context.output.json(&list);
             }
             let code = exit_code(&summaries);
             match destination {
-                Some(destination) => Ok(code.max(fetch_jobs(context, &client, &self.ids, &destination).await?)),
+                Some(destination) => {
+                    Ok(code.max(fetch_and_judge(context, &client, &self.targets, &destination).await?))
+                }
                 None => Ok(code),
             }
         })
     }
 }
 
+/// A job that has ended, or a task of one.
+#[derive(Serialize)]
+struct Ended<'a> {
+    /// The task; absent for a whole job.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    index: Option<u32>,
+    #[serde(flatten)]
+    summary: &'a JobSummary,
+}
+
 /// Waits for all of `ids` and says how those ended that did not complete.
 pub(crate) async fn wait_for(context: &Context, client: &Client, ids: &[JobId]) -> Result<Vec<JobSummary>, Failure> {
+    let targets: Vec<Target> = ids.iter().map(|&job| Target { job, index: None }).collect();
+    wait_for_targets(context, client, &targets).await
+}
+
+async fn wait_for_targets(context: &Context, client: &Client, targets: &[Target]) -> Result<Vec<JobSummary>, Failure> {
     let mut summaries = Vec::new();
-    for &id in ids {
-        summaries.push(ended(client, id).await?);
+    for target in targets {
+        summaries.push(match target.index {
+            Some(index) => ended_task(client, TaskId { job: target.job, index }).await?,
+            None => ended(client, target.job).await?,
+        });
     }
-    for summary in summaries.iter().filter(|summary| summary.state != JobState::Completed) {
-        context.output.say(&verdict(summary));
+    for (target, summary) in targets.iter().zip(&summaries) {
+        if summary.state != JobState::Completed {
+            context.output.say(&verdict(*target, summary));
+        }
     }
     Ok(summaries)
+}
+
+/// The task, as if it were a job, once it has ended.
+async fn ended_task(client: &Client, task: TaskId) -> Result<JobSummary, Failure> {
+    loop {
+        let summary = views::of_task(&client.task(task, ONE_QUESTION).await?, task.index);
+        if summary.state.is_ended() {
+            return Ok(summary);
+        }
+    }
 }
 
 /// Whether all of them completed.
@@ -82,11 +118,14 @@ pub(crate) async fn ended(client: &Client, id: JobId) -> Result<JobSummary, Fail
 }
 
 /// `job 12 failed with exit code 1`, with where to look.
-fn verdict(job: &JobSummary) -> String {
+fn verdict(target: Target, job: &JobSummary) -> String {
     let how = views::ending(job);
-    let tasks = match (&job.array, job.tasks.failed) {
-        (Some(_), failed) => format!(" ({failed} of {} tasks did not complete)", job.tasks.total),
-        (None, _) => String::new(),
+    let tasks = match &job.array {
+        Some(_) => {
+            format!(" ({} of {} tasks did not complete)", job.tasks.failed + job.tasks.cancelled, job.tasks.total)
+        }
+        None => String::new(),
     };
-    format!("job {} {how}{tasks}; see `hostler job {}` and `hostler logs {}`", job.id, job.id, job.id)
+    let what = if target.index.is_some() { "task" } else { "job" };
+    format!("{what} {target} {how}{tasks}; see `hostler job {target}` and `hostler logs {target}`")
 }

@@ -1,25 +1,32 @@
 //! `hostler why`.
 
 use clap::Args;
-use hostler_model::JobId;
+use hostler_model::TaskId;
 
+use super::target::Target;
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::Outcome;
 use crate::output::views;
 
-/// Say why a job waits, and when it should start
+/// Say why a job or a task of an array waits, and when it should start
 #[derive(Debug, Args)]
 pub(crate) struct Why {
-    /// The job
+    /// A job such as 12, or a task of an array such as 12_3
     #[arg(value_name = "ID")]
-    id: JobId,
+    target: Target,
 }
 
 impl Why {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let client = context.client()?;
-        let why = block_on(async { Ok(client.why(self.id).await?) })?;
+        let Target { job, index } = self.target;
+        let why = block_on(async {
+            Ok(match index {
+                Some(index) => client.why_task(TaskId { job, index }).await?,
+                None => client.why(job).await?,
+            })
+        })?;
         match context.output.is_json() {
             true => context.output.json(&why),
             false => context.output.data(&views::why(&why, &views::Moment::now())),

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use hostler_model::{Attempt, GpuId, JobState, NodeName, Request, WallTime, format_bytes, format_duration};
-use hostler_proto::api::{Info, JobDetail, JobSummary, LimitView, PartView, TaskView, Why};
+use hostler_model::{Attempt, GpuId, JobState, NodeName, Request, TaskId, WallTime, format_bytes, format_duration};
+use hostler_proto::api::{Info, JobDetail, JobSummary, LimitView, PartView, TaskCounts, TaskView, Why};
 use hostler_proto::link::Usage;
 use jiff::tz::TimeZone;
 
@@ -83,21 +83,32 @@ fn on_nodes(job: &JobSummary) -> String {
     if job.node_count == 1 { job.cpus.to_string() } else { format!("{}x{}", job.node_count, job.cpus) }
 }
 
-/// The state, for an array with how far it is.
+/// The state, for an array that has not ended with how many of its tasks have.
 fn state(job: &JobSummary) -> String {
+    let tasks = &job.tasks;
     match &job.array {
-        Some(_) => format!("{} {}/{}", job.state, job.tasks.completed + job.tasks.failed, job.tasks.total),
-        None => job.state.to_string(),
+        Some(_) if !job.state.is_ended() => {
+            format!("{} {}/{}", job.state, tasks.completed + tasks.failed + tasks.cancelled, tasks.total)
+        }
+        Some(_) | None => job.state.to_string(),
     }
 }
 
-/// Why a job waits, or how it ended if not well.
+/// Why a job waits, what is wrong with its node, or how it ended if not well.
 fn outcome(job: &JobSummary) -> String {
-    match (&job.reason, job.exit_code) {
-        (Some(reason), _) => reason.clone(),
-        (None, Some(code)) if code != 0 => format!("exit code {code}"),
-        _ => String::new(),
-    }
+    let code = job.exit_code.filter(|code| *code != 0).map(|code| format!("exit code {code}"));
+    let of_array = job.array.as_ref().and_then(|_| ended_tasks(&job.tasks));
+    let why = job.node_problem.clone().or_else(|| job.reason.clone());
+    let parts: Vec<String> = of_array.into_iter().chain(why.or(code.filter(|_| job.array.is_none()))).collect();
+    parts.join("; ")
+}
+
+/// How many of an array's tasks ended in which way; nothing while all that have ended have completed.
+fn ended_tasks(tasks: &TaskCounts) -> Option<String> {
+    let not_completed = [(tasks.failed, "failed"), (tasks.cancelled, "cancelled")];
+    let all = not_completed.into_iter().chain([(tasks.completed, "completed")]);
+    let parts: Vec<String> = all.filter(|part| part.0 > 0).map(|(count, word)| format!("{count} {word}")).collect();
+    (tasks.failed + tasks.cancelled > 0).then(|| parts.join(", "))
 }
 
 fn nodes(nodes: &[NodeName]) -> String {
@@ -116,14 +127,52 @@ pub(crate) fn shortened(text: &str, limit: usize) -> String {
     }
 }
 
+/// One task of an array, as a job of its own.
+pub(crate) fn task(job: &JobDetail, task: TaskId, moment: &Moment, width: Option<usize>) -> String {
+    let shown = JobDetail {
+        summary: of_task(job, task.index),
+        energy: None,
+        unfetched: job.tasks_shown.iter().filter(|it| it.result.is_some() && !it.fetched).count() as u64,
+        ..job.clone()
+    };
+    described(&task.to_string(), &shown, moment, width)
+}
+
+/// A task of an array that is shown, as if it were a job.
+pub(crate) fn of_task(job: &JobDetail, index: u32) -> JobSummary {
+    let Some(task) = job.tasks_shown.iter().find(|task| task.index == index) else { return job.summary.clone() };
+    let nodes = task.parts.iter().map(|part| part.node.clone());
+    JobSummary {
+        state: task.state,
+        reason: job.summary.reason.clone().filter(|_| task.state == JobState::Pending),
+        node_problem: job
+            .summary
+            .node_problem
+            .clone()
+            .filter(|_| task.state != JobState::Pending && !task.state.is_ended()),
+        attempt: task.attempt,
+        nodes: if task.parts.is_empty() { task.node.iter().cloned().collect() } else { nodes.collect() },
+        exit_code: task.exit_code,
+        array: None,
+        started_at: task.started_at,
+        ended_at: task.ended_at,
+        ..job.summary.clone()
+    }
+}
+
 /// A job, with its tasks if it is an array.
 pub(crate) fn job(job: &JobDetail, moment: &Moment, width: Option<usize>) -> String {
+    described(&job.summary.id.to_string(), job, moment, width)
+}
+
+fn described(id: &str, job: &JobDetail, moment: &Moment, width: Option<usize>) -> String {
     let summary = &job.summary;
     let mut lines = Lines::default();
-    lines.add("job", format!("{}  {}", summary.id, summary.name));
+    lines.add("job", format!("{id}  {}", summary.name));
     lines.add("user", &summary.user);
     lines.add("state", standing(summary));
     lines.add_some("waits", summary.reason.as_ref());
+    lines.add_some("node", summary.node_problem.as_ref());
     lines.add("command", &job.command);
     lines.add_some("array", summary.array.as_ref().map(|array| format!("{array}  ({})", counts(summary))));
     let each = match summary.node_count {
@@ -158,11 +207,14 @@ pub(crate) fn job(job: &JobDetail, moment: &Moment, width: Option<usize>) -> Str
     for part in job.tasks_shown.iter().filter(|_| summary.array.is_none()).flat_map(|task| &task.parts) {
         lines.add_some("gpus", held_gpus(&part.gpu_ids).map(|ids| format!("{}: {ids}", part.node)));
     }
-    lines.add_some("results", unfetched(job));
+    lines.add_some("results", unfetched(id, job));
     let mut text = lines.text;
     if summary.array.is_some() && !job.tasks_shown.is_empty() {
         text.push('\n');
         text.push_str(&tasks(&job.tasks_shown, moment, width));
+    }
+    if let Some(left_out) = not_shown(job) {
+        text.push_str(&format!("\n{left_out}\n"));
     }
     if let [TaskView { parts, .. }] = job.tasks_shown.as_slice()
         && !parts.is_empty()
@@ -171,6 +223,15 @@ pub(crate) fn job(job: &JobDetail, moment: &Moment, width: Option<usize>) -> Str
         text.push_str(&node_parts(parts, width));
     }
     text
+}
+
+/// How many tasks of an array are shown, if not all that have something to show, and how to see the others.
+fn not_shown(job: &JobDetail) -> Option<String> {
+    let (id, next) = (job.summary.id, job.tasks_next?);
+    let (shown, total) = (job.tasks_shown.len(), job.summary.tasks.total);
+    Some(format!(
+        "{shown} of {total} tasks shown. `hostler job {id} --from {next}` shows the next; `hostler job {id}_{next}` shows one."
+    ))
 }
 
 /// What a task has on each of its nodes.
@@ -233,8 +294,13 @@ pub(crate) fn ending(job: &JobSummary) -> String {
 
 fn counts(job: &JobSummary) -> String {
     let tasks = &job.tasks;
-    let parts =
-        [(tasks.pending, "waiting"), (tasks.live, "live"), (tasks.completed, "completed"), (tasks.failed, "failed")];
+    let parts = [
+        (tasks.pending, "waiting"),
+        (tasks.live, "live"),
+        (tasks.completed, "completed"),
+        (tasks.failed, "failed"),
+        (tasks.cancelled, "cancelled"),
+    ];
     let parts: Vec<String> =
         parts.iter().filter(|part| part.0 > 0).map(|(count, word)| format!("{count} {word}")).collect();
     format!("{} {}: {}", tasks.total, if tasks.total == 1 { "task" } else { "tasks" }, parts.join(", "))
@@ -253,7 +319,11 @@ fn limit(limit: &LimitView) -> String {
         _ => limit.value.to_string(),
     };
     let why = limit.why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
-    format!("{} {value} ({}{why})", limit.name, limit.enforcement)
+    match limit.enforcement.as_str() {
+        // No node has the job yet, so there is nothing to say.
+        "unknown" => format!("{} {value}", limit.name),
+        enforcement => format!("{} {value} ({enforcement}{why})", limit.name),
+    }
 }
 
 fn usage(usage: &Usage) -> String {
@@ -274,8 +344,7 @@ fn usage(usage: &Usage) -> String {
     text
 }
 
-fn unfetched(job: &JobDetail) -> Option<String> {
-    let id = job.summary.id;
+fn unfetched(id: &str, job: &JobDetail) -> Option<String> {
     match (job.unfetched, &job.summary.array) {
         (0, _) => None,
         (_, None) => Some(format!("not fetched yet: hostler fetch {id}")),
@@ -400,7 +469,7 @@ impl Lines {
 #[cfg(test)]
 mod tests {
     use hostler_model::{Counted, JobId};
-    use hostler_proto::api::{Amount, HeadInfo, LiveCounts, NodeCounts, TaskCounts};
+    use hostler_proto::api::{Amount, HeadInfo, LiveCounts, NodeCounts};
     use hostler_proto::link::{IoSource, IoUsage};
     use hostler_proto::power::JobEnergy;
 
@@ -421,6 +490,7 @@ mod tests {
             user: "ada".to_owned(),
             state: JobState::Running,
             reason: None,
+            node_problem: None,
             attempt: Attempt(1),
             nodes: vec![name("n1")],
             exit_code: None,
@@ -444,7 +514,7 @@ mod tests {
             name: "sweep".to_owned(),
             nodes: vec![name("n1"), name("n2"), name("n3")],
             array: Some("0-7".parse().expect("valid")),
-            tasks: TaskCounts { total: 8, pending: 2, live: 3, completed: 2, failed: 1 },
+            tasks: TaskCounts { total: 8, pending: 2, live: 3, completed: 2, failed: 1, cancelled: 0 },
             ..plain(id)
         }
     }
@@ -480,6 +550,7 @@ mod tests {
             energy: Some(JobEnergy { joules: 9_000, measured_joules: 0 }),
             unfetched: 1,
             tasks_shown,
+            tasks_next: None,
         }
     }
 
@@ -513,10 +584,46 @@ mod tests {
         let expected = "\
 ID  NAME   USER  STATE        CPUS  MEMORY   TIME  NODE  REASON
  9  train  ada   pending         2    600M      -  -     waits for job 7
- 8  sweep  ada   running 3/8     2    600M  1m39s  n1+2
+ 8  sweep  ada   running 3/8     2    600M  1m39s  n1+2  1 failed, 2 completed
  7  train  ada   running         2    600M  1m39s  n1
 ";
         assert_eq!(jobs(&[waiting(9), array(8), plain(7)], &moment(), None), expected);
+    }
+
+    #[test]
+    fn an_array_that_has_ended_shows_how_many_tasks_ended_in_which_way() {
+        let ended = |state, completed, failed, cancelled| {
+            let tasks = TaskCounts {
+                total: completed + failed + cancelled,
+                completed,
+                failed,
+                cancelled,
+                ..TaskCounts::default()
+            };
+            let job = JobSummary { state, tasks, exit_code: Some(3), ..array(8) };
+            (super::state(&job), outcome(&job))
+        };
+        let pair = |state: &str, outcome: &str| (state.to_owned(), outcome.to_owned());
+        assert_eq!(ended(JobState::Failed, 429, 71, 0), pair("failed", "71 failed, 429 completed"));
+        assert_eq!(ended(JobState::Cancelled, 0, 0, 8), pair("cancelled", "8 cancelled"));
+        assert_eq!(ended(JobState::Failed, 1, 2, 3), pair("failed", "2 failed, 3 cancelled, 1 completed"));
+        assert_eq!(ended(JobState::Completed, 8, 0, 0), pair("completed", ""));
+    }
+
+    #[test]
+    fn a_task_of_an_array_is_shown_like_a_job() {
+        let text = task(&detail(array(8), vec![ended_task()]), "8_0".parse().expect("a task"), &moment(), None);
+        assert!(text.starts_with("job        8_0  sweep\n"), "{text}");
+        assert!(text.contains("state      failed with exit code 1 on n1, attempt 2\n"), "{text}");
+        assert!(text.contains("message    exit code 1\n") && text.contains("used       28s"), "{text}");
+    }
+
+    #[test]
+    fn an_array_says_how_many_of_its_tasks_it_shows() {
+        let part = JobDetail { tasks_next: Some(3), ..detail(array(8), vec![ended_task()]) };
+        let text = job(&part, &moment(), None);
+        let expected = "1 of 8 tasks shown. `hostler job 8 --from 3` shows the next; `hostler job 8_3` shows one.\n";
+        assert!(text.ends_with(expected), "{text}");
     }
 
     #[test]

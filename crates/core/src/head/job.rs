@@ -288,6 +288,13 @@ impl Job {
         (count(true), count(false))
     }
 
+    /// How many of the tasks that did not complete were cancelled.
+    #[must_use]
+    pub fn cancelled_count(&self) -> u64 {
+        let cancelled = self.endings.iter().filter(|(ending, _)| ending.state == JobState::Cancelled);
+        cancelled.map(|(_, indices)| indices.len()).sum()
+    }
+
     /// Tasks whose result has reached a client and is still here: the first to go when room is needed.
     #[must_use]
     pub fn fetched_results(&self) -> IndexSet {

@@ -159,14 +159,15 @@ impl Step<'_> {
         if gone.is_empty() {
             return;
         }
-        // A row only where it says more than the job does: a cancelled array of a million must not write a million rows.
-        if let (Some(message), Some(first)) = (message, gone.first()) {
+        // A row only where it says more than the job does: a cancelled array of a million must not write a million rows. The message in
+        // the first one's is that of all the others without a row; so a task that was cancelled alone needs one of its own.
+        if let Some(first) = gone.first().filter(|_| message.is_some() || index.is_some() && job.spec.array.is_some()) {
             self.changes.records.push(Record::Ended(Box::new(EndedTask {
                 job: id,
                 index: first,
                 attempt: hostler_model::Attempt(0),
                 ending,
-                message: Some(message.to_owned()),
+                message: message.map(str::to_owned),
                 node: None,
                 started_at: None,
                 ended_at: self.now.wall,

@@ -1,14 +1,14 @@
 //! Jobs: submit, list, show, and tell them what to do.
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, RangeInclusive};
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
 use axum::{Extension, Json};
 use hostler_core::head::{Command, Job, Refusal, SubmissionKey};
-use hostler_model::{Ending, JobId, JobState, TaskId, Work};
+use hostler_model::{Attempt, Ending, IndexSet, JobId, JobState, TaskId, Work};
 use hostler_proto::api::{JobAction, JobDetail, JobPage, JobSummary, Notice, SubmitRequest, Submitted, Why};
 use hostler_proto::record::EndedTask;
 use serde::Deserialize;
@@ -22,7 +22,7 @@ use super::extract::{Json as Body, Path, Query, list as parse_list};
 use super::who::User;
 use crate::blobs::{LibraryError, name_of};
 use crate::head::Head;
-use crate::views;
+use crate::views::{self, History, Shown, Viewer};
 
 /// Jobs of a page when the client does not say, and at most.
 const PAGE: usize = 100;
@@ -35,6 +35,9 @@ const AT_ONCE: usize = 50;
 /// Ended tasks of a job that are shown when the client does not say, and at most.
 const TASKS: usize = 100;
 const MOST_TASKS: usize = 100_000;
+
+/// How many rows are looked through for the one that says why an array was cancelled.
+const LOOKED_AT: usize = 100;
 
 /// The longest a client may wait for the end of a job in one request; then it asks again.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
@@ -128,7 +131,7 @@ pub(crate) async fn list(
         let state = head.engine.state();
         jobs.extend(some.iter().map(|job| JobSummary {
             command: filter.commands.then(|| views::command_line(&job.spec.work)),
-            ..views::summary(&state, job, rows.get(&job.id))
+            ..views::summary(&state, job, rows.get(&job.id), head.engine.now().at)
         }));
     }
     Ok(Json(JobPage { jobs, total, next }))
@@ -183,10 +186,12 @@ async fn rows_of_single(head: &Head, jobs: &[Arc<Job>]) -> Result<BTreeMap<JobId
 #[derive(Deserialize)]
 pub(crate) struct Show {
     tasks: Option<usize>,
+    from: Option<u32>,
+    index: Option<u32>,
     wait_ms: Option<u64>,
 }
 
-/// `GET /jobs/{id}`, at once or when the job has ended.
+/// `GET /jobs/{id}`, at once or when the job, or the task that is asked for, has ended.
 pub(crate) async fn show(
     user: User,
     State(head): State<Arc<Head>>,
@@ -194,54 +199,101 @@ pub(crate) async fn show(
     Query(query): Query<Show>,
 ) -> Result<Json<JobDetail>, ApiError> {
     let limit = query.tasks.unwrap_or(TASKS).min(MOST_TASKS);
+    let (shown, range) = match (query.index, query.from) {
+        (Some(index), _) => (Shown::Only(index), index..=index),
+        (None, Some(from)) => (Shown::Ended, from..=u32::MAX),
+        (None, None) => (Shown::All, 0..=u32::MAX),
+    };
+    if let Some(index) = query.index {
+        check_task(&head, id, index)?;
+    }
     if let Some(wait_ms) = query.wait_ms {
         let wait = Duration::from_millis(wait_ms).min(LONGEST_WAIT);
-        until(&head, id, Instant::now() + wait, |job| job.is_none_or(Job::is_ended)).await;
+        let is_over = |job: &Job| query.index.map_or(job.is_ended(), |index| job.ending_of(index).is_some());
+        until(&head, id, Instant::now() + wait, |job| job.is_none_or(is_over)).await;
     }
-    let mut history = history_of(&head, id, limit).await?;
-    if history.lags() {
-        // The state is ahead of the disk for the length of an fsync; rows appear only when they are on it.
-        head.engine.settled().await?;
-        history = history_of(&head, id, limit).await?;
-    }
+    let history = settled_history(&head, id, range, limit).await?;
     let state = head.engine.state();
     let job = state.job(id).ok_or(Refusal::NoSuchJob(id))?;
-    Ok(Json(views::detail(&state, job, user.sees(job), &history.ended, &history.rows, head.engine.now().at)))
+    Ok(Json(views::detail(&state, job, user.sees(job), shown, &history, head.engine.now().at)))
 }
 
-/// Ended tasks of a job and what the history says of them.
-struct History {
-    job: Arc<Job>,
-    ended: Vec<(u32, Ending)>,
-    rows: BTreeMap<u32, EndedTask>,
+/// Refuses a task that the job has not got.
+fn check_task(head: &Head, id: JobId, index: u32) -> Result<(), ApiError> {
+    let state = head.engine.state();
+    let job = state.job(id).ok_or(Refusal::NoSuchJob(id))?;
+    if job.indices().contains(index) { Ok(()) } else { Err(Refusal::NoSuchTask { job: id, index }.into()) }
 }
 
-impl History {
-    /// Whether a task that must have a row has none yet, or one of an earlier attempt.
-    fn lags(&self) -> bool {
-        self.ended.iter().any(|(index, ending)| {
-            let must = ending.exit_code.is_some() || self.job.results.contains(*index);
-            must && self.rows.get(index).is_none_or(|row| row.ending != *ending)
-        })
+/// What the history says of a job, as far as the state has come.
+async fn settled_history(
+    head: &Head,
+    id: JobId,
+    range: RangeInclusive<u32>,
+    limit: usize,
+) -> Result<History, ApiError> {
+    let (job, history) = history_of(head, id, range.clone(), limit).await?;
+    if !lags(&job, &history) {
+        return Ok(history);
     }
+    // The state is ahead of the disk for the length of an fsync; rows appear only when they are on it.
+    head.engine.settled().await?;
+    Ok(history_of(head, id, range, limit).await?.1)
 }
 
-/// The first ended tasks of a job. The only task of a job that is no array is always among them: the summary tells of it.
-async fn history_of(head: &Head, id: JobId, limit: usize) -> Result<History, ApiError> {
+/// Whether a task that must have a row has none yet, or one of an earlier attempt.
+fn lags(job: &Job, history: &History) -> bool {
+    history.ended.iter().any(|(index, ending)| {
+        let must = ending.exit_code.is_some() || job.results.contains(*index);
+        must && history.rows.get(index).is_none_or(|row| row.ending != *ending)
+    })
+}
+
+/// The first ended tasks of a job with an index in `range`. The only task of a job that is no array is always among them: the summary
+/// tells of it.
+async fn history_of(
+    head: &Head,
+    id: JobId,
+    range: RangeInclusive<u32>,
+    limit: usize,
+) -> Result<(Arc<Job>, History), ApiError> {
     let job = Arc::clone(head.engine.state().job(id).ok_or(Refusal::NoSuchJob(id))?);
-    let limit = if job.spec.array.is_none() { limit.max(1) } else { limit };
+    let (range, limit) = if job.spec.array.is_none() { (0..=0, limit.max(1)) } else { (range, limit) };
+    let first = |indices: &IndexSet| -> Vec<u32> {
+        indices.iter().filter(|index| range.contains(index)).take(limit.saturating_add(1)).collect()
+    };
     let mut ended: Vec<(u32, Ending)> = job
         .endings
         .iter()
-        .flat_map(|(ending, indices)| indices.iter().take(limit).map(|index| (index, *ending)))
+        .flat_map(|(ending, indices)| first(indices).into_iter().map(|index| (index, *ending)))
         .collect();
     ended.sort_unstable_by_key(|(index, _)| *index);
+    let next = ended.get(limit).map(|(index, _)| *index);
     ended.truncate(limit);
-    let Some(&(last, _)) = ended.last() else { return Ok(History { job, ended, rows: BTreeMap::new() }) };
+    let Some(&(last, _)) = ended.last() else { return Ok((job, History { next, ..History::default() })) };
+    let first_cancelled = first_cancelled_by_dependency(&job);
     let history = head.history.clone();
-    let read = move || history.ended_of(id, 0..=last, limit);
-    let rows = tokio::task::spawn_blocking(read).await.map_err(ApiError::internal)??;
-    Ok(History { job, ended, rows: rows.into_iter().map(|row| (row.index, row)).collect() })
+    let read = move || -> Result<_, hostler_store::StoreError> {
+        let rows = history.ended_of(id, *range.start()..=last, limit)?;
+        // Usually the very first; each before it was cancelled by somebody, alone.
+        let cancelled = match first_cancelled {
+            Some(first) => history.ended_of(id, first..=u32::MAX, LOOKED_AT)?,
+            None => Vec::new(),
+        };
+        let says_why = |row: &EndedTask| row.attempt == Attempt(0) && row.ending.state == JobState::Cancelled;
+        let why_cancelled = cancelled.into_iter().filter(says_why).find_map(|row| row.message);
+        Ok((rows, why_cancelled))
+    };
+    let (rows, why_cancelled) = tokio::task::spawn_blocking(read).await.map_err(ApiError::internal)??;
+    let rows = rows.into_iter().map(|row| (row.index, row)).collect();
+    Ok((job, History { ended, rows, why_cancelled, next }))
+}
+
+/// The first cancelled task of an array that depended on other jobs: one row says why all of them were.
+fn first_cancelled_by_dependency(job: &Job) -> Option<u32> {
+    let may = job.spec.array.is_some() && !job.spec.after.is_empty();
+    let mut cancelled = job.endings.iter().filter(|(ending, _)| ending.state == JobState::Cancelled);
+    cancelled.find_map(|(_, indices)| indices.first()).filter(|_| may)
 }
 
 /// Waits until `done` says so of the job (`None` when there is no such job), the deadline is over or the head stops. Looks only
@@ -273,11 +325,29 @@ pub(crate) async fn next_change(notices: &mut Receiver<Notice>, id: JobId) {
 }
 
 /// `GET /jobs/{id}/why`.
-pub(crate) async fn why(_: User, State(head): State<Arc<Head>>, Path(id): Path<JobId>) -> Result<Json<Why>, ApiError> {
+pub(crate) async fn why(
+    user: User,
+    State(head): State<Arc<Head>>,
+    Path(id): Path<JobId>,
+    Query(Which { index }): Query<Which>,
+) -> Result<Json<Why>, ApiError> {
+    if let Some(index) = index {
+        check_task(&head, id, index)?;
+    }
+    // Of an array as a whole: what is said of the first of its tasks need not be so of others.
+    let range = index.map_or(0..=0, |index| index..=index);
+    let history = settled_history(&head, id, range, 1).await?;
     let now = head.engine.now();
     let state = head.engine.state();
     let job = state.job(id).ok_or(Refusal::NoSuchJob(id))?;
-    Ok(Json(views::why(&state, job, now)))
+    let is_one = index.is_some() || job.spec.array.is_none();
+    let row = history.rows.into_values().next().filter(|_| is_one);
+    let message = row.and_then(|row| row.message).or(history.why_cancelled);
+    let message = message.filter(|_| user.sees(job) == Viewer::Owner);
+    Ok(Json(match index.filter(|_| job.spec.array.is_some()) {
+        Some(index) => views::why_task(&state, job, index, message.as_deref(), now),
+        None => views::why(&state, job, message.as_deref(), now),
+    }))
 }
 
 /// The query of an action.
@@ -337,5 +407,5 @@ async fn act(
     head.engine.command(Command::Act { caller: user.0, job, index, action }).await?;
     let state = head.engine.state();
     let job = state.job(job).ok_or(Refusal::NoSuchJob(job))?;
-    Ok(Json(views::summary(&state, job, None)))
+    Ok(Json(views::summary(&state, job, None, head.engine.now().at)))
 }

@@ -79,9 +79,11 @@ pub(crate) const ROUTES: &[Route] = &[
     ], Nothing, Json("JobPage"), "Jobs, newest first."),
     route("get", "/jobs/{id}", Users, &[
         ("tasks", "integer", "how many ended tasks to show, 100 when absent"),
-        ("wait_ms", "integer", "answer when the job has ended, or after this time"),
+        ("from", "integer", "show ended tasks from this index on, and no others"),
+        INDEX,
+        ("wait_ms", "integer", "answer when the job has ended, or the task if there is an `index`, or after this time"),
     ], Nothing, Json("JobDetail"), "One job with its tasks."),
-    route("get", "/jobs/{id}/why", Users, &[], Nothing, Json("Why"), "Why a job waits, in sentences."),
+    route("get", "/jobs/{id}/why", Users, &[INDEX], Nothing, Json("Why"), "Why a job waits, in sentences."),
     route("post", "/jobs/{id}/cancel", Owners, &[INDEX], Nothing, Json("JobSummary"), "Ends a job."),
     route("post", "/jobs/{id}/hold", Owners, &[INDEX], Nothing, Json("JobSummary"), "Does not start what has not started."),
     route("post", "/jobs/{id}/release", Owners, &[INDEX], Nothing, Json("JobSummary"), "Undoes a hold."),
@@ -216,11 +218,12 @@ pub(super) const SHAPES: &[Shape] = &[
         ("weight", "integer", "nodes with a lower weight are used first"),
         ("advisory", "Advisory", "what its kernel does not hold jobs to"),
     ]),
-    ("Advisory", "What a node's kernel does not hold jobs to, and why; null for what it does.", &[
+    ("Advisory", "What jobs cannot count on at a node, and why: limits that its kernel does not hold them to, mostly. Null for what they can.", &[
         ("cpus", "string?", "a job may use other CPUs than its own"),
         ("memory", "string?", "a job may use more memory than it asked for"),
         ("gpus", "string?", "a job may use other GPUs than its own; null also where there are none"),
         ("users", "string?", "jobs of different users run as one"),
+        ("root", "string?", "jobs of root do not start"),
     ]),
     ("NodeDetail", "All about one node, besides what a `Node` has.", &[
         ("drain", "DrainView?", "who drained it, when and why"),
@@ -424,7 +427,8 @@ pub(super) const SHAPES: &[Shape] = &[
         ("pending", "integer", "waiting"),
         ("live", "integer", "placed, running or sending results"),
         ("completed", "integer", "ended with exit code 0"),
-        ("failed", "integer", "ended in any other way"),
+        ("failed", "integer", "ended in any other way than completed or cancelled"),
+        ("cancelled", "integer", "cancelled, before or after they started"),
     ]),
     ("JobDetail", "A job with its tasks: what the list shows, and more.", &[
         ("priority", "integer", "higher goes first"),
@@ -436,7 +440,8 @@ pub(super) const SHAPES: &[Shape] = &[
         ("limits", "[Limit]", "each limit and whether the kernel enforces it"),
         ("energy", "JobEnergy*", "what its nodes have drawn for it, if any of them has a meter"),
         ("unfetched", "integer", "tasks whose results have not been fetched"),
-        ("tasks_shown", "[Task]", "its tasks: all that are placed, and the first that ended"),
+        ("tasks_shown", "[Task]", "its tasks: all that are placed, and the first that ended; or what `from` or `index` asks for"),
+        ("tasks_next", "integer*", "pass as `from` for the next tasks that have ended"),
     ]),
     ("JobEnergy", "The share of what its nodes have drawn that goes with the CPUs which a job held, from its placement on.", &[
         ("joules", "integer", "all of it"),
@@ -445,7 +450,7 @@ pub(super) const SHAPES: &[Shape] = &[
     ("Limit", "A limit on a job.", &[
         ("name", "string", "`cpus`, `memory`, `gpus`, `time`, or the name of what a configuration counts"),
         ("value", "integer", "a count, bytes or milliseconds"),
-        ("enforcement", "string", "`enforced` or `advisory`"),
+        ("enforcement", "string", "`enforced` or `advisory`; `unknown` for a job that no node has had yet"),
         ("why", "string?", "why it is advisory"),
     ]),
     ("Task", "One task of a job.", &[
@@ -587,6 +592,7 @@ pub(super) const JOB: &[Field] = &[
     ("user", "string", "who submitted it"),
     ("state", "JobState", "where it stands"),
     ("reason", "string?", "why it waits, as a sentence"),
+    ("node_problem", "string*", "which of its nodes is silent, since when and what will happen"),
     ("attempt", "integer", "how many times it has been placed"),
     ("nodes", "[string]", "where it runs or ran"),
     ("exit_code", "integer?", "what the shell would show"),

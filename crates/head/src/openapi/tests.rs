@@ -76,6 +76,7 @@ fn summary() -> JobSummary {
         user: String::new(),
         state: JobState::Pending,
         reason: None,
+        node_problem: Some(String::new()),
         attempt: Attempt(1),
         nodes: Vec::new(),
         exit_code: None,
@@ -187,6 +188,7 @@ fn jobs_are_described_as_they_are_sent() {
             energy: Some(energy),
             unfetched: 0,
             tasks_shown: Vec::new(),
+            tasks_next: Some(1),
         },
     );
 }

@@ -1,0 +1,181 @@
+//! What commands say of jobs is what has happened to them.
+
+use hostler_testkit::{Cluster, Size, wait_until};
+
+const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
+
+/// The line of a job in `hostler jobs --all`.
+fn line(cluster: &Cluster, id: &str) -> String {
+    let list = cluster.ok(&["jobs", "--all"]);
+    let of_job = |line: &&str| line.split_whitespace().next() == Some(id);
+    list.lines().find(of_job).unwrap_or_else(|| panic!("job {id} is listed: {list}")).to_owned()
+}
+
+fn run_detached(cluster: &Cluster, more: &[&str]) -> String {
+    cluster.ok(&[&["run", "--detach", "-m", "16M"], more].concat())
+}
+
+#[test]
+fn an_array_of_which_some_tasks_failed_shows_both_numbers() {
+    let cluster = Cluster::up(HOSTLER, Size::default());
+    let id = run_detached(&cluster, &["-a", "0-4", "--", "sh", "-c", "[ $HOSTLER_ARRAY_INDEX -ge 2 ]"]);
+    assert_eq!(cluster.run(&["wait", &id]).code, 1);
+    let tasks = cluster.json(&["job", &id])["tasks"].clone();
+    assert_eq!((&tasks["failed"], &tasks["completed"], &tasks["cancelled"]), (&2.into(), &3.into(), &0.into()));
+    let line = line(&cluster, &id);
+    assert!(line.contains(" failed ") && line.ends_with("2 failed, 3 completed"), "{line}");
+    assert!(!line.contains("5/5"), "{line}");
+}
+
+#[test]
+fn a_cancelled_dependent_array_counts_as_cancelled_and_every_task_has_the_reason() {
+    let cluster = Cluster::up(HOSTLER, Size::default());
+    let first = run_detached(&cluster, &["--", "false"]);
+    let array = run_detached(&cluster, &["-a", "0-7", "--hold", "-d", &format!("afterok:{first}"), "--", "true"]);
+    cluster.wait_for_state(&array, "cancelled");
+    let job = cluster.json(&["job", &array]);
+    assert_eq!((&job["tasks"]["cancelled"], &job["tasks"]["failed"]), (&8.into(), &0.into()));
+    let shown = job["tasks_shown"].as_array().expect("a list");
+    let reason = format!("job {first} is failed, so afterok:{first} can never be satisfied");
+    let messages: Vec<&str> = shown.iter().filter_map(|task| task["message"].as_str()).collect();
+    assert_eq!(messages, [reason.as_str(); 8]);
+    assert!(line(&cluster, &array).ends_with("8 cancelled"), "{}", line(&cluster, &array));
+    let why = cluster.ok(&["why", &format!("{array}_5")]);
+    assert!(why.contains("it has ended as cancelled") && why.contains(&reason), "{why}");
+
+    // A task that somebody cancelled alone was not cancelled for that reason.
+    let waits = run_detached(&cluster, &["--hold", "--", "false"]);
+    let array = run_detached(&cluster, &["-a", "0-3", "-d", &format!("afterok:{waits}"), "--", "true"]);
+    cluster.ok(&["cancel", &format!("{array}_0")]);
+    cluster.ok(&["cancel", &waits]);
+    cluster.wait_for_state(&array, "cancelled");
+    let shown = cluster.json(&["job", &array])["tasks_shown"].clone();
+    let has_reason: Vec<bool> = (0..4).map(|index| shown[index]["message"].is_string()).collect();
+    assert_eq!(has_reason, [false, true, true, true]);
+}
+
+#[test]
+fn a_task_of_an_array_is_named_like_a_job() {
+    let cluster = Cluster::up(HOSTLER, Size::default());
+    let script = "[ $HOSTLER_ARRAY_INDEX = 1 ] && exit 7; [ $HOSTLER_ARRAY_INDEX = 0 ]";
+    let id = run_detached(&cluster, &["-a", "0-2%1", "--", "sh", "-c", script]);
+    let task = |index: u32| format!("{id}_{index}");
+    assert_eq!(cluster.run(&["wait", &task(0)]).code, 0);
+    let failed = cluster.run(&["wait", &task(1)]);
+    assert_eq!(failed.code, 1);
+    assert!(failed.stderr.contains(&format!("task {id}_1 failed with exit code 7")), "{}", failed.stderr);
+    let text = cluster.ok(&["job", &task(1)]);
+    assert!(text.starts_with(&format!("job        {id}_1  sh\n")), "{text}");
+    assert!(text.contains("state      failed with exit code 7 on n"), "{text}");
+    let json = cluster.json(&["job", &task(1)]);
+    assert_eq!(json["tasks_shown"].as_array().map(Vec::len), Some(1));
+    assert_eq!(json["tasks_shown"][0]["exit_code"], 7);
+    let why = cluster.ok(&["why", &task(0)]);
+    assert!(why.contains(&format!("Task {id}_0 does not wait: it has ended as completed.")), "{why}");
+    let refused = cluster.fails(&["job", &task(9)]);
+    assert!(refused.contains(&format!("job {id} has no task 9")), "{refused}");
+
+    let held = run_detached(&cluster, &["-a", "0-2", "--hold", "--", "true"]);
+    let why = cluster.ok(&["why", &format!("{held}_2")]);
+    assert!(why.contains(&format!("Task {held}_2 waits: held until released.")), "{why}");
+    let text = cluster.ok(&["job", &format!("{held}_2")]);
+    assert!(text.contains("state      pending\nwaits      held until released\n"), "{text}");
+}
+
+#[test]
+fn a_large_array_says_how_many_of_its_tasks_it_shows_and_how_to_see_the_rest() {
+    let cluster = Cluster::up(HOSTLER, Size::default());
+    let id = run_detached(&cluster, &["-a", "0-249", "--hold", "--", "true"]);
+    cluster.ok(&["cancel", &id]);
+    let text = cluster.ok(&["job", &id]);
+    assert!(
+        text.contains("100 of 250 tasks shown") && text.contains(&format!("hostler job {id} --from 100")),
+        "{text}"
+    );
+    let (mut seen, mut from) = (Vec::new(), None::<String>);
+    loop {
+        let page = match &from {
+            None => cluster.json(&["job", &id]),
+            Some(from) => cluster.json(&["job", &id, "--from", from]),
+        };
+        let tasks = page["tasks_shown"].as_array().expect("a list");
+        seen.extend(tasks.iter().map(|task| task["index"].as_u64().expect("an index")));
+        match page["tasks_next"].as_u64() {
+            Some(next) => from = Some(next.to_string()),
+            None => break,
+        }
+    }
+    assert_eq!(seen, (0..250).collect::<Vec<u64>>(), "each task once");
+    let last = cluster.ok(&["job", &id, "--from", "200"]);
+    assert!(!last.contains("tasks shown"), "{last}");
+}
+
+#[test]
+fn a_time_without_its_unit_is_refused_with_both_spellings() {
+    let cluster = Cluster::up(HOSTLER, Size::default());
+    let folder = cluster.write("project/main.py", "print()").parent().expect("it has one").display().to_string();
+    for arguments in [
+        &["run", "-t", "5", "true"][..],
+        &["run", "--grace", "5", "true"],
+        &["submit", &folder, "main.py", "-t", "5"],
+        &["configure", "setting", "default-time-limit", "5"],
+    ] {
+        let refused = cluster.run(arguments);
+        assert_ne!(refused.code, 0, "{arguments:?}");
+        assert!(
+            refused.stderr.contains("5m for minutes") && refused.stderr.contains("5s for seconds"),
+            "{}",
+            refused.stderr
+        );
+    }
+    assert_eq!(cluster.json(&["jobs", "--all"])["total"], 0, "nothing was submitted");
+    cluster.ok(&["run", "-t", "5m", "-m", "16M", "true"]);
+}
+
+#[test]
+fn no_limit_is_called_enforced_for_a_job_that_was_never_placed() {
+    let cluster = Cluster::up(HOSTLER, Size::default());
+    let id = run_detached(&cluster, &["--hold", "-t", "5m", "--", "true"]);
+    let promised = || cluster.ok(&["job", &id]).contains("(enforced)");
+    assert!(!promised(), "{}", cluster.ok(&["job", &id]));
+    cluster.ok(&["cancel", &id]);
+    assert!(!promised(), "{}", cluster.ok(&["job", &id]));
+    let ran = run_detached(&cluster, &["-t", "5m", "--", "true"]);
+    cluster.wait_for_state(&ran, "completed");
+    assert!(cluster.ok(&["job", &ran]).contains("time 5m00s (enforced)"), "{}", cluster.ok(&["job", &ran]));
+}
+
+#[test]
+fn a_job_on_a_silent_node_says_since_when_what_will_happen_and_what_to_do() {
+    let cluster = Cluster::up(HOSTLER, Size { nodes: 1, ..Size::default() });
+    // Long enough to look, short enough to wait for.
+    cluster.ok(&["configure", "setting", "lost-after", "15s"]);
+    let id = run_detached(&cluster, &["--", "sleep", "600"]);
+    cluster.wait_for_state(&id, "running");
+    cluster.kill_9(cluster.agent_pids()[0]);
+    wait_until("the node to be known as silent", 30, || line(&cluster, &id).contains("silent").then_some(()));
+    let said = line(&cluster, &id);
+    assert!(said.contains("n1 silent for ") && said.contains(", given up in "), "{said}");
+    let why = cluster.ok(&["why", &id]);
+    assert!(why.contains("was last known to be running on n1"), "{why}");
+    assert!(why.contains("Node n1 has been silent for ") && why.contains("otherwise it ends as node_fail"), "{why}");
+    assert!(why.contains(&format!("`hostler requeue {id}`")) && why.contains("--requeue"), "{why}");
+    let job = cluster.ok(&["job", &id]);
+    assert!(job.contains("node       n1 silent for "), "{job}");
+    assert!(cluster.json(&["job", &id])["node_problem"].as_str().is_some_and(|problem| problem.contains("silent")));
+    let early = cluster.run(&["fetch", &id]).stderr;
+    assert!(early.contains("has no results yet: it is running (n1 silent for "), "{early}");
+
+    cluster.wait_for_state(&id, "node_fail");
+    let lost = cluster.run(&["fetch", &id]).stderr;
+    assert!(!lost.contains("never ran"), "{lost}");
+    assert!(lost.contains("it ran on node n1 and what it wrote there is lost"), "{lost}");
+    let why = cluster.ok(&["why", &id]);
+    assert!(why.contains("it has ended as node_fail: node n1 was not heard of for too long"), "{why}");
+
+    // One that was cancelled before it started did not run.
+    let never = run_detached(&cluster, &["--hold", "--", "true"]);
+    cluster.ok(&["cancel", &never]);
+    let never = cluster.run(&["fetch", &never]).stderr;
+    assert!(never.contains("it is cancelled and never ran"), "{never}");
+}
