@@ -80,7 +80,9 @@ impl From<ClientError> for Failure {
             ClientError::Connect { .. } | ClientError::Interrupted { .. } => exit::UNREACHABLE,
             ClientError::Refused { body, .. } if body.code == HEAD_AWAY => exit::UNREACHABLE,
             ClientError::Refused { .. } => exit::REFUSED,
-            ClientError::NotAHead { .. } | ClientError::OtherVersion { .. } => exit::MISMATCH,
+            ClientError::NotAHead { .. } | ClientError::OtherCluster { .. } | ClientError::OtherVersion { .. } => {
+                exit::MISMATCH
+            }
             ClientError::Local(_) => exit::FAILED,
         };
         let failure = Self::new(error.to_string()).because(&error).exiting(exit);

@@ -6,10 +6,16 @@ use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
 
 use hostler_client::{Client, Endpoint};
 use hostler_testkit::{Cluster, wait_until};
 use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::{ServerConfig, crypto};
 
 const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
 
@@ -345,6 +351,90 @@ fn a_key_opens_the_door_from_elsewhere_and_nothing_else_does() {
     let name = format!("ben/.config/hostler/logins/{}.json", address.replace(':', "_"));
     site.cluster.write(&name, mixed.to_string());
     assert!(refused(&site.elsewhere("ben", &head)).contains("is not one of this cluster"));
+}
+
+/// What a hostile head does: it shows its own certificate, passes on every request to another cluster's head, and every answer back.
+struct LoginRelay {
+    address: String,
+    /// All that its victims have said.
+    heard: Arc<Mutex<Vec<u8>>>,
+    _runtime: tokio::runtime::Runtime,
+}
+
+impl LoginRelay {
+    /// With the certificate of the head in `directory`, to the head at `target`.
+    fn start(directory: &Path, target: Endpoint) -> Self {
+        let trust = directory.join("trust");
+        let read = |name: &str| CertificateDer::from_pem_file(trust.join(name)).expect("a head has certificates");
+        let chain = vec![read("server.pem"), read("ca.pem")];
+        let key = PrivateKeyDer::from_pem_file(trust.join("server.key")).expect("a head has a key");
+        let config = ServerConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("it supports them")
+            .with_no_client_auth()
+            .with_single_cert(chain, key)
+            .expect("they belong together");
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.expect("a runtime");
+        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).expect("a free port");
+        let address = listener.local_addr().expect("it is bound").to_string();
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let all = Arc::clone(&heard);
+        runtime.spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (acceptor, target, all) = (acceptor.clone(), target.clone(), Arc::clone(&all));
+                tokio::spawn(async move {
+                    // Whoever only looks at the certificate goes away again.
+                    let Ok(victim) = acceptor.accept(stream).await else { return };
+                    let Ok(head) = target.connect().await else { return };
+                    let (from_victim, to_victim) = tokio::io::split(victim);
+                    let (from_head, to_head) = tokio::io::split(head);
+                    let nobody = Arc::new(Mutex::new(Vec::new()));
+                    tokio::join!(pass_on(from_victim, to_head, all), pass_on(from_head, to_victim, nobody));
+                });
+            }
+        });
+        Self { address, heard, _runtime: runtime }
+    }
+
+    fn heard(&self) -> String {
+        text(&self.heard.lock().expect("nobody panics with it"))
+    }
+}
+
+/// Passes on what comes, and keeps a copy.
+async fn pass_on(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin, copy: Arc<Mutex<Vec<u8>>>) {
+    let mut bytes = [0; 4096];
+    while let Ok(length @ 1..) = from.read(&mut bytes).await {
+        copy.lock().expect("nobody panics with it").extend(&bytes[..length]);
+        if to.write_all(&bytes[..length]).await.is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown().await;
+}
+
+#[test]
+fn head_that_relays_another_clusters_challenge_gets_no_signature() {
+    let (victim, hostile) = (Site::start(), Site::start());
+    let ada = key(&victim.cluster.path("ada/.ssh"), "id_ed25519", &["-t", "ed25519"]);
+    let public = ada.with_added_extension("pub").display().to_string();
+    victim.admin(&["configure", "user", "add", "ada", "--role", "admin", "--key", &public]);
+    let target = Endpoint::elsewhere(&victim.address(), victim.authority().parse().expect("a fingerprint"), None);
+    let relay = LoginRelay::start(&hostile.cluster.path("head"), target);
+    let authority = hostile.authority();
+    let login = ["login", &relay.address, "--user", "ada", "--authority", &authority];
+    let output = victim.elsewhere("ada", &login);
+    let said = text(&output.stderr);
+    assert!(relay.heard().contains("/login/challenge"), "it was asked for a challenge: {}", relay.heard());
+    assert!(!relay.heard().contains("SSH SIGNATURE"), "a signature that logs in elsewhere was given away: {said}");
+    assert_eq!(output.status.code(), Some(5), "{said}");
+    assert!(said.contains(&victim.authority()) && said.contains(&authority), "{said}");
+    assert!(said.contains("nothing was signed"), "{said}");
+    // At the cluster itself the same key still works.
+    let (address, authority) = (victim.address(), victim.authority());
+    ok(&victim.elsewhere("ada", &["login", &address, "--user", "ada", "--authority", &authority]));
 }
 
 #[test]

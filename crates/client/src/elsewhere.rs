@@ -7,7 +7,7 @@
 use std::fmt;
 
 use hostler_model::Digest;
-use hostler_proto::users::{Challenge, CodeLogin, KeyLogin, LoggedIn};
+use hostler_proto::users::{Challenge, CodeLogin, KeyLogin, LoggedIn, login_text};
 
 use crate::client::Call;
 use crate::{Client, ClientError, Endpoint, tls};
@@ -45,14 +45,43 @@ pub async fn authority_at(address: &str) -> Result<Digest, ClientError> {
     })
 }
 
+/// What a key signs for a login.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToSign {
+    /// The challenge's nonce, which goes with the signature.
+    pub nonce: String,
+    /// The text.
+    pub text: String,
+}
+
+/// The text to sign for a challenge that the head at `endpoint` gave, unless the challenge is not that head's own.
+fn to_sign(challenge: Challenge, authority: &Digest, user: &str, endpoint: &str) -> Result<ToSign, ClientError> {
+    if challenge.cluster != *authority {
+        return Err(ClientError::OtherCluster {
+            endpoint: endpoint.to_owned(),
+            trusted: *authority,
+            named: challenge.cluster,
+        });
+    }
+    if !challenge.is_well_formed() {
+        return Err(ClientError::NotAHead {
+            endpoint: endpoint.to_owned(),
+            what: "the nonce of its challenge is malformed".to_owned(),
+        });
+    }
+    Ok(ToSign { text: login_text(authority, &challenge.nonce, user), nonce: challenge.nonce })
+}
+
 /// Every method fails with a [`ClientError`].
 impl Client {
-    /// Something to sign for a login.
+    /// The text to sign for a login of `user` at the cluster with this authority, and its nonce.
     ///
     /// # Errors
-    /// See above.
-    pub async fn login_challenge(&self) -> Result<Challenge, ClientError> {
-        self.call(Call::post("/login/challenge")).await
+    /// [`ClientError::OtherCluster`] when the head names another authority: it may be passing on another cluster's challenge, and a
+    /// signature of that would log the head in there.
+    pub async fn login_challenge(&self, authority: &Digest, user: &str) -> Result<ToSign, ClientError> {
+        let challenge: Challenge = self.call(Call::post("/login/challenge")).await?;
+        to_sign(challenge, authority, user, &self.endpoint().to_string())
     }
 
     /// A token for a challenge that was signed. Not tried again once it may have arrived: a challenge is good once.
@@ -77,5 +106,26 @@ impl Client {
     /// See above.
     pub async fn logout(&self) -> Result<(), ClientError> {
         self.call_bytes(Call::post("/logout")).await.map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn challenge_that_names_another_cluster_is_never_signed() {
+        let (ours, theirs) = (Digest([1; 32]), Digest([2; 32]));
+        let challenge = |nonce: &str, cluster| Challenge { nonce: nonce.to_owned(), cluster };
+        let signed = to_sign(challenge("a0", ours), &ours, "ada", "head:1").expect("the head's own");
+        assert_eq!((signed.nonce.as_str(), signed.text), ("a0", login_text(&ours, "a0", "ada")));
+        let refused = to_sign(challenge("a0", theirs), &ours, "ada", "head:1").expect_err("another cluster's");
+        assert!(
+            matches!(refused, ClientError::OtherCluster { trusted, named, .. } if (trusted, named) == (ours, theirs))
+        );
+        // Nor may a nonce add lines to the text.
+        for nonce in ["", "a0\nuser root", "zz", &"a".repeat(257)] {
+            assert!(to_sign(challenge(nonce, ours), &ours, "ada", "head:1").is_err(), "{nonce}");
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use hostler_model::Digest;
 use hostler_proto::api::{API_VERSION, ErrorBody};
 
 /// What an agent answers for a head that it cannot reach.
@@ -35,6 +36,19 @@ pub enum ClientError {
         endpoint: String,
         /// What gave it away.
         what: String,
+    },
+    /// The head asks for a signature that counts in another cluster.
+    #[error(
+        "the head at {endpoint} asks you to sign a login to another cluster: it names the authority {named}, and {trusted} is \
+         trusted there; nothing was signed"
+    )]
+    OtherCluster {
+        /// Where.
+        endpoint: String,
+        /// The authority that is trusted at this address.
+        trusted: Digest,
+        /// The authority that its challenge names.
+        named: Digest,
     },
     /// A head of another API version.
     #[error("the head at {endpoint} speaks version {theirs} of the API, this program version {API_VERSION}")]
@@ -100,7 +114,7 @@ impl ClientError {
             Self::Interrupted { .. } => true,
             // `stalled`: what we had sent stopped coming, as when a link is cut for a while.
             Self::Refused { body, .. } => ["stopping", "stalled", HEAD_AWAY].contains(&body.code.as_str()),
-            Self::NotAHead { .. } | Self::OtherVersion { .. } | Self::Local(_) => false,
+            Self::NotAHead { .. } | Self::OtherCluster { .. } | Self::OtherVersion { .. } | Self::Local(_) => false,
         }
     }
 
@@ -134,6 +148,10 @@ impl ClientError {
             Self::NotAHead { .. } => {
                 vec!["check the address in `--head`, HOSTLER_HEAD and ~/.config/hostler/config.toml".to_owned()]
             }
+            Self::OtherCluster { .. } => vec![
+                "whoever runs it could use the signature to log in to that cluster as you; tell the admins of both"
+                    .to_owned(),
+            ],
             Self::OtherVersion { .. } => vec!["use the same release of hostler on both sides".to_owned()],
             Self::Interrupted { .. } => vec!["is the head still running? `hostler info` shows it".to_owned()],
             Self::Local(_) => Vec::new(),

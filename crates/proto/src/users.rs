@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 /// What a signature for a login is good for, and for nothing else: the namespace of `ssh-keygen -Y sign`.
 pub const LOGIN_NAMESPACE: &str = "hostler-login@v1";
 
+/// The longest nonce of a challenge, in characters.
+const MAX_NONCE_LEN: usize = 256;
+
 /// The header in which an agent says for which user of its machine it passes a request on, as `1000:ada`. The head heeds it only from
 /// whoever shows a node's certificate.
 pub const RELAY_HEADER: &str = "hostler-relayed-user";
@@ -89,15 +92,24 @@ pub struct GroupView {
 pub struct Challenge {
     /// Random; used up by the first login that names it.
     pub nonce: String,
-    /// The fingerprint of the cluster's authority.
+    /// The fingerprint of the head's authority. The client refuses one that it does not trust at this address.
     pub cluster: Digest,
 }
 
+/// The text that a key signs to log `user` in. Nothing that is signed for one cluster, user or moment is any good for another.
+///
+/// `authority` is the fingerprint that the signer trusts, never one that a peer has named: a head could name another cluster's and use
+/// the signature there.
+#[must_use]
+pub fn login_text(authority: &Digest, nonce: &str, user: &str) -> String {
+    format!("{LOGIN_NAMESPACE}\ncluster {authority}\nnonce {nonce}\nuser {user}\n")
+}
+
 impl Challenge {
-    /// The text that a key signs to log `user` in. Nothing that is signed for one cluster, user or moment is any good for another.
+    /// Whether the nonce is what heads make: hexadecimal digits, so that it cannot add a line to the text that is signed.
     #[must_use]
-    pub fn text(&self, user: &str) -> String {
-        format!("{LOGIN_NAMESPACE}\ncluster {}\nnonce {}\nuser {user}\n", self.cluster, self.nonce)
+    pub fn is_well_formed(&self) -> bool {
+        (1..=MAX_NONCE_LEN).contains(&self.nonce.len()) && self.nonce.bytes().all(|byte| byte.is_ascii_hexdigit())
     }
 }
 
@@ -108,7 +120,7 @@ pub struct KeyLogin {
     pub user: String,
     /// The challenge's nonce.
     pub nonce: String,
-    /// The signature of [`Challenge::text`], as `ssh-keygen -Y sign` writes it.
+    /// The signature of [`login_text`], as `ssh-keygen -Y sign` writes it.
     pub signature: String,
 }
 

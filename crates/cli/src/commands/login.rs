@@ -4,7 +4,8 @@ use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 
 use clap::Args;
-use hostler_client::{Client, ClientError, elsewhere};
+use hostler_client::elsewhere::{self, ToSign};
+use hostler_client::{Client, ClientError};
 use hostler_model::{Digest, format_duration};
 use hostler_proto::join::LoginCode;
 use hostler_proto::users::{CodeLogin, KeyLogin, LoggedIn};
@@ -89,7 +90,7 @@ impl Login {
             let mut last = Failure::new("there is no SSH key to log in with")
                 .hint("name one with --key, or ask an admin for a login code: `hostler configure user invite`");
             for key in &keys {
-                match attempt(&client, &user, key).await? {
+                match attempt(&client, &authority, &user, key).await? {
                     Ok(logged_in) => return Ok(logged_in),
                     Err(failure) => last = failure,
                 }
@@ -113,13 +114,18 @@ impl Login {
 }
 
 /// Logs in with one key. The inner error means that another key may do.
-async fn attempt(client: &Client, user: &str, key: &Key) -> Result<Result<LoggedIn, Failure>, Failure> {
-    let challenge = client.login_challenge().await?;
-    let signature = match signing::sign(key, &challenge.text(user)) {
+async fn attempt(
+    client: &Client,
+    authority: &Digest,
+    user: &str,
+    key: &Key,
+) -> Result<Result<LoggedIn, Failure>, Failure> {
+    let ToSign { nonce, text } = client.login_challenge(authority, user).await?;
+    let signature = match signing::sign(key, &text) {
         Ok(signature) => signature,
         Err(failure) => return Ok(Err(failure)),
     };
-    let login = KeyLogin { user: user.to_owned(), nonce: challenge.nonce, signature };
+    let login = KeyLogin { user: user.to_owned(), nonce, signature };
     match client.login_by_key(&login).await {
         Ok(logged_in) => Ok(Ok(logged_in)),
         Err(error @ ClientError::Refused { .. }) if error.code() == Some("bad_key") => Ok(Err(error.into())),

@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use axum::{Extension, Json};
 use hostler_core::head::{Command, TOKEN_TTL_MS, UsersCommand};
 use hostler_model::UserName;
-use hostler_proto::users::{Challenge, CodeLogin, KeyLogin, LoggedIn};
+use hostler_proto::users::{Challenge, CodeLogin, KeyLogin, LoggedIn, login_text};
 
 use super::access::{About, Origin, Person};
 use super::error::ApiError;
@@ -37,11 +37,10 @@ pub(crate) async fn by_key(
 ) -> Result<(Extension<About>, Json<LoggedIn>), ApiError> {
     let from = address(visitor.as_ref());
     head.logins.may_try(from).map_err(refusal)?;
-    let challenge = Challenge { nonce, cluster: head.trust.fingerprint() };
     let check = || {
-        head.logins.answer(&challenge.nonce)?;
+        head.logins.answer(&nonce)?;
         let keys = head.engine.state().users.get(&user).map(|user| user.keys.clone()).unwrap_or_default();
-        check_signature(&signature, &challenge.text(&user), &keys)
+        check_signature(&signature, &login_text(&head.trust.fingerprint(), &nonce, &user), &keys)
     };
     if let Err(error) = check() {
         head.logins.failed(from);

@@ -149,7 +149,7 @@ async fn bad_logins_are_refused_alike_and_too_many_at_all() {
         nonce: nonce.to_owned(),
         signature: "rubbish".to_owned(),
     };
-    let nonce = stranger.login_challenge().await.expect("anybody may try").nonce;
+    let nonce = stranger.login_challenge(&authority, "ada").await.expect("anybody may try").nonce;
     assert_eq!(code(stranger.login_by_key(&login("ada", &nonce)).await), "bad_key");
     assert_eq!(code(stranger.login_by_key(&login("ada", &nonce)).await), "bad_challenge", "good once");
     assert_eq!(code(stranger.login_by_code(&CodeLogin { secret: "guess".to_owned() }).await), "bad_code");
@@ -175,7 +175,7 @@ async fn bad_logins_are_refused_alike_and_too_many_at_all() {
         assert_eq!(code(stranger.login_by_code(&CodeLogin { secret: "guess".to_owned() }).await), "bad_code");
     }
     assert_eq!(code(stranger.login_by_code(&CodeLogin { secret: "guess".to_owned() }).await), "too_many_logins");
-    assert_eq!(code(stranger.login_challenge().await), "too_many_logins");
+    assert_eq!(code(stranger.login_challenge(&authority, "ada").await), "too_many_logins");
 }
 
 #[tokio::test]
