@@ -6,7 +6,7 @@
 //! it was linked into place.
 
 use std::borrow::Borrow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::CString;
 use std::fs;
 use std::hash::Hash;
@@ -83,6 +83,9 @@ pub(crate) enum AccountError {
     /// The name is one that the head gives to the root of a node.
     #[error("jobs of a node's root are not run; submit it as another user, or on the head's machine")]
     RootElsewhere,
+    /// An admin keeps the account out.
+    #[error("an admin has blocked user `{0}` on this cluster")]
+    Blocked(String),
     /// Nobody allowed it.
     #[error("it does not run jobs of root; submit it as another user, or start its agent with --root-jobs")]
     Root,
@@ -107,10 +110,18 @@ pub(crate) struct Accounts {
     names: Remembered<u32, String>,
     /// Why accounts that were to be made were not, by name, as of the last time the head named all users.
     not_made: Mutex<HashMap<String, String>>,
+    /// Accounts that an admin keeps out, as the head said last: their names and their uids.
+    blocked: Mutex<Blocked>,
     /// How many times accounts are to be made, or are being made, now.
     at_work: watch::Sender<usize>,
     /// Held while they are: two at once would be in each other's way.
     making: Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct Blocked {
+    names: HashSet<String>,
+    uids: HashSet<u32>,
 }
 
 /// Accounts are being made.
@@ -180,6 +191,7 @@ impl Accounts {
             known: Remembered::default(),
             names: Remembered::default(),
             not_made: Mutex::default(),
+            blocked: Mutex::default(),
             at_work: watch::Sender::default(),
             making: Mutex::default(),
         }
@@ -211,6 +223,7 @@ impl Accounts {
     /// # Errors
     /// When that user has no account here, or one with another uid, or is root and may not be.
     pub(crate) async fn of(&self, user: &str, uid: Option<u32>) -> Result<Option<Arc<Account>>, AccountError> {
+        self.let_in(user, uid)?;
         if !self.is_root {
             return Ok(None);
         }
@@ -236,6 +249,20 @@ impl Accounts {
             (0, true) => Ok(None),
             _ => Ok(Some(account)),
         }
+    }
+
+    /// From now on these accounts are kept out, and no others.
+    pub(crate) fn keep_out(&self, accounts: &[hostler_proto::link::Account]) {
+        let names = accounts.iter().map(|account| account.name.to_string()).collect();
+        let uids = accounts.iter().map(|account| account.uid).collect();
+        *self.blocked.lock().unwrap_or_else(PoisonError::into_inner) = Blocked { names, uids };
+    }
+
+    /// Refuses whoever is kept out.
+    fn let_in(&self, user: &str, uid: Option<u32>) -> Result<(), AccountError> {
+        let blocked = self.blocked.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_blocked = blocked.names.contains(user) || uid.is_some_and(|uid| blocked.uids.contains(&uid));
+        if is_blocked { Err(AccountError::Blocked(user.to_owned())) } else { Ok(()) }
     }
 
     async fn look_up(&self, user: &str) -> Result<Arc<Account>, AccountError> {
@@ -483,6 +510,20 @@ mod tests {
         }
         let error = accounts.of("nobody", Some(4711)).await.expect_err("somebody else's").to_string();
         assert!(error.contains(&format!("has uid {here} on it and uid 4711 in the cluster")), "{error}");
+    }
+
+    #[tokio::test]
+    async fn blocked_accounts_get_nothing_until_they_are_let_in_again() {
+        let accounts = Accounts::new(false);
+        let blocked = |name: &str, uid| hostler_proto::link::Account { name: name.parse().expect("a name"), uid };
+        accounts.keep_out(&[blocked("nobody", 65534)]);
+        // By the name, and by the uid under another name.
+        for (name, uid) in [("nobody", None), ("nobody", Some(1)), ("daemon", Some(65534))] {
+            let refused = accounts.of(name, uid).await.expect_err("kept out");
+            assert!(matches!(refused, AccountError::Blocked(_)), "{refused}");
+        }
+        accounts.keep_out(&[blocked("games", 5)]);
+        assert!(!matches!(accounts.of("nobody", None).await, Err(AccountError::Blocked(_))));
     }
 
     /// Needs root.

@@ -277,7 +277,8 @@ impl Engine {
                 }
             }
             Effect::Stream(request) => self.stream(request),
-            Effect::Accounts(accounts) => {
+            Effect::Accounts { accounts, blocked } => {
+                self.node.accounts.keep_out(&blocked);
                 // From now on, so that a launch that follows at once waits for it.
                 let (making, how) = (self.node.accounts.begin_making(), self.node.new_accounts);
                 tokio::task::spawn_blocking(move || making.with(|| roster::ensure(&accounts, how)));

@@ -80,3 +80,36 @@ fn a_name_means_the_same_person_everywhere_and_a_new_user_is_waited_for() {
     let why = "node n1 cannot run it: user `ben` has uid 20003 on it and uid 20002 in the cluster";
     assert!(refused.stderr.contains(why), "{refused:?}");
 }
+
+#[test]
+fn no_two_people_share_a_uid() {
+    let machines = Machines::new();
+    let uid_of = |user: &str| machines.head.json(&["hostler", "configure", "user", "show", user])["uid"].clone();
+    // An account and a group of the head's machine have the first two automatic ids.
+    add(&machines.head, "local", "20000");
+    machines.head.ok(&["groupadd", "--gid", "20001", "crew"]);
+    machines.head.ok(&["hostler", "configure", "user", "add", "ada"]);
+    assert_eq!(uid_of("ada"), 20002);
+    let refused = machines.head.run(&["hostler", "configure", "user", "add", "cy", "--uid", "20000"]);
+    assert_eq!(refused.code, 4, "{refused:?}");
+    assert!(refused.stderr.contains("uid 20000 is called local on the head's machine"), "{refused:?}");
+
+    // Somebody else has ada's uid on the head's machine, and on the node: nobody of them is ada.
+    machines.head.ok(&["hostler", "configure", "user", "role", "ada", "admin"]);
+    for host in [&machines.head, &machines.node] {
+        host.ok(&["sh", "-c", "userdel ada 2>/dev/null; true"]);
+        add(host, "eve", "20002");
+        let eve =
+            ["setpriv", "--reuid", "eve", "--regid", "eve", "--init-groups", "env", "-C", "/", "HOME=/", "hostler"];
+        for command in [&["configure", "user", "list"][..], &["run", "-m", "64M", "--", "id"]] {
+            let refused = host.run(&[&eve, command].concat());
+            assert_ne!(refused.code, 0, "{refused:?}");
+            let why = "uid 20002 is called eve on that machine, but in the cluster it is ada's";
+            assert!(refused.stderr.contains(why), "{refused:?}");
+        }
+    }
+    // A removed user's uid is not given to the next one.
+    machines.head.ok(&["hostler", "configure", "user", "remove", "ada"]);
+    machines.head.ok(&["hostler", "configure", "user", "add", "dan"]);
+    assert_eq!(uid_of("dan"), 20003);
+}

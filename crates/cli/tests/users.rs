@@ -438,6 +438,67 @@ fn head_that_relays_another_clusters_challenge_gets_no_signature() {
 }
 
 #[test]
+fn blocked_account_is_refused_everywhere_and_its_running_jobs_go_on() {
+    let mut site = Site::start();
+    let (head, node) = (site.socket(), site.start_agent());
+    let games = |socket: &str, arguments: &[&str]| site.as_user("games", socket, arguments);
+    let state = |id: &str| -> Value { serde_json::from_str(&site.admin(&["job", id, "--json"])).expect("JSON") };
+    let path = key(&site.cluster.path("ada/.ssh"), "id_ed25519", &["-t", "ed25519"]);
+    let public = path.with_added_extension("pub").display().to_string();
+    site.admin(&["configure", "user", "add", "games", "--key", &public]);
+    site.admin(&["configure", "user", "quota", "games", "--memory", "64M"]);
+    let (address, authority) = (site.address(), site.authority());
+    let login = ["login", &address, "--user", "games", "--authority", &authority];
+    ok(&site.elsewhere("ada", &login));
+    let detached = ["run", "--detach", "-c", "2", "-m", "16M", "--", "sleep"];
+    let running = ok(&games(&node, &[&detached[..], &["600"]].concat()));
+    wait_until("it runs", 30, || (state(&running)["state"] == "running").then_some(()));
+    let waiting = ok(&games(&head, &[&detached[..], &["0"]].concat()));
+
+    let admin = |arguments: &[&str]| {
+        let output = site.cluster.command(&[&["--head", &head], arguments].concat()).output().expect("it runs");
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stderr)
+    };
+    // Removal alone keeps nobody out, says so, and lifts no quota.
+    let said = admin(&["configure", "user", "remove", "games"]);
+    assert!(said.contains("may still submit jobs") && said.contains("hostler configure user block games"), "{said}");
+    let small = ["run", "--detach", "--hold", "-m", "16M", "--", "true"];
+    ok(&games(&head, &small));
+    let large = games(&head, &["run", "--detach", "-m", "128M", "--", "true"]);
+    assert!(text(&large.stderr).contains("games may have at most 64M of memory"), "{}", text(&large.stderr));
+    admin(&["configure", "user", "add", "games", "--key", &public]);
+    ok(&site.elsewhere("ada", &login));
+
+    let said = admin(&["configure", "user", "block", "games", "--reason", "see the desk"]);
+    assert!(said.contains("games (uid 5) is blocked") && said.contains("running jobs go on"), "{said}");
+    let why = "games is blocked on this cluster: see the desk";
+    for socket in [&head, &node] {
+        for command in [&["jobs"][..], &["cancel", &running], &["logs", &running]] {
+            let said = refused(&games(socket, command));
+            assert!(said.contains(why), "{socket} {command:?}: {said}");
+        }
+        assert!(text(&games(socket, &small).stderr).contains(why));
+    }
+    let kept = refused(&site.elsewhere("ada", &["--head", &address, "jobs"]));
+    assert!(kept.contains(why), "a token from before: {kept}");
+    let fresh = refused(&site.elsewhere("ada", &login));
+    assert!(fresh.contains(why), "a new login: {fresh}");
+    let list = site.admin(&["configure", "user", "list"]);
+    assert!(list.contains("blocked by root: see the desk"), "{list}");
+
+    assert_eq!(state(&running)["state"], "running", "what runs goes on");
+    site.admin(&["cancel", &running]);
+    wait_until("its place to be free", 30, || (state(&running)["state"] == "cancelled").then_some(()));
+    let explained = site.admin(&["why", &waiting]);
+    assert!(explained.contains(why) && explained.contains("unblock games"), "{explained}");
+    assert_eq!(state(&waiting)["state"], "pending", "what waits does not start");
+    admin(&["configure", "user", "unblock", "games"]);
+    wait_until("it has run", 30, || (state(&waiting)["state"] == "completed").then_some(()));
+    ok(&games(&node, &["jobs"]));
+}
+
+#[test]
 fn a_login_code_is_good_once_and_for_no_node() {
     let site = Site::start();
     site.admin(&["configure", "user", "add", "ada"]);

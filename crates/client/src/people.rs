@@ -2,7 +2,7 @@
 
 use hostler_model::{Quota, Role, UserName, WallTime};
 use hostler_proto::api::Invitation;
-use hostler_proto::users::{AddUser, AuditPage, ChangeKeys, GroupView, ImportUsers, SetRole, UserView};
+use hostler_proto::users::{AddUser, AuditPage, BlockUser, ChangeKeys, GroupView, ImportUsers, SetRole, UserView};
 
 use crate::client::Call;
 use crate::{Client, ClientError};
@@ -47,6 +47,22 @@ impl Client {
     /// See above.
     pub async fn remove_user(&self, name: &UserName) -> Result<(), ClientError> {
         self.call_bytes(Call::post(format!("/users/{name}/remove")).once()).await.map(drop)
+    }
+
+    /// Keeps an account out.
+    ///
+    /// # Errors
+    /// See above.
+    pub async fn block_user(&self, name: &UserName, block: &BlockUser) -> Result<UserView, ClientError> {
+        self.call(Call::post(format!("/users/{name}/block")).json(block)).await
+    }
+
+    /// Lets an account in again. Not tried again once it may have arrived: it would be in already.
+    ///
+    /// # Errors
+    /// See above.
+    pub async fn unblock_user(&self, name: &UserName) -> Result<(), ClientError> {
+        self.call_bytes(Call::post(format!("/users/{name}/unblock")).once()).await.map(drop)
     }
 
     /// Gives a user another role.

@@ -68,6 +68,11 @@ impl Head {
         self.users(UsersCommand::SetQuota(name(user), quota));
     }
 
+    fn block(&mut self, user: &str, reason: &str) {
+        let (by, reason) = ("root".to_owned(), Some(reason.to_owned()));
+        self.users(UsersCommand::Block { name: name(user), uid: Some(1000), by, reason });
+    }
+
     /// Submits a job: tasks of so many CPUs and GiB each.
     fn submit(&mut self, user: &str, tasks: u32, cpus: u32, gib: u64) -> Result<JobId, Refusal> {
         let request = Request::new(cpus, gib * GIB);
@@ -191,4 +196,62 @@ fn what_can_never_run_and_what_waits_too_long_a_line_is_refused_at_once() {
     let caller = Caller { user: "ada".to_owned(), uid: None, operator: false };
     head.command(&Command::Act { caller, job: first, index: None, action: JobAction::Cancel }).expect("it is hers");
     head.submit("ada", 1, 1, 1).expect("three wait");
+}
+
+#[test]
+fn quota_of_a_removed_user_still_counts() {
+    let mut head = Head::start();
+    head.add("ada", &["lab"]);
+    head.limit("ada", Quota { cpus: Some(4), ..Quota::default() });
+    head.users(UsersCommand::SetGroupQuota(name("lab"), Quota { jobs: Some(2), ..Quota::default() }));
+    let job = head.submit("ada", 3, 1, 1).expect("accepted");
+    head.users(UsersCommand::Remove(name("ada")));
+    assert_eq!(head.submit("ada", 1, 5, 1).expect_err("as before").code(), "over_quota");
+    head.pass();
+    assert_eq!(head.running(job), 2, "the group's quota counts as well");
+    // It is lifted as that of a user, and somebody who is added again has it.
+    head.add("ada", &[]);
+    head.pass();
+    assert_eq!(head.running(job), 3, "in no group any more");
+    assert_eq!(head.submit("ada", 1, 5, 1).expect_err("hers again").code(), "over_quota");
+    head.users(UsersCommand::Remove(name("ada")));
+    head.limit("ada", Quota::default());
+    head.submit("ada", 1, 5, 1).expect("no quota is left");
+}
+
+#[test]
+fn blocked_user_is_refused_and_their_waiting_jobs_wait_until_they_are_let_in() {
+    let mut head = Head::start();
+    let running = head.submit("ada", 1, 1, 1).expect("accepted");
+    head.pass();
+    let waiting = head.submit("ada", 1, 1, 1).expect("accepted");
+    head.block("ada", "ask at the desk");
+    let other = head.submit("ben", 1, 1, 1).expect("accepted");
+    head.pass();
+    assert_eq!([running, waiting, other].map(|job| head.running(job)), [1, 0, 1], "what runs goes on");
+    let reason = head.reason(waiting).expect("it waits").to_string();
+    assert_eq!(reason, "ada is blocked on this cluster: ask at the desk");
+    let refused = head.submit("ada", 1, 1, 1).expect_err("blocked");
+    assert_eq!((refused.code(), refused.to_string().as_str()), ("blocked", reason.as_str()));
+    let token = UsersCommand::IssueToken { token: hostler_model::Digest([1; 32]), user: name("ben") };
+    head.add("ben", &[]);
+    head.block("ben", "x");
+    assert_eq!(head.command(&Command::Users(token)).expect_err("blocked").code(), "blocked");
+    // Neither another name of the uid nor removal is a way round it.
+    let namesake = Caller { user: "ada2".to_owned(), uid: Some(1000), operator: false };
+    let spec = Arc::new(JobSpec::new("job", Work::command(["true"], "/"), Request::new(1, GIB)));
+    let submit = Command::Submit { caller: namesake, key: SubmissionKey(99), spec, snapshot_is_complete: true };
+    assert_eq!(head.command(&submit).expect_err("the same account").code(), "blocked");
+    head.users(UsersCommand::Remove(name("ben")));
+    assert_eq!(head.submit("ben", 1, 1, 1).expect_err("still blocked").code(), "blocked");
+
+    head.users(UsersCommand::Unblock(name("ada")));
+    assert!(head.state.needs_pass(), "what waited may start now");
+    head.pass();
+    assert_eq!(head.running(waiting), 1);
+    head.submit("ada", 1, 1, 1).expect("she is let in");
+    let again = head.command(&Command::Users(UsersCommand::Unblock(name("ada"))));
+    assert_eq!(again.expect_err("she is in").code(), "not_blocked");
+    let root = UsersCommand::Block { name: name("root"), uid: Some(0), by: "root".to_owned(), reason: None };
+    assert_eq!(head.command(&Command::Users(root)).expect_err("never").code(), "cannot_block");
 }

@@ -1,12 +1,17 @@
 //! Scripts about users: commands in, what is known of users and what agents are told out.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use hostler_core::head::{
-    Changes, Command, ConnectionId, Effect, Event, NewUser, Now, Refusal, Stamped, State, TOKEN_TTL_MS, User,
-    UsersCommand, UsersRefusal, decide, update,
+    Caller, Changes, Command, ConnectionId, Effect, Event, NewUser, Now, Refusal, Stamped, State, SubmissionKey,
+    TOKEN_TTL_MS, User, UsersCommand, UsersRefusal, decide, update,
 };
-use hostler_model::{Advisory, BootId, CpuSet, Digest, Quota, Resources, Role, Timestamp, UserName, WallTime};
+use hostler_model::{
+    Advisory, BootId, CpuSet, Digest, JobId, JobSpec, Quota, Request, Resources, Role, Timestamp, UserName, WallTime,
+    Work,
+};
+use hostler_proto::api::JobAction;
 use hostler_proto::link::{Account, HeadMessage};
 
 /// A head and what it has said to agents.
@@ -98,6 +103,54 @@ fn everybody_has_a_uid_of_their_own() {
 }
 
 #[test]
+fn uid_of_a_removed_user_goes_to_nobody_else_by_itself() {
+    let mut head = Head::default();
+    for user in ["ada", "ben"] {
+        head.command(UsersCommand::Add(new(user, None))).expect("some uid is free");
+    }
+    head.command(UsersCommand::Remove(name("ben"))).expect("he is there");
+    head.command(UsersCommand::Add(new("cy", None))).expect("some uid is free");
+    assert_eq!(head.user("cy").uid, 20_002, "ben's accounts and files may still be on nodes");
+    head.command(UsersCommand::Add(new("ben", None))).expect("his own is free");
+    assert_eq!(head.user("ben").uid, 20_001, "his accounts on nodes have it");
+    // What machines know is for the shell to say.
+    let mut uids = head.state.users.automatic_uids();
+    uids.reserve(20_005);
+    let mut take = |user: &str| uids.take(&name(user), |uid| uid < 20_005);
+    assert_eq!([take("dan"), take("eve"), take("ben")], [20_006, 20_007, 20_008].map(Some), "what ben had is taken");
+    assert_eq!(uids.take(&name("fay"), |_| true), None);
+    // An admin may pass a uid on, such as to the same person with another name.
+    head.command(UsersCommand::Remove(name("ben"))).expect("he is there");
+    head.command(UsersCommand::Add(new("benjamin", Some(20_001)))).expect("asked for");
+    head.command(UsersCommand::Add(new("ben", None))).expect("some uid is free");
+    assert_eq!(head.user("ben").uid, 20_003);
+}
+
+#[test]
+fn job_belongs_to_a_name_and_its_uid() {
+    let caller = |uid: Option<u32>| Caller { user: "ada".to_owned(), uid, operator: false };
+    let mut state = State::default();
+    let spec = Arc::new(JobSpec::new("test", Work::command(["true"], "/"), Request::new(1, 1 << 30)));
+    let at = Now { at: Timestamp(0), wall: WallTime(0) };
+    let mut submit = |uid: Option<u32>, key: u128| {
+        let (job, key) = (state.next_job(), SubmissionKey(key));
+        let event = Event::Submitted { job, key, user: "ada".to_owned(), uid, spec: Arc::clone(&spec) };
+        update(&mut state, &Stamped { now: at, event }, &mut Changes::default());
+        job
+    };
+    let (of_1000, of_nobody_knows) = (submit(Some(1000), 1), submit(None, 2));
+    let cancel = |uid: Option<u32>, job: JobId| {
+        let command = Command::Act { caller: caller(uid), job, index: None, action: JobAction::Cancel };
+        decide(&state, &command, at).map(drop)
+    };
+    for (uid, job) in [(Some(1000), of_1000), (None, of_1000), (Some(1001), of_nobody_knows)] {
+        cancel(uid, job).expect("theirs");
+    }
+    let refused = cancel(Some(1001), of_1000).expect_err("a namesake on another machine").to_string();
+    assert_eq!(refused, format!("job {of_1000} belongs to ada, whose uid is 1000"));
+}
+
+#[test]
 fn an_import_is_done_whole_or_not_at_all() {
     let mut head = Head::default();
     head.command(UsersCommand::Add(new("ada", Some(2000)))).expect("free");
@@ -178,6 +231,7 @@ fn agents_hear_of_accounts_when_they_come_and_when_those_change() {
     head.command(UsersCommand::Import(vec![new("ada", Some(2000)), new("ben", Some(2001))])).expect("free");
     let accounts = |all: &[(&str, u32)]| HeadMessage::Accounts {
         accounts: all.iter().map(|(user, uid)| Account { name: name(user), uid: *uid }).collect(),
+        blocked: Vec::new(),
     };
     let both = accounts(&[("ada", 2000), ("ben", 2001)]);
     assert_eq!(std::mem::take(&mut head.said), [(ConnectionId(1), both.clone())], "once, not once a user");
@@ -186,4 +240,29 @@ fn agents_hear_of_accounts_when_they_come_and_when_those_change() {
     assert_eq!(head.said, [], "no account has changed");
     head.connect("n2", 2);
     assert_eq!(head.said, [(ConnectionId(2), both)]);
+}
+
+#[test]
+fn agents_hear_who_is_blocked_and_when_nobody_is_any_more() {
+    let mut head = Head::default();
+    head.connect("n1", 1);
+    let block = |reason: &str| UsersCommand::Block {
+        name: name("eve"),
+        uid: Some(1005),
+        by: "root".to_owned(),
+        reason: Some(reason.to_owned()),
+    };
+    let unknown = UsersCommand::Block { name: name("eve"), uid: None, by: "root".to_owned(), reason: None };
+    assert_eq!(head.command(unknown).expect_err("no uid").code(), "unknown_uid");
+    assert_eq!(head.command(block("two\nlines")).expect_err("no line").code(), "bad_spec");
+    head.command(block("x")).expect("root wants it");
+    let blocked = |all: &[(&str, u32)]| HeadMessage::Accounts {
+        accounts: Vec::new(),
+        blocked: all.iter().map(|(user, uid)| Account { name: name(user), uid: *uid }).collect(),
+    };
+    assert_eq!(std::mem::take(&mut head.said), [(ConnectionId(1), blocked(&[("eve", 1005)]))]);
+    head.connect("n2", 2);
+    assert_eq!(std::mem::take(&mut head.said), [(ConnectionId(2), blocked(&[("eve", 1005)]))]);
+    head.command(UsersCommand::Unblock(name("eve"))).expect("she is blocked");
+    assert_eq!(head.said, [(ConnectionId(1), blocked(&[])), (ConnectionId(2), blocked(&[]))]);
 }

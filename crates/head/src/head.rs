@@ -33,6 +33,8 @@ pub(crate) struct Head {
     pub(crate) trust: Trust,
     /// Logins under way.
     pub(crate) logins: Logins,
+    /// Held while users are added, so that no two of them are given the same uid.
+    pub(crate) admitting: tokio::sync::Mutex<()>,
     /// Controllers of nodes that can be switched.
     pub(crate) switches: Arc<Switches>,
     /// Who did what.
@@ -73,6 +75,7 @@ impl Head {
             library,
             trust,
             logins: Logins::default(),
+            admitting: tokio::sync::Mutex::default(),
             audit,
             streams: Streams::default(),
             bound,

@@ -288,7 +288,7 @@ fn size_of_message(message: &HeadMessage) -> usize {
     match message {
         HeadMessage::Launch(launch) => hostler_proto::encode(launch).len(),
         // A name has at most 32 bytes.
-        HeadMessage::Accounts { accounts } => FIXED + 64 * accounts.len(),
+        HeadMessage::Accounts { accounts, blocked } => FIXED + 64 * (accounts.len() + blocked.len()),
         HeadMessage::End { .. }
         | HeadMessage::Begin { .. }
         | HeadMessage::Forget { .. }

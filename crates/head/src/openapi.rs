@@ -222,6 +222,13 @@ fn schemas() -> Value {
                         ("limit", "integer", "the limit"),
                     ],
                 ),
+                (
+                    "blocked",
+                    &[
+                        ("user", "string", "the account that is blocked"),
+                        ("why", "string?", "why, in an admin's words"),
+                    ],
+                ),
                 ("partition_paused", &[("partition", "string", "its partition")]),
                 ("partition_gone", &[("partition", "string", "its partition")]),
                 (

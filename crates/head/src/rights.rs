@@ -89,6 +89,7 @@ mod tests {
         for (method, path) in [
             ("post", "/shutdown"),
             ("post", "/users"),
+            ("post", "/users/{name}/block"),
             ("post", "/users/{name}/role"),
             ("post", "/users/{name}/invite"),
             ("post", "/nodes/invite"),

@@ -451,6 +451,9 @@ fn more_lines(state: &State, job: &Job, reason: &Reason, now: Now) -> Vec<String
                     .to_owned(),
             ]
         }
+        Reason::Blocked { user, .. } => {
+            vec![format!("It starts after `hostler configure user unblock {user}`, which takes an admin.")]
+        }
         Reason::Waking { nodes } => nodes.iter().filter_map(|waking| nodes::power_line(state, &waking.node)).collect(),
         Reason::NodesAsleep { nodes, .. } => {
             nodes.iter().take(NAMED).filter_map(|node| nodes::power_line(state, node)).collect()

@@ -35,6 +35,13 @@ pub enum Reason {
         /// The limit.
         limit: u64,
     },
+    /// An admin keeps its user out.
+    Blocked {
+        /// The account that is blocked.
+        user: String,
+        /// Why, in the admin's words.
+        why: Option<String>,
+    },
     /// Its partition starts nothing at present.
     PartitionPaused {
         /// The partition.
@@ -142,6 +149,8 @@ impl fmt::Display for Reason {
                 kind.amount(*limit),
                 kind.figure(*used)
             ),
+            Self::Blocked { user, why: None } => write!(f, "{user} is blocked on this cluster"),
+            Self::Blocked { user, why: Some(why) } => write!(f, "{user} is blocked on this cluster: {why}"),
             Self::PartitionPaused { partition } => write!(f, "partition {partition} is paused"),
             Self::PartitionGone { partition } => write!(f, "there is no partition {partition} any more"),
             Self::NoNodes { partition, constraint } => {

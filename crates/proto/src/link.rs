@@ -163,6 +163,9 @@ pub enum HeadMessage {
     Accounts {
         /// By name.
         accounts: Vec<Account>,
+        /// Accounts that an admin keeps out: no job of theirs begins and no command of theirs is run.
+        #[serde(default)]
+        blocked: Vec<Account>,
     },
     /// The nodes that gossip with each other are others than a moment ago: ask for them, at leisure. Said only to agents that gossip.
     PeersChanged,

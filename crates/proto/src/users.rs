@@ -31,6 +31,40 @@ pub struct UserView {
     pub keys: Vec<String>,
     /// How much they may have.
     pub quota: Quota,
+    /// Whether they were added. Not so for who was removed and whose quota still counts, and for an account that is only blocked.
+    #[serde(default = "yes")]
+    pub added: bool,
+    /// Present when an admin keeps the account out.
+    #[serde(default)]
+    pub blocked: Option<BlockView>,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+/// That an account is kept out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlockView {
+    /// Who wants that.
+    pub by: String,
+    /// Why, in their words.
+    #[serde(default)]
+    pub reason: Option<String>,
+    /// When, on the head's wall clock.
+    pub at: WallTime,
+}
+
+/// `POST /users/{name}/block`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BlockUser {
+    /// The account's uid, for one that neither the cluster nor the head's machine knows.
+    #[serde(default)]
+    pub uid: Option<u32>,
+    /// Why: one line of at most 500 bytes.
+    #[serde(default)]
+    pub reason: Option<String>,
 }
 
 /// `POST /users`, and a row of an import.
@@ -168,7 +202,7 @@ pub struct AuditEntry {
     /// Who; absent for somebody who is not known.
     #[serde(default)]
     pub user: Option<String>,
-    /// From where: `socket`, `node`, `token` or `stranger`.
+    /// From where: `socket`, `node`, `token` or `stranger`; `blocked` for a user whom an admin keeps out.
     pub from: String,
     /// The uid that the kernel named, here or on the node.
     #[serde(default)]

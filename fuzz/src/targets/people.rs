@@ -10,7 +10,7 @@ use hostler_core::head::{
 use hostler_head::fuzzing::{is_signed, normal_key, queries, relayed};
 use hostler_model::{Digest, Quota, Role, Timestamp, UserName, WallTime};
 use hostler_proto::settings::NewValue;
-use hostler_proto::users::{AddUser, ChangeKeys, CodeLogin, ImportUsers, KeyLogin, SetRole};
+use hostler_proto::users::{AddUser, BlockUser, ChangeKeys, CodeLogin, ImportUsers, KeyLogin, SetRole};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -59,7 +59,7 @@ fn run(bytes: &[u8]) {
                 import(&users);
             }
         }
-        7 => drop((reads_back::<SetRole>(bytes), reads_back::<ChangeKeys>(bytes))),
+        7 => drop((reads_back::<SetRole>(bytes), reads_back::<ChangeKeys>(bytes), reads_back::<BlockUser>(bytes))),
         8 => drop(reads_back::<Quota>(bytes)),
         9 => drop((reads_back::<KeyLogin>(bytes), reads_back::<CodeLogin>(bytes))),
         10 => drop(reads_back::<NewValue>(bytes)),
@@ -101,6 +101,7 @@ fn relay(header: &[u8]) {
     if name == "ada" {
         let uid = header.split(|byte| *byte == b':').next().and_then(|uid| std::str::from_utf8(uid).ok());
         assert_eq!(uid.and_then(|uid| uid.parse().ok()), Some(2000), "ada has one uid");
+        assert!(header.ends_with(b":ada"), "another name with her uid is not ada");
     }
 }
 

@@ -1,7 +1,7 @@
 //! Users, groups and the audit log as text for people.
 
 use hostler_model::{Quota, format_bytes};
-use hostler_proto::users::{AuditEntry, GroupView, UserView};
+use hostler_proto::users::{AuditEntry, BlockView, GroupView, UserView};
 
 use super::table::{Align, Table, one_line};
 use super::views::Moment;
@@ -15,6 +15,7 @@ pub(crate) fn users(users: &[UserView], width: Option<usize>) -> String {
         ("KEYS", Align::Right),
         ("GROUPS", Align::Left),
         ("QUOTA", Align::Left),
+        ("STATUS", Align::Left),
     ]);
     for user in users {
         table.row([
@@ -24,9 +25,20 @@ pub(crate) fn users(users: &[UserView], width: Option<usize>) -> String {
             user.keys.len().to_string(),
             groups_of(user),
             if user.quota.is_unlimited() { String::new() } else { quota(&user.quota) },
+            status(user),
         ]);
     }
     table.render(width)
+}
+
+/// What sets an account apart from that of an ordinary user.
+fn status(user: &UserView) -> String {
+    match (user.added, &user.blocked) {
+        (true, None) => String::new(),
+        (false, None) => "removed".to_owned(),
+        (_, Some(BlockView { by, reason: None, .. })) => format!("blocked by {by}"),
+        (_, Some(BlockView { by, reason: Some(reason), .. })) => format!("blocked by {by}: {reason}"),
+    }
 }
 
 /// One user.
@@ -36,6 +48,10 @@ pub(crate) fn user(user: &UserView) -> String {
         text.push_str(&format!("groups  {}\n", groups_of(user)));
     }
     text.push_str(&format!("quota   {}\n", quota(&user.quota)));
+    let status = status(user);
+    if !status.is_empty() {
+        text.push_str(&format!("status  {}\n", one_line(&status)));
+    }
     for key in &user.keys {
         text.push_str(&format!("key     {}\n", one_line(key)));
     }

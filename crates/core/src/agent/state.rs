@@ -203,8 +203,13 @@ pub enum Effect {
     Send(AgentMessage),
     /// Answer a request for output.
     Stream(StreamRequest),
-    /// See to it that the machine has these accounts, if this agent may.
-    Accounts(Vec<Account>),
+    /// See to it that the machine has these accounts, if this agent may, and keep others out.
+    Accounts {
+        /// Those that belong on it.
+        accounts: Vec<Account>,
+        /// Those that are kept out.
+        blocked: Vec<Account>,
+    },
     /// Ask the head which nodes gossip.
     AskForPeers,
     /// Let nothing begin any more unless something besides runs goes on, and tell the head with `Resting`.

@@ -9,6 +9,7 @@ use hostler_proto::link::{AgentHello, AgentMessage};
 use hostler_sched::NeverFits;
 
 use super::event::{ConnectionId, SubmissionKey};
+use super::job::Job;
 use super::member::Unwelcome;
 use super::partitions::PartitionsCommand;
 use super::power::PowerCommand;
@@ -24,6 +25,32 @@ pub struct Caller {
     pub uid: Option<u32>,
     /// Whether they may touch other users' jobs.
     pub operator: bool,
+}
+
+impl Caller {
+    /// Whether a job is this caller's: of the same name, and of the same uid where both are known. On another machine the name may be
+    /// another person's.
+    #[must_use]
+    pub fn owns(&self, job: &Job) -> bool {
+        let is_same_uid = !matches!((self.uid, job.uid), (Some(own), Some(theirs)) if own != theirs);
+        self.user == job.user && is_same_uid
+    }
+
+    /// Whether this caller may see what is in a job and tell it what to do.
+    #[must_use]
+    pub fn may_touch(&self, job: &Job) -> bool {
+        self.operator || self.owns(job)
+    }
+
+    /// The refusal for a job that is not theirs.
+    #[must_use]
+    pub fn refused(&self, job: &Job) -> Refusal {
+        let owner = match job.uid {
+            Some(uid) if job.user == self.user => format!("{}, whose uid is {uid}", job.user),
+            Some(_) | None => job.user.clone(),
+        };
+        Refusal::NotYours { job: job.id, owner }
+    }
 }
 
 /// What somebody wants or says.

@@ -128,6 +128,7 @@ fn decide_submit(
     if state.job_of_key(key).is_some() {
         return Ok(Vec::new());
     }
+    state.users.let_in(&caller.user, caller.uid)?;
     check_spec(spec)?;
     for dependency in &spec.after {
         if dependency.job.0 >= state.next_job().0 || dependency.job.0 == 0 {
@@ -237,11 +238,7 @@ fn decide_action(
 /// The job, if the caller may touch it.
 fn own_job<'a>(state: &'a State, caller: &Caller, id: JobId) -> Result<&'a Job, Refusal> {
     let job = state.job(id).ok_or(Refusal::NoSuchJob(id))?;
-    if caller.operator || caller.user == job.user {
-        Ok(job)
-    } else {
-        Err(Refusal::NotYours { job: id, owner: job.user.clone() })
-    }
+    if caller.may_touch(job) { Ok(job) } else { Err(caller.refused(job)) }
 }
 
 /// A node goes only when nobody can miss it: its agent is not connected, and no run counts on it.

@@ -36,4 +36,6 @@ pub use schedule::{explain, follow_up, schedule};
 pub use settings::{JobDefaults, Kind, SetBy, Setting, SettingValue, Settings};
 pub use state::{Capacity, State};
 pub use update::update;
-pub use users::{NewUser, TOKEN_TTL_MS, User, Users, UsersCommand, UsersEvent, UsersRefusal};
+pub use users::{
+    AutomaticUids, Block, Former, NewUser, TOKEN_TTL_MS, User, Users, UsersCommand, UsersEvent, UsersRefusal,
+};

@@ -36,9 +36,9 @@ impl Party<'_> {
 
 /// The parties whose quotas a user's jobs count against.
 fn parties<'a>(users: &'a Users, user: &str) -> impl Iterator<Item = (Party<'a>, &'a Quota)> {
-    let known = users.get(user);
-    let own = known.map(|user| (Party::User(&user.name), &user.quota));
-    let groups = known.into_iter().flat_map(|user| &user.groups);
+    let known = users.limits_of(user);
+    let own = known.map(|(name, _, quota)| (Party::User(name), quota));
+    let groups = known.into_iter().flat_map(|(_, groups, _)| groups);
     let groups = groups.filter_map(|name| users.group_quota(name).map(|(name, quota)| (Party::Group(name), quota)));
     own.into_iter().chain(groups).filter(|(_, quota)| !quota.is_unlimited())
 }
@@ -87,9 +87,9 @@ pub(super) struct Budget<'a> {
 }
 
 impl<'a> Budget<'a> {
-    /// What is left beside what runs; `None` when nobody has a quota.
+    /// What is left beside what runs; `None` when nobody has a quota or is kept out.
     pub(super) fn of(state: &'a State) -> Option<Self> {
-        if !state.users.has_quotas() {
+        if !state.users.has_limits() {
             return None;
         }
         let mut budget = Self { users: &state.users, used: BTreeMap::new() };
@@ -104,6 +104,9 @@ impl<'a> Budget<'a> {
 
     /// How many of `wanted` tasks of a job may run as well. They count from now on.
     pub(super) fn grant(&mut self, job: &Job, wanted: u64) -> u64 {
+        if self.users.block_of(&job.user, job.uid).is_some() {
+            return 0;
+        }
         let granted = match self.tightest(job) {
             Some((_, room)) => room.tasks.min(wanted),
             None => return wanted,
@@ -129,6 +132,12 @@ impl<'a> Budget<'a> {
             self.used.entry(party).or_default().add(cpus, memory_bytes, jobs);
         }
     }
+}
+
+/// Whether a job waits because its user is kept out.
+pub(super) fn waits_for_admin(state: &State, job: &Job) -> Option<Reason> {
+    let (name, block) = state.users.block_of(&job.user, job.uid)?;
+    Some(Reason::Blocked { user: name.to_string(), why: block.reason.clone() })
 }
 
 /// Which quota keeps a job that could start otherwise from starting, counting what is ahead of it in the queue as running.

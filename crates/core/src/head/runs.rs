@@ -85,7 +85,8 @@ impl Step<'_> {
             spec: Arc::clone(&job.spec),
             array_len: job.len(),
             runs,
-            uid: self.state.users.get(&job.user).map(|user| user.uid).or(job.uid),
+            // Who submitted it comes first: a user who was added since under that name may be another person.
+            uid: job.uid.or_else(|| self.state.users.get(&job.user).map(|user| user.uid)),
         };
         self.send(connection, HeadMessage::Launch(launch));
     }

@@ -10,7 +10,7 @@ use super::job::{Active, Job};
 use super::node::Node;
 use super::partitions::waits_for_partition;
 use super::power::{manage, why_asleep};
-use super::quotas::{Budget, waits_for_quota};
+use super::quotas::{Budget, waits_for_admin, waits_for_quota};
 use super::state::State;
 
 /// What follows from the state as it is: placements, or what is to be done about power. To be applied, and asked for again until it is
@@ -75,7 +75,9 @@ pub fn explain(state: &State, job: &Job) -> Option<Reason> {
         let limit = job.spec.array.as_ref().and_then(|array| array.limit).unwrap_or_default();
         return Some(Reason::ArrayLimit { limit });
     }
-    if let Some(reason) = waits_for_partition(state, job).or_else(|| waits_for_quota(state, job)) {
+    if let Some(reason) =
+        waits_for_admin(state, job).or_else(|| waits_for_partition(state, job)).or_else(|| waits_for_quota(state, job))
+    {
         return Some(reason);
     }
     let (waiting, ahead, policy) = (waiting(state, job), state.ahead_of(job), state.settings.policy);

@@ -8,8 +8,9 @@
 //! Passwords are absent, and so is any knowledge of what a key or a signature is: the shell reads those.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 
-use hostler_model::{Digest, Quota, Role, Timestamp, UserName};
+use hostler_model::{Digest, Quota, Role, Timestamp, UserName, WallTime};
 use hostler_proto::link::{Account, HeadMessage};
 use serde::{Deserialize, Serialize};
 
@@ -28,11 +29,15 @@ const MAX_USERS: usize = 20_000;
 /// Keys that a user may have.
 const MAX_KEYS: usize = 64;
 
+/// The longest reason for a block, in bytes.
+const MAX_REASON_BYTES: usize = 500;
+
 /// Groups that a user may be in.
 const MAX_GROUPS: usize = 64;
 
-/// The first uid that is given to a user for whom none was asked for: above what systems give out by themselves.
-const FIRST_UID: u32 = 20_000;
+/// The uids that are given to users for whom none was asked for: above what systems give out by themselves, and below what they use for
+/// containers, dynamic users and nobody.
+const AUTOMATIC_UIDS: RangeInclusive<u32> = 20_000..=59_999;
 
 /// A user of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,7 +61,8 @@ pub struct User {
 pub struct NewUser {
     /// The name.
     pub name: UserName,
-    /// The uid; one that is free when absent.
+    /// The uid. When absent, the one they have or had, or else one that nobody of the cluster has or had; whether the head's machine
+    /// knows that one is for the shell to find out.
     pub uid: Option<u32>,
     /// The role.
     pub role: Role,
@@ -81,6 +87,39 @@ pub struct Users {
     /// Quotas that all users of a group share.
     groups: BTreeMap<UserName, Quota>,
     tokens: BTreeMap<Digest, Token>,
+    /// Users who were removed. Accounts and files on nodes keep their uids.
+    #[serde(default)]
+    former: BTreeMap<UserName, Former>,
+    /// Who is kept out, whether they were ever added or not.
+    #[serde(default)]
+    blocked: BTreeMap<UserName, Block>,
+}
+
+/// What is kept of a user who was removed: whoever the machines know by that name still counts against the quotas.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Former {
+    /// The uid they had.
+    pub uid: u32,
+    /// Groups, for quotas.
+    #[serde(default)]
+    pub groups: BTreeSet<UserName>,
+    /// How much they may have.
+    #[serde(default)]
+    pub quota: Quota,
+}
+
+/// That an account is kept out, by its name and by its uid.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Block {
+    /// The account's uid.
+    pub uid: u32,
+    /// Who wants that.
+    pub by: String,
+    /// Why, in their words.
+    #[serde(default)]
+    pub reason: Option<String>,
+    /// When.
+    pub at: WallTime,
 }
 
 /// What somebody wants to have done about users. Who may want it is settled before.
@@ -90,8 +129,21 @@ pub enum UsersCommand {
     Add(NewUser),
     /// Several users, new or not, all or none: what they had of uid, role and groups is replaced, keys are added.
     Import(Vec<NewUser>),
-    /// A user is no user any more. Their jobs stay as they are.
+    /// A user is no user any more. Their jobs stay as they are, and their quotas count for whoever has the name.
     Remove(UserName),
+    /// An account is kept out: it is refused whatever it asks, and what waits of its jobs does not start. What runs goes on.
+    Block {
+        /// Its name.
+        name: UserName,
+        /// Its uid, if the shell knows it.
+        uid: Option<u32>,
+        /// Who wants that.
+        by: String,
+        /// Why, in their words.
+        reason: Option<String>,
+    },
+    /// An account is let in again.
+    Unblock(UserName),
     /// Another role.
     SetRole(UserName, Role),
     /// More keys and fewer; keys to remove need not carry their comment.
@@ -126,6 +178,22 @@ pub enum UsersEvent {
     Put(Vec<User>),
     /// A user was removed, with all their tokens.
     Removed(UserName),
+    /// An account is kept out.
+    Blocked {
+        /// Its name.
+        name: UserName,
+        /// Why, and by whom.
+        block: Block,
+    },
+    /// An account is let in again.
+    Unblocked(UserName),
+    /// How much somebody may have who was removed.
+    FormerQuota {
+        /// Their name.
+        name: UserName,
+        /// Their quota.
+        quota: Quota,
+    },
     /// What a group may have.
     GroupQuota {
         /// The group.
@@ -177,6 +245,30 @@ pub enum UsersRefusal {
     /// More of something than is kept.
     #[error("{0}")]
     TooMany(String),
+    /// The account is kept out.
+    #[error("{user} is blocked on this cluster{}", because(.reason.as_deref()))]
+    Blocked {
+        /// Its name.
+        user: UserName,
+        /// Why, in an admin's words.
+        reason: Option<String>,
+    },
+    /// The account is not kept out.
+    #[error("{0} is not blocked")]
+    NotBlocked(UserName),
+    /// Nobody knows the uid of an account that is to be kept out.
+    #[error("neither the cluster nor the head's machine knows the uid of {0}")]
+    UnknownUid(UserName),
+    /// Nobody can keep root out.
+    #[error("{0} is an admin by the head's machine itself and cannot be blocked")]
+    CannotBlock(UserName),
+    /// The reason is no line.
+    #[error("a reason is one line of at most {MAX_REASON_BYTES} bytes")]
+    BadReason,
+}
+
+fn because(reason: Option<&str>) -> String {
+    reason.map_or_else(String::new, |reason| format!(": {reason}"))
 }
 
 impl UsersRefusal {
@@ -190,6 +282,11 @@ impl UsersRefusal {
             Self::Twice(_) => "user_twice",
             Self::NoSuchKey(_) => "no_such_key",
             Self::TooMany(_) => "too_many",
+            Self::Blocked { .. } => "blocked",
+            Self::NotBlocked(_) => "not_blocked",
+            Self::UnknownUid(_) => "unknown_uid",
+            Self::CannotBlock(_) => "cannot_block",
+            Self::BadReason => "bad_spec",
         }
     }
 }
@@ -212,6 +309,17 @@ impl Users {
         self.users.values().find(|user| user.uid == uid)
     }
 
+    /// The uids that new users may get for whom none is asked for.
+    #[must_use]
+    pub fn automatic_uids(&self) -> AutomaticUids {
+        AutomaticUids {
+            owned: self.users.values().map(|user| user.uid).collect(),
+            former: self.former.iter().map(|(name, former)| (name.clone(), former.uid)).collect(),
+            reserved: self.former.values().map(|former| former.uid).collect(),
+            next: *AUTOMATIC_UIDS.start(),
+        }
+    }
+
     /// Groups that have a quota.
     pub fn groups(&self) -> impl Iterator<Item = (&UserName, &Quota)> {
         self.groups.iter()
@@ -222,9 +330,48 @@ impl Users {
         self.groups.get_key_value(group.as_str())
     }
 
-    /// Whether anybody has a quota.
-    pub(super) fn has_quotas(&self) -> bool {
-        !self.groups.is_empty() || self.users.values().any(|user| !user.quota.is_unlimited())
+    /// Whether anybody has a quota, or is kept out.
+    pub(super) fn has_limits(&self) -> bool {
+        let of_users = self.users.values().any(|user| !user.quota.is_unlimited());
+        let of_former = || self.former.values().any(|former| !former.quota.is_unlimited());
+        !self.groups.is_empty() || !self.blocked.is_empty() || of_users || of_former()
+    }
+
+    /// The groups and the quota that count for a name, which may be of a user who was removed.
+    pub(super) fn limits_of(&self, name: &str) -> Option<(&UserName, &BTreeSet<UserName>, &Quota)> {
+        let of_user = self.users.get_key_value(name).map(|(name, user)| (name, &user.groups, &user.quota));
+        of_user.or_else(|| self.former.get_key_value(name).map(|(name, it)| (name, &it.groups, &it.quota)))
+    }
+
+    /// Users who were removed, by name.
+    pub fn former(&self) -> impl Iterator<Item = (&UserName, &Former)> {
+        self.former.iter()
+    }
+
+    /// Accounts that are kept out, by name.
+    pub fn blocks(&self) -> impl Iterator<Item = (&UserName, &Block)> {
+        self.blocked.iter()
+    }
+
+    /// Why whoever has this name, or this uid, is kept out.
+    #[must_use]
+    pub fn block_of(&self, name: &str, uid: Option<u32>) -> Option<(&UserName, &Block)> {
+        let by_uid = || self.blocked.iter().find(|(_, block)| Some(block.uid) == uid);
+        self.blocked.get_key_value(name).or_else(by_uid)
+    }
+
+    /// Refuses whoever is kept out.
+    ///
+    /// # Errors
+    /// [`UsersRefusal::Blocked`], with the name that was blocked.
+    pub fn let_in(&self, name: &str, uid: Option<u32>) -> Result<(), UsersRefusal> {
+        let Some((user, block)) = self.block_of(name, uid) else { return Ok(()) };
+        Err(UsersRefusal::Blocked { user: user.clone(), reason: block.reason.clone() })
+    }
+
+    /// The accounts that are kept out of every node.
+    fn kept_out(&self) -> Vec<Account> {
+        self.blocked.iter().map(|(name, block)| Account { name: name.clone(), uid: block.uid }).collect()
     }
 
     /// For whom a token stands now, by its hash, and until when.
@@ -259,21 +406,54 @@ pub(super) fn decide_users(users: &Users, command: &UsersCommand, now: Now) -> R
         UsersCommand::Add(new) => Uids::of(users).admit(users, std::slice::from_ref(new)),
         UsersCommand::Import(all) => Uids::of(users).admit(users, all),
         UsersCommand::Remove(name) => users.user(name).map(|user| vec![UsersEvent::Removed(user.name.clone())]),
+        UsersCommand::Block { name, uid, by, reason } => block(users, name, *uid, by, reason.as_deref(), now),
+        UsersCommand::Unblock(name) if users.blocked.contains_key(name.as_str()) => {
+            Ok(vec![UsersEvent::Unblocked(name.clone())])
+        }
+        UsersCommand::Unblock(name) => Err(UsersRefusal::NotBlocked(name.clone())),
         UsersCommand::SetRole(name, role) => put(users, name, |user| user.role = *role),
         UsersCommand::ChangeKeys { user, add, remove } => change_keys(users.user(user)?, add, remove),
+        UsersCommand::SetQuota(name, quota)
+            if !users.users.contains_key(name.as_str()) && users.former.contains_key(name.as_str()) =>
+        {
+            Ok(vec![UsersEvent::FormerQuota { name: name.clone(), quota: *quota }])
+        }
         UsersCommand::SetQuota(name, quota) => put(users, name, |user| user.quota = *quota),
         UsersCommand::SetGroupQuota(group, quota) => {
             Ok(vec![UsersEvent::GroupQuota { group: group.clone(), quota: *quota }])
         }
-        UsersCommand::IssueToken { token, user } => users.user(user).map(|user| {
+        UsersCommand::IssueToken { token, user } => users.user(user).and_then(|user| {
+            users.let_in(user.name.as_str(), Some(user.uid))?;
             let ends = now.at.plus_ms(TOKEN_TTL_MS);
-            vec![UsersEvent::TokenIssued { token: *token, user: user.name.clone(), ends }]
+            Ok(vec![UsersEvent::TokenIssued { token: *token, user: user.name.clone(), ends }])
         }),
         UsersCommand::RevokeToken(token) if users.tokens.contains_key(token) => {
             Ok(vec![UsersEvent::TokenRevoked { token: *token }])
         }
         UsersCommand::RevokeToken(_) => Ok(Vec::new()),
     }
+}
+
+fn block(
+    users: &Users,
+    name: &UserName,
+    uid: Option<u32>,
+    by: &str,
+    reason: Option<&str>,
+    now: Now,
+) -> Result<Vec<UsersEvent>, UsersRefusal> {
+    if reason.is_some_and(|reason| reason.len() > MAX_REASON_BYTES || reason.contains(char::is_control)) {
+        return Err(UsersRefusal::BadReason);
+    }
+    let known = users.get(name.as_str()).map(|user| user.uid);
+    let known = known.or_else(|| users.former.get(name.as_str()).map(|former| former.uid));
+    // A name that nobody was added under may be another person's on the head's machine, so what is said comes first.
+    let uid = known.or(uid).ok_or_else(|| UsersRefusal::UnknownUid(name.clone()))?;
+    if uid == 0 || name.as_str() == "root" {
+        return Err(UsersRefusal::CannotBlock(name.clone()));
+    }
+    let block = Block { uid, by: by.to_owned(), reason: reason.map(str::to_owned), at: now.wall };
+    Ok(vec![UsersEvent::Blocked { name: name.clone(), block }])
 }
 
 fn put(users: &Users, name: &UserName, change: impl FnOnce(&mut User)) -> Result<Vec<UsersEvent>, UsersRefusal> {
@@ -313,12 +493,47 @@ fn is_same_key(one: &str, other: &str) -> bool {
     key(one) == key(other)
 }
 
+/// Hands out uids to new users, each once.
+#[derive(Debug, Clone)]
+pub struct AutomaticUids {
+    owned: BTreeSet<u32>,
+    former: BTreeMap<UserName, u32>,
+    reserved: BTreeSet<u32>,
+    /// Those before are handed out or taken.
+    next: u32,
+}
+
+impl AutomaticUids {
+    /// Nobody gets this one.
+    pub fn reserve(&mut self, uid: u32) {
+        self.owned.insert(uid);
+    }
+
+    /// A uid for a new user: the one they had before they were removed, or else the first that nobody of the cluster has or had and
+    /// for which `is_taken` does not hold. `None` when none is left.
+    pub fn take(&mut self, name: &UserName, mut is_taken: impl FnMut(u32) -> bool) -> Option<u32> {
+        let had = self.former.get(name).copied().filter(|uid| !self.owned.contains(uid) && !is_taken(*uid));
+        let uid = had.or_else(|| {
+            let is_free = |uid: &u32| !self.owned.contains(uid) && !self.reserved.contains(uid) && !is_taken(*uid);
+            let uid = (self.next..=*AUTOMATIC_UIDS.end()).find(is_free)?;
+            self.next = uid + 1;
+            Some(uid)
+        })?;
+        self.owned.insert(uid);
+        Some(uid)
+    }
+}
+
 /// Who has which uid, while several users are being admitted.
-struct Uids(BTreeMap<u32, UserName>);
+struct Uids {
+    owners: BTreeMap<u32, UserName>,
+    automatic: AutomaticUids,
+}
 
 impl Uids {
     fn of(users: &Users) -> Self {
-        Self(users.users.values().map(|user| (user.uid, user.name.clone())).collect())
+        let owners = users.users.values().map(|user| (user.uid, user.name.clone())).collect();
+        Self { owners, automatic: users.automatic_uids() }
     }
 
     /// New users, or new particulars of known ones; all or none.
@@ -329,7 +544,8 @@ impl Uids {
         }
         // What is to be replaced makes room first, so that two users may exchange their uids.
         for new in all.iter().filter(|new| new.uid.is_some()) {
-            self.0.retain(|_, owner| *owner != new.name);
+            new.uid.into_iter().for_each(|uid| self.automatic.reserve(uid));
+            self.owners.retain(|_, owner| *owner != new.name);
         }
         let mut admitted = Vec::with_capacity(all.len());
         for new in all {
@@ -344,7 +560,8 @@ impl Uids {
                 role: new.role,
                 groups: new.groups.clone(),
                 keys: known.map(|known| known.keys.clone()).unwrap_or_default(),
-                quota: known.map(|known| known.quota).unwrap_or_default(),
+                // Who comes back has the quota from before.
+                quota: users.limits_of(new.name.as_str()).map(|(_, _, quota)| *quota).unwrap_or_default(),
             };
             add_keys(&mut user, &new.keys)?;
             admitted.push(user);
@@ -358,11 +575,12 @@ impl Uids {
 
     /// The uid that a user gets: the one asked for, the one they have, or one that is free.
     fn take(&mut self, new: &NewUser, known: Option<u32>) -> Result<u32, UsersRefusal> {
-        let uid = new.uid.or(known).unwrap_or_else(|| {
-            let last = self.0.range(FIRST_UID..).next_back().map_or(FIRST_UID - 1, |(last, _)| *last);
-            last.saturating_add(1)
-        });
-        match self.0.insert(uid, new.name.clone()) {
+        let uid = new.uid.or(known).or_else(|| self.automatic.take(&new.name, |_| false));
+        let uid = uid.ok_or_else(|| {
+            let (first, last) = (AUTOMATIC_UIDS.start(), AUTOMATIC_UIDS.end());
+            UsersRefusal::TooMany(format!("no uid from {first} to {last} is left for {}", new.name))
+        })?;
+        match self.owners.insert(uid, new.name.clone()) {
             Some(owner) if owner != new.name => Err(UsersRefusal::UidTaken { uid, owner, wanted: new.name.clone() }),
             _ => Ok(uid),
         }
@@ -379,16 +597,30 @@ pub(super) fn update_users(state: &mut State, event: &UsersEvent, now: Now, chan
             users.tokens.retain(|_, token| now.at < token.ends.plus_ms(TOKEN_TTL_MS));
             None
         }
-        UsersEvent::Put(_) | UsersEvent::Removed(_) => Some(users.accounts()),
-        UsersEvent::GroupQuota { .. } | UsersEvent::TokenRevoked { .. } => None,
+        UsersEvent::Put(_) | UsersEvent::Removed(_) | UsersEvent::Blocked { .. } | UsersEvent::Unblocked(_) => {
+            Some((users.accounts(), users.kept_out()))
+        }
+        UsersEvent::FormerQuota { .. } | UsersEvent::GroupQuota { .. } | UsersEvent::TokenRevoked { .. } => None,
     };
     match event {
         UsersEvent::Put(all) => {
+            all.iter().for_each(|user| drop(users.former.remove(user.name.as_str())));
             users.users.extend(all.iter().map(|user| (user.name.clone(), user.clone())));
         }
         UsersEvent::Removed(name) => {
-            users.users.remove(name.as_str());
+            if let Some(User { uid, groups, quota, .. }) = users.users.remove(name.as_str()) {
+                users.former.insert(name.clone(), Former { uid, groups, quota });
+            }
             users.tokens.retain(|_, token| token.user != *name);
+        }
+        UsersEvent::Blocked { name, block } => {
+            users.blocked.insert(name.clone(), block.clone());
+        }
+        UsersEvent::Unblocked(name) => {
+            users.blocked.remove(name.as_str());
+        }
+        UsersEvent::FormerQuota { name, quota } => {
+            users.former.get_mut(name.as_str()).into_iter().for_each(|former| former.quota = *quota);
         }
         UsersEvent::GroupQuota { group, quota } if quota.is_unlimited() => {
             users.groups.remove(group.as_str());
@@ -402,11 +634,12 @@ pub(super) fn update_users(state: &mut State, event: &UsersEvent, now: Now, chan
         }
     }
     // With another quota, or in another group, what waited may start.
-    state.needs_pass |= matches!(event, UsersEvent::Put(_) | UsersEvent::Removed(_) | UsersEvent::GroupQuota { .. });
-    if before.is_some_and(|before| before != users.accounts()) {
+    state.needs_pass |= !matches!(event, UsersEvent::TokenIssued { .. } | UsersEvent::TokenRevoked { .. });
+    let users = &state.users;
+    if before.is_some_and(|before| before != (users.accounts(), users.kept_out())) {
         let connections: Vec<ConnectionId> = state.connections.keys().copied().collect();
         for connection in connections {
-            tell_accounts(state, connection, changes);
+            changes.effects.push(Effect::Send { connection, message: accounts_now(&state.users) });
         }
     }
 }
@@ -424,11 +657,13 @@ fn issue(users: &mut Users, token: Digest, user: &UserName, ends: Timestamp) {
     users.tokens.insert(token, Token { user: user.clone(), ends });
 }
 
+fn accounts_now(users: &Users) -> HeadMessage {
+    HeadMessage::Accounts { accounts: users.accounts(), blocked: users.kept_out() }
+}
+
 /// Tells an agent which accounts its machine should have. A cluster without users of its own has nothing to say.
 pub(super) fn tell_accounts(state: &State, connection: ConnectionId, changes: &mut Changes) {
-    let accounts = state.users.accounts();
-    if !accounts.is_empty() {
-        let message = HeadMessage::Accounts { accounts };
-        changes.effects.push(Effect::Send { connection, message });
+    if !state.users.users.is_empty() || !state.users.blocked.is_empty() {
+        changes.effects.push(Effect::Send { connection, message: accounts_now(&state.users) });
     }
 }

@@ -26,8 +26,8 @@ use hostler_proto::link::{AgentMessage, EndCause, Fate, HeadMessage, RunEnd, Run
 fn a_launch_says_the_uid_that_the_user_has_in_the_cluster() {
     let mut head = Head::new();
     head.hello("n1", 1, "boot", vec![]);
-    let uid = |head: &mut Head| {
-        let caller = Caller { uid: Some(1000), ..user("ada") };
+    let uid = |head: &mut Head, uid: Option<u32>| {
+        let caller = Caller { uid, ..user("ada") };
         head.keys += 1;
         let (key, spec) = (SubmissionKey(head.keys), Arc::new(spec()));
         head.command(&Command::Submit { caller, key, spec, snapshot_is_complete: true }).expect("accepted");
@@ -40,7 +40,7 @@ fn a_launch_says_the_uid_that_the_user_has_in_the_cluster() {
         });
         found.expect("there is room")
     };
-    assert_eq!(uid(&mut head), Some(1000), "as where it was submitted");
+    assert_eq!(uid(&mut head, Some(1000)), Some(1000), "as where it was submitted");
     let ada = NewUser {
         name: "ada".parse().expect("a name"),
         uid: Some(2000),
@@ -49,7 +49,9 @@ fn a_launch_says_the_uid_that_the_user_has_in_the_cluster() {
         keys: Vec::new(),
     };
     head.command(&Command::Users(UsersCommand::Add(ada))).expect("free");
-    assert_eq!(uid(&mut head), Some(2000), "as an admin has said");
+    assert_eq!(uid(&mut head, None), Some(2000), "as an admin has said");
+    head.hello("n2", 2, "boot", vec![]);
+    assert_eq!(uid(&mut head, Some(1000)), Some(1000), "a namesake's job never runs as the user who was added");
 }
 
 #[test]

@@ -12,8 +12,8 @@ use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use hostler_core::head::{Caller, Refusal, State as Cluster, Unwelcome, Users};
-use hostler_model::{Digest, NodeName, Role};
+use hostler_core::head::{Caller, Refusal, State as Cluster, Unwelcome, Users, UsersRefusal};
+use hostler_model::{Digest, NodeName, Role, UserName};
 use hostler_proto::api::BASE;
 use hostler_proto::users::{AuditEntry, RELAY_HEADER};
 
@@ -47,6 +47,8 @@ pub(crate) enum Identity {
 pub(crate) struct Person {
     /// Their name.
     pub(crate) name: String,
+    /// The uid that a kernel named, or that the cluster knows for the name.
+    pub(crate) uid: u32,
     /// What they may do on the way they came.
     pub(crate) role: Role,
     /// How they came.
@@ -75,6 +77,10 @@ pub(crate) enum Nobody {
     EndedToken,
     /// The kernel's name for them is another's in the cluster.
     NotTheirName { name: String, uid: u32, owner_uid: u32 },
+    /// The kernel's number for them is another's in the cluster.
+    NotTheirUid { name: String, uid: u32, owner: UserName },
+    /// An admin keeps them out.
+    Blocked { uid: u32, refusal: UsersRefusal },
     /// A node has passed on something that no agent says.
     BadRelay,
     /// The node that passed it on has no good certificate any more.
@@ -84,12 +90,7 @@ pub(crate) enum Nobody {
 impl Person {
     /// As the core wants to know it.
     pub(crate) fn caller(&self) -> Caller {
-        let uid = match self.origin {
-            Origin::Socket { uid } | Origin::Node { uid, .. } => Some(uid),
-            // What the cluster knows of the name holds.
-            Origin::Token(_) => None,
-        };
-        Caller { user: self.name.clone(), uid, operator: self.role >= Role::Operator }
+        Caller { user: self.name.clone(), uid: Some(self.uid), operator: self.role >= Role::Operator }
     }
 }
 
@@ -138,37 +139,55 @@ fn identify(head: &Head, peer: Option<&Peer>, headers: &HeaderMap) -> Identity {
             let owns_head = *uid == 0 || *uid == nix::unistd::geteuid().as_raw();
             let origin = Origin::Socket { uid: *uid };
             if owns_head {
-                return Identity::User(Person { name: user.clone(), role: Role::Admin, origin });
+                return Identity::User(Person { name: user.clone(), uid: *uid, role: Role::Admin, origin });
             }
-            by_kernel(&head.engine.state().users, *uid, user, origin, Role::Admin)
+            let state = head.engine.state();
+            let_in(&state.users, by_kernel(&state.users, *uid, user, origin, Role::Admin))
         }
         Some(Peer::Node(bearer)) => match headers.get(RELAY_HEADER) {
             // Whether its certificate is still good is asked where it matters.
             None => Identity::Agent(bearer.clone()),
             Some(said) => match head.engine.state().welcomes(&bearer.node, bearer.key, head.engine.now().at) {
-                Ok(()) => relayed(&head.engine.state(), &bearer.node, said.as_bytes()),
+                Ok(()) => {
+                    let state = head.engine.state();
+                    let_in(&state.users, relayed(&state, &bearer.node, said.as_bytes()))
+                }
                 Err(why) => Identity::Nobody(Nobody::BadNode(why)),
             },
         },
         Some(Peer::Unknown) | None => match headers.get(AUTHORIZATION) {
             None => Identity::Nobody(Nobody::Stranger),
-            Some(shown) => by_token(head, shown.as_bytes()),
+            Some(shown) => {
+                let identity = by_token(head, shown.as_bytes());
+                let_in(&head.engine.state().users, identity)
+            }
         },
     }
 }
 
-/// A user whom a kernel has named. What the cluster knows of a name holds only for the uid it knows with it: on another machine the
-/// name may be another person's.
+/// The same, unless it is a user whom an admin keeps out.
+fn let_in(users: &Users, identity: Identity) -> Identity {
+    let Identity::User(person) = &identity else { return identity };
+    match users.let_in(&person.name, Some(person.uid)) {
+        Ok(()) => identity,
+        Err(refusal) => Identity::Nobody(Nobody::Blocked { uid: person.uid, refusal }),
+    }
+}
+
+/// A user whom a kernel has named. What the cluster knows of a name holds only for the uid it knows with it, and the other way round:
+/// on another machine either may be another person's.
 fn by_kernel(users: &Users, uid: u32, name: &str, origin: Origin, most: Role) -> Identity {
     match users.get(name) {
         Some(user) if user.uid == uid => {
-            Identity::User(Person { name: name.to_owned(), role: user.role.min(most), origin })
+            Identity::User(Person { name: name.to_owned(), uid, role: user.role.min(most), origin })
         }
         Some(user) => Identity::Nobody(Nobody::NotTheirName { name: name.to_owned(), uid, owner_uid: user.uid }),
-        None => Identity::User(match users.by_uid(uid) {
-            Some(user) => Person { name: user.name.to_string(), role: user.role.min(most), origin },
-            None => Person { name: name.to_owned(), role: Role::User, origin },
-        }),
+        None => match users.by_uid(uid) {
+            Some(user) => {
+                Identity::Nobody(Nobody::NotTheirUid { name: name.to_owned(), uid, owner: user.name.clone() })
+            }
+            None => Identity::User(Person { name: name.to_owned(), uid, role: Role::User, origin }),
+        },
     }
 }
 
@@ -183,7 +202,7 @@ fn relayed(state: &Cluster, node: &NodeName, said: &[u8]) -> Identity {
     let Some((uid, name)) = parts() else { return Identity::Nobody(Nobody::BadRelay) };
     let origin = Origin::Node { node: node.clone(), uid };
     if uid == 0 || name == "root" {
-        return Identity::User(Person { name: format!("root@{node}"), role: Role::User, origin });
+        return Identity::User(Person { name: format!("root@{node}"), uid, role: Role::User, origin });
     }
     let most = if state.settings.roles_through_nodes { Role::Admin } else { Role::User };
     by_kernel(&state.users, uid, name, origin, most)
@@ -206,7 +225,8 @@ fn by_token(head: &Head, shown: &[u8]) -> Identity {
     let state = head.engine.state();
     match state.users.by_token(&token, now) {
         Some((user, _)) => {
-            Identity::User(Person { name: user.name.to_string(), role: user.role, origin: Origin::Token(token) })
+            let (name, origin) = (user.name.to_string(), Origin::Token(token));
+            Identity::User(Person { name, uid: user.uid, role: user.role, origin })
         }
         None if state.users.has_ended(&token, now) => Identity::Nobody(Nobody::EndedToken),
         None => Identity::Nobody(Nobody::BadToken),
@@ -281,6 +301,14 @@ fn unknown(nobody: &Nobody, head: &Head) -> ApiError {
             format!("uid {uid} is called {name} on that machine, but in the cluster {name} has uid {owner_uid}"),
         )
         .hint("an account has one uid on all machines: an admin sees it with `hostler configure user list`"),
+        Nobody::NotTheirUid { name, uid, owner } => ApiError::new(
+            StatusCode::FORBIDDEN,
+            "not_their_uid",
+            format!("uid {uid} is called {name} on that machine, but in the cluster it is {owner}'s"),
+        )
+        .hint(format!("if they are one person, give the account the name {owner} on that machine"))
+        .hint("if not, one of the two needs another uid: an admin sees those of the cluster with `hostler configure user list`"),
+        Nobody::Blocked { refusal, .. } => Refusal::from(refusal.clone()).into(),
         Nobody::BadRelay => ApiError::bad_request(format!("the header {RELAY_HEADER} is damaged")),
         Nobody::BadNode(why) => Refusal::from(why.clone()).into(),
     }
@@ -305,7 +333,12 @@ fn entry(
             }
         }
         Identity::Agent(bearer) => (None, "node", None, Some(bearer.node.clone())),
-        Identity::Nobody(Nobody::NotTheirName { uid, .. }) => (None, "stranger", Some(*uid), None),
+        Identity::Nobody(Nobody::Blocked { uid, refusal: UsersRefusal::Blocked { user, .. } }) => {
+            (Some(user.to_string()), "blocked", Some(*uid), None)
+        }
+        Identity::Nobody(Nobody::NotTheirName { uid, .. } | Nobody::NotTheirUid { uid, .. }) => {
+            (None, "stranger", Some(*uid), None)
+        }
         Identity::Nobody(_) => (None, "stranger", None, None),
     };
     AuditEntry {

@@ -96,6 +96,8 @@ impl From<Refusal> for ApiError {
             Refusal::PartitionRefuses { .. } => StatusCode::FORBIDDEN,
             Refusal::Users(UsersRefusal::NoSuchUser(_)) => StatusCode::NOT_FOUND,
             Refusal::Users(UsersRefusal::Twice(_) | UsersRefusal::TooMany(_)) => StatusCode::UNPROCESSABLE_ENTITY,
+            Refusal::Users(UsersRefusal::Blocked { .. }) => StatusCode::FORBIDDEN,
+            Refusal::Users(UsersRefusal::UnknownUid(_) | UsersRefusal::BadReason) => StatusCode::UNPROCESSABLE_ENTITY,
             Refusal::Users(_) => StatusCode::CONFLICT,
             Refusal::NotYours { .. } | Refusal::Unwelcome(_) => StatusCode::FORBIDDEN,
             Refusal::SnapshotMissing | Refusal::WrongState { .. } | Refusal::NodeInUse { .. } | Refusal::Stale => {
@@ -156,6 +158,12 @@ impl From<Refusal> for ApiError {
             Refusal::Users(UsersRefusal::NoSuchUser(_)) => {
                 Some("`hostler configure user list` shows who is known, `… user add` adds someone".to_owned())
             }
+            Refusal::Users(UsersRefusal::Blocked { .. }) => {
+                Some("ask an admin of the cluster, who can let you in again".to_owned())
+            }
+            Refusal::Users(UsersRefusal::UnknownUid(name)) => Some(format!(
+                "`id -u {name}` on a node shows it; name it with `hostler configure user block {name} --uid N`"
+            )),
             Refusal::BadPartition(_) => None,
             Refusal::Users(_) | Refusal::BadSpec(_) | Refusal::Unwelcome(_) | Refusal::Stale => None,
         };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Extension, Json};
-use hostler_core::head::{Command, TOKEN_TTL_MS, UsersCommand};
+use hostler_core::head::{Command, Refusal, TOKEN_TTL_MS, UsersCommand, UsersRefusal};
 use hostler_model::UserName;
 use hostler_proto::users::{Challenge, CodeLogin, KeyLogin, LoggedIn, login_text};
 
@@ -90,6 +90,10 @@ async fn issue(
     let token = secret();
     let command = UsersCommand::IssueToken { token: name_of(token.as_bytes()), user: user.clone() };
     match head.engine.command(Command::Users(command)).await {
+        // Who they are is shown already, so they may know.
+        Err(EngineError::Refused(refusal @ Refusal::Users(UsersRefusal::Blocked { .. }))) => {
+            return Err(refusal.into());
+        }
         Err(EngineError::Refused(_)) => return Err(refusal(otherwise)),
         outcome => outcome?,
     };

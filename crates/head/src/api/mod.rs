@@ -79,6 +79,8 @@ pub(crate) fn routes(head: &Arc<Head>) -> Router {
         .route("/users", post(users::add).get(users::list))
         .route("/users/{name}", get(users::show))
         .route("/users/{name}/remove", post(users::remove))
+        .route("/users/{name}/block", post(users::block))
+        .route("/users/{name}/unblock", post(users::unblock))
         .route("/users/{name}/role", post(users::set_role))
         .route("/users/{name}/keys", post(users::change_keys))
         .route("/users/{name}/quota", post(users::set_quota))

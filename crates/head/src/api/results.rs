@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use hostler_core::head::{Command, Job};
+use hostler_core::head::{Command, Job, Refusal};
 use hostler_model::JobId;
 use hostler_proto::api::{Fetched, ResultPage, ResultView};
 use hostler_proto::record::TaskResult;
@@ -50,7 +50,7 @@ pub(crate) async fn list(
 fn jobs(head: &Head, user: &User, named: &[JobId], unfetched: bool) -> Result<Vec<Arc<Job>>, ApiError> {
     let state = head.engine.state();
     let mut jobs: Vec<Arc<Job>> = if named.is_empty() {
-        state.jobs().filter(|job| !job.results.is_empty() && job.user == user.0.user).cloned().collect()
+        state.jobs().filter(|job| !job.results.is_empty() && user.0.owns(job)).cloned().collect()
     } else {
         named.iter().map(|id| readable(&state, user, *id)).collect::<Result<_, _>>()?
     };
@@ -62,11 +62,10 @@ fn jobs(head: &Head, user: &User, named: &[JobId], unfetched: bool) -> Result<Ve
 
 /// A job whose content this user may see.
 pub(crate) fn readable(state: &hostler_core::head::State, user: &User, id: JobId) -> Result<Arc<Job>, ApiError> {
-    use hostler_core::head::Refusal;
     let job = state.job(id).ok_or(Refusal::NoSuchJob(id))?;
     match user.sees(job) {
         Viewer::Owner => Ok(Arc::clone(job)),
-        Viewer::Other => Err(Refusal::NotYours { job: id, owner: job.user.clone() }.into()),
+        Viewer::Other => Err(user.0.refused(job).into()),
     }
 }
 

@@ -1,15 +1,20 @@
 //! Users and groups: who is known, what they may do and have, and how they get in.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Extension, Json};
-use hostler_core::head::{Command, NewUser, User as Known, UsersCommand, UsersRefusal};
+use hostler_core::head::{
+    AutomaticUids, Block, Command, Former, NewUser, Refusal, User as Known, Users, UsersCommand, UsersRefusal,
+};
 use hostler_model::{Quota, Role, UserName, WallTime};
 use hostler_proto::api::Invitation;
 use hostler_proto::join::LoginCode;
-use hostler_proto::users::{AddUser, AuditPage, ChangeKeys, GroupView, ImportUsers, SetRole, UserView};
+use hostler_proto::users::{
+    AddUser, AuditPage, BlockUser, BlockView, ChangeKeys, GroupView, ImportUsers, SetRole, UserView,
+};
 use serde::Deserialize;
 
 use super::access::{About, Person};
@@ -27,7 +32,18 @@ const FIRST_PERSON: u32 = 1000;
 
 /// `GET /users`.
 pub(crate) async fn list(State(head): State<Arc<Head>>) -> Json<Vec<UserView>> {
-    Json(head.engine.state().users.iter().map(view).collect())
+    let state = head.engine.state();
+    let mut views: Vec<UserView> = state.users.iter().map(|user| view(&state.users, user)).collect();
+    // Who was removed is worth a line only if something of theirs still counts.
+    let counts = |name: &UserName, former: &Former| {
+        !former.quota.is_unlimited() || !former.groups.is_empty() || is_blocked(&state.users, name)
+    };
+    views.extend(
+        state.users.former().filter(|(name, it)| counts(name, it)).map(|(name, it)| gone(&state.users, name, it)),
+    );
+    views.extend(state.users.blocks().filter_map(|(name, block)| only_blocked(&state.users, name, block)));
+    views.sort_by(|a, b| a.name.cmp(&b.name));
+    Json(views)
 }
 
 /// `GET /users/{name}`, for themselves and admins.
@@ -44,10 +60,7 @@ pub(crate) async fn show(
         )
         .hint("admins may"));
     }
-    let state = head.engine.state();
-    let user =
-        state.users.get(name.as_str()).ok_or(hostler_core::head::Refusal::from(UsersRefusal::NoSuchUser(name)))?;
-    Ok(Json(view(user)))
+    Ok(Json(found(&head.engine.state().users, &name)?))
 }
 
 /// `POST /users`.
@@ -56,7 +69,8 @@ pub(crate) async fn add(
     Body(user): Body<AddUser>,
 ) -> Result<(Extension<About>, Json<UserView>), ApiError> {
     let name = user.name.clone();
-    let new = admissible(user).await?;
+    let _alone = head.admitting.lock().await;
+    let new = admissible(&head, vec![user]).await?.pop().ok_or_else(|| ApiError::internal("a user was lost"))?;
     carry_out(&head, UsersCommand::Add(new)).await?;
     answer(&head, &name, format!("user {name}"))
 }
@@ -67,10 +81,8 @@ pub(crate) async fn import(
     Body(ImportUsers { users }): Body<ImportUsers>,
 ) -> Result<(Extension<About>, StatusCode), ApiError> {
     let count = users.len();
-    let mut all = Vec::with_capacity(count);
-    for user in users {
-        all.push(admissible(user).await?);
-    }
+    let _alone = head.admitting.lock().await;
+    let all = admissible(&head, users).await?;
     carry_out(&head, UsersCommand::Import(all)).await?;
     Ok((Extension(About(format!("{count} users"))), StatusCode::NO_CONTENT))
 }
@@ -78,6 +90,30 @@ pub(crate) async fn import(
 /// `POST /users/{name}/remove`.
 pub(crate) async fn remove(State(head): State<Arc<Head>>, Path(name): Path<UserName>) -> Result<StatusCode, ApiError> {
     carry_out(&head, UsersCommand::Remove(name)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// `POST /users/{name}/block`.
+pub(crate) async fn block(
+    person: Person,
+    State(head): State<Arc<Head>>,
+    Path(name): Path<UserName>,
+    Body(BlockUser { uid, reason }): Body<BlockUser>,
+) -> Result<(Extension<About>, Json<UserView>), ApiError> {
+    let wanted = name.clone();
+    let here = tokio::task::spawn_blocking(move || account_here(&wanted)).await.map_err(ApiError::internal)??;
+    let own = nix::unistd::geteuid().as_raw();
+    if [uid, here].contains(&Some(own)) {
+        return Err(Refusal::from(UsersRefusal::CannotBlock(name)).into());
+    }
+    let command = UsersCommand::Block { name: name.clone(), uid: uid.or(here), by: person.name, reason };
+    carry_out(&head, command).await?;
+    answer(&head, &name, format!("{name} is blocked"))
+}
+
+/// `POST /users/{name}/unblock`.
+pub(crate) async fn unblock(State(head): State<Arc<Head>>, Path(name): Path<UserName>) -> Result<StatusCode, ApiError> {
+    carry_out(&head, UsersCommand::Unblock(name)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -118,7 +154,7 @@ pub(crate) async fn invite(
     Path(name): Path<UserName>,
 ) -> Result<Json<Invitation>, ApiError> {
     if head.engine.state().users.get(name.as_str()).is_none() {
-        return Err(hostler_core::head::Refusal::from(UsersRefusal::NoSuchUser(name)).into());
+        return Err(Refusal::from(UsersRefusal::NoSuchUser(name)).into());
     }
     let (address, authority) = (head.address(), head.trust.fingerprint());
     let code = LoginCode { address, authority, secret: head.logins.invite(name) };
@@ -165,15 +201,48 @@ async fn carry_out(head: &Head, command: UsersCommand) -> Result<(), ApiError> {
 
 /// A user as they are now.
 fn answer(head: &Head, name: &UserName, about: String) -> Result<(Extension<About>, Json<UserView>), ApiError> {
-    let state = head.engine.state();
-    let user = state
-        .users
-        .get(name.as_str())
-        .ok_or_else(|| hostler_core::head::Refusal::from(UsersRefusal::NoSuchUser(name.clone())))?;
-    Ok((Extension(About(about)), Json(view(user))))
+    Ok((Extension(About(about)), Json(found(&head.engine.state().users, name)?)))
 }
 
-fn view(user: &Known) -> UserView {
+/// All that is known of a name.
+fn found(users: &Users, name: &UserName) -> Result<UserView, ApiError> {
+    let known = users.get(name.as_str()).map(|user| view(users, user));
+    let former = || users.former().find(|(it, _)| *it == name).map(|(name, former)| gone(users, name, former));
+    let blocked = || users.blocks().find(|(it, _)| *it == name).and_then(|(name, it)| only_blocked(users, name, it));
+    known.or_else(former).or_else(blocked).ok_or_else(|| Refusal::from(UsersRefusal::NoSuchUser(name.clone())).into())
+}
+
+fn is_blocked(users: &Users, name: &UserName) -> bool {
+    block_view(users, name).is_some()
+}
+
+fn block_view(users: &Users, name: &UserName) -> Option<BlockView> {
+    let (_, Block { by, reason, at, .. }) = users.blocks().find(|(blocked, _)| *blocked == name)?;
+    Some(BlockView { by: by.clone(), reason: reason.clone(), at: *at })
+}
+
+/// Somebody who was removed.
+fn gone(users: &Users, name: &UserName, former: &Former) -> UserView {
+    UserView {
+        name: name.clone(),
+        uid: former.uid,
+        role: Role::User,
+        groups: former.groups.clone(),
+        keys: Vec::new(),
+        quota: former.quota,
+        added: false,
+        blocked: block_view(users, name),
+    }
+}
+
+/// An account of which no more is known than that it is kept out.
+fn only_blocked(users: &Users, name: &UserName, block: &Block) -> Option<UserView> {
+    let is_known = users.get(name.as_str()).is_some() || users.former().any(|(former, _)| former == name);
+    let nothing = Former { uid: block.uid, groups: BTreeSet::new(), quota: Quota::default() };
+    (!is_known).then(|| gone(users, name, &nothing))
+}
+
+fn view(users: &Users, user: &Known) -> UserView {
     UserView {
         name: user.name.clone(),
         uid: user.uid,
@@ -181,42 +250,106 @@ fn view(user: &Known) -> UserView {
         groups: user.groups.clone(),
         keys: user.keys.clone(),
         quota: user.quota,
+        added: true,
+        blocked: block_view(users, &user.name),
     }
 }
 
-/// A user as the core takes them, after their uid and keys were looked at.
-async fn admissible(user: AddUser) -> Result<NewUser, ApiError> {
+/// Users as the core takes them, after their uids and keys were looked at. New ones without a uid get that of their account on this
+/// machine, or one that neither the cluster nor this machine knows.
+async fn admissible(head: &Head, users: Vec<AddUser>) -> Result<Vec<NewUser>, ApiError> {
+    let (mut uids, known) = {
+        let state = head.engine.state();
+        let known: BTreeSet<UserName> = state.users.iter().map(|user| user.name.clone()).collect();
+        (state.users.automatic_uids(), known)
+    };
+    users.iter().filter_map(|user| user.uid).for_each(|uid| uids.reserve(uid));
+    // Where names come from a directory server, this may take a while.
+    let look = move || users.into_iter().map(|user| admit(user, &known, &mut uids)).collect();
+    tokio::task::spawn_blocking(look).await.map_err(ApiError::internal)?
+}
+
+fn admit(user: AddUser, known: &BTreeSet<UserName>, uids: &mut AutomaticUids) -> Result<NewUser, ApiError> {
     let AddUser { name, uid, role, groups, keys } = user;
     let keys = usable(&name, keys)?;
     let uid = match uid {
         Some(uid) if !(FIRST_PERSON..u32::MAX - 1).contains(&uid) => {
-            return Err(ApiError::new(
-                StatusCode::UNPROCESSABLE_ENTITY,
-                "bad_uid",
-                format!("{name} cannot have uid {uid}: uids below {FIRST_PERSON} are the system's own"),
-            )
+            return Err(bad_uid(format!(
+                "{name} cannot have uid {uid}: uids below {FIRST_PERSON} are the system's own"
+            ))
             .hint("leave it out to take that of the account on the head's machine, or one that is free"));
         }
-        Some(uid) => Some(uid),
-        None => uid_here(&name).await?,
+        Some(uid) => match other_account(uid, &name)? {
+            Some(other) => return Err(taken_here(&name, uid, &other)),
+            None => Some(uid),
+        },
+        None => match uid_here(&name)? {
+            // They keep what they have.
+            None if known.contains(&name) => None,
+            None => Some(free_uid(&name, uids)?),
+            here => here,
+        },
     };
     Ok(NewUser { name, uid, role, groups, keys })
 }
 
-/// The uid of the account of this name on this machine; root is nobody's name in the cluster.
-async fn uid_here(name: &UserName) -> Result<Option<u32>, ApiError> {
-    let text = name.to_string();
-    // Where names come from a directory server, this may take a while.
-    let found = tokio::task::spawn_blocking(move || nix::unistd::User::from_name(&text));
-    let found = found.await.map_err(ApiError::internal)?.map_err(ApiError::internal)?;
-    match found.map(|user| user.uid.as_raw()) {
-        Some(0) => Err(ApiError::new(
-            StatusCode::UNPROCESSABLE_ENTITY,
-            "bad_uid",
-            format!("{name} is the superuser here, who is an admin anyway and whose role cannot be lent"),
-        )),
+/// A uid that is nobody's, in the cluster and on this machine.
+fn free_uid(name: &UserName, uids: &mut AutomaticUids) -> Result<u32, ApiError> {
+    let mut failure = None;
+    let is_taken = |uid: u32| {
+        is_known_here(uid, name).unwrap_or_else(|error| {
+            failure = Some(error);
+            // The search ends here.
+            false
+        })
+    };
+    let uid = uids.take(name, is_taken);
+    failure.map_or(Ok(()), Err)?;
+    uid.ok_or_else(|| bad_uid(format!("no uid is free for {name} on the head's machine")).hint("name one with --uid"))
+}
+
+/// Whether this machine has an account of another name, or a group of another name, with this number.
+fn is_known_here(id: u32, name: &UserName) -> Result<bool, ApiError> {
+    if other_account(id, name)?.is_some() {
+        return Ok(true);
+    }
+    let group = nix::unistd::Group::from_gid(id.into()).map_err(ApiError::internal)?;
+    Ok(group.is_some_and(|group| group.name != name.as_str()))
+}
+
+/// The account of this machine that has this uid, unless it is this user's.
+fn other_account(uid: u32, name: &UserName) -> Result<Option<String>, ApiError> {
+    let found = nix::unistd::User::from_uid(uid.into()).map_err(ApiError::internal)?;
+    Ok(found.map(|user| user.name).filter(|other| other != name.as_str()))
+}
+
+/// The uid of the account of this name on this machine. Blocks.
+fn account_here(name: &UserName) -> Result<Option<u32>, ApiError> {
+    let found = nix::unistd::User::from_name(name.as_str()).map_err(ApiError::internal)?;
+    Ok(found.map(|user| user.uid.as_raw()))
+}
+
+/// The same for a new user; root is nobody's name in the cluster.
+fn uid_here(name: &UserName) -> Result<Option<u32>, ApiError> {
+    match account_here(name)? {
+        Some(0) => {
+            Err(bad_uid(format!("{name} is the superuser here, who is an admin anyway and whose role cannot be lent")))
+        }
         uid => Ok(uid),
     }
+}
+
+fn bad_uid(message: String) -> ApiError {
+    ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_uid", message)
+}
+
+fn taken_here(name: &UserName, uid: u32, other: &str) -> ApiError {
+    ApiError::new(
+        StatusCode::CONFLICT,
+        "uid_taken",
+        format!("uid {uid} is called {other} on the head's machine, so {name} cannot have it"),
+    )
+    .hint("a uid is one person on all machines; leave it out to get one that is free")
 }
 
 fn usable(name: &UserName, keys: Vec<String>) -> Result<Vec<String>, ApiError> {

@@ -20,7 +20,7 @@ pub(crate) struct User(pub(crate) Caller);
 impl User {
     /// How this user sees a job.
     pub(crate) fn sees(&self, job: &Job) -> Viewer {
-        if self.0.operator || self.0.user == job.user { Viewer::Owner } else { Viewer::Other }
+        if self.0.may_touch(job) { Viewer::Owner } else { Viewer::Other }
     }
 
     /// Refuses whoever is no operator.

@@ -381,8 +381,12 @@ fn partitions_are_described_as_they_are_sent() {
 fn users_are_described_as_they_are_sent() {
     let name = || "ada".parse::<hostler_model::UserName>().expect("a valid name");
     let (groups, keys, quota) = (BTreeSet::new(), Vec::new(), Quota::default());
-    let user = UserView { name: name(), uid: 1, role: Role::User, groups, keys, quota };
+    let block = BlockView { by: String::new(), reason: None, at: WallTime(0) };
+    let blocked = Some(block.clone());
+    let user = UserView { name: name(), uid: 1, role: Role::User, groups, keys, quota, added: true, blocked };
     check("User", &user);
+    check("Block", &block);
+    check("BlockUser", &BlockUser::default());
     check("Quota", &quota);
     check("Group", &GroupView { name: name(), quota });
     let add = AddUser { name: name(), uid: None, role: Role::User, groups: BTreeSet::new(), keys: Vec::new() };
@@ -433,6 +437,7 @@ fn what_comes_in_kinds_is_described_as_it_is_sent() {
         Reason::Dependency { jobs: Vec::new() },
         Reason::ArrayLimit { limit: 1 },
         Reason::Quota { whose: String::new(), kind: QuotaKind::Cpus, used: 1, limit: 1 },
+        Reason::Blocked { user: String::new(), why: None },
         Reason::PartitionPaused { partition: partition() },
         Reason::PartitionGone { partition: partition() },
         Reason::NoNodes { partition: None, constraint: None },

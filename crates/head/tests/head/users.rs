@@ -69,7 +69,10 @@ async fn a_node_speaks_for_its_users_and_for_nobody_above_them() {
     head.client().add_user(&new("ada", 2000, Role::Admin)).await.expect("new");
     assert_eq!(word(ask(&node, "POST /jobs", &relayed("1000:ada"), &body).await), "not_their_name");
     assert_eq!(user_of("2000:ada").await, "ada");
-    assert_eq!(user_of("2000:another-name").await, "ada", "the uid is hers on every machine");
+    // Nor does her uid make another account hers, be it without a name.
+    for other in ["2000:another-name", "2000:2000"] {
+        assert_eq!(word(ask(&node, "POST /jobs", &relayed(other), &body).await), "not_their_uid", "{other}");
+    }
     for line in ["POST /shutdown", "GET /users", "POST /users/ada/role", "GET /audit", "POST /nodes/invite"] {
         assert_eq!(word(ask(&node, line, &relayed("2000:ada"), "{}").await), "admins_only", "{line}");
     }
@@ -185,7 +188,7 @@ async fn a_quota_is_a_reason_and_agents_hear_of_accounts() {
     let client = head.client();
     client.add_user(&new("ada", 2000, Role::User)).await.expect("new");
     let accounts = vec![Account { name: name("ada"), uid: 2000 }];
-    assert_eq!(agent.next().await, Some(HeadMessage::Accounts { accounts }));
+    assert_eq!(agent.next().await, Some(HeadMessage::Accounts { accounts, blocked: Vec::new() }));
     client.set_user_quota(&name("ada"), &Quota { jobs: Some(1), ..Quota::default() }).await.expect("known");
     let node = Identity::join(&head, "n2").await.endpoint(&head);
     let mut ids = Vec::new();

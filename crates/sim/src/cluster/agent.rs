@@ -218,7 +218,7 @@ impl World {
             Effect::Send(message) => self.agent_says(node, message),
             Effect::Rest { ask } => self.agent_says(node, AgentMessage::Resting { ask, busy: None }),
             Effect::Stream(_)
-            | Effect::Accounts(_)
+            | Effect::Accounts { .. }
             | Effect::AskForPeers
             | Effect::Rise
             | Effect::PowerOff

@@ -36,7 +36,10 @@ impl Allowance {
         match event {
             UsersEvent::Put(users) => self.is_member |= users.iter().any(|user| user.groups.contains(&name("lab"))),
             UsersEvent::GroupQuota { quota, .. } => self.quota = *quota,
-            UsersEvent::Removed(_) | UsersEvent::TokenIssued { .. } | UsersEvent::TokenRevoked { .. } => {}
+            // Removal takes no quota away.
+            UsersEvent::Removed(_) | UsersEvent::FormerQuota { .. } => {}
+            UsersEvent::Blocked { .. } | UsersEvent::Unblocked(_) => {}
+            UsersEvent::TokenIssued { .. } | UsersEvent::TokenRevoked { .. } => {}
         }
     }
 

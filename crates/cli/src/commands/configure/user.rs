@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use hostler_client::Client;
 use hostler_model::{Role, UserName};
-use hostler_proto::users::{AddUser, ChangeKeys, UserView};
+use hostler_proto::users::{AddUser, BlockUser, ChangeKeys, UserView};
 use serde_json::json;
 
 use super::quota::QuotaFlags;
@@ -30,8 +30,18 @@ enum UserCommand {
     List,
     /// Show one user
     Show(Named),
-    /// Remove users and void their logins; their jobs and accounts stay as they are
+    /// Remove users and void their logins; their accounts may still use the cluster as `block` says
+    ///
+    /// Their keys, role and logins are gone. Their jobs, quotas and accounts stay: whoever the cluster's machines know by that name is an
+    /// ordinary user there. `block` keeps them out.
     Remove(Several),
+    /// Keep an account out of the cluster
+    ///
+    /// Whatever the account asks is refused: on the head's machine, on nodes and after a login. Its waiting jobs do not start until
+    /// `unblock`; its running jobs go on, and `hostler cancel` ends them. It need not have been added.
+    Block(Block),
+    /// Let blocked accounts in again
+    Unblock(Several),
     /// Give a user another role, from their next request on
     Role(SetRole),
     /// Add and remove SSH keys
@@ -80,6 +90,20 @@ struct Several {
     /// Users
     #[arg(value_name = "NAME", required = true)]
     names: Vec<UserName>,
+}
+
+#[derive(Debug, Args)]
+struct Block {
+    /// The account
+    name: UserName,
+
+    /// Why, for the user to read
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+
+    /// The account's uid, if neither the cluster nor the head's machine knows it
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    uid: Option<u32>,
 }
 
 #[derive(Debug, Args)]
@@ -142,6 +166,8 @@ impl User {
                 Ok(exit::OK)
             }
             UserCommand::Remove(command) => command.remove(context, &client),
+            UserCommand::Block(command) => command.run(context, &client),
+            UserCommand::Unblock(command) => command.unblock(context, &client),
             UserCommand::Role(SetRole { name, role }) => {
                 let user = block_on(async { Ok(client.set_role(&name, role).await?) })?;
                 said(context, &user, &format!("{name} has the role of {}", role.of_one()));
@@ -191,7 +217,40 @@ impl Several {
         block_on(async {
             for name in &self.names {
                 client.remove_user(name).await?;
-                context.output.say(&format!("{name} is no user any more"));
+                context.output.say(&format!(
+                    "{name} was removed: keys, role and logins are void. The account of that name may still submit jobs on the \
+                     cluster's machines, under the quota from before, and its jobs go on"
+                ));
+                context.output.say(&format!("`hostler configure user block {name}` keeps it out"));
+            }
+            if context.output.is_json() {
+                context.output.json(&self.names);
+            }
+            Ok(exit::OK)
+        })
+    }
+}
+
+impl Block {
+    fn run(self, context: &Context, client: &Client) -> Outcome {
+        let Self { name, reason, uid } = self;
+        let user = block_on(async { Ok(client.block_user(&name, &BlockUser { uid, reason }).await?) })?;
+        let sentence = format!(
+            "{name} (uid {}) is blocked. Waiting jobs do not start; running jobs go on: `hostler jobs --user {name}` lists \
+             them, `hostler cancel` ends them",
+            user.uid
+        );
+        said(context, &user, &sentence);
+        Ok(exit::OK)
+    }
+}
+
+impl Several {
+    fn unblock(self, context: &Context, client: &Client) -> Outcome {
+        block_on(async {
+            for name in &self.names {
+                client.unblock_user(name).await?;
+                context.output.say(&format!("{name} is not blocked any more; waiting jobs may start"));
             }
             if context.output.is_json() {
                 context.output.json(&self.names);
