@@ -10,6 +10,7 @@ use crate::daemons::places::{AgentPlaces, SYSTEM_SOCKET};
 use crate::exit;
 use crate::failure::Failure;
 use crate::logins;
+use crate::passed_on::Names;
 use crate::toml_file::Settings;
 use crate::xdg;
 
@@ -17,7 +18,7 @@ use crate::xdg;
 pub(crate) const AGENT_SOCKET: &str = "/run/hostler/agent.sock";
 
 /// Every key of the configuration file.
-const KEYS: &[&str] = &["head"];
+const KEYS: &[&str] = &["head", "env_only"];
 
 /// Where the chosen head is. `named` is what `--head` or HOSTLER_HEAD says.
 pub(crate) fn endpoint(named: Option<&str>) -> Result<Endpoint, Failure> {
@@ -62,10 +63,25 @@ fn no_cluster() -> Failure {
 }
 
 fn head_in_file() -> Result<Option<String>, Failure> {
+    in_file(|settings| Ok(settings.text("head", "\"unix:/path/to/head.sock\"")?.map(str::to_owned)))
+}
+
+/// The variables that commands pass on, if the file limits them.
+pub(crate) fn env_only() -> Result<Option<Names>, Failure> {
+    in_file(names_in)
+}
+
+fn names_in(settings: &Settings) -> Result<Option<Names>, Failure> {
+    let example = "[\"PATH\", \"HOME\", \"LC_*\"]";
+    let names: Option<Vec<String>> = settings.structure("env_only", example)?;
+    names.map(|names| names.join(",").parse().map_err(Failure::from)).transpose()
+}
+
+/// What `read` finds in the configuration file, if there is one.
+fn in_file<T>(read: impl FnOnce(&Settings) -> Result<Option<T>, Failure>) -> Result<Option<T>, Failure> {
     let Some(path) = config_file() else { return Ok(None) };
     let Some(settings) = Settings::read(&path, KEYS)? else { return Ok(None) };
-    let head = settings.text("head", "\"unix:/path/to/head.sock\"");
-    Ok(head.map_err(|failure| failure.hint(format!("the file is {}", path.display())))?.map(str::to_owned))
+    read(&settings).map_err(|failure| failure.hint(format!("the file is {}", path.display())))
 }
 
 fn config_file() -> Option<PathBuf> {
@@ -87,10 +103,19 @@ mod tests {
     }
 
     #[test]
+    fn limits_what_is_passed_on_or_does_not() {
+        let names = |text: &str| names_in(&Settings::parse(text, KEYS)?);
+        assert_eq!(names("head = \"unix:/x\""), Ok(None));
+        assert_eq!(names("env_only = [\"PATH\", \"LC_*\"]"), Ok(Some("PATH,LC_*".parse().expect("names"))));
+        assert_eq!(names("env_only = []"), Ok(Some("".parse().expect("none"))));
+        assert!(names("env_only = \"PATH\"").is_err() && names("env_only = [\"A=b\"]").is_err());
+    }
+
+    #[test]
     fn mistakes_are_errors_that_help() {
         let hint = |text: &str| parse(text).expect_err(text).render();
         assert!(hint("haed = \"unix:/x\"").contains("did you mean `head`?"));
-        assert!(hint("colour = 3").contains("known keys: head"));
+        assert!(hint("colour = 3").contains("known keys: head, env_only"));
         assert!(hint("head = 7").contains("not a text"));
         assert!(hint("head = ").contains("not valid TOML"));
     }

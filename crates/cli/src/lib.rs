@@ -18,6 +18,7 @@ mod logins;
 mod mistakes;
 mod multicall;
 mod output;
+mod passed_on;
 mod seen_folder;
 mod signing;
 mod submission;

@@ -499,6 +499,72 @@ fn blocked_account_is_refused_everywhere_and_its_running_jobs_go_on() {
 }
 
 #[test]
+fn others_see_neither_the_command_line_nor_the_words_of_a_failure() {
+    let mut site = Site::start();
+    let socket = site.start_agent();
+    let games = |arguments: &[&str]| site.as_user("games", &socket, arguments);
+    games(&["run", "-m", "16M", "--", "sh", "-c", "exit 3", "--token=hunter2"]);
+    site.cluster.write("project/requirements.txt", "./hunter2-package\n");
+    site.cluster.write("project/main.py", "print(1)\n");
+    let broken = ok(&games(&["submit", &site.path("project"), "main.py", "-m", "64M"]));
+    games(&["wait", &broken]);
+    for arguments in [
+        &["job", "1", "--json"][..],
+        &["job", "1"],
+        &["job", &broken, "--json"],
+        &["job", &broken],
+        &["jobs", "--all", "--json"],
+        &["why", &broken],
+        &["node", "show", "n1"],
+    ] {
+        let seen = ok(&site.as_user("mail", &socket, arguments));
+        assert!(!seen.contains("hunter2"), "{arguments:?}: {seen}");
+    }
+    let theirs: Value = serde_json::from_str(&ok(&games(&["job", &broken, "--json"]))).expect("JSON");
+    assert!(theirs["tasks_shown"][0]["message"].as_str().is_some_and(|said| said.contains("hunter2")), "{theirs}");
+    let others: Value =
+        serde_json::from_str(&ok(&site.as_user("mail", &socket, &["job", &broken, "--json"]))).expect("JSON");
+    assert_eq!((&others["state"], &others["command"]), (&"failed".into(), &"".into()), "{others}");
+    assert_eq!(others["tasks_shown"][0]["message"], "only its user and operators see why");
+    // Who operates sees all of it.
+    assert!(site.admin(&["job", "1"]).contains("--token=hunter2"));
+}
+
+#[test]
+fn only_named_variables_travel_with_a_command() {
+    let mut site = Site::start();
+    let socket = site.start_agent();
+    let run = |arguments: &[&str]| {
+        let hostler = site.path("hostler");
+        let output = Command::new("setpriv")
+            .args(["--reuid=games", "--regid=games", "--clear-groups", "--", &hostler, "--head", &socket])
+            .args([&["run", "-m", "16M"], arguments, &["--", "env"]].concat())
+            .env_clear()
+            .envs([
+                ("PATH", "/usr/bin:/bin"),
+                ("HOME", &*site.path("home-games")),
+                ("KEPT", "a"),
+                ("API_TOKEN", "hunter2"),
+            ])
+            .current_dir("/")
+            .output()
+            .expect("setpriv is installed");
+        ok(&output)
+    };
+    site.as_user("games", &socket, &["jobs"]);
+    let has = |seen: &str, variable: &str| seen.lines().any(|line| line.starts_with(variable));
+    let all = run(&[]);
+    assert!(has(&all, "API_TOKEN=hunter2") && has(&all, "KEPT=a"), "{all}");
+    let some = run(&["--env-only", "KEPT,HOME", "--env", "MORE=b"]);
+    assert!(!has(&some, "API_TOKEN") && has(&some, "KEPT=a") && has(&some, "MORE=b"), "{some}");
+    assert!(has(&some, "PATH=") && has(&some, "HOSTLER_JOB_ID="), "what a login and Hostler set: {some}");
+    site.cluster.write("home-games/.config/hostler/config.toml", "env_only = [\"KEPT\"]\n");
+    let by_file = run(&[]);
+    assert!(!has(&by_file, "API_TOKEN") && has(&by_file, "KEPT=a"), "{by_file}");
+    assert!(has(&run(&["--env-only", "*"]), "API_TOKEN=hunter2"), "the flag comes first");
+}
+
+#[test]
 fn a_login_code_is_good_once_and_for_no_node() {
     let site = Site::start();
     site.admin(&["configure", "user", "add", "ada"]);

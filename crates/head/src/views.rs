@@ -24,6 +24,9 @@ pub(crate) use partitions::partition;
 /// How many other jobs or tasks an explanation names before it says "and more".
 const NAMED: usize = 3;
 
+/// Stands for a message that its owner and operators see.
+const NOT_TOLD: &str = "only its user and operators see why";
+
 /// Who looks at a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Viewer {
@@ -132,9 +135,11 @@ pub(crate) fn detail(
     });
     let over = ended.iter().map(|&(index, ending)| {
         let row = rows.get(&index);
-        let message = why_cancelled.as_ref().filter(|_| ending.state == JobState::Cancelled);
-        let message = row.map_or(message, |row| row.message.as_ref()).cloned();
-        TaskView { message, ..ended_task(job, index, ending, row, is_owner) }
+        let mut task = ended_task(job, index, ending, row, is_owner);
+        if row.is_none() && ending.state == JobState::Cancelled {
+            task.message.clone_from(why_cancelled);
+        }
+        task
     });
     let waits = match shown {
         Shown::Only(index) if job.pending.contains(index) => Some(pending_task(job, index)),
@@ -148,7 +153,7 @@ pub(crate) fn detail(
         requeue: job.spec.requeue,
         constraint: job.spec.constraint.clone(),
         after: job.spec.after.clone(),
-        command: command_line(&job.spec.work),
+        command: if is_owner { command_line(&job.spec.work) } else { String::new() },
         snapshot: match &job.spec.work {
             Work::Project { snapshot, .. } if is_owner => Some(*snapshot),
             Work::Project { .. } | Work::Command { .. } => None,
@@ -188,7 +193,7 @@ fn ended_task(job: &Job, index: u32, ending: Ending, row: Option<&EndedTask>, is
         node: row.and_then(|row| row.node.clone()),
         gpu_ids: Vec::new(),
         exit_code: ending.exit_code,
-        message: None,
+        message: row.and_then(|row| row.message.as_deref()).map(|message| told(message, is_owner)),
         started_at: row.and_then(|row| row.started_at),
         ended_at: row.map(|row| row.ended_at).or(job.ended_at),
         result: row.and_then(|row| row.result).filter(|_| is_owner && job.results.contains(index)),
@@ -196,6 +201,12 @@ fn ended_task(job: &Job, index: u32, ending: Ending, row: Option<&EndedTask>, is
         usage: row.filter(|row| row.attempt > Attempt(0)).map(|row| row.usage),
         parts: row.into_iter().flat_map(|row| &row.parts).map(|part| ended_part(part, ending, is_owner)).collect(),
     }
+}
+
+/// What a node has said of a task's end: for others than its owner no more than that it was the node's doing, since the message may quote
+/// what the job has written.
+fn told(message: &str, is_owner: bool) -> String {
+    if is_owner { message.to_owned() } else { NOT_TOLD.to_owned() }
 }
 
 /// What a live task has on each of its nodes, if they are several.
@@ -217,7 +228,7 @@ fn live_parts(active: &Active, is_owner: bool) -> Vec<PartView> {
             },
             gpu_ids: if over.is_none() { gpu_ids(part) } else { Vec::new() },
             exit_code: ending.and_then(|ending| ending.exit_code),
-            message: over.and_then(|over| over.message.clone()),
+            message: over.and_then(|over| over.message.as_deref()).map(|message| told(message, is_owner)),
             result: over.and_then(|over| over.result).filter(|_| is_owner),
             usage: over.map(|over| over.usage),
         }
@@ -237,7 +248,7 @@ fn ended_part(part: &EndedPart, of_task: Ending, is_owner: bool) -> PartView {
         state: part.ending.unwrap_or(of_task).state,
         gpu_ids: Vec::new(),
         exit_code: part.ending.and_then(|ending| ending.exit_code),
-        message: part.message.clone(),
+        message: part.message.as_deref().map(|message| told(message, is_owner)),
         result: part.result.filter(|_| is_owner),
         usage: Some(part.usage),
     }

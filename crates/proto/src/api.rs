@@ -377,7 +377,7 @@ pub struct JobSummary {
     pub nodes: Vec<NodeName>,
     /// What the shell would show: for an array the highest of its tasks.
     pub exit_code: Option<i32>,
-    /// What it runs, as a command line; in lists only when that was asked for.
+    /// What it runs, as a command line, for its user and operators; in lists only when that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
     /// Its partition; none when it may use all nodes.
@@ -445,7 +445,7 @@ pub struct JobDetail {
     pub constraint: Option<Constraint>,
     /// What it waits or waited for.
     pub after: Vec<Dependency>,
-    /// What it runs, as a command line.
+    /// What it runs, as a command line; empty for others than its user and operators.
     pub command: String,
     /// The captured folder.
     pub snapshot: Option<Digest>,

@@ -13,6 +13,7 @@ use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::{Failure, Outcome};
 use crate::flags::unsaid;
+use crate::passed_on::PassedOn;
 use crate::submission::submit_command;
 
 /// Memory on each node of a job that does not say how much, in bytes.
@@ -133,7 +134,7 @@ impl Cmrun {
             nodes: self.nodes.unwrap_or(1),
             tasks_per_node: self.processes.unwrap_or(1),
             time_limit_ms: self.time_limit.and_then(|limit| limit.0),
-            environment: own_environment(),
+            environment: own_environment(&PassedOn::chosen(&[])?),
             umask: Some(own_umask()),
             ..JobSpec::new(self.name()?, work, request)
         })

@@ -22,6 +22,7 @@ use crate::failure::{During, Failure, Outcome};
 use crate::flags::JobFlags;
 use crate::interrupts::{Interrupts, exit_code};
 use crate::output::views;
+use crate::passed_on::{Names, PassedOn};
 use crate::submission::submit_command;
 
 /// Output is streamed only from commands that take longer than this: for shorter ones one look at the end is faster.
@@ -54,6 +55,12 @@ pub(crate) struct Run {
     #[arg(long, conflicts_with = "first_node")]
     label: bool,
 
+    /// Pass on only these of your variables, e.g. PATH,HOME,LC_*; may be repeated [default: all, or `env_only` of config.toml]
+    ///
+    /// The head keeps the variables of a job until it cannot run again. An empty list passes on none; the job then has those of a login.
+    #[arg(long, value_name = "NAMES")]
+    env_only: Vec<Names>,
+
     /// The command and its arguments
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
     pub(crate) command: Vec<String>,
@@ -82,7 +89,7 @@ impl Run {
         }
         let program = self.command[0].rsplit('/').next().unwrap_or_default();
         let work = Work::Command { argv: self.command.clone(), directory: own_directory()? };
-        let mut environment = own_environment();
+        let mut environment = own_environment(&PassedOn::chosen(&self.env_only)?);
         if self.flags.first_node {
             // Ours is no more than where this machine has temporary files; such a job gets a directory of its own on each node.
             environment.remove(TEMPORARY);
@@ -250,14 +257,15 @@ pub(crate) fn own_directory() -> Result<String, Failure> {
     })
 }
 
-/// The caller's variables; those that are not UTF-8 cannot travel.
-pub(crate) fn own_environment() -> Environment {
+/// The caller's variables that are passed on; those that are not UTF-8 cannot travel.
+pub(crate) fn own_environment(passed_on: &PassedOn) -> Environment {
     // Called in a job that takes steps, the new one must not launch in the other's allocation.
     let of_the_job = of_the_allocation();
     let is_of_the_job = |name: &str, value: &str| of_the_job.iter().any(|(own, theirs)| own == name && theirs == value);
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .filter(|(name, value)| !NOT_PASSED_ON.contains(&name.as_str()) && !is_of_the_job(name, value))
+        .filter(|(name, _)| passed_on.takes(name))
         .collect()
 }
 

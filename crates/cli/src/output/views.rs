@@ -173,7 +173,8 @@ fn described(id: &str, job: &JobDetail, moment: &Moment, width: Option<usize>) -
     lines.add("state", standing(summary));
     lines.add_some("waits", summary.reason.as_ref());
     lines.add_some("node", summary.node_problem.as_ref());
-    lines.add("command", &job.command);
+    let command = if job.command.is_empty() { "(shown to its user and operators)" } else { &job.command };
+    lines.add("command", command);
     lines.add_some("array", summary.array.as_ref().map(|array| format!("{array}  ({})", counts(summary))));
     let each = match summary.node_count {
         1 => String::new(),

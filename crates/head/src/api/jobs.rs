@@ -112,7 +112,7 @@ pub(crate) struct Filter {
 
 /// `GET /jobs`: newest first.
 pub(crate) async fn list(
-    _: User,
+    user: User,
     State(head): State<Arc<Head>>,
     Query(filter): Query<Filter>,
 ) -> Result<Json<JobPage>, ApiError> {
@@ -130,7 +130,7 @@ pub(crate) async fn list(
     for some in page.chunks(AT_ONCE) {
         let state = head.engine.state();
         jobs.extend(some.iter().map(|job| JobSummary {
-            command: filter.commands.then(|| views::command_line(&job.spec.work)),
+            command: (filter.commands && user.sees(job) == Viewer::Owner).then(|| views::command_line(&job.spec.work)),
             ..views::summary(&state, job, rows.get(&job.id), head.engine.now().at)
         }));
     }
