@@ -11,7 +11,7 @@ use hostler_core::agent::{Effect, Event, Exit, RunLaunch, Stage, State, Why, upd
 use hostler_model::{Advisory, BootId, CpuSet, Digest, Feature, Hardware, NodeName, Request, Resources, RunId, Work};
 use hostler_power::{MacAddress, WakeUp};
 use hostler_proto::link::{AgentHello, AgentMessage, HeadMessage, PROTOCOL, StreamKind, StreamRequest, Usage};
-use hostler_shepherd::cgroup::Controller;
+use hostler_shepherd::cgroup::{Controller, LeafSpec};
 use hostler_shepherd::{Launch, Launcher, cgroup};
 use hostler_snapshot::ChunkStore;
 use tokio::sync::{mpsc, oneshot};
@@ -23,6 +23,7 @@ use crate::environment::Environments;
 use crate::gossip::Gossiping;
 use crate::gpus::Gpus;
 use crate::roster::{self, NewAccounts};
+use crate::stage::NoEnvironment;
 use crate::steps::Own;
 use crate::supervise::{Asked, IdleShepherds, Kept, Order};
 use crate::{collect, output, stage, supervise, terminal, variables};
@@ -69,6 +70,11 @@ impl Node {
         if let Some(gossiping) = &self.gossiping {
             gossiping.ask(head);
         }
+    }
+
+    /// The leaf of that name, where processes are held together at all.
+    pub(crate) fn leaf(&self, name: &str) -> Option<LeafSpec> {
+        self.cgroups.as_ref().ok()?.leaf(&format!("{}{name}", self.leaf_prefix)).ok()
     }
 
     /// Which limits the kernel does not hold jobs to here, and why.
@@ -414,7 +420,8 @@ async fn start_run(
             return handle.happened(Event::Exited { run, exit: not_started("ended before it had started".into()) });
         }
         Err(error) => {
-            return handle.happened(Event::Exited { run, exit: not_started(format!("{error:#}")) });
+            let why = error.downcast_ref::<NoEnvironment>().map_or(Why::NotStarted, |error| error.why);
+            return handle.happened(Event::Exited { run, exit: Exit { why, ..not_started(format!("{error:#}")) } });
         }
     };
     orders.options.identity = identity;

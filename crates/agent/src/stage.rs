@@ -7,10 +7,10 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use hostler_core::agent::RunLaunch;
+use hostler_core::agent::{RunLaunch, Why};
 use hostler_model::{Digest, Environment, Work};
 use hostler_proto::link::Output;
 use hostler_proto::manifest::Manifest;
@@ -20,11 +20,38 @@ use hostler_snapshot::{LayoutOptions, StoreError, lay_out};
 use crate::account::{Account, Ids, act_as};
 use crate::directory::RunDirectory;
 use crate::engine::Node;
-use crate::environment::{EnvError, Lease, Requirements, detect, entry_command};
+use crate::environment::{BuildError, Confined, EnvError, Lease, Requirements, detect, entry_command};
 use crate::{supervise, transfer, variables};
 
 /// How many processes and threads one run may have: enough for any honest program, too few to take a machine down.
 pub(crate) const PROCESS_LIMIT: u64 = 8192;
+
+/// How much of what a build prints is kept: enough for any honest build, too little to fill a disk.
+const BUILD_LOG_BYTES: usize = 16 << 20;
+
+/// The exit status of a job that its limits ended before its program started: that of a process that was killed.
+const KILLED: i32 = 137;
+
+/// There is no environment for a run.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub(crate) struct NoEnvironment {
+    /// As what the run ends.
+    pub(crate) why: Why,
+    message: String,
+}
+
+impl From<EnvError> for NoEnvironment {
+    fn from(error: EnvError) -> Self {
+        let why = match &error {
+            EnvError::Build(BuildError::OutOfMemory { .. }) => Why::OutOfMemory(KILLED),
+            EnvError::Build(BuildError::TimedOut { .. }) => Why::TimeLimit(KILLED),
+            _ => Why::NotStarted,
+        };
+        let hint = error.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();
+        Self { why, message: format!("{error}{hint}") }
+    }
+}
 
 /// What the shepherd is to start: made ready, not started.
 ///
@@ -120,12 +147,13 @@ impl Whose {
     ///
     /// The folder is in the user's hands by now, and other jobs of theirs may be at work in it: it is looked at with their rights.
     fn project(&self, project: &Project, cancel: &AtomicBool) -> anyhow::Result<Launch> {
+        let began = Instant::now();
         let work = self.directory.work();
         let mut variables = variables::environment(&self.launch, &self.node.name, self.account.as_deref());
         let search_path = OsString::from(variables["PATH"].clone());
         let lease = match act_as(self.ids(), || detect(&work, &project.entrypoint))?? {
             None => None,
-            Some(requirements) => Some(self.environment(&requirements, cancel)?),
+            Some(requirements) => Some(self.environment(&requirements, began, cancel)?),
         };
         if cancel.load(Ordering::Relaxed) {
             bail!("ended before it had started");
@@ -135,32 +163,65 @@ impl Whose {
         variables.extend(entry.env);
         variables.insert("HOSTLER_SNAPSHOT".into(), project.snapshot.to_string());
         variables.insert("PWD".into(), work.display().to_string());
-        Ok(self.orders(entry.argv, variables, work))
+        let mut orders = self.orders(entry.argv, variables, work);
+        if lease.is_some()
+            && let Some(limit) = &mut orders.options.time_limit
+        {
+            *limit = limit.saturating_sub(began.elapsed());
+        }
+        Ok(orders)
     }
 
     /// An environment that holds what is required, built if it is missing, and kept for as long as the run.
-    fn environment(&self, requirements: &Requirements, cancel: &AtomicBool) -> anyhow::Result<Lease> {
+    fn environment(&self, requirements: &Requirements, began: Instant, cancel: &AtomicBool) -> anyhow::Result<Lease> {
         let mut log = OpenOptions::new()
             .append(true)
             .create(true)
             .mode(0o600)
             .open(self.directory.output(Output::Setup))
             .context("cannot open the log of the environment's build")?;
+        let mut room = BUILD_LOG_BYTES;
         // A log that cannot be written must not fail the build; the build will meet the same full disk.
-        let mut write = |bytes: &[u8]| drop(log.write_all(bytes));
+        let mut write = |bytes: &[u8]| {
+            let kept = bytes.len().min(room);
+            room -= kept;
+            drop(log.write_all(&bytes[..kept]));
+            if kept < bytes.len() && kept > 0 {
+                drop(log.write_all(b"\nhostler: the build prints more than is kept\n"));
+            }
+        };
+        let Self { node, launch, .. } = self;
+        let leaf = |number| node.leaf(&format!("{}-build-{number}", launch.run));
+        let runner = Confined {
+            launcher: &node.launcher,
+            limits: self.limits(),
+            leaf: &leaf,
+            cancel,
+            began,
+            time_limit: launch.spec.time_limit_ms.map(Duration::from_millis),
+        };
         let mut obtain = || {
-            let cache = self.node.environments.of(self.account.as_ref())?;
-            let lease = cache.obtain(requirements, &mut write, cancel)?;
-            lease.pin(&self.launch.run.to_string())?;
+            let cache = node.environments.of(self.account.as_ref())?;
+            let lease = cache.obtain(requirements, &mut write, &runner)?;
+            lease.pin(&launch.run.to_string())?;
             Ok(lease)
         };
-        let lease = obtain().map_err(|error: EnvError| {
-            let hint = error.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();
-            anyhow::anyhow!("{error}{hint}")
-        })?;
+        let lease = obtain().map_err(|error: EnvError| NoEnvironment::from(error))?;
         let how = if lease.built { "built" } else { "ready, nothing to build" };
         write(format!("hostler: environment {} {how}\n", lease.key.as_str()).as_bytes());
         Ok(lease)
+    }
+
+    /// What holds every process of the run, those that build its environment included.
+    fn limits(&self) -> Options {
+        let Self { node, launch, .. } = self;
+        Options {
+            cpus: Some(launch.resources.cpus.iter().collect()),
+            memory_limit_bytes: Some(launch.resources.memory_bytes),
+            process_limit: Some(PROCESS_LIMIT),
+            denied_devices: node.gpus.denied(&launch.resources.gpus),
+            ..Options::default()
+        }
     }
 
     /// The shepherd's orders.
@@ -176,17 +237,9 @@ impl Whose {
             terminal: spec.pty.map(|size| WindowSize { rows: size.rows, columns: size.columns }),
             umask: spec.umask.unwrap_or(0o022),
             credentials: account.as_ref().map(|account| account.credentials()),
-            cpus: Some(launch.resources.cpus.iter().collect()),
-            memory_limit_bytes: Some(launch.resources.memory_bytes),
-            process_limit: Some(PROCESS_LIMIT),
-            denied_devices: node.gpus.denied(gpus),
-            leaf: node
-                .cgroups
-                .as_ref()
-                .ok()
-                .and_then(|tree| tree.leaf(&format!("{}{}", node.leaf_prefix, launch.run)).ok()),
+            leaf: node.leaf(&launch.run.to_string()),
             linger: spec.pty.is_none().then_some(supervise::LINGER),
-            ..Options::default()
+            ..self.limits()
         };
         Launch {
             directory: directory.path().to_owned(),

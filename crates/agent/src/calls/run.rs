@@ -323,9 +323,7 @@ pub(super) fn options(calling: &Calling, memory_bytes: Option<u64>) -> Options {
 
 /// The leaf of a command, where there are any.
 pub(super) fn leaf(calling: &Calling, name: &str) -> Option<LeafSpec> {
-    let node = &calling.node;
-    let tree = node.cgroups.as_ref().ok()?;
-    tree.leaf(&format!("{}{name}", node.leaf_prefix)).ok()
+    calling.node.leaf(name)
 }
 
 /// Starts it, with a shepherd that has just seen a call through or with a new one.

@@ -1,26 +1,20 @@
 //! Building one environment: which commands, in which surroundings, and what their failure means.
 //!
-//! Commands run in their own process group with no input, in a scratch folder that holds copies of what they need, so
-//! a build writes nothing into the project whose new files are the job's results. Their output goes to the log as it
-//! comes; the last lines are kept for the error.
+//! A [`Runner`] runs the commands, with no input, in a scratch folder that holds copies of what they need, so a build writes
+//! nothing into the project whose new files are the job's results. Their output goes to the log as it comes; the last
+//! lines are kept for the error.
 
-use std::ffi::OsStr;
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, Permissions};
-use std::io::{self, PipeReader, Read};
-use std::os::fd::AsFd;
+use std::io;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::{Pid, getppid};
-
-use super::cache::{Cache, Settings};
+use super::cache::Cache;
 use super::detect::{Line, List, Plan, Requirements};
+use super::runner::{Ended, Runner, Step, Stopped};
 use super::tools::{Interpreter, Tools, Uv};
 use super::{BuildError, EnvError, IoContext, files};
 use crate::account::act_as;
@@ -31,9 +25,6 @@ const TAIL_LINES: usize = 15;
 
 /// With less than this free, a failed build has failed for want of space: any wheel's metadata takes more.
 const FULL_BELOW_BYTES: u64 = 1 << 20;
-
-/// How long a raised cancel flag goes unnoticed at most.
-const CANCEL_LOOK_MS: u16 = 50;
 
 /// Variables of the agent's surroundings that would lead a builder astray.
 const MISLEADING: [&str; 12] = [
@@ -51,12 +42,12 @@ const MISLEADING: [&str; 12] = [
     "UV_PYTHON",
 ];
 
-/// One build: what to install, with what, where, and until when.
+/// One build: what to install, with what, where, and within which limits.
 pub(super) struct Build<'a> {
     pub(super) cache: &'a Cache,
     pub(super) requirements: &'a Requirements,
     pub(super) tools: &'a Tools,
-    pub(super) cancel: &'a AtomicBool,
+    pub(super) runner: &'a dyn Runner,
 }
 
 impl Build<'_> {
@@ -69,8 +60,7 @@ impl Build<'_> {
     /// Builds in the folder `attempt`, which does not exist yet, and returns the environment's path in it.
     pub(super) fn run(&self, attempt: &Path, log: &mut dyn FnMut(&[u8])) -> Result<PathBuf, EnvError> {
         let started = Instant::now();
-        let site =
-            Site { venv: attempt.join("venv"), work: attempt.join("work"), temporary: attempt.join("tmp"), started };
+        let site = Site { venv: attempt.join("venv"), work: attempt.join("work"), temporary: attempt.join("tmp") };
         for dir in [&site.work, &site.temporary] {
             fs::create_dir_all(dir).map_err(|error| system_error(&self.cache.root, &error))?;
         }
@@ -90,29 +80,29 @@ impl Build<'_> {
     fn with_uv(&self, uv: &Uv, site: &Site, log: &mut dyn FnMut(&[u8])) -> Result<(), EnvError> {
         self.announce(log);
         let plan = self.requirements.plan();
-        let mut install = Command::new(&uv.program);
+        let mut install = Step::new(&uv.program, [""; 0]);
         match plan {
             Plan::Lock { whole_tree } => {
                 self.with_rights(|| self.copy_project(*whole_tree, &site.work))?;
                 install.args(["sync", "--frozen", "--no-install-project", "--no-editable", "--python"]);
-                install.arg(&self.tools.python.executable).env("UV_PROJECT_ENVIRONMENT", &site.venv);
+                install.args([&self.tools.python.executable]).env("UV_PROJECT_ENVIRONMENT", &site.venv);
             }
             Plan::List(list) => {
-                install.args(["pip", "install", "--python"]).arg(site.python());
+                install.args(["pip", "install", "--python"]).args([site.python()]);
                 self.with_rights(|| self.write_list(list, &site.work, &mut install))?;
             }
             Plan::Pyproject { whole_tree, .. } => {
                 self.with_rights(|| self.copy_project(*whole_tree, &site.work))?;
-                install.args(["pip", "install", "--python"]).arg(site.python()).args(["-r", "pyproject.toml"]);
+                install.args(["pip", "install", "--python"]).args([site.python()]).args(["-r", "pyproject.toml"]);
             }
         }
         if !matches!(plan, Plan::Lock { .. }) {
-            let mut venv = Command::new(&uv.program);
-            venv.args(["venv", "--python"]).arg(&self.tools.python.executable).arg(&site.venv);
-            self.step("uv venv", &mut venv, site, log)?;
+            let mut venv = Step::new(&uv.program, ["venv", "--python"]);
+            venv.args([&self.tools.python.executable, &site.venv]);
+            self.step("uv venv", venv, site, log)?;
         }
         let name = if matches!(plan, Plan::Lock { .. }) { "uv sync" } else { "uv pip install" };
-        self.step(name, &mut install, site, log)
+        self.step(name, install, site, log)
     }
 
     fn with_pip(&self, site: &Site, log: &mut dyn FnMut(&[u8])) -> Result<(), EnvError> {
@@ -120,15 +110,15 @@ impl Build<'_> {
             return Err(EnvError::UvNeeded);
         };
         let python = &self.tools.python;
-        require_venv(python, &self.cache.settings)?;
+        self.require_venv(python, site)?;
         self.announce(log);
-        let mut install = Command::new(site.python());
-        install.args(["-m", "pip", "install", "--disable-pip-version-check", "--no-input"]);
+        let mut install =
+            Step::new(site.python(), ["-m", "pip", "install", "--disable-pip-version-check", "--no-input"]);
         self.with_rights(|| self.write_list(list, &site.work, &mut install))?;
-        let mut venv = Command::new(&python.executable);
-        venv.args(["-m", "venv"]).arg(&site.venv);
-        self.step("python -m venv", &mut venv, site, log)?;
-        self.step("pip install", &mut install, site, log)
+        let mut venv = Step::new(&python.executable, ["-m", "venv"]);
+        venv.args([&site.venv]);
+        self.step("python -m venv", venv, site, log)?;
+        self.step("pip install", install, site, log)
     }
 
     fn announce(&self, log: &mut dyn FnMut(&[u8])) {
@@ -152,7 +142,7 @@ impl Build<'_> {
     }
 
     /// Writes the requirements, with copies of local ones, and adds the options that name them to `install`.
-    fn write_list(&self, list: &List, work: &Path, install: &mut Command) -> Result<(), EnvError> {
+    fn write_list(&self, list: &List, work: &Path, install: &mut Step) -> Result<(), EnvError> {
         for (option, name, lines) in
             [("-r", "requirements.txt", &list.requirements), ("-c", "constraints.txt", &list.constraints)]
         {
@@ -200,101 +190,70 @@ impl Build<'_> {
     }
 
     /// Runs one command to its end, and explains a bad one.
-    fn step(&self, name: &str, command: &mut Command, site: &Site, log: &mut dyn FnMut(&[u8])) -> Result<(), EnvError> {
-        let failed = |error: io::Error| system_error(&self.cache.root, &error);
-        let (output, writer) = io::pipe().map_err(failed)?;
-        self.surroundings(command, site);
-        command.stdin(Stdio::null()).stdout(writer.try_clone().map_err(failed)?).stderr(writer);
-        let child = command.spawn().map_err(failed)?;
-        // The command keeps the writing ends open otherwise, and the output would never end.
-        command.stdout(Stdio::null()).stderr(Stdio::null());
+    fn step(&self, name: &str, command: Step, site: &Site, log: &mut dyn FnMut(&[u8])) -> Result<(), EnvError> {
         let mut tail = Tail::default();
-        let status = self.follow(child, output, site, &mut |bytes| {
+        let ended = self.runner.run(&self.surroundings(command, site), &mut |bytes| {
             tail.push(bytes);
             log(bytes);
         });
-        match status {
-            Ok(status) if status.success() => Ok(()),
-            Ok(status) => Err(self.verdict(name, status, &tail).into()),
-            Err(Stopped::Cancelled) => Err(EnvError::Cancelled),
-            Err(Stopped::TimedOut(limit_secs)) => Err(BuildError::TimedOut { limit_secs, output: tail.lines() }.into()),
-            Err(Stopped::System(error)) => Err(failed(error)),
+        match ended {
+            Ok(Ended::Exited(0)) => Ok(()),
+            Ok(ended) => Err(self.verdict(name, &ended, &tail).into()),
+            Err(Stopped::TimedOut { limit_secs }) => {
+                Err(BuildError::TimedOut { limit_secs, output: tail.lines() }.into())
+            }
+            Err(stopped) => Err(stopped.explain(&self.cache.root)),
         }
     }
 
-    /// What a builder may see: the agent's variables without those that mislead, caches of our own, its own group.
-    fn surroundings(&self, command: &mut Command, site: &Site) {
+    /// Debian ships Python without the modules that make environments; its own message comes late and is long.
+    fn require_venv(&self, python: &Interpreter, site: &Site) -> Result<(), EnvError> {
+        let probe = Step::new(&python.executable, ["-I", "-c", "import venv, ensurepip"]);
+        let mut tail = Tail::default();
+        match self.runner.run(&self.surroundings(probe, site), &mut |bytes| tail.push(bytes)) {
+            Ok(Ended::Exited(0)) => Ok(()),
+            Ok(Ended::Exited(_)) => {
+                let package = format!("python{}-venv", python.version);
+                Err(BuildError::VenvMissing { python: python.executable.clone(), package }.into())
+            }
+            Ok(ended) => Err(self.verdict("python -c 'import venv'", &ended, &tail).into()),
+            Err(stopped) => Err(stopped.explain(&self.cache.root)),
+        }
+    }
+
+    /// What a builder may see: the agent's variables without those that mislead, and caches of our own.
+    fn surroundings(&self, command: Step, site: &Site) -> Step {
         let settings = &self.cache.settings;
-        let own: Vec<_> =
-            command.get_envs().map(|(name, value)| (name.to_owned(), value.map(OsStr::to_owned))).collect();
-        settings.become_builder(command);
-        command.env_clear().envs(settings.environment().filter(|(name, _)| !is_withheld(name)));
-        command.envs(settings.identity());
-        command
-            .env("PATH", &settings.search_path)
-            .env("TMPDIR", &site.temporary)
-            .env("UV_CACHE_DIR", self.cache.downloads().join("uv"))
-            .env("PIP_CACHE_DIR", self.cache.downloads().join("pip"))
-            .env("UV_PYTHON_DOWNLOADS", "never")
+        let own = [
+            ("PATH", settings.search_path.clone()),
+            ("TMPDIR", site.temporary.clone().into()),
+            ("UV_CACHE_DIR", self.cache.downloads().join("uv").into()),
+            ("PIP_CACHE_DIR", self.cache.downloads().join("pip").into()),
+            ("UV_PYTHON_DOWNLOADS", "never".into()),
             // Built once and run often, perhaps by users who may not write here.
-            .env("UV_COMPILE_BYTECODE", "1")
-            .env("UV_NO_PROGRESS", "1")
-            .env("PYTHONUNBUFFERED", "1");
-        command.envs(own.into_iter().filter_map(|(name, value)| Some((name, value?))));
-        command.current_dir(&site.work).process_group(0);
-        die_with_the_agent(command);
+            ("UV_COMPILE_BYTECODE", "1".into()),
+            ("UV_NO_PROGRESS", "1".into()),
+            ("PYTHONUNBUFFERED", "1".into()),
+        ];
+        let mut env: BTreeMap<OsString, OsString> =
+            settings.environment().filter(|(name, _)| !is_withheld(name)).collect();
+        env.extend(settings.identity().chain(own).map(|(name, value)| (name.into(), value)));
+        env.extend(command.env);
+        let credentials = settings.run_as.as_ref().map(|user| user.credentials());
+        Step { env: env.into_iter().collect(), cwd: site.work.clone(), credentials, ..command }
     }
 
-    /// Passes output on until there is no more. Raised flags and passed limits kill the whole group.
-    fn follow(
-        &self,
-        mut child: Child,
-        mut output: PipeReader,
-        site: &Site,
-        pass_on: &mut dyn FnMut(&[u8]),
-    ) -> Result<ExitStatus, Stopped> {
-        let result = self.pump(&mut output, site, pass_on);
-        if result.is_err() {
-            let group = Pid::from_raw(child.id().cast_signed());
-            // The child has not been waited for, so its id is still its own. Gone already is as good as killed.
-            let _ = killpg(group, Signal::SIGKILL);
-        }
-        let status = child.wait().map_err(Stopped::System)?;
-        result.map(|()| status)
-    }
-
-    fn pump(&self, output: &mut PipeReader, site: &Site, pass_on: &mut dyn FnMut(&[u8])) -> Result<(), Stopped> {
-        let mut buffer = [0; 8192];
-        loop {
-            if self.cancel.load(Ordering::Relaxed) {
-                return Err(Stopped::Cancelled);
-            }
-            if let Some(limit) = self.cache.settings.build_limit.filter(|limit| site.started.elapsed() > *limit) {
-                return Err(Stopped::TimedOut(limit.as_secs()));
-            }
-            let mut ready = [PollFd::new(output.as_fd(), PollFlags::POLLIN)];
-            match poll(&mut ready, PollTimeout::from(CANCEL_LOOK_MS)) {
-                Ok(0) | Err(nix::errno::Errno::EINTR) => continue,
-                Ok(_) => {}
-                Err(errno) => return Err(Stopped::System(errno.into())),
-            }
-            match output.read(&mut buffer).map_err(Stopped::System)? {
-                0 => return Ok(()),
-                count => pass_on(&buffer[..count]),
-            }
-        }
-    }
-
-    fn verdict(&self, name: &str, status: ExitStatus, tail: &Tail) -> BuildError {
+    fn verdict(&self, name: &str, ended: &Ended, tail: &Tail) -> BuildError {
         let output = tail.lines();
+        if let Ended::OutOfMemory { limit_bytes } = ended {
+            return BuildError::OutOfMemory { command: name.to_owned(), limit_bytes: *limit_bytes, output };
+        }
         // Not every tool passes the system's words on: `python -m venv` swallows those of its ensurepip.
         let told = output.contains("No space left on device") || output.contains("os error 28");
         if told || free_bytes(&self.cache.root) < FULL_BELOW_BYTES {
             return disk_full(&self.cache.root);
         }
-        let status =
-            status.code().map_or_else(|| format!("was killed ({status})"), |code| format!("exited with {code}"));
-        BuildError::Failed { command: name.to_owned(), status, output }
+        BuildError::Failed { command: name.to_owned(), status: ended.to_string(), output }
     }
 }
 
@@ -309,20 +268,12 @@ struct Site {
     work: PathBuf,
     /// For `TMPDIR`: uv leaves lock files there, and a large build would not fit a small `/tmp`.
     temporary: PathBuf,
-    started: Instant,
 }
 
 impl Site {
     fn python(&self) -> PathBuf {
         self.venv.join("bin/python")
     }
-}
-
-/// Why a command did not come to its own end.
-enum Stopped {
-    Cancelled,
-    TimedOut(u64),
-    System(io::Error),
 }
 
 /// The end of a command's output.
@@ -366,31 +317,4 @@ fn free_bytes(root: &Path) -> u64 {
         Ok(stat) => stat.blocks_available() * stat.fragment_size(),
         Err(_) => u64::MAX,
     }
-}
-
-/// Debian ships Python without the modules that make environments; its own message comes late and is long.
-fn require_venv(python: &Interpreter, settings: &Settings) -> Result<(), EnvError> {
-    let mut probe = Command::new(&python.executable);
-    settings.become_builder(&mut probe);
-    probe.args(["-I", "-c", "import venv, ensurepip"]).current_dir("/");
-    let probe = probe.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
-    if probe.is_ok_and(|status| status.success()) {
-        return Ok(());
-    }
-    let package = format!("python{}-venv", python.version);
-    Err(BuildError::VenvMissing { python: python.executable.clone(), package }.into())
-}
-
-/// Has the kernel kill the command when the thread that started it ends, which waits for it unless the agent dies; and has it gain
-/// no rights that it does not begin with.
-fn die_with_the_agent(command: &mut Command) {
-    let agent = nix::unistd::getpid();
-    let prepare = move || {
-        nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
-        nix::sys::prctl::set_no_new_privs()?;
-        // The agent may have died before the line above.
-        if getppid() == agent { Ok(()) } else { Err(io::Error::from(nix::errno::Errno::ECHILD)) }
-    };
-    // SAFETY: `prepare` makes three system calls and allocates nothing, which is allowed between fork and exec.
-    unsafe { command.pre_exec(prepare) };
 }

@@ -5,16 +5,13 @@
 //! `ready` marker and is built again. Jobs outlive the agent and so its locks; for them there are pins, which are files.
 //! All of that holds between processes, so the agents of one machine may share a cache.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
@@ -24,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use super::build::{self, Build};
 use super::detect::Requirements;
 use super::key::{self, Key};
+use super::runner::{Runner, Step};
 use super::tools::ToolBox;
 use super::{BuildError, EnvError, IoContext, files};
 use crate::account::{Account, Ids, act_as};
@@ -46,8 +44,6 @@ pub struct Settings {
     pub variables: Vec<(String, String)>,
     /// The user who builds, with the cache to themselves: installing a package can run its code. Default: the agent's own user.
     pub run_as: Option<Arc<Account>>,
-    /// How long one build may take. Default: as long as it needs.
-    pub build_limit: Option<Duration>,
     /// The node whose runs pin environments: agents on one machine may share a cache, and know only their own runs.
     pub node: String,
 }
@@ -62,7 +58,6 @@ impl Settings {
             use_uv: true,
             variables: Vec::new(),
             run_as: None,
-            build_limit: None,
             node: String::new(),
         }
     }
@@ -82,12 +77,15 @@ impl Settings {
         self.run_as.as_ref().map(|user| &user.ids)
     }
 
-    /// Has a command run as the user who builds, with that user's home and nothing of the agent's environment.
-    pub(super) fn become_builder(&self, command: &mut Command) {
-        if let Some(user) = &self.run_as {
-            command.env_clear().envs(self.environment()).env("PATH", &self.search_path);
-            command.uid(user.ids.uid).gid(user.ids.gid).envs(self.identity());
-        }
+    /// A command of the user who builds, with that user's home and of the agent's environment only what is for everybody.
+    pub(super) fn as_builder(&self, mut step: Step) -> Step {
+        let mut env: BTreeMap<OsString, OsString> = self.environment().collect();
+        env.insert("PATH".into(), self.search_path.clone());
+        env.extend(self.identity().map(|(name, value)| (name.into(), value)));
+        env.extend(step.env);
+        step.env = env.into_iter().collect();
+        step.credentials = self.run_as.as_ref().map(|user| user.credentials());
+        step
     }
 
     /// Variables that say who builds, when it is not the agent's own user.
@@ -194,15 +192,17 @@ impl Cache {
     ///
     /// A ready environment costs some file reads. A missing one is built by exactly one caller of all threads and
     /// processes; the others wait, and if that build fails they fail with its error, while a later call tries again.
-    /// `log` gets the output of the build as it happens. Raising `cancel` ends the wait, or kills the build, within
-    /// about 50 ms; jobs that waited for a cancelled build carry on with it.
+    /// `log` gets the output of the build as it happens.
+    ///
+    /// The build runs within the limits of the caller that builds. When these end it (cancelled, out of memory, out of time), one of
+    /// those that wait builds instead, within its own limits.
     pub fn obtain(
         &self,
         requirements: &Requirements,
         log: &mut dyn FnMut(&[u8]),
-        cancel: &AtomicBool,
+        runner: &dyn Runner,
     ) -> Result<Lease, EnvError> {
-        let tools = self.tools.find(&self.settings)?;
+        let tools = self.tools.find(&self.settings, runner)?;
         let key = key::derive(requirements, &tools, &self.settings);
         if let Some(lease) = self.ready(&key)? {
             return Ok(lease);
@@ -210,9 +210,7 @@ impl Cache {
         let earlier_failure = self.last_failure(&key).map(|failure| failure.attempt);
         let mut told = false;
         loop {
-            if cancel.load(Ordering::Relaxed) {
-                return Err(EnvError::Cancelled);
-            }
+            runner.goes_on().map_err(|stopped| stopped.explain(&self.root))?;
             if let Some(lease) = self.ready(&key)? {
                 return Ok(lease);
             }
@@ -227,7 +225,7 @@ impl Cache {
                 if self.read_ready(&key).is_none()
                     && self.last_failure(&key).map(|failure| failure.attempt) == earlier_failure
                 {
-                    let build = Build { cache: self, requirements, tools: &tools, cancel };
+                    let build = Build { cache: self, requirements, tools: &tools, runner };
                     return self.build(&key, &build, exclusive, log);
                 }
                 continue;
@@ -241,8 +239,8 @@ impl Cache {
     }
 
     /// The key that [`Cache::obtain`] would use, without building.
-    pub fn key(&self, requirements: &Requirements) -> Result<Key, EnvError> {
-        Ok(key::derive(requirements, &self.tools.find(&self.settings)?, &self.settings))
+    pub fn key(&self, requirements: &Requirements, runner: &dyn Runner) -> Result<Key, EnvError> {
+        Ok(key::derive(requirements, &self.tools.find(&self.settings, runner)?, &self.settings))
     }
 
     /// Ends the pin of a run. Unknown runs are fine: releasing is safe to repeat.
@@ -286,7 +284,9 @@ impl Cache {
         let attempt = files::unique_name();
         if let Err(error) = self.try_build(key, build, &attempt, log) {
             self.discard(key);
-            if let EnvError::Build(error) = &error {
+            if let EnvError::Build(error) = &error
+                && !error.is_of_the_builder()
+            {
                 self.remember_failure(key, &Failure { attempt, error: error.clone() });
             }
             return Err(error);
@@ -295,9 +295,9 @@ impl Cache {
         let lock = self.lock_path(key);
         in_use.relock(FlockArg::LockShared).map_err(io::Error::from).context("lock", &lock)?;
         // Between the two locks another job's collection may have taken it: possible, though it is the newest.
-        let Some(ready) = self.read_ready(key) else { return self.obtain(build.requirements, log, build.cancel) };
+        let Some(ready) = self.read_ready(key) else { return self.obtain(build.requirements, log, build.runner) };
         let lease = self.lease(key, &ready, in_use, true);
-        self.collect();
+        self.collect(build.runner);
         Ok(lease)
     }
 

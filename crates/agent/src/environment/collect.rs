@@ -7,13 +7,13 @@
 use std::fs::{self, File};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
 use nix::fcntl::{Flock, FlockArg};
 
 use super::cache::Cache;
 use super::key::Key;
+use super::runner::{Runner, Step};
 use super::{files, tools};
 use crate::account::act_as;
 
@@ -54,12 +54,12 @@ impl Cache {
 
     /// Brings the cache under its cap as far as nothing in use is touched. Done after every build; safe at any time.
     /// Returns at once, with nothing done, while another thread or process is collecting.
-    pub fn collect(&self) -> Collected {
+    pub fn collect(&self, runner: &dyn Runner) -> Collected {
         let Some(_collecting) = self.exclusive_file("collect.lock") else { return Collected::default() };
         let mut done = Collected::default();
         let mut downloads = self.downloads_bytes();
         if downloads > self.settings.cap_bytes / 4 {
-            downloads = self.prune_downloads();
+            downloads = self.prune_downloads(runner);
             done.downloads_reduced = true;
         }
         let environments = self.environments();
@@ -153,16 +153,14 @@ impl Cache {
     }
 
     /// Lets uv drop what it knows to be useless, then everything if that was not enough. Returns what is left.
-    fn prune_downloads(&self) -> u64 {
+    fn prune_downloads(&self, runner: &dyn Runner) -> u64 {
         if let Some(uv) = tools::which("uv", &self.settings.search_path).filter(|_| self.settings.use_uv)
             && let Some(_idle) = self.exclusive_file("downloads.lock")
         {
-            let mut prune = Command::new(uv);
-            self.settings.become_builder(&mut prune);
-            prune.args(["cache", "prune", "--quiet"]).env("UV_CACHE_DIR", self.downloads().join("uv"));
-            prune.current_dir("/").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-            if let Err(error) = prune.status() {
-                tracing::warn!(%error, "cannot run uv cache prune");
+            let mut prune = Step::new(uv, ["cache", "prune", "--quiet"]);
+            prune.env("UV_CACHE_DIR", self.downloads().join("uv"));
+            if let Err(error) = runner.run(&self.settings.as_builder(prune), &mut |_| {}) {
+                tracing::warn!(?error, "cannot run uv cache prune");
             }
         }
         if self.downloads_bytes() > self.settings.cap_bytes / 4 {

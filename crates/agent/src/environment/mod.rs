@@ -4,7 +4,8 @@
 //! [`entry_command`] says how the entry point is started with it. An environment is named by a hash of its *content*
 //! (what is asked for, which interpreter, which tool, which package index), never by file name or time, so the same
 //! question always finds the same environment and a changed one never finds a stale one. A ready environment costs a
-//! few file reads and no process; a missing one is built once, however many jobs ask at the same moment.
+//! few file reads and no process; a missing one is built once, however many jobs ask at the same moment. Commands of a
+//! build run within the limits of the job that builds, see [`Runner`].
 //!
 //! Everything here blocks and is meant for a blocking thread. State is files and kernel locks only, so several threads,
 //! several agents and a restarted agent all agree without talking:
@@ -31,6 +32,7 @@ mod detect;
 mod entry;
 mod files;
 mod key;
+mod runner;
 mod tools;
 mod users;
 
@@ -38,6 +40,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use hostler_model::format_bytes;
 use serde::{Deserialize, Serialize};
 
 pub use cache::{Cache, Lease, Settings};
@@ -45,6 +48,7 @@ pub use collect::{Collected, EnvironmentInfo};
 pub use detect::{Kind, Requirements, detect};
 pub use entry::{EntryCommand, entry_command};
 pub use key::Key;
+pub use runner::{Confined, Ended, Runner, Step, Stopped};
 pub use users::Environments;
 
 /// Why there is no environment, or no way to start the entry point. [`EnvError::hint`] says what to do about it.
@@ -150,10 +154,20 @@ pub enum BuildError {
         /// The Debian package that has the modules, such as `python3.11-venv`.
         package: String,
     },
-    /// The build took longer than the configured time.
-    #[error("building the environment took longer than {limit_secs} s\n{output}")]
+    /// A command of the build reached the memory limit of the job that builds.
+    #[error("building the environment needed more memory than the job's {}: {command}\n{output}", format_bytes(*limit_bytes))]
+    OutOfMemory {
+        /// The tool and its verb.
+        command: String,
+        /// The job's limit.
+        limit_bytes: u64,
+        /// The last lines of its output.
+        output: String,
+    },
+    /// Building, or waiting for another job's build, used up the time limit of the job.
+    #[error("building the environment used up the job's time limit of {limit_secs} s\n{output}")]
     TimedOut {
-        /// The configured limit.
+        /// The job's limit.
         limit_secs: u64,
         /// The last lines of the build's output.
         output: String,
@@ -161,6 +175,13 @@ pub enum BuildError {
     /// Anything else the system refused while building.
     #[error("building the environment failed: {0}")]
     System(String),
+}
+
+impl BuildError {
+    /// Whether the limits of the job that built are to blame: another job's may do.
+    pub fn is_of_the_builder(&self) -> bool {
+        matches!(self, Self::OutOfMemory { .. } | Self::TimedOut { .. })
+    }
 }
 
 impl EnvError {
@@ -178,6 +199,12 @@ impl EnvError {
             Self::Build(BuildError::DiskFull { path, .. }) => {
                 format!("free some space on the filesystem of {}, or lower the cap of the cache", path.display())
             }
+            Self::Build(BuildError::OutOfMemory { .. }) => {
+                "an environment is built within the limits of the job: ask for more with --memory".into()
+            }
+            Self::Build(BuildError::TimedOut { .. }) => {
+                "building counts against the time limit of the job: ask for more with --time; a built environment is kept".into()
+            }
             Self::NotExecutable { entry } => format!("chmod +x {entry}"),
             Self::NoEntry { candidates, .. } if !candidates.is_empty() => {
                 format!("the folder has {}", candidates.join(", "))
@@ -185,7 +212,7 @@ impl EnvError {
             Self::Io { .. }
             | Self::Project { .. }
             | Self::BrokenTool { .. }
-            | Self::Build(BuildError::Failed { .. } | BuildError::TimedOut { .. } | BuildError::System(_))
+            | Self::Build(BuildError::Failed { .. } | BuildError::System(_))
             | Self::Cancelled
             | Self::RunId(_)
             | Self::NoEntry { .. }

@@ -10,23 +10,26 @@ use std::fs;
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
 use super::cache::Settings;
-use super::{EnvError, files};
+use super::runner::{Ended, Runner, Step, Stopped};
+use super::{BuildError, EnvError, files};
 use crate::account::act_as;
 
-/// Prints, one a line: the program to start, then everything that makes two interpreters incompatible.
+/// Prints, one a line after [`ANSWER`]: the program to start, its version, then everything that makes two interpreters incompatible.
 const WHO_ARE_YOU: &str = "\
 import os, platform, sys, sysconfig
-print(sys.executable)
-print('%d.%d' % sys.version_info[:2])
-print(os.path.realpath(sys.executable), sys.version.replace('\\n', ' '), sys.implementation.cache_tag,
+print('hostler:', sys.executable)
+print('hostler:', '%d.%d' % sys.version_info[:2])
+print('hostler:', os.path.realpath(sys.executable), sys.version.replace('\\n', ' '), sys.implementation.cache_tag,
       sysconfig.get_config_var('SOABI'), sysconfig.get_platform(), *platform.libc_ver(), sep='|')
 ";
+
+/// How the lines of an answer begin: a shim may say something too.
+const ANSWER: &str = "hostler:";
 
 /// What builds an environment on this node.
 pub(super) struct Tools {
@@ -100,11 +103,11 @@ impl ToolBox {
     }
 
     /// The tools that `settings` lead to. Starts a process only for programs that have not answered yet.
-    pub(super) fn find(&self, settings: &Settings) -> Result<Tools, EnvError> {
+    pub(super) fn find(&self, settings: &Settings, runner: &dyn Runner) -> Result<Tools, EnvError> {
         // Asking under the lock, so that fifty jobs at once start one probe.
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        let (python, asked_python) = answers.python(settings)?;
-        let (uv, asked_uv) = answers.uv(settings);
+        let (python, asked_python) = answers.python(settings, runner)?;
+        let (uv, asked_uv) = answers.uv(settings, runner)?;
         if asked_python || asked_uv {
             self.store(&answers);
         }
@@ -122,7 +125,7 @@ impl ToolBox {
 }
 
 impl Answers {
-    fn python(&mut self, settings: &Settings) -> Result<(Interpreter, bool), EnvError> {
+    fn python(&mut self, settings: &Settings, runner: &dyn Runner) -> Result<(Interpreter, bool), EnvError> {
         let program = find_python(settings)?;
         let stamp = stamp(&program);
         if let (Some(known), Some(stamp)) = (self.pythons.get(&program), &stamp)
@@ -131,7 +134,7 @@ impl Answers {
         {
             return Ok((known.answer.clone(), false));
         }
-        let answer = ask_python(&program, settings)?;
+        let answer = ask_python(&program, settings, runner)?;
         if let Some(stamp) = stamp {
             self.pythons.insert(program, Answer { stamp, answer: answer.clone() });
         }
@@ -139,29 +142,30 @@ impl Answers {
     }
 
     /// A uv that does not answer is no uv: pip will do, and the log says why.
-    fn uv(&mut self, settings: &Settings) -> (Option<Uv>, bool) {
+    fn uv(&mut self, settings: &Settings, runner: &dyn Runner) -> Result<(Option<Uv>, bool), EnvError> {
         if !settings.use_uv {
-            return (None, false);
+            return Ok((None, false));
         }
         let found = act_as(settings.builder(), || which("uv", &settings.search_path));
-        let Ok(Some(program)) = found else { return (None, false) };
+        let Ok(Some(program)) = found else { return Ok((None, false)) };
         let stamp = stamp(&program);
         if let (Some(known), Some(stamp)) = (self.uvs.get(&program), &stamp)
             && known.stamp == *stamp
         {
-            return (Some(Uv { program, version: known.answer.clone() }), false);
+            return Ok((Some(Uv { program, version: known.answer.clone() }), false));
         }
-        match ask(Command::new(&program).arg("--version"), settings) {
+        match ask(Step::new(&program, ["--version"]), settings, runner)? {
             Ok(answer) => {
-                let version = answer.trim().to_owned();
+                // A shim may say something before.
+                let version = answer.lines().last().unwrap_or_default().trim().to_owned();
                 if let Some(stamp) = stamp {
                     self.uvs.insert(program.clone(), Answer { stamp, answer: version.clone() });
                 }
-                (Some(Uv { program, version }), true)
+                Ok((Some(Uv { program, version }), true))
             }
             Err(problem) => {
                 tracing::warn!(program = %program.display(), problem, "uv does not work, environments are built with pip");
-                (None, false)
+                Ok((None, false))
             }
         }
     }
@@ -196,10 +200,10 @@ fn choose_python(settings: &Settings) -> Result<PathBuf, EnvError> {
     }
 }
 
-fn ask_python(program: &Path, settings: &Settings) -> Result<Interpreter, EnvError> {
+fn ask_python(program: &Path, settings: &Settings, runner: &dyn Runner) -> Result<Interpreter, EnvError> {
     let broken = |problem| EnvError::BrokenTool { program: program.to_owned(), problem };
-    let answer = ask(Command::new(program).args(["-I", "-c", WHO_ARE_YOU]), settings).map_err(broken)?;
-    let mut lines = answer.lines();
+    let answer = ask(Step::new(program, ["-I", "-c", WHO_ARE_YOU]), settings, runner)?.map_err(broken)?;
+    let mut lines = answer.lines().filter_map(|line| Some(line.strip_prefix(ANSWER)?.trim()));
     match (lines.next(), lines.next(), lines.next()) {
         (Some(executable), Some(version), Some(identity)) if !executable.is_empty() => Ok(Interpreter {
             executable: executable.into(),
@@ -210,14 +214,22 @@ fn ask_python(program: &Path, settings: &Settings) -> Result<Interpreter, EnvErr
     }
 }
 
-/// Runs a short question in a neutral folder, where no project's version file bends a shim's answer.
-fn ask(command: &mut Command, settings: &Settings) -> Result<String, String> {
-    settings.become_builder(command);
-    let output = command.current_dir("/").stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
-    if output.status.success() {
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-    } else {
-        Err(format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim()))
+/// Runs a short question in a neutral folder, where no project's version file bends a shim's answer. The inner error is what the program
+/// has to say for itself.
+fn ask(step: Step, settings: &Settings, runner: &dyn Runner) -> Result<Result<String, String>, EnvError> {
+    const MOST_BYTES: usize = 64 << 10;
+    let mut answer = Vec::new();
+    let mut take = |bytes: &[u8]| answer.extend(bytes.iter().take(MOST_BYTES.saturating_sub(answer.len())));
+    let ended = runner.run(&settings.as_builder(step), &mut take);
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    match ended {
+        Ok(Ended::Exited(0)) => Ok(Ok(answer)),
+        Ok(Ended::OutOfMemory { limit_bytes }) => {
+            Err(BuildError::OutOfMemory { command: "python".into(), limit_bytes, output: answer }.into())
+        }
+        Ok(ended) => Ok(Err(format!("{ended}: {}", answer.trim()))),
+        Err(Stopped::System(error)) => Ok(Err(error.to_string())),
+        Err(stopped) => Err(stopped.explain(Path::new("/"))),
     }
 }
 

@@ -193,8 +193,8 @@ fn over(
     let message = (!messages.is_empty()).then(|| messages.join("; "));
     let end = RunEnd { fate: fate(exit.why, held.ending), message, result, usage: exit.usage };
     held.stage = Stage::Over(end.clone());
-    // From an exit record a restarted agent comes to the same end.
-    if matches!(exit.why, Why::NotStarted | Why::Lost) {
+    // From an exit record a restarted agent comes to the same end. There is none of a run whose environment's build reached a limit.
+    if matches!(exit.why, Why::NotStarted | Why::Lost | Why::TimeLimit(_) | Why::OutOfMemory(_)) {
         effects.push(Effect::StoreEnd { run, end });
     }
     report(state, run, effects);

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::super::{BuildError, Cache, EnvError, Settings};
-use super::{GIB, Place, import, obtain, obtain_logged, real_python, real_uv, wait_until, write_program};
+use super::{GIB, Place, Unconfined, import, obtain, obtain_logged, real_python, real_uv, wait_until, write_program};
 
 const SIX: &[(&str, &str)] = &[("requirements.txt", "six==1.17.0\n")];
 const MISSING: &[(&str, &str)] = &[("requirements.txt", "no-such-package-xyz-123\n")];
@@ -109,7 +109,7 @@ fn the_key_follows_content_interpreter_tool_and_index() {
     let (uv, pip) = (place.uv_settings(), place.pip_settings());
     let key = |settings: &Settings| {
         let cache = Cache::with_settings(&place.root(), settings.clone()).expect("the cache opens");
-        cache.key(&place.detect()).expect("the tools work")
+        cache.key(&place.detect(), &Unconfined::default()).expect("the tools work")
     };
     let base = key(&uv);
     assert_eq!(base, key(&uv));
@@ -153,7 +153,7 @@ fn jobs_that_waited_share_the_failure_and_later_ones_try_again() {
                 }
             };
             cache
-                .obtain(&requirements, &mut note, &AtomicBool::new(false))
+                .obtain(&requirements, &mut note, &Unconfined::default())
                 .expect_err("there is no such package")
                 .to_string()
         };
@@ -204,18 +204,18 @@ fn cancelling_kills_the_build_and_the_next_in_line_builds() {
     let cache = place.uv_cache();
     let requirements = place.detect();
     fs::write(place.path("stall"), "").expect("ours");
-    let cancel = AtomicBool::new(false);
+    let cancelled = Unconfined::default();
     let waits = AtomicBool::new(false);
     thread::scope(|scope| {
-        let first = scope.spawn(|| cache.obtain(&requirements, &mut |_| {}, &cancel).map(drop));
+        let first = scope.spawn(|| cache.obtain(&requirements, &mut |_| {}, &cancelled).map(drop));
         wait_until("the build is under way", || place.path("stalled").exists());
         let mut note = |_: &[u8]| waits.store(true, Ordering::Relaxed);
         let (requirements, cache) = (&requirements, &cache);
-        let next = scope
-            .spawn(move || cache.obtain(requirements, &mut note, &AtomicBool::new(false)).map(|lease| lease.built));
+        let next =
+            scope.spawn(move || cache.obtain(requirements, &mut note, &Unconfined::default()).map(|lease| lease.built));
         wait_until("the next one waits", || waits.load(Ordering::Relaxed));
         fs::remove_file(place.path("stall")).expect("ours");
-        cancel.store(true, Ordering::Relaxed);
+        cancelled.cancel.store(true, Ordering::Relaxed);
         let started = Instant::now();
         assert!(matches!(first.join().expect("no panic"), Err(EnvError::Cancelled)));
         assert!(started.elapsed() < Duration::from_secs(5));
@@ -229,10 +229,23 @@ fn cancelling_kills_the_build_and_the_next_in_line_builds() {
 fn a_build_that_takes_too_long_is_ended() {
     let place = Place::with(SIX);
     fs::write(place.path("stall"), "").expect("ours");
-    let settings = Settings { build_limit: Some(Duration::from_secs(2)), ..place.uv_settings() };
-    let cache = Cache::with_settings(&place.root(), settings).expect("a new cache opens");
-    let error = obtain(&cache, &place.detect()).expect_err("it never ends by itself");
+    let cache = place.uv_cache();
+    let hasty = Unconfined { ends_at: Some(Instant::now() + Duration::from_secs(2)), ..Unconfined::default() };
+    let error = cache.obtain(&place.detect(), &mut |_| {}, &hasty).expect_err("it never ends by itself");
     assert!(matches!(error, EnvError::Build(BuildError::TimedOut { limit_secs: 2, .. })), "{error}");
+}
+
+#[test]
+fn limits_of_the_builder_fail_the_builder_alone() {
+    let place = Place::with(SIX);
+    let (cache, requirements) = (place.uv_cache(), place.detect());
+    // The tools have answered before, so that the build is what runs out of memory.
+    cache.key(&requirements, &Unconfined::default()).expect("the tools work");
+    let narrow = Unconfined::default();
+    narrow.out_of_memory.store(true, Ordering::Relaxed);
+    let error = cache.obtain(&requirements, &mut |_| {}, &narrow).expect_err("no memory");
+    assert!(error.to_string().contains("needed more memory than the job's 1M"), "{error}");
+    assert!(obtain(&cache, &requirements).expect("six can be installed").built, "nobody remembers it");
 }
 
 #[test]
@@ -254,16 +267,16 @@ fn eviction_takes_the_oldest_and_never_what_is_used_or_pinned() {
     let newer = build("1.14.0").key.clone();
     let used = build("1.17.0");
     assert!(matches!(used.pin("../7"), Err(EnvError::RunId(_))));
-    assert_eq!(generous.collect().removed, [], "there is room");
+    assert_eq!(generous.collect(&Unconfined::default()).removed, [], "there is room");
 
-    let cap = generous.collect().total_bytes - 1;
+    let cap = generous.collect(&Unconfined::default()).total_bytes - 1;
     let tight = Cache::with_settings(&place.root(), Settings { cap_bytes: cap, ..settings.clone() }).expect("opens");
-    let collected = tight.collect();
+    let collected = tight.collect(&Unconfined::default());
     assert_eq!(collected.removed, [oldest], "one was enough");
     assert!(collected.total_bytes <= cap);
 
     let tiny = Cache::with_settings(&place.root(), settings).expect("opens");
-    assert_eq!(tiny.collect().removed, [newer]);
+    assert_eq!(tiny.collect(&Unconfined::default()).removed, [newer]);
     let left: HashSet<_> = tiny.environments().into_iter().map(|env| env.key).collect();
     assert_eq!(left, HashSet::from([pinned.clone(), used.key.clone()]));
     assert!(import(&used, "six").is_some());
@@ -273,15 +286,15 @@ fn eviction_takes_the_oldest_and_never_what_is_used_or_pinned() {
     assert_eq!(neighbour.retain_pins(&HashSet::new()).expect("readable"), 0, "they know only their own runs");
     neighbour.release("7.1").expect("a fine name");
     assert_eq!(tiny.retain_pins(&HashSet::from(["7.1".to_owned()])).expect("readable"), 0);
-    assert_eq!(tiny.collect().removed, []);
+    assert_eq!(tiny.collect(&Unconfined::default()).removed, []);
     tiny.release("7.1").expect("a fine name");
     tiny.release("7.1").expect("releasing is safe to repeat");
     drop(used.pin("8"));
     assert_eq!(tiny.retain_pins(&HashSet::new()).expect("readable"), 1);
-    assert_eq!(tiny.collect().removed, [pinned]);
+    assert_eq!(tiny.collect(&Unconfined::default()).removed, [pinned]);
     let last = used.key.clone();
     drop(used);
-    assert_eq!(tiny.collect().removed, [last]);
+    assert_eq!(tiny.collect(&Unconfined::default()).removed, [last]);
     assert_eq!(place.environments_on_disk(), 0);
 }
 
@@ -293,7 +306,7 @@ fn downloads_count_and_are_dropped() {
     let downloads = place.root().join("downloads/uv");
     assert!(fs::read_dir(&downloads).expect("there").count() > 0, "uv keeps what it downloads with us");
     let tight = Cache::with_settings(&place.root(), Settings { cap_bytes: 1, ..place.uv_settings() }).expect("opens");
-    assert!(tight.collect().downloads_reduced);
+    assert!(tight.collect(&Unconfined::default()).downloads_reduced);
     assert_eq!(fs::read_dir(&downloads).expect("there").count(), 0);
 }
 

@@ -18,7 +18,11 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use super::{Cache, EnvError, Lease, Requirements, Settings, detect};
+use std::io::Read;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::sync::atomic::Ordering;
+
+use super::{Cache, Ended, EnvError, Lease, Requirements, Runner, Settings, Step, Stopped, detect};
 
 const GIB: u64 = 1 << 30;
 
@@ -149,14 +153,70 @@ fn helper_process() {
     fs::write(result, format!("built={} children={} micros={micros}", lease.built, children.max_rss())).expect("ours");
 }
 
+/// Runs commands in a process group of their own: a test program has threads, and so cannot start shepherds.
+#[derive(Default)]
+struct Unconfined {
+    cancel: AtomicBool,
+    ends_at: Option<Instant>,
+    /// Every command says that it is out of memory.
+    out_of_memory: AtomicBool,
+}
+
+impl Runner for Unconfined {
+    fn goes_on(&self) -> Result<(), Stopped> {
+        if self.cancel.load(Ordering::Relaxed) {
+            return Err(Stopped::Cancelled);
+        }
+        let is_over = self.ends_at.is_some_and(|end| Instant::now() >= end);
+        if is_over { Err(Stopped::TimedOut { limit_secs: 2 }) } else { Ok(()) }
+    }
+
+    fn run(&self, step: &Step, output: &mut dyn FnMut(&[u8])) -> Result<Ended, Stopped> {
+        if self.out_of_memory.load(Ordering::Relaxed) {
+            return Ok(Ended::OutOfMemory { limit_bytes: 1 << 20 });
+        }
+        let (mut reader, writer) = std::io::pipe().map_err(Stopped::System)?;
+        let mut command = Command::new(&step.argv[0]);
+        command.args(&step.argv[1..]).env_clear().envs(step.env.iter().cloned()).current_dir(&step.cwd);
+        command.stdin(Stdio::null()).stdout(writer.try_clone().map_err(Stopped::System)?).stderr(writer);
+        command.process_group(0);
+        if let Some(user) = &step.credentials {
+            command.uid(user.uid).gid(user.gid);
+        }
+        let mut child = match command.spawn() {
+            Ok(child) => child,
+            Err(error) => return Ok(Ended::NotStarted(error.to_string())),
+        };
+        drop(command);
+        let printed = std::thread::spawn(move || {
+            let mut printed = Vec::new();
+            reader.read_to_end(&mut printed).map(|_| printed)
+        });
+        let status = loop {
+            if let Some(status) = child.try_wait().map_err(Stopped::System)? {
+                break status;
+            }
+            if let Err(stopped) = self.goes_on() {
+                let group = nix::unistd::Pid::from_raw(child.id().cast_signed());
+                nix::sys::signal::killpg(group, nix::sys::signal::Signal::SIGKILL).expect("it is not waited for");
+                child.wait().map_err(Stopped::System)?;
+                return Err(stopped);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        output(&printed.join().expect("no panic").map_err(Stopped::System)?);
+        Ok(status.code().map_or_else(|| Ended::Signaled(status.signal().unwrap_or(0)), Ended::Exited))
+    }
+}
+
 fn obtain(cache: &Cache, requirements: &Requirements) -> Result<Lease, EnvError> {
-    cache.obtain(requirements, &mut |_| {}, &AtomicBool::new(false))
+    cache.obtain(requirements, &mut |_| {}, &Unconfined::default())
 }
 
 /// Obtains with the log as text.
 fn obtain_logged(cache: &Cache, requirements: &Requirements) -> (Result<Lease, EnvError>, String) {
     let mut log = Vec::new();
-    let lease = cache.obtain(requirements, &mut |bytes| log.extend_from_slice(bytes), &AtomicBool::new(false));
+    let lease = cache.obtain(requirements, &mut |bytes| log.extend_from_slice(bytes), &Unconfined::default());
     (lease, String::from_utf8_lossy(&log).into_owned())
 }
 

@@ -10,7 +10,7 @@ use nix::unistd::{User, mkfifo};
 
 use super::super::files::chown_tree;
 use super::super::{EnvError, Environments, Requirements, Settings, detect};
-use super::{GIB, Place, import, obtain, real_uv};
+use super::{GIB, Place, Unconfined, import, obtain, real_uv};
 use crate::account::Account;
 
 /// A package whose installation runs code: it notes who ran it.
@@ -132,7 +132,7 @@ fn downloads_that_became_a_link_elsewhere_take_nothing_along() {
         fs::write(downloads.join("uv/mine"), [7; 4096])
     };
     ada.ids.act(attack).expect("needs root").expect("it is theirs");
-    assert!(cache.collect().downloads_reduced);
+    assert!(cache.collect(&Unconfined::default()).downloads_reduced);
     assert!(precious.join("file").exists(), "what only root may remove is still there");
     assert!(!downloads.join("uv/mine").exists(), "what is theirs is gone");
 }

@@ -1,0 +1,107 @@
+//! Environments are built within the limits of the job that needs them. Needs root, and the accounts that every Debian has.
+
+use hostler_testkit::{SharedCluster, processes_with, wait_until};
+
+const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
+
+/// An account without processes of its own.
+const ADA: &str = "games";
+
+/// A build back end that needs nothing from elsewhere; `BODY` runs when the package is built.
+const BACK_END: &str = "\
+import os, subprocess, sys, zipfile
+BODY
+def build_wheel(directory, config_settings=None, metadata_directory=None):
+    build()
+    name = 'telling-1-py3-none-any.whl'
+    with zipfile.ZipFile(os.path.join(directory, name), 'w') as wheel:
+        wheel.writestr('telling.py', TOLD)
+        wheel.writestr('telling-1.dist-info/METADATA', 'Metadata-Version: 2.1\\nName: telling\\nVersion: 1\\n')
+        wheel.writestr('telling-1.dist-info/WHEEL', 'Wheel-Version: 1.0\\nGenerator: x\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n')
+        wheel.writestr('telling-1.dist-info/RECORD', '')
+    return name
+";
+
+/// A project with a local dependency whose build runs this code. The job's program prints what the build has told.
+fn project(cluster: &SharedCluster, name: &str, body: &str) -> String {
+    let back_end = "[build-system]\nrequires = []\nbuild-backend = 'back'\nbackend-path = ['.']\n[project]\nname = 'telling'\nversion = '1'\n";
+    cluster.write(ADA, &format!("{name}/main.py"), "import telling\nprint(telling.told)\n");
+    cluster.write(ADA, &format!("{name}/requirements.txt"), "./dependency\n");
+    cluster.write(ADA, &format!("{name}/dependency/pyproject.toml"), back_end);
+    cluster.write(ADA, &format!("{name}/dependency/back.py"), BACK_END.replace("BODY", body));
+    cluster.home_of(ADA).join(name).to_string_lossy().into_owned()
+}
+
+#[test]
+fn build_runs_in_the_leaf_of_its_job_and_leaves_no_process_behind() {
+    let cluster = SharedCluster::up(HOSTLER, &[]);
+    // A daemon as such are made: a session of its own, the parent gone, no stream kept.
+    let body = "\
+TOLD = ''
+def build():
+    global TOLD
+    nothing = subprocess.DEVNULL
+    subprocess.Popen(['setsid', 'sleep', '86417'], stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True)
+    own = open('/proc/self/cgroup').read()
+    TOLD = 'told = %r' % ((own, sorted(os.sched_getaffinity(0)), os.getuid()),)
+";
+    let folder = project(&cluster, "telling", body);
+    let id = cluster.ok(ADA, &["submit", &folder, "main.py", "-c", "1", "-m", "256M"]);
+    let waited = cluster.run(ADA, &["wait", &id]);
+    assert_eq!(waited.code, 0, "{waited:?} {}", cluster.job(&id));
+    let told = cluster.ok(ADA, &["logs", &id]);
+    assert!(told.contains("/hostler/"), "the build is in no leaf: {told}");
+    assert!(told.contains("-build-"), "{told}");
+    let cpus = told.split('[').nth(1).and_then(|rest| rest.split(']').next()).expect("a list of CPUs");
+    assert_eq!(cpus.split(',').count(), 1, "the job has one CPU: {told}");
+    assert_eq!(processes_with("86417"), [0_u32; 0], "the daemon of the build is gone with it");
+}
+
+#[test]
+fn build_that_needs_more_memory_than_its_job_ends_as_out_of_memory() {
+    let cluster = SharedCluster::up(HOSTLER, &[]);
+    let body = "\
+TOLD = 'told = 1'
+def build():
+    held = bytearray(600 << 20)
+    held[::4096] = b'x' * len(held[::4096])
+";
+    let folder = project(&cluster, "hungry", body);
+    let id = cluster.ok(ADA, &["submit", &folder, "main.py", "-c", "1", "-m", "128M"]);
+    assert_ne!(cluster.run(ADA, &["wait", &id]).code, 0);
+    let job = cluster.job(&id);
+    assert_eq!(job["state"], "out_of_memory", "{job}");
+    assert!(job.to_string().contains("building the environment needed more memory than the job's 128M"), "{job}");
+    // With enough it is built: nobody remembers the other job's limit.
+    let id = cluster.ok(ADA, &["submit", &folder, "main.py", "-c", "1", "-m", "800M"]);
+    let waited = cluster.run(ADA, &["wait", &id]);
+    assert_eq!(waited.code, 0, "{waited:?} {}", cluster.job(&id));
+}
+
+#[test]
+fn build_counts_against_the_time_limit_and_another_job_takes_over() {
+    let cluster = SharedCluster::up(HOSTLER, &[]);
+    let release = cluster.path("release").display().to_string();
+    let building = cluster.home_of(ADA).join("building");
+    let marker = building.display();
+    let body = format!(
+        "\
+import time
+TOLD = 'told = 1'
+def build():
+    open('{marker}', 'w').close()
+    while not os.path.exists('{release}'):
+        time.sleep(0.05)
+"
+    );
+    let folder = project(&cluster, "slow", &body);
+    let job = |time: &str| cluster.ok(ADA, &["submit", &folder, "main.py", "-c", "1", "-m", "200M", "-t", time]);
+    let first = job("3s");
+    wait_until("the first job to build", 60, || building.exists().then_some(()));
+    let second = job("10m");
+    assert_ne!(cluster.run(ADA, &["wait", &first]).code, 0);
+    assert_eq!(cluster.job(&first)["state"], "timeout", "{}", cluster.job(&first));
+    std::fs::write(&release, "").expect("ours");
+    let waited = cluster.run(ADA, &["wait", &second]);
+    assert_eq!(waited.code, 0, "{waited:?} {}", cluster.job(&second));
+}
