@@ -10,6 +10,7 @@ use hostler_model::{
     Work, format_bytes, parse_bytes, parse_duration,
 };
 use hostler_proto::api::Unsaid;
+use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
 use crate::output;
@@ -128,7 +129,7 @@ pub(crate) fn counted(all: &[Counted]) -> Result<Counted, Failure> {
 }
 
 /// Which of a machine's GPUs may be given to jobs.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum GpuCap {
     All,
     /// By index or unique id; none when empty.

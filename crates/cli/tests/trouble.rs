@@ -7,7 +7,7 @@ use std::os::unix::fs::symlink;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::Stdio;
 
-use hostler_testkit::{Cluster, Size, SmallDisk, is_alive, wait_until};
+use hostler_testkit::{Cluster, RealCluster, Size, SmallDisk, fill_disk, is_alive, wait_until};
 
 const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
 
@@ -152,6 +152,86 @@ fn output_of_any_kind_and_size_arrives_as_it_was() {
     let length = std::io::copy(&mut logs.stdout.take().expect("piped"), &mut std::io::sink()).expect("readable");
     assert_eq!((length, logs.wait().expect("ours").code()), (1_000_000_000, Some(0)));
     still_works(&cluster);
+}
+
+#[test]
+fn daemons_run_on_when_their_log_cannot_be_written() {
+    let cluster = RealCluster::start(HOSTLER);
+    cluster.kill_head();
+    let full = || fs::File::options().write(true).open("/dev/full").expect("the kernel has it");
+    let run = |arguments: &[&str]| {
+        let mut command = cluster.home.command(arguments);
+        command.env("HOSTLER_LOG", "trace").stdout(full()).stderr(full()).spawn().expect("it can be started")
+    };
+    fs::remove_file(cluster.home.path("head/head.json")).expect("the dead head has left it");
+    let mut head = run(&["head", "run", "--directory", &cluster.path("head")]);
+    wait_until("the head to be ready", 30, || cluster.home.path("head/head.json").exists().then_some(()));
+    let code = cluster.ok(&["node", "invite", "n1"]);
+    let joined = cluster.join("n1", &code, &[], |_| {});
+    assert_eq!(joined.code, 0, "{joined:?}");
+    let mut agent = run(&["agent", "run", "--directory", &cluster.path("n1"), "--root-jobs"]);
+    cluster.wait_for_node("n1", "up");
+    assert_eq!(cluster.ok(&["run", "-m", "16M", "--", "echo", "fine"]), "fine");
+    for daemon in [&mut agent, &mut head] {
+        assert!(daemon.try_wait().expect("it is ours").is_none(), "it still runs");
+        daemon.kill().expect("it is ours");
+        daemon.wait().expect("it is ours");
+    }
+}
+
+#[test]
+fn a_full_disk_ends_no_daemon_and_cancel_down_and_up_still_work() {
+    let cluster = Cluster::none(HOSTLER);
+    let disk = SmallDisk::mount(&cluster.path("state"), 40 << 20);
+    cluster.start(Size { nodes: 3, cpus: 1, memory: "256M" });
+    let sizes = || {
+        let nodes = cluster.json(&["nodes"]);
+        let of = |node: &serde_json::Value| (node["cpus"].clone(), node["memory_bytes"].clone());
+        nodes.as_array().expect("a list of nodes").iter().map(of).collect::<Vec<_>>()
+    };
+    let before = sizes();
+    let sleeper = || cluster.ok(&["run", "--detach", "-m", "16M", "--", "sleep", "600"]);
+    let (first, second, third) = (sleeper(), sleeper(), sleeper());
+    [&first, &second, &third].into_iter().for_each(|id| cluster.wait_for_state(id, "running"));
+    let head = cluster.head_pid();
+
+    // The job writes until nothing fits, and again and again: the disk stays full for as long as it lives.
+    cluster.ok(&["cancel", &third]);
+    cluster.wait_for_state(&third, "cancelled");
+    let ballast = cluster.path("state/ballast").display().to_string();
+    let greedy = format!("while :; do head -c 50000000 /dev/zero >> {ballast}; sleep 0.02; done");
+    // On a disk in memory that is its memory too.
+    let greedy = cluster.ok(&["run", "--detach", "-m", "200M", "--", "sh", "-c", &greedy]);
+    wait_until("the disk to be full", 60, || cluster.json(&["info"])["head"]["refusing"].as_str().map(str::to_owned));
+    let refused = cluster.fails(&["run", "-m", "16M", "--", "true"]);
+    assert!(refused.contains("nearly full"), "{refused}");
+    cluster.ok(&["cancel", &first]);
+    cluster.wait_for_state(&first, "cancelled");
+    cluster.ok(&["cancel", &greedy]);
+    cluster.wait_for_state(&greedy, "cancelled");
+    assert_eq!(cluster.state(&second), "running");
+    assert_eq!(cluster.head_pid(), head, "the head that was there");
+
+    // Not a byte is left. A crash, and a start on the full disk: the same nodes, and the job that still runs.
+    fs::remove_file(&ballast).expect("it is there");
+    fill_disk(ballast.as_ref(), 0);
+    cluster.ok(&["cancel", &second]);
+    cluster.wait_for_state(&second, "cancelled");
+    let agents = cluster.agent_pids();
+    cluster.kill_9(head);
+    agents.into_iter().for_each(|agent| cluster.kill_9(agent));
+    cluster.ok(&["up"]);
+    assert_eq!(sizes(), before);
+    cluster.ok(&["down"]);
+
+    // Room again.
+    fs::remove_file(&ballast).expect("it is there");
+    cluster.ok(&["up"]);
+    assert_eq!(sizes(), before);
+    wait_until("every node to be up", 30, || cluster.ok(&["nodes"]).contains("up").then_some(()));
+    still_works(&cluster);
+    cluster.ok(&["down", "--cancel"]);
+    drop(disk);
 }
 
 #[test]

@@ -27,6 +27,7 @@ mod listen;
 mod login;
 mod openapi;
 mod power;
+mod reserve;
 mod restore;
 mod rights;
 mod start;
@@ -35,4 +36,5 @@ mod trust;
 mod views;
 
 pub use openapi::openapi;
+pub use reserve::release_if_full;
 pub use start::{Config, prepare, run};

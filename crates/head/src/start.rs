@@ -28,6 +28,7 @@ use crate::engine::{Engine, first_event};
 use crate::head::Head;
 use crate::listen::Doors;
 use crate::power;
+use crate::reserve;
 use crate::restore::restore;
 use crate::trust::{Trust, replace_file};
 
@@ -116,6 +117,7 @@ async fn start(config: Config) -> anyhow::Result<Arc<Head>> {
     if let Some(parent) = config.socket.parent() {
         make_directory(parent, if config.embedded { 0o700 } else { 0o755 })?;
     }
+    reserve::release_if_full(&config.directory);
     let mut store = SqliteStore::open(&config.directory.join("head.db")).context("cannot open the store")?;
     let loaded = store.load().context("cannot read the store")?;
     let (mut state, sequence) = restore(&loaded)?;
@@ -145,6 +147,7 @@ async fn start(config: Config) -> anyhow::Result<Arc<Head>> {
     tokio::spawn(power::keep(Arc::clone(&head), orders));
     tokio::spawn(power::measure(Arc::clone(&head)));
     announce(&head)?;
+    reserve::hold(&head.config.directory);
     tracing::info!(address = %head.address(), socket = %head.config.socket.display(), "head ready");
     Ok(head)
 }
@@ -230,6 +233,7 @@ async fn collect(head: Arc<Head>) {
             () = head.library.room().wanted() => {}
             () = head.stop.cancelled() => return,
         }
+        reserve::hold(&head.config.directory);
         let jobs_now = head.engine.state().job_count();
         if jobs_now < jobs {
             head.library.note_change();

@@ -4,11 +4,12 @@
 
 mod common;
 
+use std::path::Path;
 use std::sync::mpsc::sync_channel;
 
 use common::{digest_of, event, events};
 use hostler_store::{Batch, Change, SqliteStore, Store, StoreError, Writer};
-use hostler_testkit::{fill_disk, mount_for_this_thread};
+use hostler_testkit::{SmallDisk, fill_disk, mount_for_this_thread};
 
 fn blob(number: u64) -> Change {
     Change::PutBlob(digest_of(&[number]), vec![0xA5; 100_000].into())
@@ -50,6 +51,50 @@ fn commits_fail_while_the_disk_is_full_and_go_on_when_it_is_not() {
     drop(store);
     let loaded = SqliteStore::open(&path).expect("it opens").load().expect("it loads");
     assert_eq!(loaded.events, (next + 1..=next + 4).map(event).collect::<Vec<_>>());
+}
+
+#[test]
+fn what_is_small_is_still_stored_when_others_have_filled_the_disk() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    mount_for_this_thread(directory.path(), 40 << 20);
+    store_on_full_disk(directory.path(), true);
+}
+
+#[test]
+fn a_full_disk_that_writes_to_new_places_ends_no_process() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let mounted = directory.path().join("mounted");
+    let disk = SmallDisk::of_kind("btrfs", &mounted, 120 << 20);
+    // A start takes a new block, which a head keeps in reserve.
+    store_on_full_disk(&mounted, false);
+    drop(disk);
+}
+
+fn store_on_full_disk(directory: &Path, opens_there: bool) {
+    let path = directory.join("store.db");
+    let mut store = SqliteStore::open(&path).expect("it opens");
+    let mut next = 1;
+    let mut store_some = |store: &mut SqliteStore, count: u64| {
+        for _ in 0..count {
+            store.commit(&events(next, next)).unwrap_or_else(|error| panic!("event {next}: {error}"));
+            store.maintain();
+            next += 1;
+        }
+    };
+    // Wherever the log is in its cycle.
+    for round in 0..if opens_there { 5 } else { 1 } {
+        store_some(&mut store, 150);
+        let ballast = directory.join(format!("ballast {round}"));
+        fill_disk(&ballast, 0);
+        store_some(&mut store, 100);
+        if opens_there {
+            drop(store);
+            store = SqliteStore::open(&path).expect("it opens on a full disk");
+            store_some(&mut store, 1);
+        }
+        std::fs::remove_file(&ballast).expect("room again");
+    }
+    assert_eq!(store.load().expect("it loads").next_sequence(), next);
 }
 
 #[test]

@@ -3,15 +3,20 @@
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 
-/// A file system in memory that everybody sees; gone when dropped.
-pub struct SmallDisk(PathBuf);
+/// A small file system that everybody sees; gone when dropped.
+pub struct SmallDisk {
+    directory: PathBuf,
+    /// What it lies in, unless that is memory.
+    image: Option<PathBuf>,
+}
 
 impl SmallDisk {
-    /// Mounts `bytes` on `directory`, which is made if need be.
+    /// Mounts `bytes` of memory on `directory`, which is made if need be.
     ///
     /// # Panics
     /// When the system refuses, to others than root for instance.
@@ -19,15 +24,35 @@ impl SmallDisk {
     pub fn mount(directory: &Path, bytes: u64) -> Self {
         std::fs::create_dir_all(directory).expect("directories can be made");
         mount_memory(directory, bytes);
-        Self(directory.to_owned())
+        Self { directory: directory.to_owned(), image: None }
+    }
+
+    /// Makes a file system of this kind, such as `btrfs`, in a file beside `directory` and mounts it there.
+    ///
+    /// # Panics
+    /// When the system refuses, to others than root for instance, or lacks `mkfs` for that kind.
+    #[must_use]
+    pub fn of_kind(kind: &str, directory: &Path, bytes: u64) -> Self {
+        std::fs::create_dir_all(directory).expect("directories can be made");
+        let image = directory.with_added_extension("image");
+        File::create(&image).expect("a file fits").set_len(bytes).expect("files can be sparse");
+        run(Command::new(format!("mkfs.{kind}")).arg("-q").arg(&image));
+        run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(directory));
+        Self { directory: directory.to_owned(), image: Some(image) }
     }
 }
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
         // Whoever still uses it keeps it; nobody else sees it any more.
-        let _ = umount2(&self.0, MntFlags::MNT_DETACH);
+        let _ = umount2(&self.directory, MntFlags::MNT_DETACH);
+        let _ = self.image.take().map(std::fs::remove_file);
     }
+}
+
+fn run(command: &mut Command) {
+    let outcome = command.output().unwrap_or_else(|error| panic!("{command:?} cannot be run: {error}"));
+    assert!(outcome.status.success(), "{command:?} fails: {}", String::from_utf8_lossy(&outcome.stderr));
 }
 
 /// Mounts `bytes` on `directory`, seen by this thread and what it starts from now on. It goes with them, however the test ends.

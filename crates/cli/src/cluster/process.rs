@@ -5,10 +5,9 @@
 //! boot, and is signalled through a pidfd that was opened before those were compared.
 
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
+use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -19,6 +18,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 
+use crate::daemons::log;
 use crate::failure::{During, Failure};
 
 /// One process, never mistaken for another.
@@ -117,12 +117,13 @@ pub(crate) fn spawn(executable: &Path, args: &[OsString], log: &Path) -> Result<
 
 /// The command that [`spawn`] starts.
 pub(crate) fn daemon(executable: &Path, args: &[OsString], log: &Path) -> Result<Command, Failure> {
-    let log_file = open_log(log).during(|| format!("cannot write the log {}", log.display()))?;
+    let log_file = log::open(log).during(|| format!("cannot write the log {}", log.display()))?;
     let log_copy = log_file.try_clone().during(|| format!("cannot write the log {}", log.display()))?;
     let mut command = Command::new(executable);
     command.args(args).current_dir("/").stdin(Stdio::null()).stdout(log_copy).stderr(log_file);
     // What the caller happens to have set for its own commands is not meant for the daemons.
     command.env_remove("HOSTLER_HEAD");
+    command.env(log::LOG_VARIABLE, log);
     // SAFETY: only system calls that are safe after fork, and no memory of ours is touched.
     unsafe {
         command.pre_exec(|| {
@@ -136,15 +137,6 @@ pub(crate) fn daemon(executable: &Path, args: &[OsString], log: &Path) -> Result
     Ok(command)
 }
 
-/// Appends, after moving aside what has grown large.
-fn open_log(path: &Path) -> io::Result<File> {
-    const LARGE_BYTES: u64 = 16 << 20;
-    if fs::metadata(path).is_ok_and(|metadata| metadata.len() > LARGE_BYTES) {
-        fs::rename(path, path.with_extension("log.old"))?;
-    }
-    OpenOptions::new().create(true).append(true).mode(0o600).open(path)
-}
-
 /// The last lines of a log that were written after `from` bytes.
 pub(crate) fn log_tail(path: &Path, from: u64, lines: usize) -> Vec<String> {
     let bytes = fs::read(path).unwrap_or_default();
@@ -155,6 +147,8 @@ pub(crate) fn log_tail(path: &Path, from: u64, lines: usize) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+
     use super::*;
 
     fn sleeper() -> Child {

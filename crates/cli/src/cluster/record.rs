@@ -8,6 +8,7 @@ use hostler_model::{Counted, CpuSet, NodeName};
 use serde::{Deserialize, Serialize};
 
 use super::process::ProcessId;
+use super::sizes::Sizes;
 use crate::failure::{During, Failure};
 
 /// The cluster as it was last started.
@@ -26,6 +27,9 @@ pub(crate) struct Record {
     /// Whether the head switches its nodes on and off as the queue needs them.
     #[serde(default)]
     pub(crate) is_elastic: bool,
+    /// The sizes that somebody asked for last, for who asks for none.
+    #[serde(default)]
+    pub(crate) sizes: Sizes,
     /// Its nodes.
     pub(crate) nodes: Vec<NodeRecord>,
 }
@@ -61,6 +65,11 @@ impl Record {
     pub(crate) fn is_running(&self) -> bool {
         let has_head = || self.head.as_ref().is_some_and(ProcessId::is_alive);
         self.nodes.iter().any(NodeRecord::is_on) || self.is_elastic && has_head()
+    }
+
+    /// Whether it has died, rather than been taken down.
+    pub(crate) fn has_died(&self) -> bool {
+        self.head.is_some() && !self.is_running()
     }
 
     /// Reads the record; an empty one when there is none.

@@ -7,6 +7,7 @@ use hostler_discovery::Caps;
 use hostler_model::{Counted, CpuSet, NodeName};
 use nix::sched::{CpuSet as Affinity, sched_getaffinity};
 use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
 
 use super::record::NodeRecord;
 use crate::failure::{During, Failure};
@@ -89,7 +90,8 @@ fn limit_file(membership: &str) -> Option<String> {
 }
 
 /// What `up` was asked for; what is absent is chosen.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Sizes {
     pub(crate) nodes: Option<u32>,
     /// CPUs a node.
@@ -105,6 +107,18 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
+    /// Whether nothing was asked for.
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Whether nodes that were there when the machine or their processes died may come back as they were.
+    pub(crate) fn still_fit(&self, dealt: &[NodeRecord], dead: &[NodeRecord]) -> bool {
+        // A GPU that is not there any more cannot be given, whether it was asked for or not.
+        let gpus = Some(self.gpus.clone().unwrap_or(GpuCap::All));
+        !dead.is_empty() && dealt.len() == dead.len() && Self { gpus, ..self.clone() }.fit(dealt, dead)
+    }
+
     /// Whether nodes that run are as asked for. `dealt` is what [`Self::deal`] makes of the machine now; what was not asked for may differ
     /// from it, as the memory that is free does.
     pub(crate) fn fit(&self, dealt: &[NodeRecord], running: &[NodeRecord]) -> bool {

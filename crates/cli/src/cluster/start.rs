@@ -184,14 +184,23 @@ impl<'a> Starter<'a> {
 
     /// Takes the recorded nodes if any of them still runs and they are as asked for, else divides the machine anew.
     fn choose_nodes(&mut self, sizes: &Sizes) -> Result<(), Failure> {
+        if sizes.is_empty() && self.record.is_running() {
+            return Ok(());
+        }
+        let sizes = if sizes.is_empty() { &self.record.sizes.clone() } else { sizes };
         let found = match &sizes.machine_from {
             Some(file) => captured_machine(file)?,
             None => hostler_discovery::machine(),
         };
         let wanted = sizes.deal(&Machine::detect()?.with_gpus(found, sizes.gpus.as_ref()));
         if !self.record.is_running() {
-            self.record.nodes = wanted;
+            // What was chosen for it, such as memory by what was free then, does not change because it has died.
+            let is_as_before = self.record.has_died() && *sizes == self.record.sizes;
+            if !(is_as_before && sizes.still_fit(&wanted, &self.record.nodes)) {
+                self.record.nodes = wanted;
+            }
             self.record.machine_from = sizes.machine_from.clone();
+            self.record.sizes = sizes.clone();
             return self.save();
         }
         if sizes.fit(&wanted, &self.record.nodes) {

@@ -44,7 +44,8 @@ pub(crate) async fn take_down(places: &Places, jobs: LiveJobs) -> Result<Stopped
     record.head = None;
     record.nodes.iter_mut().for_each(|node| node.agent = None);
     if !alive.is_empty() {
-        record.save(&places.record())?;
+        // On a full disk it stays as it was: a process that has ended is recognised as such.
+        record.save(&places.record()).ok();
     }
     Ok(Stopped { processes: alive.len(), head_was_dead })
 }

@@ -15,10 +15,10 @@ use hostler_model::{Counted, CpuSet, Feature, NodeName};
 use hostler_proto::join::JoinCode;
 use serde_json::json;
 
-use super::head::log_to_stderr;
 use crate::config;
 use crate::context::{Context, block_on};
 use crate::daemons::ignore_umask_of_root;
+use crate::daemons::log::log_to_stderr;
 use crate::daemons::places::AgentPlaces;
 use crate::daemons::settings::{AgentSettings, GossipAt, PortAt};
 use crate::exit;

@@ -37,6 +37,7 @@ impl Down {
             output.say("no cluster is running");
             return Ok(exit::OK);
         }
+        hostler_head::release_if_full(&places.head());
         let _lock =
             Lock::take(&places.lock(), || output.say("another `hostler up` or `down` is at work; waiting for it"))?;
         let stopped = block_on(take_down(&places, jobs))?;

@@ -11,11 +11,11 @@ use clap::{Args, Subcommand};
 use hostler_proto::join::Address;
 use nix::unistd::geteuid;
 use serde_json::json;
-use tracing_subscriber::EnvFilter;
 
 use crate::cluster::Places;
 use crate::context::Context;
 use crate::daemons::ignore_umask_of_root;
+use crate::daemons::log::log_to_stderr;
 use crate::daemons::places::HeadPlaces;
 use crate::daemons::settings::{DEFAULT_LISTEN, HeadSettings};
 use crate::exit;
@@ -230,18 +230,6 @@ fn write_new(path: &Path, text: &str) -> Result<(), Failure> {
         file.sync_all()
     };
     write().during(|| format!("cannot write {}", path.display()))
-}
-
-/// Sends the log where a service manager or `up` collects it.
-pub(crate) fn log_to_stderr() -> Result<(), Failure> {
-    let wanted = std::env::var("HOSTLER_LOG").unwrap_or_else(|_| "info".to_owned());
-    let filter = EnvFilter::try_new(&wanted).map_err(|error| {
-        Failure::usage(format!("HOSTLER_LOG is `{wanted}`, which is no log filter"))
-            .because(&error)
-            .hint("such as info, debug or hostler_head=debug,info")
-    })?;
-    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(io::stderr).init();
-    Ok(())
 }
 
 /// The description of the API, JSON.

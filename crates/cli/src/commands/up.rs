@@ -22,7 +22,7 @@ use crate::output::{self, node_views};
 /// alone; with other sizes than those it runs with, it changes nothing and says so. `hostler down` ends it.
 #[derive(Debug, Args)]
 pub(crate) struct Up {
-    /// How many nodes; four by default
+    /// How many nodes; four by default. Without any of the sizes, a cluster gets those that were named for it last
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     nodes: Option<u32>,
 
@@ -62,6 +62,7 @@ impl Up {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let output = &context.output;
         let places = Places::from_environment()?;
+        hostler_head::release_if_full(&places.head());
         places.create()?;
         let _lock =
             Lock::take(&places.lock(), || output.say("another `hostler up` or `down` is at work; waiting for it"))?;

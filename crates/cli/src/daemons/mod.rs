@@ -1,10 +1,12 @@
-//! A real head and a real node on this machine: where their files are ([`places`]), and what is set about them ([`settings`]).
+//! A real head and a real node on this machine: where their files are ([`places`]), what is set about them ([`settings`]), and what
+//! they write down ([`log`]).
 //!
 //! The embedded cluster of `hostler up` has places of its own and no settings files; see [`crate::cluster`].
 
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::geteuid;
 
+pub(crate) mod log;
 pub(crate) mod places;
 pub(crate) mod settings;
 

@@ -3,6 +3,7 @@
 //! - `schema.sql` is the whole schema; [`schema`] makes it or brings an older one up to date.
 //! - [`open`] holds all that must be true before the first byte is written: a safe SQLite, a safe filesystem, one head.
 //! - [`mod@write`] is the one connection that writes and checkpoints; [`read`] is a small pool of connections that only read.
+//! - [`reserve`] is room on the disk that the store has before it needs it.
 //! - [`rows`] is the one place that knows how values become columns.
 //!
 //! Rules that the code relies on: WAL with `synchronous=FULL`, so a commit that returned is on disk; checkpoints by the writer
@@ -13,6 +14,7 @@ mod filesystem;
 mod lock;
 mod open;
 mod read;
+mod reserve;
 mod rows;
 mod schema;
 mod write;

@@ -1,8 +1,6 @@
 //! All that must be true before the first byte is written.
 
-use std::fs::{self, File, Permissions};
-use std::io;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +10,7 @@ use rusqlite::{Connection, OpenFlags};
 use super::filesystem::{self, directory_of};
 use super::lock::Lock;
 use super::read::Pool;
+use super::reserve;
 use super::rows::Trouble;
 use super::schema;
 use super::write::SqliteStore;
@@ -53,7 +52,7 @@ impl OpenOptions {
         check_sqlite(rusqlite::version_number(), rusqlite::version())?;
         filesystem::check(path, self.allow_network_filesystem)?;
         let lock = Lock::acquire(path)?;
-        create_private(path)?;
+        reserve::make_files(path)?;
         let failed = |error| Trouble::Sqlite(error).at("open", path);
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut connection = Connection::open_with_flags(path, flags).map_err(failed)?;
@@ -69,20 +68,6 @@ impl OpenOptions {
 fn check_sqlite(number: i32, found: &'static str) -> Result<(), StoreError> {
     let (oldest, required) = SAFE_SQLITE;
     if number < oldest { Err(StoreError::UnsafeSqlite { found, required }) } else { Ok(()) }
-}
-
-/// Makes an empty file that only we may read; SQLite gives `-wal` and `-shm` the mode of the database.
-///
-/// A file that exists is not opened: closing it again would drop the locks that SQLite has on it for readers of this process.
-fn create_private(path: &Path) -> Result<(), StoreError> {
-    match fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
-        Ok(_) => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            fs::set_permissions(path, Permissions::from_mode(0o600))
-                .map_err(|error| StoreError::io("restrict access to", path, error))
-        }
-        Err(error) => Err(StoreError::io("create", path, error)),
-    }
 }
 
 fn configure(connection: &Connection) -> rusqlite::Result<()> {

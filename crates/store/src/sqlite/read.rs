@@ -11,6 +11,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, Params, Transaction, pa
 
 use super::filesystem;
 use super::open::BUSY_TIMEOUT;
+use super::reserve::Reserve;
 use super::rows::{Trouble, digest, ended, select_ended};
 use crate::{Records, StoreError};
 
@@ -25,6 +26,8 @@ pub(super) struct Pool {
     connections: Mutex<Connections>,
     /// Signalled when a connection is free, or may be opened.
     freed: Condvar,
+    /// Room on the disk; here because it must outlive every connection.
+    reserve: Reserve,
 }
 
 #[derive(Debug, Default)]
@@ -35,11 +38,15 @@ struct Connections {
 
 impl Pool {
     pub(super) fn new(path: &Path) -> Self {
-        Self { path: path.to_owned(), connections: Mutex::default(), freed: Condvar::new() }
+        Self { path: path.to_owned(), connections: Mutex::default(), freed: Condvar::new(), reserve: Reserve::of(path) }
     }
 
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    pub(super) fn reserve(&self) -> &Reserve {
+        &self.reserve
     }
 
     pub(super) fn close_idle(&self) {

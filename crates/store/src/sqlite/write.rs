@@ -12,8 +12,8 @@ use super::rows::{Trouble, checksum, insert_ended, unsigned};
 use crate::store::Tail;
 use crate::{Batch, Change, Loaded, Reader, Snapshot, Store, StoreError};
 
-/// Pages in the log that are not yet in the database when a checkpoint is due: 8 MiB, so that a head that restarts reads little
-/// and the cost of a checkpoint is spread over thousands of commits.
+/// Pages in the log that are not yet in the database when a checkpoint is due at the latest: 8 MiB, so that a head that restarts reads
+/// little and the cost of a checkpoint is spread over thousands of commits.
 const CHECKPOINT_PAGES: i64 = 2048;
 
 /// Pages at which the log is far beyond its due, 256 MiB: a reader has held on to it for long.
@@ -42,13 +42,24 @@ impl SqliteStore {
 
     pub(super) fn new(connection: Connection, readers: Arc<Pool>, lock: Lock) -> Result<Self, StoreError> {
         let tail = read_tail(&connection).map_err(|error| Trouble::Sqlite(error).at("read", readers.path()))?;
+        readers.reserve().hold();
         Ok(Self { connection, tail, readers, complained: false, _lock: lock })
     }
 
     /// Runs `work` in a transaction that ends durable or without effect.
-    fn transaction(&mut self, work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<()>) -> Result<(), StoreError> {
+    fn transaction(&mut self, work: impl Fn(&Transaction<'_>) -> rusqlite::Result<()>) -> Result<(), StoreError> {
+        match self.try_transaction(&work) {
+            // A log that is all in the database is written from its beginning again, where it has room of its own.
+            Err(error) if error.is_disk_full() && self.checkpoint_all().is_ok_and(|is_all| is_all) => {
+                self.try_transaction(&work)
+            }
+            outcome => outcome,
+        }
+    }
+
+    fn try_transaction(&mut self, work: &impl Fn(&Transaction<'_>) -> rusqlite::Result<()>) -> Result<(), StoreError> {
         let Self { connection, readers, .. } = self;
-        let run = || {
+        let mut run = || {
             // Immediate: a transaction that starts as a reader may find that it cannot become a writer.
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             work(&transaction)?;
@@ -57,14 +68,24 @@ impl SqliteStore {
         run().map_err(|error| Trouble::Sqlite(error).at("commit to", readers.path()))
     }
 
+    /// Moves all of the log into the database, if it fits there and no reader is in the way; says whether it did.
+    fn checkpoint_all(&self) -> rusqlite::Result<bool> {
+        let size = self.checkpoint_pragma("PRAGMA wal_checkpoint(passive)")?;
+        self.readers.reserve().hold();
+        Ok(size.checkpointed >= size.pages)
+    }
+
     /// Moves the log into the database when enough has gathered.
     fn checkpoint(&self) -> rusqlite::Result<LogSize> {
         let size = self.checkpoint_pragma("PRAGMA wal_checkpoint(noop)")?;
-        if size.pages - size.checkpointed < CHECKPOINT_PAGES {
+        if size.pages - size.checkpointed < CHECKPOINT_PAGES.min(self.readers.reserve().checkpoint_pages()) {
             return Ok(size);
         }
         // Passive: takes what no reader needs, and waits for nobody.
-        self.checkpoint_pragma("PRAGMA wal_checkpoint(passive)")
+        let size = self.checkpoint_pragma("PRAGMA wal_checkpoint(passive)");
+        // What lay beyond the end of the database is gone with that.
+        self.readers.reserve().hold();
+        size
     }
 
     fn checkpoint_pragma(&self, sql: &str) -> rusqlite::Result<LogSize> {

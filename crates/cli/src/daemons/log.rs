@@ -1,0 +1,153 @@
+//! The log of a daemon: lines on standard error, where a service manager, a file of `hostler up` or a terminal takes them.
+//!
+//! A log never ends a daemon and never fills a disk. A line that cannot be written is lost, without a word, since there is nowhere to say
+//! it. A file that this program has opened for a daemon is moved aside at [`LARGE_BYTES`], so that it and its predecessor are all there is.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use nix::unistd::{dup2_stderr, dup2_stdout};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
+
+use crate::failure::Failure;
+
+/// How large a log grows.
+const LARGE_BYTES: u64 = 16 << 20;
+
+/// The variable by which a daemon knows the file that its standard error was opened for it.
+pub(crate) const LOG_VARIABLE: &str = "HOSTLER_LOG_FILE";
+
+/// Sends the log to standard error.
+pub(crate) fn log_to_stderr() -> Result<(), Failure> {
+    let wanted = std::env::var("HOSTLER_LOG").unwrap_or_else(|_| "info".to_owned());
+    let filter = EnvFilter::try_new(&wanted).map_err(|error| {
+        Failure::usage(format!("HOSTLER_LOG is `{wanted}`, which is no log filter"))
+            .because(&error)
+            .hint("such as info, debug or hostler_head=debug,info")
+    })?;
+    let log = Log { file: std::env::var_os(LOG_VARIABLE).map(PathBuf::from), turn: Mutex::new(()) };
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(false)
+        // The library says on standard error that it could not write there, and panics when it cannot.
+        .log_internal_errors(false)
+        .with_writer(log)
+        .init();
+    Ok(())
+}
+
+/// Opens the log of a daemon for appending, after moving aside what has grown large.
+pub(crate) fn open(path: &Path) -> io::Result<File> {
+    if fs::metadata(path).is_ok_and(|metadata| metadata.len() > LARGE_BYTES) {
+        fs::rename(path, old(path))?;
+    }
+    append_to(path)
+}
+
+fn append_to(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).mode(0o600).open(path)
+}
+
+fn old(path: &Path) -> PathBuf {
+    path.with_extension("log.old")
+}
+
+/// Where lines go.
+struct Log {
+    /// The file that standard error is, if it is this program's own.
+    file: Option<PathBuf>,
+    /// Held while a line is written, so that none goes to a file that was just moved aside.
+    turn: Mutex<()>,
+}
+
+impl<'a> MakeWriter<'a> for Log {
+    type Writer = &'a Self;
+
+    fn make_writer(&'a self) -> &'a Self {
+        self
+    }
+}
+
+impl Write for &Log {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stderr = io::stderr().lock();
+        let _ = stderr.write_all(line);
+        if let Some(path) = &self.file {
+            move_aside_if_large(path, LARGE_BYTES);
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Goes on in a new file when the one at `path`, which standard error is, has grown large. Whoever has put something else there since
+/// keeps it.
+fn move_aside_if_large(path: &Path, large_bytes: u64) {
+    let (Ok(here), Ok(there)) = (nix::sys::stat::fstat(io::stderr()), fs::metadata(path)) else { return };
+    let is_same = here.st_dev == there.dev() && here.st_ino == there.ino();
+    if !is_same || there.len() <= large_bytes {
+        return;
+    }
+    let follow = || -> io::Result<()> {
+        let stdout_too = nix::sys::stat::fstat(io::stdout()).is_ok_and(|out| out.st_ino == here.st_ino);
+        fs::rename(path, old(path))?;
+        let file = append_to(path)?;
+        if stdout_too {
+            dup2_stdout(&file)?;
+        }
+        dup2_stderr(&file)?;
+        Ok(())
+    };
+    if follow().is_err() {
+        // No new file can be made: what there is begins again. It is open for appending.
+        let _ = nix::unistd::ftruncate(io::stderr(), 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    /// Not a test but the daemon of one, when the environment says so.
+    #[test]
+    fn talkative_process() {
+        let Some(path) = std::env::var_os("HOSTLER_TEST_TALKS").map(PathBuf::from) else { return };
+        let log = Log { file: Some(path.clone()), turn: Mutex::new(()) };
+        for number in 0..1000 {
+            (&log).write_all(format!("line {number:04}\n").as_bytes()).expect("it never fails");
+            move_aside_if_large(&path, 2000);
+        }
+    }
+
+    #[test]
+    fn a_log_is_moved_aside_when_it_is_large_and_loses_no_line_after_that() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("n1.log");
+        let status = Command::new(std::env::current_exe().expect("this program"))
+            .args(["--exact", "daemons::log::tests::talkative_process", "--test-threads=1"])
+            .env("HOSTLER_TEST_TALKS", &path)
+            .stdout(Stdio::null())
+            .stderr(open(&path).expect("it can be made"))
+            .status()
+            .expect("this program can be started again");
+        assert!(status.success());
+        let read = |path: &Path| fs::read_to_string(path).expect("it is there");
+        let (before, now) = (read(&old(&path)), read(&path));
+        assert!(before.len() < 2100 && now.len() < 2100, "{} and {}", before.len(), now.len());
+        let both = before + &now;
+        let lines: Vec<&str> = both.lines().collect();
+        assert_eq!(lines.last(), Some(&"line 0999"));
+        assert!(lines.len() > 200 && lines.is_sorted(), "{both}");
+        assert_eq!(fs::read_dir(directory.path()).expect("readable").count(), 2);
+    }
+}
