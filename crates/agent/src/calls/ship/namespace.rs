@@ -54,30 +54,42 @@ fn enter_and_make(layout: &Layout) -> io::Result<OwnedFd> {
     let namespace = File::open("/proc/thread-self/ns/mnt")?;
     // What is mounted on the node later shows here as well; nothing from here shows there.
     change("/", MsFlags::MS_REC | MsFlags::MS_SLAVE)?;
-    let (nearest, directory) = nearest(layout)?;
-    if nearest == Path::new("/") {
-        replace_root(layout)?;
+    let Nearest { path, directory, may_list } = nearest(layout)?;
+    if path == Path::new("/") {
+        replace_root(layout, may_list)?;
         show_tree(layout, &layout.root)?;
-    } else if nearest == layout.root {
+    } else if path == layout.root {
         show_tree(layout, &place_of(&directory))?;
     } else {
-        show_again(layout, nearest, &directory)?;
+        show_again(layout, path, &directory, may_list)?;
     }
     Ok(namespace.into())
+}
+
+/// The place of the tree, or a directory above it.
+struct Nearest<'a> {
+    path: &'a Path,
+    directory: OwnedFd,
+    /// Whether the user may see what is in it. What is shown again is a mount each, and everybody in the namespace can list those.
+    may_list: bool,
 }
 
 /// The place of the tree, or the nearest directory above it that is there.
 ///
 /// It is found with the user's rights and held: the agent sees directories that this user may not come to, and must not show them where a link
 /// has led it.
-fn nearest(layout: &Layout) -> io::Result<(&Path, OwnedFd)> {
+fn nearest(layout: &Layout) -> io::Result<Nearest<'_>> {
     let find = || {
         for at in layout.root.ancestors() {
             // The dot asks whether the user may look up names in it.
             match open(&at.join("."), OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty()) {
                 Err(Errno::ENOENT) => {}
                 Err(error) => return Err(said(&format!("cannot enter {}", at.display()), &error.into())),
-                Ok(directory) => return Ok((at, directory)),
+                Ok(directory) => {
+                    let own = place_of(&directory);
+                    let may_list = open(&own, OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty());
+                    return Ok(Nearest { path: at, directory, may_list: may_list.is_ok() });
+                }
             }
         }
         Err(io::ErrorKind::NotFound.into())
@@ -104,7 +116,7 @@ fn show_tree(layout: &Layout, at: &Path) -> io::Result<()> {
 ///
 /// The directory may be a user's, who may put another one or a link in its place at any moment. So everything is made in a directory of the
 /// agent's own, where names mean what they meant before, and then moved to the one that is held.
-fn show_again(layout: &Layout, path: &Path, directory: &OwnedFd) -> io::Result<()> {
+fn show_again(layout: &Layout, path: &Path, directory: &OwnedFd, may_list: bool) -> io::Result<()> {
     let call = layout.mirror.join(&layout.call);
     let (before, staged) = (call.join("b"), call.join("s"));
     fs::create_dir(&before)?;
@@ -115,7 +127,9 @@ fn show_again(layout: &Layout, path: &Path, directory: &OwnedFd) -> io::Result<(
     // It is not to be shown in itself.
     change(&staged, MsFlags::MS_UNBINDABLE)?;
     let below = layout.root.strip_prefix(path).map_err(io::Error::other)?;
-    neighbours(&before, &staged, below)?;
+    if may_list {
+        neighbours(&before, &staged, below)?;
+    }
     let place = staged.join(below);
     fs::create_dir_all(&place)?;
     umount2(&before, MntFlags::MNT_DETACH)?;
@@ -126,13 +140,17 @@ fn show_again(layout: &Layout, path: &Path, directory: &OwnedFd) -> io::Result<(
 }
 
 /// The same for the directory that all others are in: it cannot be covered, only replaced.
-fn replace_root(layout: &Layout) -> io::Result<()> {
+fn replace_root(layout: &Layout, may_list: bool) -> io::Result<()> {
     let new = layout.mirror.join(&layout.call).join("r");
     fs::create_dir(&new)?;
     memory(&new, &fs::metadata("/")?)?;
     // It is not to be shown in itself.
     change(&new, MsFlags::MS_UNBINDABLE)?;
     let below = layout.root.strip_prefix("/").unwrap_or(&layout.root);
+    if !may_list {
+        // Without its neighbours there would be no programs.
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "cannot list /"));
+    }
     neighbours(Path::new("/"), &new, below)?;
     fs::create_dir_all(new.join(below))?;
     chdir(&new)?;
@@ -307,6 +325,28 @@ mod tests {
         let directory = open(&home, OFlag::O_PATH | OFlag::O_DIRECTORY, Mode::empty()).expect("there");
         show_one(&directory, OsStr::new("way"), &shown).expect("a link can be made");
         assert_eq!(fs::read_link(&shown).expect("a link"), Path::new("../private/open"));
+    }
+
+    /// Needs root, as what it tests does.
+    #[test]
+    fn nobody_learns_what_is_in_a_directory_that_they_may_not_list() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("ours");
+        let home = folder.path().join("home");
+        fs::create_dir_all(home.join("secret-project")).expect("writable");
+        let nobody = Ids { uid: 65534, gid: 65534, groups: Vec::new() };
+        for (mode, is_shown) in [(0o711, false), (0o755, true)] {
+            fs::set_permissions(&home, Permissions::from_mode(mode)).expect("ours");
+            let tree = home.join("ada/tree");
+            let layout = Layout { user: Some(nobody.clone()), ..layout(folder.path(), &tree) };
+            let (seen, is_there) = inside(make(layout).expect("it can be made"), move || {
+                let mounts = fs::read_to_string("/proc/thread-self/mountinfo").expect("everybody may");
+                (mounts.contains("secret-project"), tree.join("a.c").exists())
+            });
+            assert!(is_there, "the tree is at its place");
+            assert_eq!(seen, is_shown, "{mode:o}");
+            fs::remove_dir_all(folder.path().join("mirror")).expect("ours");
+        }
     }
 
     #[test]
