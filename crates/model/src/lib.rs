@@ -33,7 +33,7 @@ pub use node::{Advisory, NodeState, Resources};
 pub use partition::{NodePatterns, PartitionName, PartitionState};
 pub use power::{Energy, Gauge, Hours, PowerPlan, PowerPolicy, PowerState, PowerTraits, PowerVerb, Supply, Watts};
 pub use reason::{Reason, Shortfall, WakingNode};
-pub use text::ParseError;
+pub use text::{ParseError, escaped, escaped_lines};
 pub use time::{Timestamp, WallTime};
 pub use topology::{CoreKind, Cpu, Topology};
 pub use units::{format_bytes, format_duration, parse_bytes, parse_duration};

@@ -36,6 +36,40 @@ fn shown(input: &str) -> String {
     if input.is_empty() { "that".to_owned() } else { format!("`{input}`") }
 }
 
+/// A text on one line, with every character visible that a terminal or a reader of a log could take for something else: control
+/// characters, line breaks, and marks that change the direction of text. They are written as in Rust, such as `\n` and `\u{1b}`.
+#[must_use]
+pub fn escaped(text: &str) -> Cow<'_, str> {
+    escape(text, is_deceptive)
+}
+
+/// The same for text of several lines: line breaks and tabs stay.
+#[must_use]
+pub fn escaped_lines(text: &str) -> Cow<'_, str> {
+    escape(text, |c| is_deceptive(c) && c != '\n' && c != '\t')
+}
+
+fn escape(text: &str, is_bad: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text.contains(&is_bad) {
+        return Cow::Borrowed(text);
+    }
+    let mut clean = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if is_bad(c) {
+            clean.extend(c.escape_default());
+        } else {
+            clean.push(c);
+        }
+    }
+    Cow::Owned(clean)
+}
+
+fn is_deceptive(c: char) -> bool {
+    let changes_direction =
+        matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    c.is_control() || changes_direction || matches!(c, '\u{2028}' | '\u{2029}')
+}
+
 /// Writes inclusive ranges as `0-3,8`.
 pub(crate) fn write_ranges(f: &mut fmt::Formatter<'_>, ranges: impl Iterator<Item = (u32, u32)>) -> fmt::Result {
     let mut separator = "";
@@ -47,4 +81,22 @@ pub(crate) fn write_ranges(f: &mut fmt::Formatter<'_>, ranges: impl Iterator<Ite
         separator = ",";
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_text_moves_the_cursor_forges_a_line_or_turns_around() {
+        for (text, line, lines) in [
+            ("größe 1", "größe 1", "größe 1"),
+            ("a\nERROR forged", "a\\nERROR forged", "a\nERROR forged"),
+            ("\u{1b}[2Jb\u{7}\r", "\\u{1b}[2Jb\\u{7}\\r", "\\u{1b}[2Jb\\u{7}\\r"),
+            ("\u{9b}31m\t", "\\u{9b}31m\\t", "\\u{9b}31m\t"),
+            ("abc\u{202e}txt", "abc\\u{202e}txt", "abc\\u{202e}txt"),
+        ] {
+            assert_eq!((escaped(text).as_ref(), escaped_lines(text).as_ref()), (line, lines), "{text:?}");
+        }
+    }
 }

@@ -9,6 +9,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use hostler_model::escaped;
 use nix::unistd::{dup2_stderr, dup2_stdout};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
@@ -73,19 +74,25 @@ impl<'a> MakeWriter<'a> for Log {
 }
 
 impl Write for &Log {
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+    /// Takes one whole event, as the subscriber hands it over.
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut stderr = io::stderr().lock();
-        let _ = stderr.write_all(line);
+        let _ = io::stderr().lock().write_all(one_line(event).as_bytes());
         if let Some(path) = &self.file {
             move_aside_if_large(path, LARGE_BYTES);
         }
-        Ok(line.len())
+        Ok(event.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// The line of an event. User text in it, such as names and paths, can neither begin another line nor steer a terminal.
+fn one_line(event: &[u8]) -> String {
+    let text = String::from_utf8_lossy(event);
+    format!("{}\n", escaped(text.trim_end_matches('\n')))
 }
 
 /// Goes on in a new file when the one at `path`, which standard error is, has grown large. Whoever has put something else there since
@@ -115,6 +122,7 @@ fn move_aside_if_large(path: &Path, large_bytes: u64) {
 #[cfg(test)]
 mod tests {
     use std::process::{Command, Stdio};
+    use std::sync::Arc;
 
     use super::*;
 
@@ -149,5 +157,36 @@ mod tests {
         assert_eq!(lines.last(), Some(&"line 0999"));
         assert!(lines.len() > 200 && lines.is_sorted(), "{both}");
         assert_eq!(fs::read_dir(directory.path()).expect("readable").count(), 2);
+    }
+    /// Keeps lines instead of writing them.
+    #[derive(Clone, Default)]
+    struct Kept(Arc<Mutex<String>>);
+
+    impl Write for Kept {
+        fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).push_str(&one_line(event));
+            Ok(event.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn user_text_in_a_log_line_cannot_forge_another_line() {
+        let kept = Kept::default();
+        let writer = kept.clone();
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+        let hostile = "x\n2026-01-01T00:00:00Z ERROR forged\u{1b}[2J\u{9b}31m\r";
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::warn!(name = %hostile, path = hostile, "cannot run {hostile}");
+            tracing::info!("next");
+        });
+        let text = kept.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let lines: Vec<&str> = text.split_terminator('\n').collect();
+        assert_eq!(lines.len(), 2, "{text:?}");
+        assert!(!text.replace('\n', "").contains(char::is_control), "{text:?}");
+        assert!(lines[0].contains("WARN") && lines[0].matches("ERROR forged").count() == 3, "{text:?}");
     }
 }

@@ -17,7 +17,7 @@ pub(crate) mod views;
 
 use std::io::{self, IsTerminal, Write};
 
-use hostler_model::WindowSize;
+use hostler_model::{WindowSize, escaped_lines};
 use nix::libc;
 use serde::Serialize;
 
@@ -62,8 +62,9 @@ impl Output {
         !self.is_quiet() && io::stderr().is_terminal()
     }
 
-    /// A line, or several, of data.
+    /// A line, or several, of data for people. What others have chosen in it, such as names, cannot steer the terminal.
     pub(crate) fn data(&self, text: &str) {
+        let text = escaped_lines(text);
         let end = if text.ends_with('\n') || text.is_empty() { "" } else { "\n" };
         to_stdout(format!("{text}{end}").as_bytes());
     }
@@ -71,7 +72,7 @@ impl Output {
     /// Data as JSON, on one line.
     pub(crate) fn json<T: Serialize + ?Sized>(&self, value: &T) {
         let text = serde_json::to_string(value).expect("API types are valid JSON");
-        self.data(&text);
+        to_stdout(format!("{text}\n").as_bytes());
     }
 
     /// Bytes of a job for our own stdout, as they are.
@@ -87,7 +88,7 @@ impl Output {
     /// A line of conversation.
     pub(crate) fn say(&self, text: &str) {
         if !self.is_quiet() {
-            to_stderr(format!("{text}\n").as_bytes());
+            to_stderr(format!("{}\n", escaped_lines(text)).as_bytes());
         }
     }
 
@@ -100,7 +101,7 @@ impl Output {
 
     /// Why the command failed. Said even when quiet.
     pub(crate) fn fail(&self, failure: &Failure) {
-        to_stderr(failure.render().as_bytes());
+        to_stderr(escaped_lines(&failure.render()).as_bytes());
     }
 
     /// A progress bar over `total` bytes, if someone watches.

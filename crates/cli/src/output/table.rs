@@ -1,5 +1,7 @@
 //! Tables of plain text: columns as wide as their widest cell, two spaces apart, readable by people and by `awk`.
 
+use hostler_model::escaped;
+
 /// How the cells of a column are set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Align {
@@ -26,13 +28,12 @@ impl Table {
         }
     }
 
-    /// Adds a row. What would break the table is replaced: cells stay on one line.
+    /// Adds a row. What would break the table is escaped: cells stay on one line.
     ///
     /// # Panics
     /// When it has another number of cells than there are headings.
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        let safe = |cell: String| if cell.contains(char::is_control) { one_line(&cell) } else { cell };
-        let cells: Vec<String> = cells.into_iter().map(safe).collect();
+        let cells: Vec<String> = cells.into_iter().map(|cell| one_line(&cell)).collect();
         assert_eq!(cells.len(), self.aligns.len(), "a cell for each heading");
         self.rows.push(cells);
     }
@@ -86,9 +87,9 @@ fn cut(text: &mut String, start: usize, width: usize) {
     }
 }
 
-/// The text with control characters replaced by spaces.
+/// The text on one line, with control characters escaped.
 pub(crate) fn one_line(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    escaped(text).into_owned()
 }
 
 #[cfg(test)]
@@ -104,13 +105,13 @@ mod tests {
 
     #[test]
     fn columns_line_up() {
-        let expected = "   ID  NAME       REASON\n    7  größe\n12345  two lines  waits for job 7\n";
+        let expected = "   ID  NAME        REASON\n    7  größe\n12345  two\\nlines  waits for job 7\n";
         assert_eq!(table().render(None), expected);
     }
 
     #[test]
     fn a_narrow_terminal_cuts_the_last_column() {
-        let expected = "   ID  NAME       RE…\n    7  größe\n12345  two lines  wa…\n";
-        assert_eq!(table().render(Some(21)), expected);
+        let expected = "   ID  NAME        RE…\n    7  größe\n12345  two\\nlines  wa…\n";
+        assert_eq!(table().render(Some(22)), expected);
     }
 }
