@@ -68,6 +68,59 @@ fn nodes_get_leases_and_names_and_reach_out() {
     assert_eq!(status["running"]["amiss"], serde_json::json!([]), "{status}");
 }
 
+/// Asks for a file by TFTP, and prints what comes within two seconds.
+const FETCH: &str = "\
+import socket, sys
+ask = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+ask.settimeout(2)
+ask.sendto(b'\\0\\1boot.txt\\0octet\\0', (sys.argv[1], 69))
+try:
+    print(ask.recv(600)[4:].decode())
+except (TimeoutError, ConnectionError):
+    sys.exit(1)
+";
+
+#[test]
+fn client_that_calls_itself_wpad_is_not_found_and_boot_files_are_for_nodes_alone() {
+    let lab = Lab::with(&["r1", "r2", "bmc"]);
+    let [r1, guest, bmc] = ["r1", "r2", "bmc"].map(|name| lab.host(name));
+    let nodes = "address = \"10.42.0.1/24\"\n";
+    let pool = format!("{nodes}pool = \"10.42.0.100-10.42.0.150\"\n");
+    let listed = "[[node]]\nname = \"r2\"\nmac = \"52:54:00:00:01:02\"\naddress = \"10.42.0.12\"\n";
+    let boot = "[pxe]\nboot_file = \"boot.txt\"\ntftp_root = \"/home/op/tftp\"\n";
+    let description = lab.description().replace(nodes, &pool).replace(listed, boot);
+    assert!(description.contains("pool") && description.contains("tftp_root"), "{description}");
+    lab.describe(&description);
+    lab.controller.write("/home/op/tftp/boot.txt", "start here");
+    lab.set_up();
+    lease(r1);
+    lease(bmc);
+    // A guest from the pool gives itself names that other machines look up by themselves.
+    for claimed in ["wpad", "isatap", "localhost"] {
+        guest.write("/tmp/claims.conf", format!("send host-name \"{claimed}\";\n"));
+        let ask = ["dhclient", "-4", "-1", "-cf", "/tmp/claims.conf", "-lf", "/tmp/leases", "-pf", "/tmp/pid", "eth0"];
+        guest.ok(&ask);
+        assert!(guest.ok(&["ip", "-4", "address", "show", "dev", "eth0"]).contains("inet 10.42.0.1"), "it has a lease");
+        let found = r1.run(&["getent", "hosts", &format!("{claimed}.cluster")]);
+        assert_ne!(found.code, 0, "{claimed} leads to the guest: {found:?}");
+        guest.ok(&["sh", "-c", "kill $(cat /tmp/pid); rm -f /tmp/leases; ip address flush dev eth0"]);
+    }
+    assert!(r1.ok(&["getent", "hosts", "r1.cluster"]).starts_with("10.42.0.11"), "names of the description count");
+
+    for host in [r1, bmc] {
+        host.write("/home/op/fetch.py", FETCH);
+    }
+    assert_eq!(r1.ok(&["python3", "/home/op/fetch.py", "10.42.0.1"]), "start here");
+    for address in ["10.43.0.1", "10.42.0.1"] {
+        let fetched = bmc.run(&["python3", "/home/op/fetch.py", address]);
+        assert_ne!(fetched.code, 0, "a controller was served by {address}: {fetched:?}");
+    }
+    // Nor does a controller get names.
+    bmc.write("/etc/resolv.conf", "nameserver 10.43.0.1\noptions timeout:1 attempts:1\n");
+    let found = bmc.run(&["getent", "hosts", "r1.cluster"]);
+    assert_ne!(found.code, 0, "{found:?}");
+}
+
 #[test]
 fn the_vpn_lets_in_who_was_added_until_they_are_revoked() {
     let names = ["laptop", "r1", "bmc"];

@@ -24,13 +24,15 @@ pub(crate) fn dnsmasq(description: &Description) -> String {
     line(format!("local=/{}/", nodes.domain));
     line("expand-hosts".to_owned());
     line("dhcp-authoritative".to_owned());
+    // Names are those of the description. One that a client gives itself, such as `wpad`, would be believed by all others.
+    line("dhcp-ignore-names".to_owned());
     for entry in leases(description) {
         line(entry);
     }
     for entry in names(description) {
         line(entry);
     }
-    for entry in description.pxe.iter().flat_map(boot) {
+    for entry in description.pxe.iter().flat_map(|pxe| boot(pxe, &nodes.interface)) {
         line(entry);
     }
     text
@@ -83,10 +85,12 @@ fn names(description: &Description) -> Vec<String> {
     entries
 }
 
-fn boot(pxe: &Pxe) -> Vec<String> {
+fn boot(pxe: &Pxe, interface: &str) -> Vec<String> {
     let (server, mut entries) = match &pxe.from {
         BootServer::At(address) => (format!(",,{address}"), Vec::new()),
-        BootServer::Here(root) => (String::new(), vec!["enable-tftp".to_owned(), format!("tftp-root={root}")]),
+        BootServer::Here(root) => {
+            (String::new(), vec![format!("enable-tftp={interface}"), format!("tftp-root={root}")])
+        }
     };
     if let Some(file) = &pxe.efi_boot_file {
         // Client architectures of RFC 4578: EFI byte code, x86-64 and ARM 64.
@@ -126,6 +130,7 @@ mod tests {
         }
         assert!(!text.contains("enp1s0"), "the world outside is not served:\n{text}");
         assert!(!text.contains("r2-mgmt") && !text.contains("tftp"), "{text}");
+        assert!(text.contains("\ndhcp-ignore-names\n"), "no client names itself:\n{text}");
     }
 
     #[test]
@@ -133,7 +138,7 @@ mod tests {
         let pxe = "[pxe]\nboot_file = \"bios.0\"\nefi_boot_file = \"efi.0\"\ntftp_root = \"/srv/tftp\"";
         let text = of(&EXAMPLE.replace("# [pxe]", pxe));
         for line in [
-            "enable-tftp",
+            "enable-tftp=enp2s0",
             "tftp-root=/srv/tftp",
             "dhcp-boot=tag:nodes,tag:efi,efi.0",
             "dhcp-boot=tag:nodes,tag:!efi,bios.0",

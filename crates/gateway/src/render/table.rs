@@ -47,6 +47,10 @@ fn input(description: &Description) -> Chain {
             "iifname \"{}\" udp dport 67 counter accept comment \"leases of controllers\"",
             management.interface
         ));
+        chain.rule(&format!(
+            "iifname \"{}\" meta l4proto {{ tcp, udp }} th dport {{ 53, 69 }} counter drop comment \"not for controllers\"",
+            management.interface
+        ));
     }
     chain
         .rule(&format!("iifname \"{nodes}\" meta l4proto {{ tcp, udp }} th dport 53 counter accept comment \"names\""));
