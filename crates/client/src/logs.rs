@@ -94,6 +94,8 @@ pub struct Follow<'a> {
     offset: u64,
     attempt: Option<Attempt>,
     stream: Option<OutputStream>,
+    /// Whether that stream has brought something.
+    brought: bool,
     tries: Tries,
 }
 
@@ -110,6 +112,7 @@ impl<'a> Follow<'a> {
             offset: 0,
             attempt: None,
             stream: None,
+            brought: false,
             tries: client.tries(),
         }
     }
@@ -159,13 +162,19 @@ impl<'a> Follow<'a> {
         };
         if let Some(bytes) = stream.next().await? {
             self.offset += bytes.len() as u64;
+            self.brought = true;
             return Ok(Step::Event(LogEvent::Bytes(bytes)));
         }
         if let Some(OutputStream { connection, .. }) = self.stream.take() {
             self.client.keep(connection);
         }
-        if !self.live || self.has_ended().await? {
+        if !self.live {
             return Ok(Step::End);
+        }
+        if self.has_ended().await? {
+            // A node whose run ended before it had opened the file sends nothing: what was written is in the result.
+            self.live = false;
+            return Ok(if self.brought { Step::End } else { Step::Again });
         }
         sleep(BETWEEN_ATTEMPTS).await;
         Ok(Step::Again)
@@ -184,6 +193,7 @@ impl<'a> Follow<'a> {
             return Ok(Step::Event(LogEvent::Attempt(stream.attempt)));
         }
         self.stream = Some(stream);
+        self.brought = false;
         Ok(Step::Again)
     }
 

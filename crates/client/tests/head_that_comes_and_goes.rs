@@ -256,6 +256,23 @@ async fn following_goes_on_where_the_connection_broke_and_starts_over_with_a_new
     assert_eq!(from, ["0", "3", "7", "0"]);
 }
 
+/// A node whose run ends before it has opened the output's file sends nothing.
+#[tokio::test]
+async fn output_that_a_node_was_too_late_to_send_is_read_from_the_result() {
+    let head = Head::with(vec![
+        raw("hostler-attempt: 1\r\n", 0, b""),
+        Answer::Json(200, job("completed")),
+        raw("hostler-attempt: 1\r\n", 9, b"all of it"),
+    ]);
+    let client = head.client();
+    let mut follow = Follow::new(&client, TASK, Output::Stdout);
+    let first = follow.next().await.expect("it answers");
+    assert_eq!(first, Some(LogEvent::Bytes("all of it".into())));
+    assert_eq!(follow.next().await.expect("it answers"), None);
+    let asked: Vec<String> = (0..3).map(|_| head.request().lines().next().expect("a line").to_owned()).collect();
+    assert!(asked[0].contains("follow=true") && !asked[2].contains("follow=true"), "{asked:?}");
+}
+
 #[tokio::test]
 async fn a_download_asks_only_for_what_had_not_arrived() {
     let manifest = |index: u32| ResultManifest {
