@@ -258,7 +258,11 @@ impl Setting {
         let value = match kind {
             Kind::TimeOrNone(_) if text == "none" => SettingValue::TimeMs(0),
             Kind::Time(..) | Kind::TimeOrNone(_) => {
-                let span = parse_duration(text).map_err(|error| format!("{self}: {error}"))?;
+                let span = parse_duration(text).map_err(|error| match text.trim().parse::<f64>() {
+                    // Which unit was meant?
+                    Ok(_) => format!("{self}: {error}"),
+                    Err(_) => wrong(),
+                })?;
                 SettingValue::TimeMs(u64::try_from(span.as_millis()).map_err(|_| wrong())?)
             }
             Kind::Size(_) => SettingValue::Bytes(parse_bytes(text).map_err(|_| wrong())?),

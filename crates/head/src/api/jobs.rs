@@ -212,10 +212,10 @@ pub(crate) async fn show(
         let is_over = |job: &Job| query.index.map_or(job.is_ended(), |index| job.ending_of(index).is_some());
         until(&head, id, Instant::now() + wait, |job| job.is_none_or(is_over)).await;
     }
-    let history = settled_history(&head, id, range, limit).await?;
+    // The job as it was when the history was read: one that has ended since would have ended without any task.
+    let (job, history) = settled_history(&head, id, range, limit).await?;
     let state = head.engine.state();
-    let job = state.job(id).ok_or(Refusal::NoSuchJob(id))?;
-    Ok(Json(views::detail(&state, job, user.sees(job), shown, &history, head.engine.now().at)))
+    Ok(Json(views::detail(&state, &job, user.sees(&job), shown, &history, head.engine.now().at)))
 }
 
 /// Refuses a task that the job has not got.
@@ -225,20 +225,20 @@ fn check_task(head: &Head, id: JobId, index: u32) -> Result<(), ApiError> {
     if job.indices().contains(index) { Ok(()) } else { Err(Refusal::NoSuchTask { job: id, index }.into()) }
 }
 
-/// What the history says of a job, as far as the state has come.
+/// A job, and what the history says of it as far as the state has come.
 async fn settled_history(
     head: &Head,
     id: JobId,
     range: RangeInclusive<u32>,
     limit: usize,
-) -> Result<History, ApiError> {
+) -> Result<(Arc<Job>, History), ApiError> {
     let (job, history) = history_of(head, id, range.clone(), limit).await?;
     if !lags(&job, &history) {
-        return Ok(history);
+        return Ok((job, history));
     }
     // The state is ahead of the disk for the length of an fsync; rows appear only when they are on it.
     head.engine.settled().await?;
-    Ok(history_of(head, id, range, limit).await?.1)
+    history_of(head, id, range, limit).await
 }
 
 /// Whether a task that must have a row has none yet, or one of an earlier attempt.
@@ -336,17 +336,16 @@ pub(crate) async fn why(
     }
     // Of an array as a whole: what is said of the first of its tasks need not be so of others.
     let range = index.map_or(0..=0, |index| index..=index);
-    let history = settled_history(&head, id, range, 1).await?;
+    let (job, history) = settled_history(&head, id, range, 1).await?;
     let now = head.engine.now();
     let state = head.engine.state();
-    let job = state.job(id).ok_or(Refusal::NoSuchJob(id))?;
     let is_one = index.is_some() || job.spec.array.is_none();
     let row = history.rows.into_values().next().filter(|_| is_one);
     let message = row.and_then(|row| row.message).or(history.why_cancelled);
-    let message = message.filter(|_| user.sees(job) == Viewer::Owner);
+    let message = message.filter(|_| user.sees(&job) == Viewer::Owner);
     Ok(Json(match index.filter(|_| job.spec.array.is_some()) {
-        Some(index) => views::why_task(&state, job, index, message.as_deref(), now),
-        None => views::why(&state, job, message.as_deref(), now),
+        Some(index) => views::why_task(&state, &job, index, message.as_deref(), now),
+        None => views::why(&state, &job, message.as_deref(), now),
     }))
 }
 
