@@ -42,7 +42,7 @@ fn the_guide_to_real_machines_works_as_written() {
 
     // Root's own job is refused before it is a job, with what to do.
     let refused = head.run(&written("hostler run -- uname -n"));
-    assert_eq!(refused.code, 1, "{refused:?}");
+    assert_eq!(refused.code, 125, "{refused:?}");
     assert!(refused.stderr.contains("no node that this job may use runs jobs of root"), "{refused:?}");
     assert!(refused.stderr.contains("--root-jobs") && refused.stderr.contains("as another user"), "{refused:?}");
     assert_eq!(head.json(&["hostler", "jobs", "--all"])["total"], 0, "nothing was submitted");

@@ -226,13 +226,19 @@ fn described(id: &str, job: &JobDetail, moment: &Moment, width: Option<usize>) -
     text
 }
 
-/// How many tasks of an array are shown, if not all that have something to show, and how to see the others.
+/// How many tasks of an array are shown, if not all, and how to see the others.
 fn not_shown(job: &JobDetail) -> Option<String> {
-    let (id, next) = (job.summary.id, job.tasks_next?);
-    let (shown, total) = (job.tasks_shown.len(), job.summary.tasks.total);
-    Some(format!(
-        "{shown} of {total} tasks shown. `hostler job {id} --from {next}` shows the next; `hostler job {id}_{next}` shows one."
-    ))
+    let (id, tasks) = (job.summary.id, &job.summary.tasks);
+    let shown = format!("{} of {} tasks shown", job.tasks_shown.len(), tasks.total);
+    match job.tasks_next {
+        Some(next) => Some(format!(
+            "{shown}. `hostler job {id} --from {next}` shows the next; `hostler job {id}_{next}` shows one."
+        )),
+        None if tasks.pending > 0 && !job.tasks_shown.is_empty() && job.summary.array.is_some() => {
+            Some(format!("{shown}: {} wait.", tasks.pending))
+        }
+        None => None,
+    }
 }
 
 /// What a task has on each of its nodes.
@@ -663,7 +669,7 @@ results    not fetched yet: hostler fetch 7
 TASK  STATE   NODE  ATTEMPT  EXIT  TIME  MEMORY  MESSAGE
    0  failed  n1          2     1   30s    100M  exit code 1
 ";
-        assert!(text.ends_with(table), "{text}");
+        assert!(text.ends_with(&format!("{table}\n1 of 8 tasks shown: 2 wait.\n")), "{text}");
     }
 
     #[test]

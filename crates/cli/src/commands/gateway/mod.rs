@@ -96,9 +96,12 @@ impl File {
 
 /// All that is wrong with a description. The exit code is 1: 2 is what `plan` says when there is something to do.
 fn wrong(path: &Path, mistakes: &[Mistake]) -> Failure {
-    let count = if mistakes.len() == 1 { "a mistake".to_owned() } else { format!("{} mistakes", mistakes.len()) };
+    let there_is = match mistakes.len() {
+        1 => "there is a mistake".to_owned(),
+        count => format!("there are {count} mistakes"),
+    };
     let lines: String = mistakes.iter().map(|mistake| format!("\n  {mistake}")).collect();
-    Failure::new(format!("there is {count} in {}:{lines}", path.display()))
+    Failure::new(format!("{there_is} in {}:{lines}", path.display()))
 }
 
 impl From<GatewayError> for Failure {
