@@ -15,6 +15,7 @@ use hostler_client::{Client, ClientError, Endpoint, tls};
 use hostler_model::NodeName;
 use hostler_proto::api::{JoinRequest, Joined, RenewRequest};
 use hostler_proto::join::{HEAD_NAME, JoinCode};
+use hostler_snapshot::remove_tree;
 use nix::fcntl::{Flock, FlockArg};
 use rcgen::{CertificateParams, KeyPair};
 use rustls::pki_types::pem::PemObject;
@@ -80,10 +81,7 @@ pub fn has_joined(directory: &Path) -> bool {
 /// # Errors
 /// When its certificate and key cannot be removed.
 pub fn leave(directory: &Path) -> std::io::Result<()> {
-    match fs::remove_dir_all(Files::of(directory).0) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-        Ok(()) | Err(_) => Ok(()),
-    }
+    remove_tree(&Files::of(directory).0)
 }
 
 /// Joins the cluster that the code is for, and keeps what came of it in `directory`: the node's name and where its head is. If a node is

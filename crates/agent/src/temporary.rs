@@ -10,6 +10,8 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, chown, lchown, symlink};
 use std::path::{Path, PathBuf};
 
+use hostler_snapshot::remove_tree;
+
 /// Where they are made for other users than the agent's own.
 const USUAL: &str = "/tmp";
 
@@ -60,7 +62,7 @@ pub(crate) fn remove(link: &Path) -> io::Result<()> {
         return Ok(());
     };
     if unless_gone(owner_of(&path))? == Some(owner) {
-        unless_gone(fs::remove_dir_all(&path))?;
+        remove_tree(&path)?;
     }
     fs::remove_file(link)
 }

@@ -26,6 +26,7 @@ use crate::beneath::{Kind, Parents, Root, Stat, read_at, time_of};
 use crate::check::{ManifestError, check};
 use crate::chunk::digest_of;
 use crate::paths::{self, show};
+use crate::remove::remove_tree;
 use crate::store::{free_bytes, is_disk_full};
 use crate::wire::{self, WireError};
 
@@ -538,7 +539,7 @@ impl Partial {
     }
 
     fn remove(&self) -> io::Result<()> {
-        fs::remove_dir_all(&self.path)?;
+        remove_tree(&self.path)?;
         match fs::remove_dir(self.path.parent().expect("it lies in the partial directory")) {
             // Another delivery has an area there.
             Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),

@@ -26,6 +26,7 @@ use crate::beneath::{Parents, Root, Stat, time_of};
 use crate::check::{ManifestError, check, check_but_links};
 use crate::hashing::{on_threads, threads_for};
 use crate::paths;
+use crate::remove::remove_tree;
 use crate::store::{Buffers, ChunkStore, ContentError, StoreError, free_bytes, is_disk_full};
 
 /// How to lay out.
@@ -118,14 +119,14 @@ pub fn lay_out(
         return laid_out;
     }
     // The caller hears about the failure; what cannot even be removed is found where it lies.
-    let _ = fs::remove_dir_all(directory);
+    let _ = remove_tree(directory);
     let is_full = matches!(laid_out, Err(LayoutError::DiskFull { .. }));
     // A shortcut must not take the room of what it is for.
     if is_full && chunks.remove_whole_files().is_ok_and(|freed| freed.files > 0) {
         prepare(directory)?;
         let again = write(false);
         if again.is_err() {
-            let _ = fs::remove_dir_all(directory);
+            let _ = remove_tree(directory);
         }
         return again;
     }

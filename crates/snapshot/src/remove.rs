@@ -1,7 +1,7 @@
-//! Removing a directory that somebody else has filled.
+//! Removes a directory tree that somebody else has filled.
 //!
-//! A program may nest directories as deep as it likes. Whoever removes them by descending needs room for each level, and an agent that runs out of
-//! it is gone. So nothing descends here: what is deep is first moved up.
+//! A program may nest directories as deep as it likes, and put as many names into one as the disk takes. So nothing here recurses: a deep
+//! directory is first moved up. Names are read in batches, links are never followed, and three descriptors are open at most.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,10 +13,16 @@ use nix::fcntl::{OFlag, open, openat, renameat};
 use nix::sys::stat::Mode;
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
-/// Removes the directory at `path` and everything in it, on one disk, in constant memory for each directory. That it is not there is no error.
+/// Names read from a directory at a time.
+const BATCH: usize = 4096;
+
+/// How often a directory is emptied into which somebody keeps writing.
+const ATTEMPTS: usize = 16;
+
+/// Removes the directory at `path` and everything in it, on one disk, in constant memory and stack. A missing directory is no error.
 ///
 /// # Errors
-/// The first thing that could not be removed; other things are left with it.
+/// The first thing that could not be removed; other things are left with it. A link or a file at `path` is an error.
 pub fn remove_tree(path: &Path) -> io::Result<()> {
     let top = match open(path, directory_flags(), Mode::empty()) {
         Ok(top) => top,
@@ -24,28 +30,75 @@ pub fn remove_tree(path: &Path) -> io::Result<()> {
         Err(error) => return Err(error.into()),
     };
     let mut moved = 0_u64;
-    // Each round empties the directories that are in it, and leaves in it those that were in them.
-    loop {
-        let inside = empty(&top)?;
-        if inside.is_empty() {
-            return std::fs::remove_dir(path);
-        }
-        for name in inside {
-            let directory = openat(&top, name.as_slice(), directory_flags(), Mode::empty())?;
-            for below in empty(&directory)? {
-                move_up(&directory, &below, &top, &mut moved)?;
-            }
-            unlinkat(&top, name.as_slice(), UnlinkatFlags::RemoveDir)?;
+    for _ in 0..ATTEMPTS {
+        // What is moved up here comes up in a later round.
+        while empty(&top, |name| remove_directory(&top, name, &mut moved))? > 0 {}
+        match std::fs::remove_dir(path) {
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
+            removed => return removed,
         }
     }
+    Err(being_filled())
 }
 
 const fn directory_flags() -> OFlag {
     OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC)
 }
 
-/// Removes all but the directories from a directory, and names those.
-fn empty(directory: &OwnedFd) -> io::Result<Vec<Vec<u8>>> {
+/// Removes a directory of `top`, after moving the directories in it up into `top`.
+fn remove_directory(top: &OwnedFd, name: &[u8], moved: &mut u64) -> io::Result<()> {
+    if remove_if_empty(top, name)? {
+        return Ok(());
+    }
+    let directory = match openat(top, name, directory_flags(), Mode::empty()) {
+        // Replaced meanwhile: the next batch has it as what it is now.
+        Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => return Ok(()),
+        opened => opened?,
+    };
+    for _ in 0..ATTEMPTS {
+        empty(&directory, |below| {
+            if remove_if_empty(&directory, below)? { Ok(()) } else { move_up(&directory, below, top, moved) }
+        })?;
+        if remove_if_empty(top, name)? {
+            return Ok(());
+        }
+    }
+    Err(being_filled())
+}
+
+/// Removes an empty directory; says whether there is none any more.
+fn remove_if_empty(parent: &OwnedFd, name: &[u8]) -> io::Result<bool> {
+    match unlinkat(parent, name, UnlinkatFlags::RemoveDir) {
+        Ok(()) | Err(Errno::ENOENT | Errno::ENOTDIR) => Ok(true),
+        Err(Errno::ENOTEMPTY | Errno::EEXIST) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Removes everything but the directories from a directory, and hands those to `each`, which makes them go from it. Returns how many
+/// names there were, at least in the last batch.
+fn empty(directory: &OwnedFd, mut each: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<usize> {
+    loop {
+        let names = batch(directory)?;
+        for (name, kind) in &names {
+            if *kind == Some(Type::Directory) {
+                each(name)?;
+                continue;
+            }
+            match unlinkat(directory, name.as_slice(), UnlinkatFlags::NoRemoveDir) {
+                Ok(()) | Err(Errno::ENOENT) => {}
+                Err(Errno::EISDIR) => each(name)?,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if names.len() < BATCH {
+            return Ok(names.len());
+        }
+    }
+}
+
+/// The first names in a directory.
+fn batch(directory: &OwnedFd) -> io::Result<Vec<(Vec<u8>, Option<Type>)>> {
     let mut names = Vec::new();
     for entry in Dir::openat(directory, ".", directory_flags(), Mode::empty())?.iter() {
         let entry = entry?;
@@ -53,20 +106,15 @@ fn empty(directory: &OwnedFd) -> io::Result<Vec<Vec<u8>>> {
         if !matches!(name, b"." | b"..") {
             names.push((name.to_vec(), entry.file_type()));
         }
-    }
-    let mut directories = Vec::new();
-    for (name, kind) in names {
-        if kind == Some(Type::Directory) {
-            directories.push(name);
-            continue;
-        }
-        match unlinkat(directory, name.as_slice(), UnlinkatFlags::NoRemoveDir) {
-            Ok(()) | Err(Errno::ENOENT) => {}
-            Err(Errno::EISDIR) => directories.push(name),
-            Err(error) => return Err(error.into()),
+        if names.len() >= BATCH {
+            break;
         }
     }
-    Ok(directories)
+    Ok(names)
+}
+
+fn being_filled() -> io::Error {
+    io::Error::new(io::ErrorKind::DirectoryNotEmpty, "another process keeps writing into it")
 }
 
 /// Moves a directory, under a name that nothing has there.
@@ -76,6 +124,7 @@ fn move_up(from: impl AsFd, name: &[u8], top: &OwnedFd, moved: &mut u64) -> io::
         match renameat(&from, name, top, format!(".{moved}").as_str()) {
             // A file, or a directory that is not empty.
             Err(Errno::ENOTDIR | Errno::ENOTEMPTY | Errno::EEXIST) => {}
+            Err(Errno::ENOENT) => return Ok(()),
             done => return Ok(done?),
         }
     }
@@ -109,6 +158,22 @@ mod tests {
         symlink(&other, &doomed).expect("writable");
         remove_tree(&doomed).expect_err("a link is no directory");
         assert!(other.join("file").exists());
+    }
+
+    #[test]
+    fn a_directory_with_more_names_than_a_batch_goes() {
+        let folder = tempfile::tempdir().expect("a temporary directory can be made");
+        let doomed = folder.path().join("doomed");
+        fs::create_dir_all(doomed.join("wide")).expect("writable");
+        for number in 0..BATCH + 10 {
+            fs::create_dir(doomed.join("wide").join(number.to_string())).expect("writable");
+            if number % 7 == 0 {
+                fs::create_dir_all(doomed.join("wide").join(number.to_string()).join("a/b")).expect("writable");
+                fs::write(doomed.join(number.to_string()), "x").expect("writable");
+            }
+        }
+        remove_tree(&doomed).expect("it can be removed");
+        assert!(!doomed.exists());
     }
 
     #[test]

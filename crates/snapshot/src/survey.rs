@@ -272,7 +272,7 @@ mod tests {
             0 | 1 => fs::write(&path, vec![text; usize::from(text) % 5]),
             2 => fs::create_dir_all(&path),
             3 => fs::remove_file(&path),
-            4 => fs::remove_dir_all(&path),
+            4 => crate::remove::remove_tree(&path),
             5 => fs::rename(&path, &other),
             6 => symlink(format!("to{text}"), &path),
             7 => fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o700 + u32::from(text % 8))),

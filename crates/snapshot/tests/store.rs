@@ -1,5 +1,7 @@
 //! The chunk store against damage, crashes, full disks and forgetting.
 
+#![expect(clippy::disallowed_methods, reason = "the trees are the test's own, and shallow")]
+
 mod common;
 
 use std::collections::HashSet;

@@ -12,6 +12,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use hostler_snapshot::remove_tree;
+
 use super::cache::Cache;
 use super::detect::{Line, List, Plan, Requirements};
 use super::runner::{Ended, Runner, Step, Stopped};
@@ -71,7 +73,7 @@ impl Build<'_> {
             None => self.with_pip(&site, log)?,
         }
         for dir in [&site.work, &site.temporary] {
-            fs::remove_dir_all(dir).context("remove", dir)?;
+            remove_tree(dir).context("remove", dir)?;
         }
         log(format!("hostler: environment ready after {:.1} s\n", started.elapsed().as_secs_f64()).as_bytes());
         Ok(site.venv)

@@ -9,6 +9,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
+use hostler_snapshot::remove_tree;
 use nix::fcntl::{Flock, FlockArg};
 
 use super::cache::Cache;
@@ -106,7 +107,7 @@ impl Cache {
         let dir = self.env_dir(key);
         let removed = match fs::remove_file(dir.join("ready")) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-            _ => fs::remove_dir_all(&dir),
+            _ => remove_tree(&dir),
         };
         if let Err(error) = removed
             && error.kind() != std::io::ErrorKind::NotFound
@@ -184,7 +185,8 @@ impl Cache {
         for tool in ["uv", "pip"] {
             let entries = fs::read_dir(self.downloads().join(tool));
             for path in entries.into_iter().flatten().flatten().map(|entry| entry.path()) {
-                let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+                let is_directory = fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_dir());
+                let removed = if is_directory { remove_tree(&path) } else { fs::remove_file(&path) };
                 if let Err(error) = removed {
                     tracing::warn!(path = %path.display(), %error, "cannot remove downloads");
                 }

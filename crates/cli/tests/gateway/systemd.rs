@@ -53,6 +53,7 @@ pub(crate) struct Machine {
 
 impl Machine {
     /// Starts one for the first time, with this description of a gateway.
+    #[expect(clippy::disallowed_methods, reason = "a copy of /etc is shallow")]
     pub(crate) fn new(description: &str) -> Self {
         let directory = tempfile::Builder::new().prefix("hostler-systemd-").tempdir().expect("a temporary directory");
         let etc = directory.path().join("etc");

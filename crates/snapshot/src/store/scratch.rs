@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::make_private;
+use crate::remove::remove_tree;
 
 /// A directory for unfinished files that lives as long as its store. It is locked, so that the next one to open the store
 /// can tell what a killed predecessor left.
@@ -47,7 +48,7 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         // What stays is removed when the store is next opened.
-        let _ = fs::remove_dir_all(&self.path);
+        let _ = remove_tree(&self.path);
     }
 }
 
@@ -56,6 +57,6 @@ fn remove_if_abandoned(path: &Path) {
     if let Ok(lock) = File::open(path)
         && lock.try_lock().is_ok()
     {
-        let _ = fs::remove_dir_all(path);
+        let _ = remove_tree(path);
     }
 }

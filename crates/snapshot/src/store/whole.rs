@@ -39,6 +39,7 @@ use nix::sys::time::TimeSpec;
 use super::{Buffers, ChunkStore, ContentError, Freed, StoreError, is_disk_full, place_in};
 use crate::beneath::{Stat, nanoseconds};
 use crate::chunk::digest_of;
+use crate::remove::remove_tree;
 
 /// Shorter files are written from their chunks. Cloning takes as long for a byte as for a gigabyte, about as long as writing
 /// this much; and a clone is not in the page cache, so the job reads it from the disk.
@@ -71,7 +72,7 @@ impl ChunkStore {
             self.whole = Some(WholeFiles::default());
         } else {
             // Left from a time when it could.
-            let _ = fs::remove_dir_all(self.whole_directory());
+            let _ = remove_tree(&self.whole_directory());
         }
         self
     }

@@ -81,6 +81,7 @@ impl Host {
     ///
     /// # Panics
     /// When its files cannot be removed.
+    #[expect(clippy::disallowed_methods, reason = "what tests leave there is shallow")]
     pub fn power_off(&mut self) {
         self.running = None;
         for volatile in ["run", "tmp"].map(|name| self.plan.root.join(name)) {

@@ -3,6 +3,8 @@
 //! The peer is `uv` with a warm cache making a new environment, which is what a careful user would do for each run. Ours
 //! is the difference between two jobs that do nothing, one with requirements and one without, taken pair by pair.
 
+#![expect(clippy::disallowed_methods, reason = "the trees are the benchmark's own, and shallow")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -84,7 +84,15 @@ impl Ships {
     /// Those in the agent's directory. What an agent before this one kept for calls is removed; chunks stay.
     pub(super) fn open(agent: &Path) -> Self {
         let directory = agent.join("ship");
-        let _ = remove_tree(&directory.join("trees"));
+        let (trees, old) =
+            (directory.join("trees"), directory.join(format!("old-{:016x}", crate::link::random_bits())));
+        match fs::rename(&trees, &old) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => drop(remove_tree(&trees)),
+            Ok(()) | Err(_) => {}
+        }
+        let left = fs::read_dir(&directory).into_iter().flatten().flatten();
+        left.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(b"old-"))
+            .for_each(|entry| remove_later(entry.path()));
         Self { directory, mirrors: Mutex::default(), stores: Mutex::default(), programs: program::Programs::default() }
     }
 

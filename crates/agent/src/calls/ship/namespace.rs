@@ -316,7 +316,7 @@ mod tests {
             let layout = Layout { user: Some(nobody.clone()), ..layout(folder.path(), &place) };
             let refused = make(layout).expect_err("the user may not go there");
             assert!(refused.to_string().contains("cannot enter"), "{}: {refused}", place.display());
-            fs::remove_dir_all(folder.path().join("mirror")).expect("ours");
+            hostler_snapshot::remove_tree(&folder.path().join("mirror")).expect("ours");
         }
         let layout = Layout { user: Some(nobody), ..layout(folder.path(), &home.join("tree")) };
         make(layout).expect("the user may go there");
