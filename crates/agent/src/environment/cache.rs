@@ -9,12 +9,13 @@ use std::collections::{BTreeMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Permissions};
 use std::io;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
+use hostler_snapshot::remove_tree;
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
@@ -167,7 +168,15 @@ impl Cache {
     /// Opens or creates the cache in the folder `root`, which must be on a local filesystem, and removes what an
     /// earlier agent left half-built.
     pub fn with_settings(root: &Path, settings: Settings) -> Result<Self, EnvError> {
-        for dir in ["locks", "envs", "downloads/uv", "downloads/pip"] {
+        let cache = Self::unswept(root, settings)?;
+        cache.sweep();
+        Ok(cache)
+    }
+
+    /// The same, without removing anything.
+    pub(super) fn unswept(root: &Path, settings: Settings) -> Result<Self, EnvError> {
+        // What is in `downloads` is the user's.
+        for dir in ["locks", "envs", "downloads"] {
             let dir = root.join(dir);
             fs::create_dir_all(&dir).context("create", &dir)?;
         }
@@ -178,14 +187,20 @@ impl Cache {
         let root = root.canonicalize().context("open", root)?;
         if let Some(user) = &settings.run_as {
             let downloads = root.join("downloads");
-            // Walked once, when the cache is new or changes hands.
-            if fs::metadata(&downloads).context("read", &downloads)?.uid() != user.ids.uid {
-                files::chown_tree(&downloads, user.ids.uid, user.ids.gid).context("change the owner of", &downloads)?;
+            // When the cache is new or changes hands.
+            if fs::symlink_metadata(&downloads).context("read", &downloads)?.uid() != user.ids.uid {
+                remove_tree(&downloads).context("remove", &downloads)?;
+                fs::create_dir(&downloads).context("create", &downloads)?;
+                lchown(&downloads, Some(user.ids.uid), Some(user.ids.gid))
+                    .context("change the owner of", &downloads)?;
             }
         }
-        let cache = Self { tools: ToolBox::open(root.join("tools.json")), root, settings };
-        cache.sweep();
-        Ok(cache)
+        // The tools make theirs themselves; and what the user has put in the place of one is that user's trouble.
+        let make = || ["uv", "pip"].iter().for_each(|tool| drop(fs::create_dir(root.join("downloads").join(tool))));
+        if let Err(error) = act_as(settings.builder(), make) {
+            tracing::debug!(%error, "cannot act as the user whose downloads these are");
+        }
+        Ok(Self { tools: ToolBox::open(root.join("tools.json")), root, settings })
     }
 
     /// The environment for `requirements`, built if it is missing.

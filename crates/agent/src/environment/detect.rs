@@ -280,11 +280,16 @@ struct RequirementsReader<'a> {
     hasher: blake3::Hasher,
     /// Files already read, as requirements or as constraints: included again they add nothing, and cycles end.
     seen: HashSet<(PathBuf, bool)>,
+    /// How many files that include each other are being read.
+    depth: usize,
 }
+
+/// The most of them: each takes room on the stack.
+const MOST_INCLUDES: usize = 64;
 
 impl<'a> RequirementsReader<'a> {
     fn new(project: &'a Project) -> Self {
-        Self { project, list: List::default(), hasher: blake3::Hasher::new(), seen: HashSet::new() }
+        Self { project, list: List::default(), hasher: blake3::Hasher::new(), seen: HashSet::new(), depth: 0 }
     }
 
     /// `None` when nothing is required; constraints alone require nothing.
@@ -341,8 +346,14 @@ impl<'a> RequirementsReader<'a> {
             return Ok(());
         }
         let name = path.strip_prefix(&self.project.root).unwrap_or(&path).to_string_lossy().into_owned();
+        if self.depth >= MOST_INCLUDES {
+            return Err(problem(shown, format!("files include each other more than {MOST_INCLUDES} deep")));
+        }
         let text = self.project.read(&path, &name)?;
-        self.read_text(&text, &name, constraint)
+        self.depth += 1;
+        self.read_text(&text, &name, constraint)?;
+        self.depth -= 1;
+        Ok(())
     }
 
     fn requirement(&mut self, line: &str, shown: &str, dir: &Path) -> Result<Line, EnvError> {

@@ -66,7 +66,7 @@ fn file_program(file: &Path, entry: &str, path: &OsStr) -> Result<Vec<String>, E
     if file.extension().is_none_or(|extension| extension != "sh") {
         return Err(EnvError::NotExecutable { entry: entry.to_owned() });
     }
-    let start = files::read_regular(file).context("read", file)?;
+    let start = files::read_start(file).context("read", file)?;
     let mut argv = shebang(&start).unwrap_or_default();
     if argv.is_empty() {
         let shell = which("bash", path).or_else(|| which("sh", path)).unwrap_or_else(|| PathBuf::from("/bin/sh"));
@@ -116,11 +116,15 @@ fn not_an_option(entry: &str) -> String {
     if entry.starts_with('-') { format!("./{entry}") } else { entry.to_owned() }
 }
 
+/// How many names of a project are looked at for a hint.
+const LOOKED_AT: usize = 10_000;
+
 fn python_files(dir: &Path) -> Vec<String> {
     let mut names: Vec<String> = fs::read_dir(dir)
         .into_iter()
         .flatten()
         .flatten()
+        .take(LOOKED_AT)
         .filter_map(|entry| entry.file_name().into_string().ok())
         .filter(|name| name.ends_with(".py"))
         .collect();

@@ -22,21 +22,42 @@ pub(super) fn hash_tree(path: &Path, hasher: &mut blake3::Hasher) -> io::Result<
         } else if metadata.is_file() {
             hasher.update(if metadata.permissions().mode() & 0o111 == 0 { b"file" } else { b"exec" });
             hasher.update(&metadata.len().to_le_bytes());
-            hasher.update_reader(fs::File::open(&entry)?)?;
+            hasher.update_reader(open_regular(&entry)?.take(metadata.len()))?;
         }
     }
     Ok(())
 }
 
-/// Reads a file that somebody else may put anything in the place of: what is no regular file is an error, and never waited for.
+/// The most files and folders of a project that a build copies or hashes.
+const MOST_ENTRIES: usize = 1_000_000;
+
+/// How much of a project a build copies or hashes, in bytes: holes in files count, as they are read.
+const MOST_TREE_BYTES: u64 = 64 << 30;
+
+/// The longest file that describes a project or an index, in bytes.
+const MOST_BYTES: u64 = 64 << 20;
+
+/// Reads a file that somebody else may put anything in the place of: what is no regular file, or too long, is an error, and never waited for.
 pub(super) fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
-    let mut file = fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::other("no regular file"));
-    }
     let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes)?;
+    open_regular(path)?.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MOST_BYTES {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it has more than {} MiB", MOST_BYTES >> 20)));
+    }
     Ok(bytes)
+}
+
+/// The first bytes of such a file.
+pub(super) fn read_start(path: &Path) -> io::Result<Vec<u8>> {
+    const START_BYTES: u64 = 4096;
+    let mut bytes = Vec::new();
+    open_regular(path)?.take(START_BYTES).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn open_regular(path: &Path) -> io::Result<fs::File> {
+    let file = fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("no regular file")) }
 }
 
 /// Copies everything below `from` (a file or a folder) to `to`, which must not exist. Links stay links.
@@ -49,7 +70,10 @@ pub(super) fn copy_tree(from: &Path, to: &Path) -> io::Result<()> {
         } else if metadata.is_symlink() {
             std::os::unix::fs::symlink(fs::read_link(&entry)?, &target)?;
         } else if metadata.is_file() {
-            fs::copy(&entry, &target)?;
+            let mut source = open_regular(&entry)?.take(metadata.len());
+            let mut copy = fs::File::create_new(&target)?;
+            io::copy(&mut source, &mut copy)?;
+            copy.set_permissions(metadata.permissions())?;
         }
     }
     Ok(())
@@ -66,15 +90,18 @@ pub(super) fn unshared_disk_usage(path: &Path) -> u64 {
 }
 
 fn measure(path: &Path, counts: impl Fn(&fs::Metadata) -> bool) -> u64 {
-    let mut bytes = 0;
-    let mut pending = vec![path.to_owned()];
-    while let Some(path) = pending.pop() {
-        let Ok(metadata) = fs::symlink_metadata(&path) else { continue };
-        if counts(&metadata) {
-            bytes += metadata.blocks() * 512;
-        }
-        if metadata.is_dir() {
-            pending.extend(fs::read_dir(&path).into_iter().flatten().flatten().map(|entry| entry.path()));
+    let size = |metadata: &fs::Metadata| if counts(metadata) { metadata.blocks() * 512 } else { 0 };
+    let Ok(top) = fs::symlink_metadata(path) else { return 0 };
+    let mut bytes = size(&top);
+    // Directories only: of files there may be more than fit into memory.
+    let mut pending: Vec<_> = top.is_dir().then(|| path.to_owned()).into_iter().collect();
+    while let Some(directory) = pending.pop() {
+        for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
+            let Ok(metadata) = entry.metadata() else { continue };
+            bytes += size(&metadata);
+            if metadata.is_dir() {
+                pending.push(entry.path());
+            }
         }
     }
     bytes
@@ -118,9 +145,12 @@ pub(super) fn unique_name() -> String {
 /// Everything below `root` with its path relative to it, parents first, in an order that depends on names only.
 fn tree(root: &Path) -> io::Result<Vec<(PathBuf, PathBuf)>> {
     let mut found = Vec::new();
+    let mut bytes = 0_u64;
     let mut pending = vec![(PathBuf::new(), root.to_owned())];
     while let Some((name, path)) = pending.pop() {
-        if fs::symlink_metadata(&path)?.is_dir() {
+        let metadata = fs::symlink_metadata(&path)?;
+        bytes = bytes.saturating_add(if metadata.is_file() { metadata.len() } else { 0 });
+        if metadata.is_dir() {
             for entry in fs::read_dir(&path)? {
                 let entry = entry?;
                 if !IGNORED.iter().any(|ignored| entry.file_name() == *ignored) {
@@ -129,6 +159,11 @@ fn tree(root: &Path) -> io::Result<Vec<(PathBuf, PathBuf)>> {
             }
         }
         found.push((name, path));
+        if found.len() + pending.len() > MOST_ENTRIES || bytes > MOST_TREE_BYTES {
+            let most = format!("{MOST_ENTRIES} files or {} GiB", MOST_TREE_BYTES >> 30);
+            let message = format!("there are more than {most} below {}", root.display());
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
+        }
     }
     found.sort();
     Ok(found)

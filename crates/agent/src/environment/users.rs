@@ -14,30 +14,41 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use hostler_snapshot::remove_tree;
+
 use super::cache::{Cache, Settings};
-use super::{EnvError, IoContext};
+use super::{EnvError, IoContext, files, one_line};
 use crate::account::Account;
 
-/// The caches of one node.
+/// What the names of directories begin with that wait to be removed.
+const ORPHAN: &str = "orphan-";
+
+/// The caches of one node. One that cannot be opened fails the jobs of its user, and nothing else.
 pub struct Environments {
     root: PathBuf,
     settings: Settings,
-    own: Arc<Cache>,
-    users: Mutex<HashMap<u32, Arc<Cache>>>,
+    /// By user id; `None` is the agent's own user.
+    caches: Mutex<HashMap<Option<u32>, Arc<Cache>>>,
 }
 
 impl Environments {
-    /// Opens or creates the caches in the folder `root`, each with these settings.
+    /// Opens or creates the caches in the folder `root`, each with these settings, and begins to remove what earlier builds have left in
+    /// them. A cache that cannot be opened is logged, and tried again when a job needs it.
     ///
     /// # Errors
-    /// As [`Cache::with_settings`].
+    /// When the folder itself cannot be made.
     pub fn open(root: &Path, settings: Settings) -> Result<Self, EnvError> {
-        let own = Arc::new(Cache::with_settings(root, settings.clone())?);
+        fs::create_dir_all(root).context("create", root)?;
         let root = root.canonicalize().context("open", root)?;
-        let environments = Self { root, settings, own, users: Mutex::default() };
-        if nix::unistd::geteuid().is_root() {
-            environments.open_users()?;
+        let environments = Self { root, settings, caches: Mutex::default() };
+        if let Err(error) = environments.of(None) {
+            tracing::warn!(error = one_line(&error), "cannot open the cache of environments");
         }
+        let mut orphans = Vec::new();
+        if nix::unistd::geteuid().is_root() {
+            orphans = environments.open_users()?;
+        }
+        environments.sweep(orphans);
         Ok(environments)
     }
 
@@ -46,62 +57,101 @@ impl Environments {
     /// # Errors
     /// As [`Cache::with_settings`].
     pub fn of(&self, account: Option<&Arc<Account>>) -> Result<Arc<Cache>, EnvError> {
-        let Some(account) = account else { return Ok(Arc::clone(&self.own)) };
+        let uid = account.map(|account| account.ids.uid);
         // Held while a cache is opened, so that each is opened once.
-        let mut users = self.users();
-        if let Some(cache) = users.get(&account.ids.uid) {
+        let mut caches = self.caches();
+        if let Some(cache) = caches.get(&uid) {
             return Ok(Arc::clone(cache));
         }
-        let directory = self.directory().join(account.ids.uid.to_string());
-        passage(&directory)?;
-        let settings = Settings { run_as: Some(Arc::clone(account)), ..self.settings.clone() };
-        let cache = Arc::new(Cache::with_settings(&directory, settings)?);
-        users.insert(account.ids.uid, Arc::clone(&cache));
+        let mut directory = self.root.clone();
+        if let Some(uid) = uid {
+            directory = self.directory().join(uid.to_string());
+            passage(&directory)?;
+        }
+        let settings = Settings { run_as: account.cloned(), ..self.settings.clone() };
+        let cache = Arc::new(Cache::unswept(&directory, settings)?);
+        caches.insert(uid, Arc::clone(&cache));
         Ok(cache)
     }
 
     /// Ends the pin of a run, whosever it was. Unknown runs are fine.
     ///
     /// # Errors
-    /// When a pin cannot be removed.
+    /// When a pin cannot be removed; those in other caches are removed all the same.
     pub fn release(&self, run_id: &str) -> Result<(), EnvError> {
-        self.all().iter().try_for_each(|cache| cache.release(run_id))
+        self.each(|cache| cache.release(run_id))
     }
 
     /// Removes the pins of all runs of this node that are not in `alive`.
     ///
     /// # Errors
-    /// When a pin cannot be removed.
+    /// When a pin cannot be removed; those in other caches are removed all the same.
     pub fn retain_pins(&self, alive: &HashSet<String>) -> Result<(), EnvError> {
-        self.all().iter().try_for_each(|cache| cache.retain_pins(alive).map(drop))
+        self.each(|cache| cache.retain_pins(alive).map(drop))
     }
 
-    /// Opens the caches that there are. Those of users who have no account any more go: whoever gets their number must not get
-    /// their programs.
-    fn open_users(&self) -> Result<(), EnvError> {
+    /// Opens the caches that there are. Returns those of users who have no account any more, renamed and to be removed: whoever gets
+    /// their number must not get their programs.
+    fn open_users(&self) -> Result<Vec<PathBuf>, EnvError> {
         passage(&self.root)?;
         passage(&self.directory())?;
+        let mut orphans = Vec::new();
         for entry in fs::read_dir(self.directory()).context("read", &self.directory())?.flatten() {
-            let Some(uid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+            let name = entry.file_name();
+            let Some(uid) = name.to_str().and_then(|name| name.parse().ok()) else {
+                orphans.extend(name.to_str().is_some_and(|name| name.starts_with(ORPHAN)).then(|| entry.path()));
+                continue;
+            };
             match Account::numbered(uid) {
-                Ok(Some(account)) => drop(self.of(Some(&Arc::new(account)))?),
-                Ok(None) => fs::remove_dir_all(entry.path()).context("remove", &entry.path())?,
+                Ok(Some(account)) => {
+                    if let Err(error) = self.of(Some(&Arc::new(account))) {
+                        tracing::warn!(uid, error = one_line(&error), "cannot open a user's cache of environments");
+                    }
+                }
+                Ok(None) => {
+                    let orphan = self.directory().join(format!("{ORPHAN}{}", files::unique_name()));
+                    match fs::rename(entry.path(), &orphan) {
+                        Ok(()) => orphans.push(orphan),
+                        Err(error) => tracing::warn!(uid, %error, "cannot put aside the environments of nobody"),
+                    }
+                }
                 Err(error) => tracing::warn!(uid, %error, "cannot look up whose environments these are; they are kept"),
             }
         }
-        Ok(())
+        Ok(orphans)
+    }
+
+    /// Removes these directories and what earlier builds have left, on a thread of its own: users may have left any number of files.
+    fn sweep(&self, orphans: Vec<PathBuf>) {
+        let caches = self.all();
+        let sweep = move || {
+            for orphan in orphans {
+                if let Err(error) = remove_tree(&orphan) {
+                    tracing::warn!(path = %orphan.display(), %error, "cannot remove the environments of nobody");
+                }
+            }
+            caches.iter().for_each(|cache| cache.sweep());
+        };
+        if let Err(error) = std::thread::Builder::new().name("env-sweep".to_owned()).spawn(sweep) {
+            tracing::warn!(%error, "cannot remove what earlier builds have left; the next start tries again");
+        }
+    }
+
+    /// Does something with every cache; the first error counts.
+    fn each(&self, work: impl Fn(&Cache) -> Result<(), EnvError>) -> Result<(), EnvError> {
+        self.all().iter().map(|cache| work(cache)).fold(Ok(()), Result::and)
     }
 
     fn all(&self) -> Vec<Arc<Cache>> {
-        self.users().values().chain([&self.own]).map(Arc::clone).collect()
+        self.caches().values().map(Arc::clone).collect()
     }
 
     fn directory(&self) -> PathBuf {
         self.root.join("users")
     }
 
-    fn users(&self) -> MutexGuard<'_, HashMap<u32, Arc<Cache>>> {
-        self.users.lock().unwrap_or_else(PoisonError::into_inner)
+    fn caches(&self) -> MutexGuard<'_, HashMap<Option<u32>, Arc<Cache>>> {
+        self.caches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

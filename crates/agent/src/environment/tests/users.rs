@@ -145,3 +145,66 @@ fn what_a_user_without_account_left_goes() {
     drop(environments(&place, true));
     assert!(!left.exists());
 }
+
+#[test]
+fn a_users_broken_cache_stops_nobody_else() {
+    let place = Place::with(&[("main.py", ""), ("requirements.txt", "")]);
+    open_to_all(place.dir.path());
+    let (ada, bob) = (account("games"), account("news"));
+    for user in [&ada, &bob] {
+        environments(&place, true).of(Some(user)).expect("opens");
+    }
+    let of = |user: &Account| place.root().join(format!("users/{}", user.ids.uid));
+    // What its user can do.
+    let attack = || {
+        fs::remove_dir(of(&ada).join("downloads/uv"))?;
+        fs::write(of(&ada).join("downloads/uv"), "no directory")?;
+        fs::remove_dir(of(&ada).join("downloads/pip"))?;
+        symlink("/nowhere/at/all", of(&ada).join("downloads/pip"))
+    };
+    ada.ids.act(attack).expect("needs root").expect("it is theirs");
+    environments(&place, true).of(Some(&ada)).expect("its downloads are the tools' business");
+    // What only a broken disk does.
+    fs::remove_dir(of(&ada).join("envs")).expect("root may");
+    fs::write(of(&ada).join("envs"), "no directory").expect("root may");
+    let environments = environments(&place, true);
+    let error = environments.of(Some(&ada)).err().expect("it is broken");
+    assert!(error.to_string().contains("/envs"), "{error}");
+    environments.of(Some(&bob)).expect("another user's is sound");
+    environments.of(None).expect("and the agent's own");
+    environments.release("1_0.1.1").expect("pins of others go");
+}
+
+#[test]
+fn what_describes_a_project_is_never_read_without_end() {
+    let place = Place::with(&[("main.py", ""), ("requirements.txt", "")]);
+    let file = fs::File::options().write(true).open(place.project().join("requirements.txt")).expect("ours");
+    file.set_len(1 << 42).expect("sparse");
+    let error = detect(&place.project(), "main.py").expect_err("too long");
+    assert!(format!("{error:?}").contains("more than 64 MiB"), "{error:?}");
+}
+
+#[test]
+fn files_that_include_each_other_or_nest_without_end_are_an_error() {
+    let place = Place::with(&[("main.py", "")]);
+    for number in 0..20_000 {
+        let name = if number == 0 { "requirements.txt".to_owned() } else { format!("{number}.txt") };
+        fs::write(place.project().join(name), format!("-r {}.txt\n", number + 1)).expect("ours");
+    }
+    // As on a thread of the runtime.
+    let project = place.project();
+    let on_small_stack = move || {
+        let error = detect(&project, "main.py").expect_err("too deep");
+        assert!(error.to_string().contains("include each other more than 64 deep"), "{error}");
+        fs::remove_file(project.join("requirements.txt")).expect("ours");
+        let deep = format!("[project]\nname = 'x'\ndependencies = {}{}\n", "[".repeat(200_000), "]".repeat(200_000));
+        fs::write(project.join("pyproject.toml"), deep).expect("ours");
+        detect(&project, "main.py").expect_err("no list of strings");
+    };
+    std::thread::Builder::new()
+        .stack_size(2 << 20)
+        .spawn(on_small_stack)
+        .expect("there is room")
+        .join()
+        .expect("no panic");
+}
