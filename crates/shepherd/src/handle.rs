@@ -2,15 +2,16 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixStream};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use nix::sys::socket::MsgFlags;
+use nix::errno::Errno;
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, socket};
 
 use crate::launch::{Launch, WindowSize};
+use crate::process::ProcessId;
 use crate::record::{Cause, ExitRecord, RunningRecord, StatusReport};
 use crate::sys;
 use crate::wire::{
@@ -278,6 +279,27 @@ pub enum LinkError {
     Io(#[from] io::Error),
 }
 
+/// Connects to an abstract name, and gives up soon: others who connect without end fill the queue, and whoever waits in it for his turn may be
+/// an agent with other things to do.
+fn connect_soon(name: &[u8]) -> io::Result<UnixStream> {
+    const ATTEMPTS: u32 = 20;
+    const PAUSE: Duration = Duration::from_millis(5);
+    let address = UnixAddr::new_abstract(name)?;
+    let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+    let stream = UnixStream::from(socket(AddressFamily::Unix, SockType::Stream, flags, None)?);
+    for _ in 0..ATTEMPTS {
+        match connect(stream.as_raw_fd(), &address) {
+            Err(Errno::EAGAIN) => std::thread::sleep(PAUSE),
+            connected => {
+                connected?;
+                stream.set_nonblocking(false)?;
+                return Ok(stream);
+            }
+        }
+    }
+    Err(io::ErrorKind::WouldBlock.into())
+}
+
 /// The client's end of a control connection.
 #[derive(Debug)]
 pub(crate) struct Link {
@@ -294,11 +316,11 @@ impl Link {
 
     /// Connects to the shepherd that wrote `record`, and to nobody else who may have taken its socket's name since.
     pub(crate) fn connect(record: &RunningRecord) -> io::Result<Link> {
-        let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(&record.socket)?)?;
+        let stream = connect_soon(record.socket.as_bytes())?;
         let peer = sys::peer(&stream)?;
         // A job of another user might be given the pid of a shepherd that is gone; it cannot be given its user.
         let is_ours = peer.uid == 0 || peer.uid == nix::unistd::geteuid().as_raw();
-        if peer.pid != record.shepherd.pid || !is_ours {
+        if ProcessId::of(peer.pid) != Some(record.shepherd) || !is_ours {
             return Err(io::Error::new(io::ErrorKind::ConnectionRefused, "the socket belongs to another process"));
         }
         Ok(Link::new(stream))

@@ -44,7 +44,7 @@ pub(crate) fn pidfd_signal(pidfd: BorrowedFd<'_>, signal: libc::c_int) -> io::Re
 }
 
 /// Whether the process behind the handle has ended.
-pub(crate) fn pidfd_ended(pidfd: BorrowedFd<'_>) -> bool {
+pub fn pidfd_ended(pidfd: BorrowedFd<'_>) -> bool {
     wait_readable(pidfd, Some(Duration::ZERO)).unwrap_or(false)
 }
 

@@ -19,6 +19,7 @@ use hostler_model::NodeName;
 use hostler_snapshot::News;
 use tokio::time::sleep;
 
+use super::peer::Peer;
 use super::trunks::NoWay;
 use super::written::{Disk, newest};
 use super::{Calling, here, lock, micros, run, ship, trees, unsuitable};
@@ -78,8 +79,8 @@ enum Failed {
 /// Who asks.
 pub(super) struct Asker {
     pub(super) caller: Caller,
-    /// Their program, where this machine's agent can see it.
-    pub(super) pid: Option<i32>,
+    /// Their program.
+    pub(super) peer: Peer,
     /// What it reads and writes, if it has handed that over.
     pub(super) streams: Option<[OwnedFd; 3]>,
 }
@@ -168,10 +169,10 @@ async fn stay(calling: &Arc<Calling>, line: &mut Line, ask: &Ask, placed: Placed
     count(calling, &placed);
     // Whoever is at this machine is served, whatever is planned with it: the shutdown ends it as it ends everything.
     let _going = calling.node.activity.begin();
-    let Asker { caller, pid, streams } = asker;
+    let Asker { caller, peer, streams } = asker;
     let score = placed.how.as_ref().map_or(1000, |how| how.score);
     if let Some(its) = streams
-        && !here::is_in_a_leaf(calling, pid)
+        && !here::is_in_a_leaf(calling, &peer)
     {
         // Its tree is here.
         let mut command = ask.command.clone();
@@ -184,7 +185,7 @@ async fn stay(calling: &Arc<Calling>, line: &mut Line, ask: &Ask, placed: Placed
             Err(refusal) => tracing::debug!(why = %refusal.message, "a caller does itself what it has called for"),
         }
     }
-    become_it(calling, line, ask, placed, kind, (score, pid)).await;
+    become_it(calling, line, ask, placed, kind, (score, &peer)).await;
 }
 
 /// The caller becomes the command.
@@ -194,7 +195,7 @@ async fn become_it(
     ask: &Ask,
     mut placed: Placed,
     kind: &str,
-    (score, pid): (u64, Option<i32>),
+    (score, peer): (u64, &Peer),
 ) {
     let (again, kind) = (Arc::clone(calling), kind.to_owned());
     let is_interactive = ask.command.terminal.is_some();
@@ -203,7 +204,7 @@ async fn become_it(
             lock(&again.costs).ran(&kind, micros(ran), score);
         }
     };
-    placed.advisory = here::enclose(calling, pid, ask.command.memory_bytes, Box::new(ended)).await;
+    placed.advisory = here::enclose(calling, peer, ask.command.memory_bytes, Box::new(ended)).await;
     let _ = line.send(Frame::Here(Box::new(placed))).await;
 }
 

@@ -13,8 +13,9 @@ use nix::unistd::geteuid;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::sync::Semaphore;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
+use super::peer::Peer;
 use super::{Calling, ask, unsuitable};
 use crate::door::{Crowd, Door};
 
@@ -24,7 +25,11 @@ const CALLS: usize = 1024;
 /// How many of them one user may have, so that nobody can keep all others out.
 const CALLS_OF_ONE: usize = CALLS / 2;
 
-/// How long a program may take to say what it wants.
+/// How many who have more are told so at once, and how many of one user; the others are not even told.
+const TURNED_AWAY: usize = 256;
+const TURNED_AWAY_OF_ONE: usize = 64;
+
+/// How long a program may take to say what it wants, all in all.
 const ASK_BOUND: Duration = Duration::from_secs(30);
 
 /// A pause after the system had no connection to give, so as not to spin.
@@ -41,15 +46,22 @@ pub(super) async fn serve(calling: &Arc<Calling>, path: Option<PathBuf>) {
     };
     let places = Arc::new(Semaphore::new(CALLS));
     let crowd = Arc::new(Crowd::of(CALLS_OF_ONE));
+    let turned_away = (Arc::new(Semaphore::new(TURNED_AWAY)), Arc::new(Crowd::of(TURNED_AWAY_OF_ONE)));
     loop {
         let place = Arc::clone(&places).acquire_owned().await.expect("never closed");
         match door.accept().await {
             Ok(stream) => {
-                let (calling, crowd) = (Arc::clone(calling), Arc::clone(&crowd));
+                let Ok(peer) = Peer::of(&stream) else { continue };
+                let place = crowd.admit(peer.uid(), place);
+                let is_admitted = place.is_some();
+                let to_be_told = || {
+                    let any = Arc::clone(&turned_away.0).try_acquire_owned().ok()?;
+                    turned_away.1.admit(peer.uid(), any)
+                };
+                let Some(place) = place.or_else(to_be_told) else { continue };
+                let calling = Arc::clone(calling);
                 tokio::spawn(async move {
-                    let Ok(peer) = stream.peer_cred() else { return };
-                    let place = crowd.admit(peer.uid(), place);
-                    attend(&calling, stream, place.is_some()).await;
+                    attend(&calling, stream, peer, is_admitted).await;
                     drop(place);
                 });
             }
@@ -62,13 +74,16 @@ pub(super) async fn serve(calling: &Arc<Calling>, path: Option<PathBuf>) {
 }
 
 /// One call from its question to its end.
-async fn attend(calling: &Arc<Calling>, stream: UnixStream, is_admitted: bool) {
-    let Ok(peer) = stream.peer_cred() else { return };
-    let Ok(Ok(streams)) = timeout(ASK_BOUND, handed_over(&stream)).await else { return };
+async fn attend(calling: &Arc<Calling>, stream: UnixStream, peer: Peer, is_admitted: bool) {
+    let deadline = Instant::now() + ASK_BOUND;
+    let Ok(Ok(streams)) = timeout_at(deadline, handed_over(&stream)).await else { return };
     let (_own, mut lines, run) = trunk(stream, None);
     let answer = async {
-        let Ok(Some(mut line)) = timeout(ASK_BOUND, lines.next()).await else { return };
-        let Some(Frame::Ask(asked)) = line.receive().await else { return };
+        let ask = async {
+            let mut line = lines.next().await?;
+            if let Frame::Ask(asked) = line.receive().await? { Some((line, asked)) } else { None }
+        };
+        let Ok(Some((mut line, asked))) = timeout_at(deadline, ask).await else { return };
         if !is_admitted {
             let message = format!(
                 "the agent of this machine takes {CALLS_OF_ONE} calls of one user at once, and there are as many of yours"
@@ -76,7 +91,7 @@ async fn attend(calling: &Arc<Calling>, stream: UnixStream, is_admitted: bool) {
             return drop(line.send(Frame::Refused(Box::new(unsuitable(126, message)))).await);
         }
         let caller = Caller { name: calling.node.accounts.name_of(peer.uid()).await, uid: peer.uid() };
-        let from = ask::Asker { caller, pid: peer.pid(), streams };
+        let from = ask::Asker { caller, peer, streams };
         ask::answer(calling, &mut line, *asked, from).await;
     };
     tokio::pin!(run);

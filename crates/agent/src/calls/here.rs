@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -16,6 +16,7 @@ use hostler_shepherd::cgroup::Enclosure;
 use nix::libc;
 use tokio::time::{Instant, sleep};
 
+use super::peer::Peer;
 use super::{Calling, run};
 use crate::activity::Going;
 use crate::engine::Node;
@@ -33,12 +34,16 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Holds a caller to the limits of a command, from now until it and all that it starts have ended. Which of them the kernel does not hold, and why.
 pub(super) async fn enclose(
     calling: &Arc<Calling>,
-    pid: Option<i32>,
+    peer: &Peer,
     memory_bytes: Option<u64>,
     ended: Ended,
 ) -> Vec<String> {
     let none = |reason: &str| vec![format!("CPUs, memory and processes: {reason}")];
-    let Some(process) = process_with(pid) else { return none("its process is in another container than the agent") };
+    let Some((process, handle)) = held(peer) else {
+        return none(
+            "its process has ended, is in another container than the agent, or has the rights of another user",
+        );
+    };
     let tree = match &calling.node.cgroups {
         Ok(tree) => tree,
         Err(reason) => return none(reason),
@@ -51,7 +56,8 @@ pub(super) async fn enclose(
     let Some(spec) = run::leaf(calling, &name(process, number)) else { return none("it cannot be named") };
     // The kernel takes its time to move a process.
     let options = run::options(calling, memory_bytes);
-    let made = tokio::task::spawn_blocking(move || Enclosure::around(process.pid, &spec, &options)).await;
+    let made =
+        tokio::task::spawn_blocking(move || Enclosure::around(process.pid, handle.as_fd(), &spec, &options)).await;
     match made.unwrap_or_else(|error| Err(io::Error::other(error))) {
         Ok(enclosure) => {
             let advisory = run::advisory(enclosure.limits());
@@ -62,15 +68,16 @@ pub(super) async fn enclose(
     }
 }
 
-/// The process of a caller; `None` where this agent cannot see it.
-fn process_with(pid: Option<i32>) -> Option<ProcessId> {
-    pid.and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid > 0).and_then(ProcessId::of)
+/// The process of a caller with a handle on it; `None` where this agent cannot see it.
+fn held(peer: &Peer) -> Option<(ProcessId, OwnedFd)> {
+    let process = peer.process()?;
+    Some((process.id(), process.handle().try_clone_to_owned().ok()?))
 }
 
 /// Whether a caller is in a leaf of this machine's agents already, as a program of a job is.
-pub(super) fn is_in_a_leaf(calling: &Calling, pid: Option<i32>) -> bool {
+pub(super) fn is_in_a_leaf(calling: &Calling, peer: &Peer) -> bool {
     let tree = calling.node.cgroups.as_ref().ok();
-    tree.zip(process_with(pid)).is_some_and(|(tree, process)| is_held(process.pid, tree.path()))
+    tree.zip(peer.process()).is_some_and(|(tree, process)| is_held(process.id().pid, tree.path()))
 }
 
 /// Is told how long the command ran.

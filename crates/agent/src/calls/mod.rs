@@ -11,6 +11,7 @@ mod ask;
 mod directory;
 mod door;
 mod here;
+mod peer;
 mod run;
 mod ship;
 mod trees;

@@ -20,6 +20,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{interval, timeout};
 
 use super::ask::Asker;
+use super::peer::Peer;
 use super::{Calling, lock};
 use crate::account::{Account, act_as};
 use crate::link::random_bits;
@@ -84,7 +85,7 @@ pub(super) async fn news(calling: &Arc<Calling>, sought: &Sought, asker: &Asker)
     let Ok(account) = calling.node.accounts.of(&caller.name, Some(caller.uid)).await else { return News::default() };
     let root = sought.root();
     let is_own = account.is_some() || caller.uid == geteuid().as_raw();
-    if !is_own || !is_plain(&root) || belongs_to_machine(&root) || !sees_the_same(asker.pid) {
+    if !is_own || !is_plain(&root) || belongs_to_machine(&root) || !sees_the_same(&asker.peer) {
         return News::default();
     }
     let identity = (sought.device, sought.inode);
@@ -140,9 +141,12 @@ fn is_plain(root: &Path) -> bool {
 }
 
 /// Whether a program has the same disks at the same places as the agent.
-fn sees_the_same(pid: Option<i32>) -> bool {
+fn sees_the_same(peer: &Peer) -> bool {
     let of = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
-    pid.is_some_and(|pid| of(&pid.to_string()).is_some_and(|its| of("self") == Some(its)))
+    let Some(process) = peer.process() else { return false };
+    let its = of(&process.id().pid.to_string());
+    // Only now it is certain whose that was.
+    its.is_some() && its == of("self") && peer.process().is_some()
 }
 
 /// Has something done to a watch; one that fails is none any more.

@@ -160,7 +160,8 @@ pub(super) fn newest(directory: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     let mut looked_at = 0;
     while let Some(directory) = directories.pop_front() {
-        for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
+        let left = LOOKED_AT.saturating_sub(looked_at);
+        for entry in fs::read_dir(&directory).into_iter().flatten().flatten().take(left) {
             looked_at += 1;
             let Ok(found) = entry.metadata() else { continue };
             if found.is_dir() {

@@ -6,12 +6,12 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
 use super::hierarchies::Hierarchies;
 use super::leaf::{Entrant, Leaf};
-use super::limits::put;
+use super::limits::{Limit, put};
 use super::{LeafSpec, Place, wanted};
 use crate::launch::Options;
 use crate::record::Limits;
@@ -32,25 +32,20 @@ impl Enclosure {
     /// Makes a leaf with the limits that [`Options`] has, and moves a process into it; everything else in the options is ignored. The
     /// caller enters nothing.
     ///
-    /// The process is the one that has this pid when this is called. Where devices can be denied and yet are not, that is an error; of
+    /// The process is the one behind `pidfd`, and has this pid. Its limit of memory is set only when it is certain that nobody else has been
+    /// moved, who was given the pid meanwhile. Where devices can be denied and yet are not, that is an error; of
     /// other limits [`Enclosure::limits`] tells.
     ///
     /// # Errors
     /// When there is no such process, somebody else is in the leaf, it cannot be made, or the process cannot be moved or has ended meanwhile. Then it is in the
     /// groups it was in, and nothing is left behind, as far as the system allows.
-    pub fn around(pid: u32, spec: &LeafSpec, options: &Options) -> io::Result<Enclosure> {
-        let pidfd = sys::pidfd_open(pid)?;
+    pub fn around(pid: u32, pidfd: BorrowedFd<'_>, spec: &LeafSpec, options: &Options) -> io::Result<Enclosure> {
         let origin = groups_of(pid)?;
-        let ended = || io::Error::from_raw_os_error(libc::ESRCH);
-        if sys::pidfd_ended(pidfd.as_fd()) {
-            return Err(ended());
-        }
+        unless_ended(pidfd)?;
         if Leaf::open(spec).is_ok_and(|leaf| !leaf.is_empty()) {
             return Err(io::Error::from_raw_os_error(libc::EBUSY));
         }
-        let made = enclose(pid, spec, options)
-            .and_then(|enclosure| if sys::pidfd_ended(pidfd.as_fd()) { Err(ended()) } else { Ok(enclosure) });
-        made.inspect_err(|_| release(spec, &origin))
+        enclose(pid, pidfd, spec, options).inspect_err(|_| release(spec, &origin))
     }
 
     /// That of an agent before this one, in the leaf of this name; nothing is known of its limits.
@@ -108,6 +103,13 @@ impl Enclosure {
     }
 }
 
+/// As good as no limit; divisible by every size of a page.
+const AMPLE: Limit = Limit::Memory(i64::MAX.cast_unsigned() & !0xffff);
+
+fn unless_ended(pidfd: BorrowedFd<'_>) -> io::Result<()> {
+    if sys::pidfd_ended(pidfd) { Err(io::Error::from_raw_os_error(libc::ESRCH)) } else { Ok(()) }
+}
+
 /// The groups that a process is in.
 fn groups_of(pid: u32) -> io::Result<Hierarchies> {
     let mounts = fs::read_to_string("/proc/self/mountinfo")?;
@@ -115,9 +117,14 @@ fn groups_of(pid: u32) -> io::Result<Hierarchies> {
 }
 
 /// Makes the leaf, and moves the process in.
-fn enclose(pid: u32, spec: &LeafSpec, options: &Options) -> io::Result<Enclosure> {
-    let leaf = Leaf::create(spec, &wanted::limits_of(options), Entrant::Process(pid))?;
+fn enclose(pid: u32, pidfd: BorrowedFd<'_>, spec: &LeafSpec, options: &Options) -> io::Result<Enclosure> {
+    let wanted = wanted::limits_of(options);
+    let ample = wanted.iter().map(|limit| if let Limit::Memory(_) = limit { AMPLE } else { limit.clone() });
+    let mut leaf = Leaf::create(spec, &ample.collect::<Vec<_>>(), Entrant::Process(pid))?;
+    unless_ended(pidfd)?;
     put(&spec.path.join("cgroup.procs"), &pid.to_string())?;
+    unless_ended(pidfd)?;
+    wanted.iter().filter(|limit| matches!(limit, Limit::Memory(_))).for_each(|limit| leaf.change(limit));
     let limits = wanted::held(options, Some(&leaf), "the leaf has no such limit");
     let options = Options { leaf: Some(spec.clone()), ..options.clone() };
     match wanted::open_devices(&options, &limits) {

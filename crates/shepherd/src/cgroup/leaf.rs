@@ -106,6 +106,16 @@ impl Leaf {
         self.forget_peak()
     }
 
+    /// Replaces a limit that it is held to by another one of its kind.
+    pub(super) fn change(&mut self, wanted: &Limit) {
+        for (held, enforcement) in &mut self.limits {
+            if held.controller() == wanted.controller() && *enforcement == Enforcement::Enforced {
+                *enforcement = self.spec.write(wanted, Entrant::Other);
+                *held = wanted.clone();
+            }
+        }
+    }
+
     /// Whether files in memory, which nobody owns, are still charged to it: they would be to the next run.
     fn has_shared_memory(&self) -> bool {
         const SMALL_BYTES: u64 = 1 << 20;

@@ -2,11 +2,13 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use hostler_shepherd::cgroup::{Controller, Device, Enclosure, LeafSpec, Place, Tree};
-use hostler_shepherd::{Enforcement, Options};
+use hostler_shepherd::{Enforcement, Options, pidfd_open};
 
 use crate::common::{Leaves, directory, eventually, is_alive, pid_in};
 use crate::limits::{groups, leaf};
@@ -28,6 +30,12 @@ fn groups_of(pid: u32) -> String {
 
 fn options() -> Options {
     Options { memory_limit_bytes: Some(48 << 20), process_limit: Some(6), cpus: Some(vec![0]), ..Options::default() }
+}
+
+/// An enclosure around the process that has this pid.
+fn around(pid: u32, spec: &LeafSpec, options: &Options) -> io::Result<Enclosure> {
+    let pidfd = pidfd_open(pid)?;
+    Enclosure::around(pid, pidfd.as_fd(), spec, options)
 }
 
 /// Waits for what is in it to go, and removes it.
@@ -54,7 +62,7 @@ fn a_process_and_what_it_starts_from_then_on_are_held_and_killed() {
         head -c 300000000 /dev/zero | tail > /dev/null; echo $? > hog
         (for n in 1 2 3 4 5 6 7 8; do sleep 600 & done) 2> /dev/null; echo 1 > full; wait";
     let mut child = waiting(dir.path(), text);
-    let enclosure = Enclosure::around(child.id(), &leaf, &options()).expect("encloses");
+    let enclosure = around(child.id(), &leaf, &options()).expect("encloses");
     let limits = enclosure.limits();
     let enforced = Some(Enforcement::Enforced);
     assert_eq!(
@@ -87,7 +95,7 @@ fn one_that_another_agent_has_made_is_found_again_and_left_alone() {
     let leaves = Leaves::new();
     let leaf = leaves.leaf("login-1");
     let mut child = waiting(dir.path(), "true");
-    drop(Enclosure::around(child.id(), &leaf, &Options::default()).expect("encloses"));
+    drop(around(child.id(), &leaf, &Options::default()).expect("encloses"));
     fs::create_dir(leaves.leaf("login-2").path).expect("ours");
     let mut names = leaves.tree.names("login-").expect("listed");
     names.sort();
@@ -111,7 +119,7 @@ fn when_it_fails_the_process_is_where_it_was_and_nothing_is_left() {
     let mut child = waiting(dir.path(), "true");
     let before = groups_of(child.id());
     let refused = |leaf: &LeafSpec, options: &Options| {
-        let error = Enclosure::around(child.id(), leaf, options).expect_err("must fail");
+        let error = around(child.id(), leaf, options).expect_err("must fail");
         assert_eq!(groups_of(child.id()), before);
         assert!(groups(leaf).iter().all(|group| !group.exists()), "nothing of the leaf is left");
         error.to_string()
@@ -128,8 +136,8 @@ fn when_it_fails_the_process_is_where_it_was_and_nothing_is_left() {
     // A leaf in use is somebody's.
     let leaf = leaf();
     let mut other = waiting(dir.path(), "true");
-    let enclosure = Enclosure::around(other.id(), &leaf, &Options::default()).expect("encloses");
-    let error = Enclosure::around(child.id(), &leaf, &Options::default()).expect_err("in use");
+    let enclosure = around(other.id(), &leaf, &Options::default()).expect("encloses");
+    let error = around(child.id(), &leaf, &Options::default()).expect_err("in use");
     assert_eq!((error.raw_os_error(), groups_of(child.id()) == before), (Some(libc::EBUSY), true));
     for process in [&mut other, &mut child] {
         let_go(process);
@@ -137,7 +145,7 @@ fn when_it_fails_the_process_is_where_it_was_and_nothing_is_left() {
     }
     dispose(enclosure, &leaf);
 
-    let error = Enclosure::around(child.id(), &leaf, &options()).expect_err("it has ended");
+    let error = around(child.id(), &leaf, &options()).expect_err("it has ended");
     assert_eq!(error.raw_os_error(), Some(libc::ESRCH));
     assert!(!leaf.path.exists() && tree.path().exists());
 }
@@ -148,7 +156,7 @@ fn an_enclosed_process_is_denied_devices() {
     let leaf = leaf();
     let mut child = waiting(dir.path(), "(: < /dev/zero) && echo 1 > opened; (: < /dev/null) && echo 1 > over");
     let denied = Options { denied_devices: Some(vec![Device { major: 1, minor: 5 }]), ..Options::default() };
-    let enclosure = Enclosure::around(child.id(), &leaf, &denied).expect("encloses");
+    let enclosure = around(child.id(), &leaf, &denied).expect("encloses");
     assert_eq!(enclosure.limits().devices, Some(Enforcement::Enforced));
     let_go(&mut child);
     child.wait().expect("ours");
