@@ -6,19 +6,23 @@
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::Context;
 use hostler_client::Client;
-use hostler_core::agent::RunLaunch;
-use hostler_model::Work;
+use hostler_core::agent::{RunLaunch, Uncollected};
+use hostler_model::{Digest, Work, format_bytes};
 use hostler_proto::link::{Output, RunResult};
-use hostler_proto::manifest::{Content, Manifest, ResultManifest, VERSION};
-use hostler_snapshot::{Baseline, ChangesOptions, Sources, changes};
+use hostler_proto::manifest::{Chunk, Content, Manifest, ResultManifest, VERSION};
+use hostler_snapshot::bounds::MOST_BYTES;
+use hostler_snapshot::wire::MAX_BLOB_BYTES;
+use hostler_snapshot::{Baseline, Changes, ChangesOptions, SourceError, Sources, TooMuch, changes};
 use serde_bytes::ByteBuf;
+use tokio::task::spawn_blocking;
 
 use crate::account::{Ids, act_as};
 use crate::directory::RunDirectory;
-use crate::transfer;
+use crate::{output, transfer};
 
 /// A result up to this size, in bytes, travels with the report of the run's end.
 const INLINE_BYTES: u64 = 32 << 10;
@@ -26,13 +30,16 @@ const INLINE_BYTES: u64 = 32 << 10;
 /// How many sentences about what could not be captured are shown with the job; the manifest has them all.
 const PROBLEMS_SHOWN: usize = 3;
 
+/// How many of them the manifest has.
+const PROBLEMS_KEPT: usize = 1000;
+
 /// Captures the result of a run that has ended. Blocks.
 ///
 /// # Errors
 /// When something cannot be read that the run is known to have left.
 pub(crate) fn capture(launch: &RunLaunch, directory: &RunDirectory) -> anyhow::Result<Captured> {
     let mut owner = None;
-    let (mut sources, tree, removed, mut problems) = match &launch.spec.work {
+    let found = match &launch.spec.work {
         Work::Project { .. } if directory.baseline().exists() => {
             let manifest: Manifest = hostler_proto::decode(&fs::read(directory.manifest())?)?;
             let baseline = Baseline::load(&directory.baseline())?;
@@ -40,22 +47,60 @@ pub(crate) fn capture(launch: &RunLaunch, directory: &RunDirectory) -> anyhow::R
             // It lies in the agent's own directory, so what it says of its owner is true.
             owner = Ids::of_directory(&work).or_else(unless_gone).context("its work directory cannot be looked at")?;
             let compare = || changes(&work, &manifest, &baseline, &ChangesOptions::default());
-            let found = act_as(owner.as_ref(), compare)?;
-            (found.sources, found.tree, found.removed, found.problems)
+            act_as(owner.as_ref(), compare)?
         }
         // A folder that was never laid out, or a command: only output comes home.
-        Work::Project { .. } | Work::Command { .. } => {
-            (Sources::default(), Manifest { version: VERSION, ..Manifest::default() }, Vec::new(), Vec::new())
-        }
+        Work::Project { .. } | Work::Command { .. } => Ok(no_changes()),
     };
+    let whole = found.and_then(|found| pack(launch, directory, found));
+    // Its output comes home all the same, to say what it did.
+    let (packed, too_much) = match whole {
+        Ok(packed) => (packed, None),
+        Err(what) => (pack(launch, directory, no_changes())?, Some(what)),
+    };
+    let Packed { sources, digest, message } = packed;
+    Ok(Captured { sources: Arc::new(sources), digest, message, too_much, owner })
+}
+
+/// What a run leaves that changes nothing.
+fn no_changes() -> Changes {
+    Changes {
+        tree: Manifest { version: VERSION, ..Manifest::default() },
+        removed: Vec::new(),
+        problems: Vec::new(),
+        sources: Sources::default(),
+    }
+}
+
+/// A result's manifest among what it names.
+struct Packed {
+    sources: Sources,
+    digest: Digest,
+    message: Option<String>,
+}
+
+/// Puts the files and the outputs of a run into one result.
+fn pack(launch: &RunLaunch, directory: &RunDirectory, found: Changes) -> Result<Packed, TooMuch> {
+    let Changes { tree, removed, mut problems, mut sources } = found;
+    let cap_bytes = launch.output_cap_bytes().min(MOST_BYTES);
     let mut output = |output: Output| {
-        content(&mut sources, &directory.output(output)).unwrap_or_else(|error| {
+        content(&mut sources, &directory.output(output), cap_bytes).unwrap_or_else(|error| {
             problems.push(format!("its {} could not be read: {error}", output.as_str()));
-            Content::default()
+            (Content::default(), 0)
         })
     };
-    let (stdout, stderr, setup) = (output(Output::Stdout), output(Output::Stderr), output(Output::Setup));
+    let outputs = [Output::Stdout, Output::Stderr, Output::Setup].map(|which| (which, output(which)));
+    for (which, (_, length)) in &outputs {
+        if *length > cap_bytes {
+            let (which, kept, length) = (which.as_str(), format_bytes(cap_bytes), format_bytes(*length));
+            problems.insert(0, format!("its {which} was cut: {kept} of {length} are kept (setting output-cap)"));
+        }
+    }
+    let [stdout, stderr, setup] = outputs.map(|(_, (content, _))| content);
     let message = summary(&problems);
+    let not_kept = problems.len().saturating_sub(PROBLEMS_KEPT);
+    problems.truncate(PROBLEMS_KEPT);
+    problems.extend((not_kept > 0).then(|| format!("And {not_kept} more.")));
     let manifest = ResultManifest {
         version: VERSION,
         run: launch.run,
@@ -66,15 +111,21 @@ pub(crate) fn capture(launch: &RunLaunch, directory: &RunDirectory) -> anyhow::R
         setup,
         problems,
     };
-    let digest = sources.add_blob(hostler_proto::encode(&manifest));
-    Ok(Captured { sources, digest, message, owner })
+    let encoded = hostler_proto::encode(&manifest);
+    if encoded.len() > MAX_BLOB_BYTES {
+        return Err(TooMuch::Manifest(MAX_BLOB_BYTES));
+    }
+    let digest = sources.add_blob(encoded);
+    Ok(Packed { sources, digest, message })
 }
 
 /// A captured result, still on the node.
 pub(crate) struct Captured {
-    sources: Sources,
-    digest: hostler_model::Digest,
+    sources: Arc<Sources>,
+    digest: Digest,
     message: Option<String>,
+    /// Why the files are not among it.
+    too_much: Option<TooMuch>,
     /// With whose rights its files are read again; `None` is the agent's own user.
     owner: Option<Ids>,
 }
@@ -83,26 +134,60 @@ pub(crate) struct Captured {
 ///
 /// # Errors
 /// When its files have changed since they were captured, or the head refuses them.
-pub(crate) async fn deliver(captured: Captured, head: &Client) -> anyhow::Result<(RunResult, Option<String>)> {
-    let Captured { sources, digest, message, owner } = captured;
-    let size: u64 = sources.digests().filter_map(|chunk| sources.length(&chunk)).sum();
-    let inline = if size <= INLINE_BYTES {
-        let read = || sources.digests().map(|chunk| sources.read_chunk(&chunk).map(ByteBuf::from)).collect();
-        let blobs: Result<Vec<ByteBuf>, _> = act_as(owner.as_ref(), read)?;
-        blobs.context("its files changed after it had ended")?
-    } else {
-        transfer::upload(head, &sources, digest, owner.as_ref()).await?;
-        Vec::new()
-    };
-    Ok((RunResult { manifest: digest, inline }, message))
+pub(crate) async fn deliver(captured: Captured, head: &Client) -> Result<(RunResult, Option<String>), Uncollected> {
+    let Captured { sources, digest, message, too_much, owner } = captured;
+    let inline = bring(sources, digest, owner, head).await;
+    let inline = inline.map_err(|error| Uncollected { reason: format!("{error:#}"), rest: None })?;
+    let result = RunResult { manifest: digest, inline };
+    match too_much {
+        None => Ok((result, message)),
+        Some(what) => {
+            let reason = format!("what its directory holds is too large: {what}; only its output was collected");
+            let reason = message.into_iter().fold(reason, |reason, message| format!("{reason}; {message}"));
+            Err(Uncollected { reason, rest: Some(result) })
+        }
+    }
 }
 
-/// The content of an output; none when the file was never made.
-fn content(sources: &mut Sources, path: &Path) -> anyhow::Result<Content> {
+/// What travels with the report; nothing when all of it has been brought to the head.
+async fn bring(
+    sources: Arc<Sources>,
+    digest: Digest,
+    owner: Option<Ids>,
+    head: &Client,
+) -> anyhow::Result<Vec<ByteBuf>> {
+    let (its, again) = (owner.clone(), Arc::clone(&sources));
+    // However small it is, it may be in as many files as there are bytes.
+    let inline = spawn_blocking(move || {
+        let size: u64 = again.digests().filter_map(|chunk| again.length(&chunk)).sum();
+        let read = || again.digests().map(|chunk| again.read_chunk(&chunk).map(ByteBuf::from)).collect();
+        (size <= INLINE_BYTES).then(|| act_as(its.as_ref(), read)).transpose()
+    });
+    match inline.await?? {
+        Some(blobs) => {
+            let blobs: Result<Vec<ByteBuf>, SourceError> = blobs;
+            blobs.context("its files changed after it had ended")
+        }
+        None => transfer::upload(head, sources, digest, owner).await.map(|()| Vec::new()),
+    }
+}
+
+/// The content of an output up to so many bytes, with a notice if that is not all, and how long the output is; none when the file was
+/// never made.
+fn content(sources: &mut Sources, path: &Path, cap_bytes: u64) -> anyhow::Result<(Content, u64)> {
     match fs::symlink_metadata(path) {
-        Ok(metadata) if metadata.len() == 0 => Ok(Content::default()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Content::default()),
-        Ok(_) => Ok(sources.add_file(path)?),
+        Ok(metadata) if metadata.len() == 0 => Ok((Content::default(), 0)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok((Content::default(), 0)),
+        Ok(_) => {
+            let (mut content, length) = sources.add_file(path, cap_bytes)?;
+            if length > cap_bytes {
+                let notice = output::cut_notice(cap_bytes);
+                content.size += notice.len() as u64;
+                let len = notice.len() as u32;
+                content.chunks.push(Chunk { digest: sources.add_blob(notice), len });
+            }
+            Ok((content, length))
+        }
         Err(error) => Err(error.into()),
     }
 }
@@ -163,7 +248,8 @@ mod tests {
             let has_secret = (0..300).any(|_| {
                 let (manifest, baseline) = (Manifest::default(), Baseline::default());
                 let look = || {
-                    let found = changes(&work, &manifest, &baseline, &ChangesOptions { threads: 1 }).sources;
+                    let found = changes(&work, &manifest, &baseline, &ChangesOptions { threads: 1 });
+                    let found = found.expect("a few files").sources;
                     found.digests().filter_map(|chunk| found.read_chunk(&chunk).ok()).collect::<Vec<_>>()
                 };
                 let contents = owner.act(look).expect("needs root");

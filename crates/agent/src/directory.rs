@@ -30,8 +30,9 @@ use std::time::SystemTime;
 
 use hostler_core::agent::RunLaunch;
 use hostler_model::{BootId, RunId};
-use hostler_proto::link::RunEnd;
+use hostler_proto::link::{Output, RunEnd};
 use hostler_shepherd::journal::{self, Story};
+use hostler_snapshot::remove_tree;
 
 use crate::temporary;
 
@@ -99,10 +100,10 @@ impl Runs {
             Some(spare) if fs::rename(&spare.path, &directory.path).is_ok() => {}
             // The run's own directory is in the way.
             Some(Spare { path, .. }) => {
-                RunDirectory { path }.remove();
-                directory.make(self.mode)?;
+                remove_later(RunDirectory { path });
+                self.make(&directory)?;
             }
-            None => directory.make(self.mode)?,
+            None => self.make(&directory)?,
         }
         directory.begin(launch, boot)
     }
@@ -110,7 +111,7 @@ impl Runs {
     /// Keeps the directory of a command that is over for a later run, or removes it.
     pub(crate) fn retire(&self, run: RunId) {
         let mut directory = self.of(run);
-        if let Some(spare) = self.name_spare()
+        if let Some(spare) = self.name_spare().filter(|_| directory.has_little_output())
             && fs::rename(&directory.path, &spare).is_ok()
         {
             // Under its new name nobody finds it any more; who has found it before is noticed.
@@ -119,7 +120,34 @@ impl Runs {
                 return self.spares().waiting.push(Spare { path: directory.path, owner });
             }
         }
-        directory.remove();
+        self.discard(directory);
+    }
+
+    /// Makes a run's directory afresh.
+    fn make(&self, directory: &RunDirectory) -> io::Result<()> {
+        let create = || fs::DirBuilder::new().mode(self.mode).create(&directory.path);
+        match create() {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                self.discard(directory.clone());
+                create()
+            }
+            made => made,
+        }
+    }
+
+    /// Has a directory go: it has another name at once, and is removed when there is time for that, as a user may have left anything in it.
+    fn discard(&self, mut directory: RunDirectory) {
+        let doomed = {
+            let mut spares = self.spares();
+            spares.count += 1;
+            self.root.join(format!("doomed-{}-{}", std::process::id(), spares.count))
+        };
+        match fs::rename(&directory.path, &doomed) {
+            Ok(()) => directory.path = doomed,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return,
+            Err(error) => tracing::warn!(path = %directory.path.display(), %error, "cannot put a directory aside"),
+        }
+        remove_later(directory);
     }
 
     /// Where another spare directory may be; `None` when there are enough.
@@ -154,7 +182,7 @@ impl Runs {
             let directory = RunDirectory { path: entry?.path() };
             match directory.launch() {
                 Ok(Some((boot, launch))) => found.push(FoundRun { launch: Arc::new(launch), boot, directory }),
-                Ok(None) => directory.remove(),
+                Ok(None) => self.discard(directory),
                 Err(error) => {
                     return Err(io::Error::other(format!(
                         "cannot read what ran in {}: {error}; remove that directory if nothing of it runs any more",
@@ -176,18 +204,6 @@ impl Spares {
 }
 
 impl RunDirectory {
-    /// Makes it afresh.
-    fn make(&self, mode: u32) -> io::Result<()> {
-        let create = || fs::DirBuilder::new().mode(mode).create(&self.path);
-        match create() {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                self.clear()?;
-                create()
-            }
-            made => made,
-        }
-    }
-
     /// Begins its journal, over an earlier one: what was launched, and in which boot. Returns what a shepherd must name to take
     /// the run, which is new each time: one that was asked earlier, and comes late, does not take it.
     pub(crate) fn begin(&self, launch: &RunLaunch, boot: &BootId) -> io::Result<String> {
@@ -197,6 +213,13 @@ impl RunDirectory {
         let identity = format!("{}#{}.{now}.{count}", launch.run, std::process::id());
         journal::begin(&self.path, &identity, &(boot, launch))?;
         Ok(identity)
+    }
+
+    /// Whether its outputs take so little that emptying them takes no time.
+    fn has_little_output(&self) -> bool {
+        const LITTLE_BYTES: u64 = 1 << 20;
+        let size = |output: Output| fs::symlink_metadata(self.output(output)).map_or(0, |metadata| metadata.len());
+        size(Output::Stdout).saturating_add(size(Output::Stderr)) <= LITTLE_BYTES
     }
 
     /// Makes a command's directory as good as new, for another run of the user whose id is returned; `None` when somebody still
@@ -239,7 +262,7 @@ impl RunDirectory {
     }
 
     /// One of its outputs.
-    pub(crate) fn output(&self, output: hostler_proto::link::Output) -> PathBuf {
+    pub(crate) fn output(&self, output: Output) -> PathBuf {
         self.path.join(output.as_str())
     }
 
@@ -275,16 +298,22 @@ impl RunDirectory {
         if let Err(error) = temporary::remove(&self.temporary()) {
             tracing::warn!(path = %self.path.display(), %error, "cannot remove a run's temporary files");
         }
-        fs::remove_dir_all(&self.path)
+        remove_tree(&self.path)
     }
 
     /// Removes it with all that is in it, and its temporary files.
     pub(crate) fn remove(&self) {
-        if let Err(error) = self.clear()
-            && error.kind() != io::ErrorKind::NotFound
-        {
+        if let Err(error) = self.clear() {
             tracing::warn!(path = %self.path.display(), %error, "cannot remove a run's directory");
         }
+    }
+}
+
+/// Removes a directory when there is time for that: on the runtime, a thread beside it does so.
+fn remove_later(directory: RunDirectory) {
+    match tokio::runtime::Handle::try_current() {
+        Ok(runtime) => drop(runtime.spawn_blocking(move || directory.remove())),
+        Err(_) => directory.remove(),
     }
 }
 
@@ -301,6 +330,30 @@ pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_that_left_directories_of_any_depth_is_removed() {
+        let root = tempfile::tempdir().expect("a temporary directory");
+        let runs = Runs::open(root.path().to_owned(), false).expect("writable");
+        let directory = runs.of("5_0.1.1".parse().expect("a run"));
+        fs::create_dir_all(directory.work()).expect("writable");
+        nest(&directory.work(), 18_000);
+        // As on a thread of the runtime.
+        let remove = std::thread::Builder::new().stack_size(2 << 20).spawn(move || directory.remove());
+        remove.expect("there is room").join().expect("no panic");
+        assert_eq!(fs::read_dir(root.path()).expect("there").count(), 0);
+    }
+
+    /// Makes directories in one another.
+    fn nest(path: &Path, levels: usize) {
+        use nix::fcntl::{OFlag, open, openat};
+        use nix::sys::stat::{Mode, mkdirat};
+        let mut at = open(path, OFlag::O_DIRECTORY, Mode::empty()).expect("there");
+        for _ in 0..levels {
+            mkdirat(&at, "d", Mode::S_IRWXU).expect("writable");
+            at = openat(&at, "d", OFlag::O_DIRECTORY, Mode::empty()).expect("there");
+        }
+    }
 
     #[test]
     fn what_never_began_goes_and_what_cannot_be_read_stops_the_agent() {

@@ -7,10 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, bail};
 use hostler_client::Client;
-use hostler_core::agent::{Effect, Event, Exit, RunLaunch, Stage, State, Why, update};
+use hostler_core::agent::{Effect, Event, Exit, RunLaunch, Stage, State, Uncollected, Why, update};
 use hostler_model::{Advisory, BootId, CpuSet, Digest, Feature, Hardware, NodeName, Request, Resources, RunId, Work};
 use hostler_power::{MacAddress, WakeUp};
-use hostler_proto::link::{AgentHello, AgentMessage, HeadMessage, PROTOCOL, StreamKind, StreamRequest, Usage};
+use hostler_proto::link::{
+    AgentHello, AgentMessage, HeadMessage, OUTPUT_CAP_BYTES, PROTOCOL, StreamKind, StreamRequest, Usage,
+};
 use hostler_shepherd::cgroup::{Controller, LeafSpec};
 use hostler_shepherd::{Launch, Launcher, cgroup};
 use hostler_snapshot::ChunkStore;
@@ -26,7 +28,7 @@ use crate::roster::{self, NewAccounts};
 use crate::stage::NoEnvironment;
 use crate::steps::Own;
 use crate::supervise::{Asked, IdleShepherds, Kept, Order};
-use crate::{collect, output, stage, supervise, terminal, variables};
+use crate::{collect, output, stage, supervise, terminal, transfer, variables};
 
 /// Orders that a run may have waiting: one to end it, one to end it at once, and room.
 const ORDERS_LEN: usize = 8;
@@ -156,6 +158,11 @@ impl Handle {
     pub(crate) fn is_live(&self, run: RunId) -> bool {
         let state = self.state();
         state.run(run).is_some_and(|run| matches!(run.stage, Stage::Staging | Stage::Ready { .. } | Stage::Running))
+    }
+
+    /// How much is kept of each output of a run, in bytes.
+    pub(crate) fn output_cap_bytes(&self, run: RunId) -> u64 {
+        self.state().run(run).map_or(OUTPUT_CAP_BYTES, |run| run.launch.output_cap_bytes())
     }
 
     /// What jobs hold of this node: CPUs and memory, and nothing else.
@@ -351,19 +358,13 @@ impl Engine {
         tokio::spawn(async move {
             let run = launch.run;
             let directory = node.runs.of(run);
-            // The output of a command is two files to look at; a folder is worth a thread.
-            let captured = match launch.spec.work {
-                Work::Command { .. } => collect::capture(&launch, &directory),
-                Work::Project { .. } => {
-                    let capture = move || collect::capture(&launch, &directory);
-                    tokio::task::spawn_blocking(capture).await.unwrap_or_else(|error| Err(error.into()))
-                }
-            };
+            // Also what a command has written is as long as its user likes.
+            let captured = transfer::blocking(move || collect::capture(&launch, &directory)).await;
             let result = match captured {
                 Ok(captured) => collect::deliver(captured, &node.head).await,
-                Err(error) => Err(error),
+                Err(error) => Err(Uncollected { reason: format!("{error:#}"), rest: None }),
             };
-            handle.happened(Event::Collected { run, result: result.map_err(|error| format!("{error:#}")) });
+            handle.happened(Event::Collected { run, result });
         });
     }
 
@@ -389,8 +390,9 @@ impl Engine {
             let directory = node.runs.of(run);
             let result = match what {
                 StreamKind::Output { output, from, follow } => {
+                    let part = (from, handle.output_cap_bytes(run));
                     let follow = follow.then_some((handle, run));
-                    output::send(&node.head, &stream, directory.output(output), from, follow).await
+                    output::send(&node.head, &stream, directory.output(output), part, follow).await
                 }
                 StreamKind::Terminal { rows, columns } => {
                     terminal::join(&node.head, &stream, &directory, rows, columns).await

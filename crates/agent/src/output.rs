@@ -1,6 +1,7 @@
 //! Live output: a run's output file, sent to the head as it grows.
 //!
-//! The file is the truth and the reader's offset the only state, so a broken stream is continued by asking again.
+//! The file is the truth and the reader's offset the only state, so a broken stream is continued by asking again. Of a file that is longer
+//! than may be kept, only its start is sent, and then a notice.
 
 use std::io::SeekFrom;
 use std::path::{Path, PathBuf};
@@ -8,13 +9,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hostler_client::{Client, Uplink};
+use hostler_model::{RunId, format_bytes};
+use nix::libc;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
-use tokio::fs::File;
+use tokio::fs::{File, OpenOptions};
 use tokio::io::{AsyncReadExt, AsyncSeekExt};
 
 use crate::engine::Handle;
 use crate::readiness::Readiness;
-use hostler_model::RunId;
 
 /// How much is read at once, in bytes.
 const PIECE_BYTES: usize = 64 << 10;
@@ -22,16 +24,24 @@ const PIECE_BYTES: usize = 64 << 10;
 /// How often it is looked whether the run has ended, and whether a file that the kernel cannot watch has grown.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// Sends the file at `path` from `from` on; with `follow` until the run has ended.
+/// How often what has happened is taken off the kernel's queue at once: a job may write faster than that is done.
+const HEARD_AT_ONCE: usize = 16;
+
+/// What stands in the place of the rest of an output that is longer than may be kept.
+pub(crate) fn cut_notice(cap_bytes: u64) -> Vec<u8> {
+    let kept = format_bytes(cap_bytes);
+    format!("\nhostler: the rest of this output was cut: {kept} of it are kept (setting output-cap)\n").into_bytes()
+}
+
+/// Sends the file at `path` from `from` on, no more than its first `cap_bytes`; with `follow` until the run has ended.
 pub(crate) async fn send(
     head: &Client,
     stream: &str,
     path: PathBuf,
-    from: u64,
+    (from, cap_bytes): (u64, u64),
     follow: Option<(Handle, RunId)>,
 ) -> anyhow::Result<()> {
     let mut uplink = head.send_stream(stream);
-    let mut offset = from;
     let mut file = None;
     let watch = Watch::on(path.parent().unwrap_or(&path));
     loop {
@@ -41,10 +51,10 @@ pub(crate) async fn send(
             None => false,
         };
         if file.is_none() {
-            file = open_at(&path, offset).await;
+            file = Capped::open(&path, from, cap_bytes).await;
         }
         if let Some(file) = &mut file {
-            offset += send_rest(file, &mut uplink).await?;
+            file.send_rest(&mut uplink).await?;
         }
         if !goes_on {
             return Ok(uplink.finish().await?);
@@ -57,22 +67,46 @@ pub(crate) async fn send(
     }
 }
 
-async fn open_at(path: &Path, offset: u64) -> Option<File> {
-    let mut file = File::open(path).await.ok()?;
-    file.seek(SeekFrom::Start(offset)).await.ok()?;
-    Some(file)
+/// An output, as much of it as is kept.
+struct Capped {
+    file: File,
+    offset: u64,
+    cap_bytes: u64,
 }
 
-/// Sends what is there; returns how many bytes that was.
-async fn send_rest(file: &mut File, uplink: &mut Uplink) -> anyhow::Result<u64> {
-    let mut sent = 0;
-    loop {
-        let mut piece = Vec::with_capacity(PIECE_BYTES);
-        if file.read_buf(&mut piece).await? == 0 {
-            return Ok(sent);
+impl Capped {
+    async fn open(path: &Path, offset: u64, cap_bytes: u64) -> Option<Self> {
+        // Whatever is in its place is never waited for.
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        let mut file = OpenOptions::new().read(true).custom_flags(flags).open(path).await.ok()?;
+        file.seek(SeekFrom::Start(offset)).await.ok()?;
+        Some(Self { file, offset, cap_bytes })
+    }
+
+    /// Sends what is there.
+    async fn send_rest(&mut self, uplink: &mut Uplink) -> anyhow::Result<()> {
+        while self.offset < self.cap_bytes {
+            let left = usize::try_from(self.cap_bytes - self.offset).unwrap_or(usize::MAX);
+            let mut piece = Vec::with_capacity(left.min(PIECE_BYTES));
+            if (&mut self.file).take(left as u64).read_buf(&mut piece).await? == 0 {
+                return Ok(());
+            }
+            self.send(piece, uplink).await?;
         }
-        sent += piece.len() as u64;
-        uplink.send(Bytes::from(piece)).await?;
+        if self.file.metadata().await?.len() > self.cap_bytes {
+            let mut notice = cut_notice(self.cap_bytes);
+            let sent = usize::try_from(self.offset - self.cap_bytes).unwrap_or(usize::MAX);
+            notice.drain(..sent.min(notice.len()));
+            if !notice.is_empty() {
+                self.send(notice, uplink).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn send(&mut self, piece: Vec<u8>, uplink: &mut Uplink) -> anyhow::Result<()> {
+        self.offset += piece.len() as u64;
+        Ok(uplink.send(Bytes::from(piece)).await?)
     }
 }
 
@@ -93,6 +127,10 @@ impl Watch {
         let Some(inotify) = &self.0 else { return std::future::pending().await };
         inotify.readable().await;
         // Which file it was does not matter; the queue only has to be emptied.
-        while inotify.owner().read_events().is_ok_and(|events| !events.is_empty()) {}
+        for _ in 0..HEARD_AT_ONCE {
+            if inotify.owner().read_events().map_or(true, |events| events.is_empty()) {
+                return;
+            }
+        }
     }
 }

@@ -85,17 +85,21 @@ pub(crate) async fn prepare(
 }
 
 /// Brings a captured folder's chunks to the node. When the disk is full, those of other folders make room.
-async fn fetch(node: &Node, snapshot: Digest) -> anyhow::Result<Manifest> {
+async fn fetch(node: &Arc<Node>, snapshot: Digest) -> anyhow::Result<Manifest> {
     let is_full = |error: &anyhow::Error| {
         error.chain().any(|cause| matches!(cause.downcast_ref(), Some(StoreError::DiskFull { .. })))
     };
-    match transfer::fetch_snapshot(&node.head, &node.chunks, snapshot).await {
+    let make_room = || {
+        let node = Arc::clone(node);
+        transfer::blocking(move || Ok(node.chunks.evict_to(0, &|_| false)?))
+    };
+    match transfer::fetch_snapshot(node, snapshot).await {
         Err(error) if is_full(&error) => {
-            node.chunks.evict_to(0, &|_| false)?;
-            let again = transfer::fetch_snapshot(&node.head, &node.chunks, snapshot).await;
+            make_room().await?;
+            let again = transfer::fetch_snapshot(node, snapshot).await;
             if again.is_err() {
                 // What cannot be completed must not take the room of what can.
-                node.chunks.evict_to(0, &|_| false)?;
+                make_room().await?;
             }
             again
         }
@@ -235,6 +239,7 @@ impl Whose {
             time_limit: spec.time_limit_ms.map(Duration::from_millis),
             grace: spec.grace_ms.map_or(Options::default().grace, Duration::from_millis),
             terminal: spec.pty.map(|size| WindowSize { rows: size.rows, columns: size.columns }),
+            output_limit_bytes: Some(launch.output_cap_bytes()),
             umask: spec.umask.unwrap_or(0o022),
             credentials: account.as_ref().map(|account| account.credentials()),
             leaf: node.leaf(&launch.run.to_string()),

@@ -352,6 +352,12 @@ pub(crate) fn exit_of(record: &ExitRecord, launch: &RunLaunch) -> Exit {
         let limit = format_bytes(launch.resources.memory_bytes);
         messages.push(format!("it needed more than its {limit} of memory; ask for more with --memory"));
     }
+    if record.cause == Some(Cause::OutputLimit) {
+        let cap = format_bytes(launch.output_cap_bytes());
+        messages.push(format!(
+            "it wrote more than {cap} of output (setting output-cap), and this disk cannot drop the rest"
+        ));
+    }
     if let Status::StartFailed { message, .. } = &record.status {
         messages.push(message.clone());
     }

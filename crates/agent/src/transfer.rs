@@ -1,5 +1,8 @@
 //! Chunks between this node and the head.
+//!
+//! How many there are, and of how many files, is the user's choice: so all but the waiting is done beside the runtime.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -7,9 +10,10 @@ use bytes::Bytes;
 use hostler_client::{Client, ClientError};
 use hostler_model::Digest;
 use hostler_proto::manifest::{EntryKind, Manifest};
-use hostler_snapshot::{ChunkStore, Sources, pack, wire};
+use hostler_snapshot::{Sources, pack, wire};
 
 use crate::account::{Ids, act_as};
+use crate::engine::Node;
 
 /// How many content bytes travel in one request: enough to keep the connection busy, little enough to hold in memory.
 const REQUEST_BYTES: u64 = 4 << 20;
@@ -21,24 +25,37 @@ const DIGESTS_AT_ONCE: usize = 10_000;
 const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
 
 /// Brings a captured folder's manifest and every chunk of it into the node's store. What is there already is not asked for.
-pub(crate) async fn fetch_snapshot(head: &Client, chunks: &ChunkStore, snapshot: Digest) -> anyhow::Result<Manifest> {
-    if !chunks.contains(&snapshot) {
-        fetch(head, chunks, vec![snapshot]).await.context("cannot get the captured folder's manifest")?;
+pub(crate) async fn fetch_snapshot(node: &Arc<Node>, snapshot: Digest) -> anyhow::Result<Manifest> {
+    if !node.chunks.contains(&snapshot) {
+        fetch(node, vec![snapshot]).await.context("cannot get the captured folder's manifest")?;
     }
-    let manifest: Manifest = hostler_proto::decode(&chunks.get(&snapshot)?).context("the manifest is damaged")?;
-    let mut wanted: Vec<(Digest, u64)> = Vec::new();
-    for entry in &manifest.entries {
-        if let EntryKind::File(content) = &entry.kind {
-            wanted.extend(content.chunks.iter().map(|chunk| (chunk.digest, u64::from(chunk.len))));
+    let again = Arc::clone(node);
+    let (manifest, requests) = blocking(move || {
+        let chunks = &again.chunks;
+        let manifest: Manifest = hostler_proto::decode(&chunks.get(&snapshot)?).context("the manifest is damaged")?;
+        let mut wanted: Vec<(Digest, u64)> = Vec::new();
+        for entry in &manifest.entries {
+            if let EntryKind::File(content) = &entry.kind {
+                wanted.extend(content.chunks.iter().map(|chunk| (chunk.digest, u64::from(chunk.len))));
+            }
         }
-    }
-    wanted.sort_unstable();
-    wanted.dedup();
-    wanted.retain(|(digest, _)| !chunks.contains(digest));
-    for request in cut(&wanted) {
-        fetch(head, chunks, request).await.context("cannot get the captured folder's files")?;
+        wanted.sort_unstable();
+        wanted.dedup();
+        wanted.retain(|(digest, _)| !chunks.contains(digest));
+        Ok((manifest, cut(&wanted)))
+    })
+    .await?;
+    for request in requests {
+        fetch(node, request).await.context("cannot get the captured folder's files")?;
     }
     Ok(manifest)
+}
+
+/// Does what takes as long as a user likes on a thread for that.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> anyhow::Result<T> + Send + 'static,
+) -> anyhow::Result<T> {
+    tokio::task::spawn_blocking(work).await.context("it was interrupted")?
 }
 
 /// Cuts a list of chunks with their lengths into requests.
@@ -57,15 +74,18 @@ fn cut(wanted: &[(Digest, u64)]) -> Vec<Vec<Digest>> {
 }
 
 /// Gets these chunks from the head and checks each against its name.
-async fn fetch(head: &Client, chunks: &ChunkStore, digests: Vec<Digest>) -> anyhow::Result<()> {
-    let body = with_patience(|| head.fetch_pack(digests.clone())).await?;
-    let mut decoder = pack::Decoder::new(wire::MAX_WIRE_BYTES);
-    decoder.feed(&body);
-    while let Some(frame) = decoder.next_frame()? {
-        chunks.insert_wire(&frame.digest, &frame.wire)?;
-    }
-    decoder.finish()?;
-    Ok(())
+async fn fetch(node: &Arc<Node>, digests: Vec<Digest>) -> anyhow::Result<()> {
+    let body = with_patience(|| node.head.fetch_pack(digests.clone())).await?;
+    let node = Arc::clone(node);
+    blocking(move || {
+        let mut decoder = pack::Decoder::new(wire::MAX_WIRE_BYTES);
+        decoder.feed(&body);
+        while let Some(frame) = decoder.next_frame()? {
+            node.chunks.insert_wire(&frame.digest, &frame.wire)?;
+        }
+        Ok(decoder.finish()?)
+    })
+    .await
 }
 
 /// Brings a result to the head: every chunk that it lacks, then the manifest as a whole. Goes on for as long as the head cannot be
@@ -73,9 +93,9 @@ async fn fetch(head: &Client, chunks: &ChunkStore, digests: Vec<Digest>) -> anyh
 /// `owner`, if it is not the agent's own user.
 pub(crate) async fn upload(
     head: &Client,
-    sources: &Sources,
+    sources: Arc<Sources>,
     manifest: Digest,
-    owner: Option<&Ids>,
+    owner: Option<Ids>,
 ) -> anyhow::Result<()> {
     let all: Vec<Digest> = sources.digests().collect();
     loop {
@@ -84,8 +104,12 @@ pub(crate) async fn upload(
             let sized: Vec<(Digest, u64)> =
                 missing.iter().map(|digest| (*digest, sources.length(digest).unwrap_or_default())).collect();
             for request in cut(&sized) {
-                let frames: Result<Vec<Vec<u8>>, _> = act_as(owner, || sources.pack(&request).collect())?;
-                let body = Bytes::from(frames?.concat());
+                let (sources, owner) = (Arc::clone(&sources), owner.clone());
+                let body = blocking(move || {
+                    let frames: Result<Vec<Vec<u8>>, _> = act_as(owner.as_ref(), || sources.pack(&request).collect())?;
+                    Ok(Bytes::from(frames?.concat()))
+                })
+                .await?;
                 with_patience(|| head.send_pack(body.clone())).await?;
             }
         }

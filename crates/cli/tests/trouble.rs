@@ -430,3 +430,52 @@ fn a_long_paste_arrives_whole_and_a_job_that_reads_nothing_keeps_nobody() {
     cluster.ok(&["cancel", &id]);
     still_works(&cluster);
 }
+
+#[test]
+fn output_without_end_is_cut_and_stops_nobody() {
+    let cluster = Cluster::up(HOSTLER, Size { nodes: 1, ..Size::default() });
+    cluster.ok(&["configure", "setting", "output-cap", "1M"]);
+    // Ten terabytes that take no room.
+    let sparse = "echo begin; truncate -s 10T /proc/self/fd/1; echo end >&2";
+    let id = cluster.ok(&["run", "--detach", "-m", "16M", "--", "sh", "-c", sparse]);
+    still_works(&cluster);
+    cluster.wait_for_state(&id, "completed");
+    let notice = "hostler: the rest of this output was cut: 1M of it are kept (setting output-cap)";
+    let logs = cluster.ok(&["logs", &id]);
+    assert!(logs.starts_with("begin\n") && logs.contains(notice), "{} bytes", logs.len());
+    assert!(logs.len() < (1 << 20) + 500, "{} bytes", logs.len());
+    let message = cluster.ok(&["job", &id]);
+    assert!(message.contains("its stdout was cut: 1M of 10T are kept"), "{message}");
+    // Whoever follows gets the same, while the job goes on.
+    let endless = ["run", "-m", "16M", "-t", "6s", "--", "sh", "-c", "yes | head -c 3000000; exec sleep 600"];
+    let followed = cluster.run(&endless);
+    assert_eq!(followed.code, 124, "{}", followed.stderr);
+    assert!(
+        followed.stdout.starts_with("y\ny\n") && followed.stdout.contains(notice),
+        "{} bytes",
+        followed.stdout.len()
+    );
+    assert!(followed.stdout.len() < (1 << 20) + 500, "{} bytes", followed.stdout.len());
+    still_works(&cluster);
+}
+
+#[test]
+fn what_a_job_leaves_never_stops_its_agent() {
+    let cluster = Cluster::up(HOSTLER, Size { nodes: 1, ..Size::default() });
+    let links = "import os\nfor n in range(17_500): os.symlink('x' * 4000, str(n))\nprint('made')";
+    let deep = "import os\nfor n in range(18_000):\n    os.mkdir('d')\n    os.chdir('d')\nprint('made')";
+    let long = "import os\nos.truncate(os.open('sparse', os.O_CREAT | os.O_WRONLY), 10 << 40)\nprint('made')";
+    let project = folder(&cluster, &[("links.py", links), ("deep.py", deep), ("long.py", long)]);
+    for (entry, state, expected) in [
+        ("deep.py", "completed", "nested more than 512 directories deep"),
+        ("links.py", "failed", "too large: the list of its names, links and pieces takes more than 64M"),
+        ("long.py", "failed", "too large: its files have more than 512G together"),
+    ] {
+        let id = cluster.ok(&["submit", &project, entry, "-m", "256M"]);
+        cluster.wait_for_state(&id, state);
+        let message = cluster.ok(&["job", &id]);
+        assert!(message.contains(expected), "{entry}: {message}");
+        assert!(cluster.ok(&["logs", &id]).contains("made"), "{entry}: its output is kept");
+        still_works(&cluster);
+    }
+}

@@ -287,8 +287,11 @@ async fn a_download_asks_only_for_what_had_not_arrived() {
     };
     let encoded: Vec<Vec<u8>> = (0..2).map(|index| hostler_proto::encode(&manifest(index))).collect();
     let digests: Vec<Digest> = encoded.iter().map(|bytes| chunk::digest_of(bytes)).collect();
-    let frames: Vec<Vec<u8>> =
-        encoded.iter().zip(&digests).map(|(it, digest)| pack::frame(digest, &wire::encode(it))).collect();
+    let frames: Vec<Vec<u8>> = encoded
+        .iter()
+        .zip(&digests)
+        .map(|(it, digest)| pack::frame(digest, &wire::encode(it)).expect("short"))
+        .collect();
     let cut = [frames[0].as_slice(), &frames[1][..20]].concat();
     let head = Head::with(vec![raw("", 10_000, &cut), raw("", frames[1].len(), &frames[1])]);
 

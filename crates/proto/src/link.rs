@@ -216,7 +216,13 @@ pub struct Launch {
     /// The uid that the user has in the cluster, if it is known: an account of the name with another may be another person's.
     #[serde(default)]
     pub uid: Option<u32>,
+    /// How much is kept of each of its outputs, in bytes; [`OUTPUT_CAP_BYTES`] when absent.
+    #[serde(default)]
+    pub output_cap_bytes: Option<u64>,
 }
+
+/// How much is kept of each output of a run when nobody has said how much, in bytes.
+pub const OUTPUT_CAP_BYTES: u64 = 1 << 30;
 
 /// One run and the resources allocated to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

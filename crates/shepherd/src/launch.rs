@@ -47,13 +47,14 @@ pub struct Options {
     pub has_journal: bool,
     /// From the start of the program, on a clock that stops while the machine sleeps. `None`: no limit.
     pub time_limit: Option<Duration>,
-    /// Between TERM and KILL when the time limit or the output limit ends the run. Default 10 s.
+    /// Between TERM and KILL when a limit ends the run. Default 10 s.
     pub grace: Duration,
     /// Run on a terminal of this size, which clients can attach to.
     pub terminal: Option<WindowSize>,
     /// Write standard error into the `stdout` file too, in order.
     pub merge_output: bool,
-    /// End the run when stdout and stderr together exceed this; looked at once a second.
+    /// Of each output, let no more take room on the disk than its first bytes up to this: what the run writes beyond becomes a hole, once
+    /// a second. The files are as long as they would be. Where the disk cannot do that, the run is ended.
     pub output_limit_bytes: Option<u64>,
     /// Default 0o022.
     pub umask: u32,

@@ -5,7 +5,11 @@
 //! it; time comes in as an argument and [`Run::next_deadline`] says when to call again.
 
 use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
+
+use nix::fcntl::{FallocateFlags, fallocate};
 
 use crate::cgroup::Leaf;
 use crate::launch::Options;
@@ -63,6 +67,18 @@ pub(crate) struct Outputs {
 }
 
 impl Outputs {
+    /// Gives the room back that outputs take beyond their first `limit` bytes.
+    fn cut(&self, limit: u64) -> io::Result<()> {
+        for file in [&self.stdout, &self.stderr].into_iter().flatten() {
+            let metadata = file.metadata()?;
+            if metadata.len() > limit && metadata.blocks().saturating_mul(512) > limit {
+                let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+                fallocate(file, flags, limit.cast_signed(), (metadata.len() - limit).cast_signed())?;
+            }
+        }
+        Ok(())
+    }
+
     fn sizes(&self) -> (u64, u64) {
         let size = |file: &Option<File>| {
             file.as_ref().and_then(|file| file.metadata().ok()).map_or(0, |metadata| metadata.len())
@@ -233,6 +249,7 @@ impl Run {
 
     /// Does what is due at `now`.
     pub(crate) fn advance(&mut self, now: Instant, leaf: Option<&Leaf>) {
+        self.limit_output(now, leaf);
         if self.main_has_ended() {
             self.end_leftovers(now, leaf);
         } else {
@@ -251,15 +268,13 @@ impl Run {
 
     /// When [`Run::advance`] has something to do, if nothing else happens.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        match self.ladder {
+        let next = match self.ladder {
             Ladder::Term { until } => Some(until),
             Ladder::Kill { until, again } => Some(until.min(again)),
-            Ladder::Calm => {
-                let limit = self.time_limit_end();
-                [limit, self.next_output_check].into_iter().flatten().min()
-            }
-            Ladder::GivenUp => None,
-        }
+            Ladder::Calm => self.time_limit_end(),
+            Ladder::GivenUp => return None,
+        };
+        [next, self.next_output_check].into_iter().flatten().min()
     }
 
     fn time_limit_end(&self) -> Option<Instant> {
@@ -273,12 +288,18 @@ impl Run {
         let grace = self.options.grace;
         if self.time_limit_end().is_some_and(|end| now >= end) {
             self.terminate(Terminate { cause: Cause::TimeLimit, grace }, leaf);
-        } else if self.next_output_check.is_some_and(|check| now >= check) {
-            self.next_output_check = Some(now + OUTPUT_ROUND);
-            let (stdout, stderr) = self.outputs.sizes();
-            if self.options.output_limit_bytes.is_some_and(|limit| stdout + stderr > limit) {
-                self.terminate(Terminate { cause: Cause::OutputLimit, grace }, leaf);
-            }
+        }
+    }
+
+    /// Looks at the outputs when it is time.
+    fn limit_output(&mut self, now: Instant, leaf: Option<&Leaf>) {
+        let Some(limit) = self.options.output_limit_bytes else { return };
+        if self.next_output_check.is_none_or(|check| now < check) {
+            return;
+        }
+        self.next_output_check = Some(now + OUTPUT_ROUND);
+        if self.outputs.cut(limit).is_err() {
+            self.terminate(Terminate { cause: Cause::OutputLimit, grace: self.options.grace }, leaf);
         }
     }
 

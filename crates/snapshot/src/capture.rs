@@ -13,11 +13,12 @@ use hostler_model::Digest;
 use hostler_proto::manifest::{Entry, EntryKind, Manifest, VERSION};
 
 use crate::beneath::{Kind, Root};
+use crate::bounds::TooMuch;
 use crate::hashing::{HashError, OnFailure, hash_all};
 use crate::ignores::LeftOut;
 use crate::seen::Seen;
 use crate::sources::{SourceError, Sources};
-use crate::walk::{Found, Problem, Rules, Walked, walk};
+use crate::walk::{Found, Problem, Rules, WalkError, Walked, walk};
 use crate::wire::MAX_BLOB_BYTES;
 
 /// How to capture.
@@ -97,13 +98,13 @@ pub enum CaptureError {
         #[source]
         source: io::Error,
     },
-    /// The folder's manifest would be longer than [`MAX_BLOB_BYTES`].
-    #[error("the folder {} has too much in it: {entries} files and directories", .path.display())]
-    TooManyEntries {
+    /// The folder holds more than can travel.
+    #[error("the folder {} is too large: {what}", .path.display())]
+    TooMuch {
         /// The folder.
         path: PathBuf,
-        /// How many files, directories and links it holds.
-        entries: usize,
+        /// What there is too much of.
+        what: TooMuch,
     },
 }
 
@@ -133,7 +134,10 @@ impl Scan {
     pub fn of(path: &Path) -> Result<Self, CaptureError> {
         let on_error = |source| CaptureError::Folder { path: path.to_owned(), source };
         let root = Arc::new(Root::open(path).map_err(on_error)?);
-        let Walked { found, problems, left_out } = walk(&root, &Rules::IgnoreFiles).map_err(on_error)?;
+        let Walked { found, problems, left_out } = walk(&root, &Rules::IgnoreFiles).map_err(|error| match error {
+            WalkError::Root(source) => on_error(source),
+            WalkError::TooMuch(what) => CaptureError::TooMuch { path: path.to_owned(), what },
+        })?;
         if !problems.is_empty() {
             return Err(CaptureError::Uncapturable(problems));
         }
@@ -220,7 +224,7 @@ impl Scan {
         let manifest = Manifest { version: VERSION, entries };
         let encoded = hostler_proto::encode(&manifest);
         if encoded.len() > MAX_BLOB_BYTES {
-            return Err(CaptureError::TooManyEntries { path: self.path, entries: manifest.entries.len() });
+            return Err(CaptureError::TooMuch { path: self.path, what: TooMuch::Manifest(MAX_BLOB_BYTES) });
         }
         let digest = sources.add_blob(encoded);
         let seen = (seen != options.seen).then_some(seen);

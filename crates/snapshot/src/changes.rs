@@ -5,7 +5,7 @@
 //! only what Python leaves behind on its own (`__pycache__`, `*.pyc`) and `.hostler` are left out, unless they were captured.
 //!
 //! A run may leave anything behind, and its other results must not be lost for it: what cannot be captured becomes a
-//! sentence in [`Changes::problems`], never an error.
+//! sentence in [`Changes::problems`]. Only more than can travel is an error.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
@@ -16,10 +16,11 @@ use hostler_proto::manifest::{Entry, EntryKind, Manifest, VERSION};
 
 use crate::baseline::Baseline;
 use crate::beneath::{Kind, Root, Stat};
+use crate::bounds::TooMuch;
 use crate::hashing::{HashError, Hashed, OnFailure, hash_all};
 use crate::paths;
 use crate::sources::Sources;
-use crate::walk::{Found, Problem, ProblemReason, Rules, Walked, plain, walk};
+use crate::walk::{Found, Problem, ProblemReason, Rules, WalkError, Walked, plain, walk};
 
 /// How to look for changes.
 #[derive(Debug, Clone, Default)]
@@ -43,16 +44,24 @@ pub struct Changes {
 
 /// Compares `directory` with the `manifest` that was laid out in it. A `baseline` makes it fast; an empty one makes every file
 /// be read.
-#[must_use]
-pub fn changes(directory: &Path, manifest: &Manifest, baseline: &Baseline, options: &ChangesOptions) -> Changes {
+///
+/// # Errors
+/// When the directory holds more than can travel.
+pub fn changes(
+    directory: &Path,
+    manifest: &Manifest,
+    baseline: &Baseline,
+    options: &ChangesOptions,
+) -> Result<Changes, TooMuch> {
     let known: HashMap<&[u8], &Entry> = manifest.entries.iter().map(|entry| (entry.path.as_slice(), entry)).collect();
-    let opened = Root::open(directory).and_then(|root| {
+    let opened = Root::open(directory).map_err(WalkError::Root).and_then(|root| {
         let walked = walk(&root, &Rules::Skip(&|path| !known.contains_key(path) && is_leftover(path)))?;
         Ok((Arc::new(root), walked))
     });
     match opened {
-        Ok((root, walked)) => Comparison { root, known, baseline, options }.run(manifest, walked),
-        Err(error) => directory_lost(&error),
+        Ok((root, walked)) => Ok(Comparison { root, known, baseline, options }.run(manifest, walked)),
+        Err(WalkError::Root(error)) => Ok(directory_lost(&error)),
+        Err(WalkError::TooMuch(what)) => Err(what),
     }
 }
 
@@ -198,7 +207,7 @@ fn entry(found: &Found, stat: &Stat, kind: EntryKind) -> Entry {
 fn removed(manifest: &Manifest, found: &[Found], gone: &HashSet<Vec<u8>>, problems: &[Problem]) -> Vec<Vec<u8>> {
     let here: HashSet<&[u8]> = found.iter().map(|it| it.path.as_slice()).collect();
     let unreadable: HashSet<&[u8]> = (problems.iter())
-        .filter(|it| matches!(it.reason, ProblemReason::Unreadable(_)))
+        .filter(|it| matches!(it.reason, ProblemReason::Unreadable(_) | ProblemReason::TooDeep))
         .map(|it| it.path.as_slice())
         .collect();
     let is_hidden = |path: &[u8]| ancestors(path).chain([path]).any(|it| unreadable.contains(it));

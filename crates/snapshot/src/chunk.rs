@@ -4,7 +4,10 @@
 //! chunks, not all that follow. The parameters are frozen: other boundaries would still be correct, but would share
 //! nothing with what heads and nodes already hold. A test pins the cut points of a known input.
 
+use std::fs::File;
 use std::io::{self, Read};
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, MetadataExt};
 
 use fastcdc::v2020;
 use hostler_model::Digest;
@@ -70,11 +73,54 @@ impl Chunker {
         Ok(content)
     }
 
+    /// Names the chunks of the first `size` bytes of a file that has just been opened, or of what there is if it is shorter. Holes in it are
+    /// not read: a file may be as long as its user says without taking any room.
+    ///
+    /// # Errors
+    /// Those of the file.
+    pub fn content_of_file(&mut self, file: &File, size: u64) -> io::Result<Content> {
+        // Smaller ones are not worth the question.
+        if size <= 2 * MAX_BYTES as u64 || file.metadata()?.blocks().saturating_mul(512) >= size {
+            return self.content_of(&mut file.take(size));
+        }
+        let mut content = Content::default();
+        let mut holes = Holes { file, at: 0, end: size, is_data: true, until: 0, hole: 0..0 };
+        let zeros = vec![0; MAX_BYTES];
+        let zero = Chunk { digest: digest_of(&zeros), len: MAX_BYTES as u32 };
+        let are_whole = self.cut(&zeros) == MAX_BYTES;
+        loop {
+            // Inside a hole every cut is the same.
+            while are_whole && holes.hole.contains(&content.size) && holes.hole.end - content.size >= MAX_BYTES as u64 {
+                content.size += MAX_BYTES as u64;
+                content.chunks.push(zero);
+            }
+            holes.at = content.size;
+            let is_over = self.split_some(&mut holes, |holes, bytes| {
+                content.size += bytes.len() as u64;
+                content.chunks.push(Chunk { digest: digest_of(bytes), len: bytes.len() as u32 });
+                let hole = &holes.hole;
+                are_whole && hole.contains(&content.size) && hole.end - content.size >= MAX_BYTES as u64
+            })?;
+            if is_over {
+                return Ok(content);
+            }
+        }
+    }
+
     /// Reads `reader` to its end and hands out its chunks in order.
     ///
     /// # Errors
     /// Those of the reader; chunks before the failure have been handed out.
     pub fn split(&mut self, reader: &mut impl Read, mut each: impl FnMut(&[u8])) -> io::Result<()> {
+        let each = |_: &_, bytes: &[u8]| {
+            each(bytes);
+            false
+        };
+        self.split_some(reader, each).map(drop)
+    }
+
+    /// The same until `stops` says so of a chunk; what was read beyond that one is lost. Says whether the end was reached.
+    fn split_some<R: Read>(&mut self, reader: &mut R, mut stops: impl FnMut(&R, &[u8]) -> bool) -> io::Result<bool> {
         let (mut start, mut end, mut at_end) = (0, 0, false);
         loop {
             // A cut is only final when it could see a whole largest chunk, or the end of the content.
@@ -91,10 +137,12 @@ impl Chunker {
                 }
             }
             if start == end {
-                return Ok(());
+                return Ok(true);
             }
             let length = self.cut(&self.buffer[start..end]);
-            each(&self.buffer[start..start + length]);
+            if stops(reader, &self.buffer[start..start + length]) {
+                return Ok(false);
+            }
             start += length;
         }
     }
@@ -106,9 +154,96 @@ impl Chunker {
     }
 }
 
+/// Reads a file without reading its holes.
+struct Holes<'f> {
+    file: &'f File,
+    at: u64,
+    end: u64,
+    /// What lies from `at` to `until`.
+    is_data: bool,
+    until: u64,
+    /// The last hole that was come across.
+    hole: Range<u64>,
+}
+
+impl Holes<'_> {
+    /// Finds out what lies at `at`, and until where. A file system that does not know says that all is data.
+    fn look(&mut self) {
+        use nix::unistd::{Whence, lseek};
+        let ask = |from: u64, what| lseek(self.file, from.cast_signed(), what).map(i64::cast_unsigned);
+        let data = match ask(self.at, Whence::SeekData) {
+            Ok(data) => data.min(self.end),
+            Err(nix::errno::Errno::ENXIO) => self.end,
+            Err(_) => self.at,
+        };
+        self.is_data = data == self.at;
+        if self.is_data {
+            // At least a byte, or nothing would ever go on.
+            self.until = ask(self.at, Whence::SeekHole).unwrap_or(self.end).clamp(self.at + 1, self.end);
+        } else {
+            self.until = data;
+            self.hole = self.at..data;
+        }
+    }
+}
+
+impl Read for Holes<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.at >= self.end || buffer.is_empty() {
+            return Ok(0);
+        }
+        if self.at >= self.until {
+            self.look();
+        }
+        let length = buffer.len().min(usize::try_from(self.until - self.at).unwrap_or(usize::MAX));
+        let length = if self.is_data {
+            self.file.read_at(&mut buffer[..length], self.at)?
+        } else {
+            buffer[..length].fill(0);
+            length
+        };
+        self.at += length as u64;
+        Ok(length)
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::io::Seek;
+    use std::time::{Duration, Instant};
+
     use super::*;
+
+    #[test]
+    fn a_hole_is_named_as_its_zeros_are() {
+        let mut file = tempfile::tempfile().expect("a temporary file");
+        let (data, gap) = (noise(3_000_000), 9 << 20);
+        let mut same = Vec::new();
+        for round in 0..3 {
+            file.write_all_at(&data, same.len() as u64).expect("writable");
+            same.extend_from_slice(&data);
+            same.resize(same.len() + gap + round * 4096, 0);
+        }
+        file.set_len(same.len() as u64).expect("sparse");
+        assert!(file.metadata().expect("there").blocks() * 512 < same.len() as u64, "the test needs a disk with holes");
+        let whole = content_of(&mut same.as_slice()).expect("memory can be read");
+        assert_eq!(Chunker::new().content_of_file(&file, same.len() as u64).expect("readable"), whole);
+        for size in [0, 1, 4_000_000, 5_000_000, 20_000_000] {
+            file.rewind().expect("a file");
+            let start = content_of(&mut &same[..size]).expect("memory can be read");
+            assert_eq!(Chunker::new().content_of_file(&file, size as u64).expect("readable"), start, "{size}");
+        }
+    }
+
+    #[test]
+    fn a_file_without_content_is_named_at_once_however_long_it_is() {
+        let file = tempfile::tempfile().expect("a temporary file");
+        file.set_len(200 << 30).expect("sparse");
+        let began = Instant::now();
+        let content = Chunker::new().content_of_file(&file, 200 << 30).expect("readable");
+        assert_eq!((content.size, content.chunks.len()), (200 << 30, 200 << 10));
+        assert!(began.elapsed() < Duration::from_secs(20), "it took {:?}", began.elapsed());
+    }
 
     /// The same bytes on every machine and in every version.
     fn noise(length: usize) -> Vec<u8> {

@@ -83,9 +83,9 @@ fn big_files_first(files: &[Job<'_>]) -> Vec<usize> {
 
 fn hash_file(root: &Root, path: &[u8], chunker: &mut Chunker) -> Result<Hashed, HashError> {
     let mut hash = || {
-        let mut file = root.open_file(path)?;
+        let file = root.open_file(path)?;
         let before = Stat::of(&file)?;
-        let content = chunker.content_of(&mut file)?;
+        let content = chunker.content_of_file(&file, before.size)?;
         Ok((content, before, Stat::of(&file)?))
     };
     match hash() {
@@ -113,7 +113,9 @@ pub(crate) fn threads_for(asked: usize, items: usize) -> usize {
 /// Runs `work` on `count` threads, of which the caller's is one.
 pub(crate) fn on_threads<T: Send>(count: usize, work: impl Fn() -> T + Sync) -> Vec<T> {
     thread::scope(|scope| {
-        let others: Vec<_> = (1..count).map(|_| scope.spawn(&work)).collect();
+        // Where the system has no thread left, fewer do it.
+        let spawn = |_| thread::Builder::new().spawn_scoped(scope, &work).ok();
+        let others: Vec<_> = (1..count).map_while(spawn).collect();
         let mut answers = vec![work()];
         for other in others {
             answers.push(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));

@@ -21,6 +21,7 @@
 
 mod baseline;
 mod beneath;
+pub mod bounds;
 mod capture;
 mod changes;
 pub mod check;
@@ -47,6 +48,7 @@ mod watch;
 pub mod wire;
 
 pub use baseline::{Baseline, BaselineError};
+pub use bounds::TooMuch;
 pub use capture::{Capture, CaptureError, CaptureOptions, Progress, Scan, capture};
 pub use changes::{Changes, ChangesOptions, changes};
 pub use deliver::{Conflict, Delivered, Delivery, DeliveryError, OnConflict};

@@ -36,6 +36,12 @@ pub enum PackError {
         /// The receiver's limit, in bytes.
         limit: u64,
     },
+    /// A chunk is longer than any may be.
+    #[error("a chunk of {length} bytes cannot travel; at most {MAX_WIRE_BYTES} are allowed")]
+    TooLarge {
+        /// The length of its wire form, in bytes.
+        length: usize,
+    },
     /// The body ended inside a frame.
     #[error("the body ends inside a chunk, {missing} bytes early")]
     Truncated {
@@ -46,13 +52,14 @@ pub enum PackError {
 
 /// One frame as bytes to send.
 ///
-/// # Panics
-/// When `wire` is longer than [`MAX_WIRE_BYTES`], which [`crate::wire::encode`] never makes from allowed content.
-#[must_use]
-pub fn frame(digest: &Digest, wire: &[u8]) -> Vec<u8> {
-    assert!(wire.len() <= MAX_WIRE_BYTES, "a chunk of {} bytes cannot travel", wire.len());
+/// # Errors
+/// [`PackError::TooLarge`] when `wire` is longer than [`MAX_WIRE_BYTES`].
+pub fn frame(digest: &Digest, wire: &[u8]) -> Result<Vec<u8>, PackError> {
+    if wire.len() > MAX_WIRE_BYTES {
+        return Err(PackError::TooLarge { length: wire.len() });
+    }
     let length = wire.len() as u32;
-    [digest.0.as_slice(), &length.to_le_bytes(), wire].concat()
+    Ok([digest.0.as_slice(), &length.to_le_bytes(), wire].concat())
 }
 
 /// Puts a body together again from pieces of any size.
@@ -141,7 +148,7 @@ mod tests {
         fn frames_survive_any_cutting(wires: Vec<Vec<u8>>, step in 1usize..200) {
             let frames: Vec<Frame> =
                 wires.into_iter().map(|wire| Frame { digest: crate::chunk::digest_of(&wire), wire }).collect();
-            let body: Vec<u8> = frames.iter().flat_map(|it| frame(&it.digest, &it.wire)).collect();
+            let body: Vec<u8> = frames.iter().flat_map(|it| frame(&it.digest, &it.wire).expect("short")).collect();
             prop_assert_eq!(decode(&body, step, 1 << 20), Ok(frames));
         }
 
@@ -154,7 +161,7 @@ mod tests {
 
         #[test]
         fn a_cut_body_is_noticed(wire: Vec<u8>, cut in 1usize..36) {
-            let body = frame(&Digest([1; 32]), &wire);
+            let body = frame(&Digest([1; 32]), &wire).expect("short");
             let cut_short = decode(&body[..body.len() - cut], 50, 1 << 20);
             let truncated = matches!(cut_short, Err(PackError::Truncated { .. }));
             prop_assert!(truncated);

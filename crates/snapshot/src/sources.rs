@@ -29,6 +29,9 @@ pub enum SourceError {
         /// The file.
         path: PathBuf,
     },
+    /// The chunk is too long to travel.
+    #[error(transparent)]
+    Pack(#[from] pack::PackError),
     /// The file cannot be read.
     #[error("cannot read {}", .path.display())]
     Read {
@@ -89,20 +92,21 @@ impl Sources {
         }
     }
 
-    /// Adds a file of the program's own, such as a job's output, and names its chunks. The file may grow later; what is
-    /// named is what it holds now. It stays open for as long as these sources live.
+    /// Adds the first `most` bytes of a file of the program's own, such as a job's output, and names its chunks; also says how long the
+    /// file is. The file may grow later; what is named is what it holds now. It stays open for as long as these sources live.
     ///
     /// # Errors
     /// When it cannot be read, or is a link or no regular file.
-    pub fn add_file(&mut self, path: &Path) -> io::Result<Content> {
+    pub fn add_file(&mut self, path: &Path, most: u64) -> io::Result<(Content, u64)> {
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-        let mut file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
-        if Stat::of(&file)?.kind != Kind::File {
+        let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+        let stat = Stat::of(&file)?;
+        if stat.kind != Kind::File {
             return Err(io::Error::other("no regular file"));
         }
-        let content = Chunker::new().content_of(&mut file)?;
+        let content = Chunker::new().content_of_file(&file, stat.size.min(most))?;
         self.add_places(FileAt::Open { path: path.to_owned(), file }, &content);
-        Ok(content)
+        Ok((content, stat.size))
     }
 
     /// Adds bytes that are kept in memory as one chunk, such as an encoded manifest.
@@ -157,7 +161,7 @@ impl Sources {
 
     /// The frames of a [`pack`] that holds the chunks `wanted`, read and compressed one at a time as they are asked for.
     pub fn pack<'a>(&'a self, wanted: &'a [Digest]) -> impl Iterator<Item = Result<Vec<u8>, SourceError>> + 'a {
-        wanted.iter().map(|digest| Ok(pack::frame(digest, &wire::encode(&self.read_chunk(digest)?))))
+        wanted.iter().map(|digest| Ok(pack::frame(digest, &wire::encode(&self.read_chunk(digest)?))?))
     }
 
     fn read(&self, file: &FileAt, place: &Place) -> io::Result<Vec<u8>> {

@@ -259,7 +259,13 @@ impl ChunkStore {
 
     /// The frames of a [`pack`] that holds the chunks `wanted`, read one at a time as they are asked for.
     pub fn pack<'a>(&'a self, wanted: &'a [Digest]) -> impl Iterator<Item = Result<Vec<u8>, StoreError>> + 'a {
-        wanted.iter().map(|digest| Ok(pack::frame(digest, &self.get_wire(digest)?)))
+        wanted.iter().map(|digest| {
+            pack::frame(digest, &self.get_wire(digest)?).map_err(|error| StoreError::Io {
+                action: "send",
+                path: self.path_of(digest),
+                source: io::Error::other(error),
+            })
+        })
     }
 
     /// Adds `raw` and says what it is called.

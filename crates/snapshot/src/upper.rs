@@ -18,7 +18,7 @@ use crate::beneath::{Kind, Root};
 use crate::hashing::{Hashed, OnFailure, hash_all};
 use crate::paths;
 use crate::sources::Sources;
-use crate::walk::{Found, ProblemReason, Rules, walk_up_to};
+use crate::walk::{Found, ProblemReason, Rules, WalkError, walk_up_to};
 
 /// Permission bits that are carried between machines.
 const MODE_BITS: u32 = 0o777;
@@ -49,7 +49,10 @@ pub fn upper<'t>(
     (most, most_bytes): (usize, u64),
 ) -> io::Result<Upper> {
     let root = Arc::new(Root::open(path)?);
-    let walked = walk_up_to(most, &root, &Rules::SkipKeepingLinks(&|_| false))?;
+    let walked = walk_up_to(most, &root, &Rules::SkipKeepingLinks(&|_| false)).map_err(|error| match error {
+        WalkError::Root(error) => error,
+        WalkError::TooMuch(what) => io::Error::new(io::ErrorKind::FileTooLarge, what),
+    })?;
     let sizes = walked.found.iter().filter(|it| it.stat.kind == Kind::File).map(|it| it.stat.size);
     if sizes.fold(0, u64::saturating_add) > most_bytes {
         return Err(io::Error::new(
@@ -67,6 +70,7 @@ pub fn upper<'t>(
             ProblemReason::Unreadable(why) => {
                 return Err(io::Error::other(format!("{}: {why}", paths::show(&problem.path))));
             }
+            ProblemReason::TooDeep => return Err(io::Error::other(problem.to_string())),
             _ => {}
         }
     }

@@ -1,7 +1,7 @@
 //! Walking a folder: everything in it with its metadata, and everything that could not be captured.
 //!
 //! Directories are opened beneath the root, so a folder that changes during the walk cannot lead it elsewhere. The walk uses
-//! no recursion and one open directory at a time: depth is bounded by the kernel's path length alone.
+//! no recursion and one open directory at a time, and gives up as soon as there is more than [`bounds`](crate::bounds) allow.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -14,6 +14,7 @@ use nix::fcntl::AtFlags;
 use nix::unistd::{AccessFlags, Uid, faccessat};
 
 use crate::beneath::{Kind, Root, Stat, link_text};
+use crate::bounds::{MOST_DEPTH, MOST_ENTRIES, Tally, TooMuch};
 use crate::ignores::{Ignores, LeftOut, LeftOutKind, Verdict, judge};
 use crate::paths::{self, show, stays_inside};
 
@@ -44,6 +45,8 @@ pub enum ProblemReason {
     Unreadable(String),
     /// A file that kept changing while it was read.
     Changing,
+    /// A directory in more others than is allowed.
+    TooDeep,
 }
 
 impl fmt::Display for Problem {
@@ -58,9 +61,17 @@ impl fmt::Display for Problem {
             }
             ProblemReason::Unreadable(why) => write!(f, "{path} cannot be read: {why}"),
             ProblemReason::Changing => write!(f, "{path} changed while it was being read"),
+            ProblemReason::TooDeep => {
+                let (start, _) =
+                    path.char_indices().nth(SHOWN_CHARS).map_or((path.as_str(), ""), |(at, _)| path.split_at(at));
+                write!(f, "{start}… is nested more than {MOST_DEPTH} directories deep")
+            }
         }
     }
 }
+
+/// How much is shown of a path that is long because it is deep.
+const SHOWN_CHARS: usize = 40;
 
 /// What a walk found, sorted by path.
 #[derive(Debug, Default)]
@@ -90,34 +101,37 @@ pub(crate) enum Rules<'a> {
     SkipKeepingLinks(&'a dyn Fn(&[u8]) -> bool),
 }
 
-/// Walks everything below `root`.
-///
-/// # Errors
-/// When the root itself cannot be read; anything below it that cannot be is a [`Problem`].
-pub(crate) fn walk(root: &Root, rules: &Rules<'_>) -> io::Result<Walked> {
-    walk_up_to(usize::MAX, root, rules)
+/// Why there is no list of what a folder holds.
+#[derive(Debug)]
+pub(crate) enum WalkError {
+    /// The root itself cannot be read; anything below it that cannot be is a [`Problem`].
+    Root(io::Error),
+    /// There is more than may be captured.
+    TooMuch(TooMuch),
 }
 
-/// The same in a folder of somebody who may put more into it than there is memory for.
-///
-/// # Errors
-/// Also when there are more than `most` files, directories and links.
-pub(crate) fn walk_up_to(most: usize, root: &Root, rules: &Rules<'_>) -> io::Result<Walked> {
+/// Walks everything below `root`.
+pub(crate) fn walk(root: &Root, rules: &Rules<'_>) -> Result<Walked, WalkError> {
+    walk_up_to(MOST_ENTRIES, root, rules)
+}
+
+/// The same with `most` files, directories and links.
+pub(crate) fn walk_up_to(most: usize, root: &Root, rules: &Rules<'_>) -> Result<Walked, WalkError> {
     let checks_access = !Uid::effective().is_root();
-    let mut walk = Walk { root, rules, checks_access, most, todo: Vec::new(), walked: Walked::default() };
+    let tally = Tally::up_to(most);
+    let mut walk = Walk { root, rules, checks_access, tally, todo: Vec::new(), walked: Walked::default() };
     // The folder itself is what the user asked for, whatever it is.
     let top = Todo { path: Vec::new(), ignores: None, may_be_left_out: false };
-    walk.directory(&top)?;
+    walk.directory(&top).map_err(|stop| match stop {
+        Stop::Unreadable(error) => WalkError::Root(error),
+        Stop::TooMuch(what) => WalkError::TooMuch(what),
+    })?;
     while let Some(todo) = walk.todo.pop() {
-        if walk.count() > most {
-            break;
+        match walk.directory(&todo) {
+            Ok(()) => {}
+            Err(Stop::Unreadable(error)) => walk.on_unreadable(todo.path, &error).map_err(WalkError::TooMuch)?,
+            Err(Stop::TooMuch(what)) => return Err(WalkError::TooMuch(what)),
         }
-        if let Err(error) = walk.directory(&todo) {
-            walk.on_unreadable(todo.path, &error);
-        }
-    }
-    if walk.count() > most {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("there are more than {most} files")));
     }
     let mut walked = walk.walked;
     walked.left_out.sort_unstable();
@@ -136,7 +150,7 @@ struct Walk<'a> {
     rules: &'a Rules<'a>,
     /// Root may read everything, so asking would only cost time.
     checks_access: bool,
-    most: usize,
+    tally: Tally,
     todo: Vec<Todo>,
     walked: Walked,
 }
@@ -149,12 +163,32 @@ struct Todo {
     may_be_left_out: bool,
 }
 
-impl Walk<'_> {
-    fn count(&self) -> usize {
-        self.walked.found.len() + self.walked.problems.len()
-    }
+/// Why a directory was not walked to its end.
+enum Stop {
+    Unreadable(io::Error),
+    TooMuch(TooMuch),
+}
 
-    fn directory(&mut self, todo: &Todo) -> io::Result<()> {
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Self {
+        Self::Unreadable(error)
+    }
+}
+
+impl From<nix::Error> for Stop {
+    fn from(error: nix::Error) -> Self {
+        Self::Unreadable(error.into())
+    }
+}
+
+impl From<TooMuch> for Stop {
+    fn from(what: TooMuch) -> Self {
+        Self::TooMuch(what)
+    }
+}
+
+impl Walk<'_> {
+    fn directory(&mut self, todo: &Todo) -> Result<(), Stop> {
         let at = todo.path.as_slice();
         let mut directory = Dir::from_fd(self.root.open_directory(at)?)?;
         // The names first: reading the directory borrows it, and so does asking about what is in it.
@@ -165,8 +199,8 @@ impl Walk<'_> {
             if !matches!(name, b"." | b"..") {
                 names.push((name.to_vec(), entry.file_type()));
             }
-            // One more than there may be is enough to know that there are too many.
-            if names.len() > self.most {
+            // One more than there may be is enough to know that there are too many; what is left out does not count.
+            if names.len() > self.tally.left().max(MOST_ENTRIES) {
                 break;
             }
         }
@@ -183,7 +217,8 @@ impl Walk<'_> {
             let path = paths::join(at, &name);
             match self.entry(&directory, &path, &name, kind, ignores.as_ref()) {
                 Ok(()) => {}
-                Err(error) => self.on_unreadable(path, &error),
+                Err(Stop::Unreadable(error)) => self.on_unreadable(path, &error)?,
+                Err(stop) => return Err(stop),
             }
         }
         Ok(())
@@ -196,7 +231,7 @@ impl Walk<'_> {
         name: &[u8],
         kind: Option<Type>,
         ignores: Option<&Rc<Ignores>>,
-    ) -> io::Result<()> {
+    ) -> Result<(), Stop> {
         // Most file systems say the kind for free, which spares asking about what is left out.
         let early = match kind {
             Some(kind) => kind == Type::Directory,
@@ -222,6 +257,7 @@ impl Walk<'_> {
                 self.check_access(directory, name, &stat)?;
                 None
             }
+            Kind::Directory if depth(path) > MOST_DEPTH => Some(ProblemReason::TooDeep),
             Kind::Directory => {
                 let may_be_left_out = verdict == Verdict::Taken;
                 self.todo.push(Todo { path: path.to_vec(), ignores: ignores.cloned(), may_be_left_out });
@@ -235,6 +271,8 @@ impl Walk<'_> {
             Kind::Socket => Some(ProblemReason::Socket),
             Kind::Device => Some(ProblemReason::Device),
         };
+        let size = if stat.kind == Kind::File { stat.size } else { 0 };
+        self.tally.add(path.len() + target.len(), size)?;
         let path = path.to_vec();
         match reason {
             None => self.walked.found.push(Found { path, stat, target }),
@@ -252,11 +290,18 @@ impl Walk<'_> {
     }
 
     /// Something that vanished meanwhile was simply not there; anything else is named.
-    fn on_unreadable(&mut self, path: Vec<u8>, error: &io::Error) {
+    fn on_unreadable(&mut self, path: Vec<u8>, error: &io::Error) -> Result<(), TooMuch> {
         if error.kind() != io::ErrorKind::NotFound {
+            self.tally.add(path.len(), 0)?;
             self.walked.problems.push(Problem { path, reason: ProblemReason::Unreadable(plain(error)) });
         }
+        Ok(())
     }
+}
+
+/// In how many directories something lies, with itself.
+fn depth(path: &[u8]) -> usize {
+    path.iter().filter(|&&byte| byte == b'/').count() + 1
 }
 
 /// An error in the system's words without its number.

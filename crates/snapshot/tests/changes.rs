@@ -1,5 +1,7 @@
 //! What a run changed is found, whatever the run did.
 
+#![expect(clippy::disallowed_methods, reason = "the trees are the test's own, and shallow")]
+
 mod common;
 
 use std::fs;
@@ -39,8 +41,10 @@ impl Run {
     }
 
     fn changes(&self) -> Changes {
-        let changes =
-            |baseline| hostler_snapshot::changes(&self.work(), &self.manifest, baseline, &ChangesOptions::default());
+        let changes = |baseline| {
+            hostler_snapshot::changes(&self.work(), &self.manifest, baseline, &ChangesOptions::default())
+                .expect("not too much")
+        };
         let (fast, thorough) = (changes(&self.baseline), changes(&Baseline::default()));
         assert_eq!(
             (&fast.tree, &fast.removed, &fast.problems),
@@ -134,7 +138,8 @@ fn a_change_in_the_same_tick_of_the_clock_shows() {
         let modified = fs::metadata(run.work().join("data/a")).and_then(|it| it.modified()).expect("known");
         file.set_modified(modified).expect("ours");
         let options = ChangesOptions::default();
-        let changes = hostler_snapshot::changes(&work, &run.manifest, &laid_out.baseline, &options);
+        let changes =
+            hostler_snapshot::changes(&work, &run.manifest, &laid_out.baseline, &options).expect("not too much");
         assert_eq!(paths(&changes.tree), ["data", "data/a"], "round {round}");
     }
 }
@@ -208,7 +213,8 @@ fn what_may_not_be_read_is_a_sentence_and_not_removed() {
     set_mode(&work.join("secret"), 0o000);
     set_mode(&work.join("data"), 0o000);
     let (manifest, baseline) = (&run.manifest, &run.baseline);
-    let changes = unprivileged(|| hostler_snapshot::changes(&work, manifest, baseline, &ChangesOptions::default()));
+    let changes = unprivileged(|| hostler_snapshot::changes(&work, manifest, baseline, &ChangesOptions::default()))
+        .expect("not too much");
     set_mode(&work.join("data"), 0o755);
     assert_eq!(
         changes.problems,
@@ -233,7 +239,8 @@ fn a_restarted_agent_finds_the_same() {
     run.baseline.save(&path).expect("writable");
     put(&run.work(), "new", "x");
     let baseline = Baseline::load(&path).expect("just saved");
-    let changes = hostler_snapshot::changes(&run.work(), &run.manifest, &baseline, &ChangesOptions::default());
+    let changes = hostler_snapshot::changes(&run.work(), &run.manifest, &baseline, &ChangesOptions::default())
+        .expect("not too much");
     assert_eq!(paths(&changes.tree), ["new"]);
 }
 
@@ -244,7 +251,7 @@ fn output_files_and_manifests_join_the_same_sources() {
     let mut changes = run.changes();
     let log = run.dir.path().join("stdout");
     fs::write(&log, noise(7, 700_000)).expect("writable");
-    let content = changes.sources.add_file(&log).expect("readable");
+    let content = changes.sources.add_file(&log, u64::MAX).expect("readable").0;
     let manifest = changes.sources.add_blob(hostler_proto::encode(&changes.tree));
     // A log that grows afterwards still holds what was named.
     fs::File::options()
@@ -312,5 +319,53 @@ proptest! {
             items.into_iter().map(|(path, (mode, _, content))| (path, mode, content)).collect()
         };
         prop_assert_eq!(plain(outcome), plain(inventory(&run.work())));
+    }
+}
+
+#[test]
+fn a_directory_nested_deeper_than_allowed_is_a_problem_and_the_rest_comes_home() {
+    let run = Run::of(&[]);
+    fs::write(run.work().join("result"), "42").expect("ours");
+    nest(&run.work().join("deep"), 18_000);
+    let changes = run.changes();
+    assert_eq!(paths(&changes.tree)[..2], ["deep", "deep/d"]);
+    assert!(paths(&changes.tree).contains(&"result".to_owned()), "{:?}", changes.problems);
+    let [problem] = changes.problems.as_slice() else { panic!("{:?}", changes.problems) };
+    assert!(problem.contains("nested more than 512 directories deep") && problem.len() < 200, "{problem}");
+    // The temporary directory would remove it by recursion.
+    hostler_snapshot::remove_tree(&run.work()).expect("ours");
+}
+
+#[test]
+fn more_than_can_travel_is_an_error_that_says_which_bound() {
+    let run = Run::of(&[]);
+    let find = || hostler_snapshot::changes(&run.work(), &run.manifest, &run.baseline, &ChangesOptions::default());
+    let long = "x".repeat(4000);
+    for number in 0..17_500 {
+        symlink(&long, run.work().join(number.to_string())).expect("ours");
+    }
+    let error = find().expect_err("the list of links is too long").to_string();
+    assert!(error.contains("names, links and pieces") && error.contains("64M"), "{error}");
+    for number in 0..17_500 {
+        fs::remove_file(run.work().join(number.to_string())).expect("ours");
+    }
+    let sparse = fs::File::create(run.work().join("sparse")).expect("ours");
+    sparse.set_len(10 << 40).expect("a disk with holes");
+    let error = find().expect_err("its file is too long").to_string();
+    assert!(error.contains("more than 512G"), "{error}");
+    sparse.set_len(100 << 30).expect("shorter");
+    let found = find().expect("most of it is one hole");
+    assert_eq!(paths(&found.tree), ["sparse"]);
+}
+
+/// Makes directories in one another.
+fn nest(path: &Path, levels: usize) {
+    use nix::fcntl::{OFlag, open, openat};
+    use nix::sys::stat::{Mode, mkdirat};
+    fs::create_dir(path).expect("ours");
+    let mut at = open(path, OFlag::O_DIRECTORY, Mode::empty()).expect("there");
+    for _ in 0..levels {
+        mkdirat(&at, "d", Mode::S_IRWXU).expect("ours");
+        at = openat(&at, "d", OFlag::O_DIRECTORY, Mode::empty()).expect("there");
     }
 }

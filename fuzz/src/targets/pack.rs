@@ -50,9 +50,9 @@ fn read(body: &[u8], step: usize) -> (Vec<pack::Frame>, Result<(), pack::PackErr
 }
 
 fn seeds() -> Vec<Vec<u8>> {
-    let frame = |raw: &[u8]| pack::frame(&digest_of(raw), &wire::encode(raw));
+    let frame = |raw: &[u8]| pack::frame(&digest_of(raw), &wire::encode(raw)).expect("short");
     let text = b"the same line again\n".repeat(50);
     let two = [frame(values::CONTENT), frame(&text)].concat();
-    let misnamed = pack::frame(&Digest([0; 32]), &wire::encode(&text));
+    let misnamed = pack::frame(&Digest([0; 32]), &wire::encode(&text)).expect("short");
     [frame(b""), two, misnamed].into_iter().map(|body| [vec![7], body].concat()).collect()
 }

@@ -11,5 +11,5 @@
 mod state;
 mod update;
 
-pub use state::{Effect, Event, Exit, Found, Run, RunLaunch, Stage, State, Why};
+pub use state::{Effect, Event, Exit, Found, Run, RunLaunch, Stage, State, Uncollected, Why};
 pub use update::update;

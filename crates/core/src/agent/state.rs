@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use hostler_model::{JobSpec, Resources, RunId};
 use hostler_proto::link::{
-    Account, AgentMessage, EndCause, Gang, HeadMessage, RunEnd, RunReport, RunResult, RunStatus, StepDoor,
-    StreamRequest, Usage,
+    Account, AgentMessage, EndCause, Gang, HeadMessage, OUTPUT_CAP_BYTES, RunEnd, RunReport, RunResult, RunStatus,
+    StepDoor, StreamRequest, Usage,
 };
 use serde::{Deserialize, Serialize};
 
@@ -51,6 +51,17 @@ pub struct RunLaunch {
     /// The uid that its user has in the cluster, if it is known.
     #[serde(default)]
     pub uid: Option<u32>,
+    /// How much is kept of each of its outputs, in bytes, if the head has said so.
+    #[serde(default)]
+    pub output_cap_bytes: Option<u64>,
+}
+
+impl RunLaunch {
+    /// How much is kept of each of its outputs, in bytes.
+    #[must_use]
+    pub fn output_cap_bytes(&self) -> u64 {
+        self.output_cap_bytes.unwrap_or(OUTPUT_CAP_BYTES)
+    }
 }
 
 /// How far a run is.
@@ -155,9 +166,18 @@ pub enum Event {
     Collected {
         /// The run.
         run: RunId,
-        /// The result and what could not be captured.
-        result: Result<(RunResult, Option<String>), String>,
+        /// The result and what could not be captured; or why it is not the whole result.
+        result: Result<(RunResult, Option<String>), Uncollected>,
     },
+}
+
+/// A run's results could not all be collected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Uncollected {
+    /// Why, as a fragment.
+    pub reason: String,
+    /// What could be.
+    pub rest: Option<RunResult>,
 }
 
 /// Work for the shell.

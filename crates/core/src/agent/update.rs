@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hostler_model::{Ending, JobState, RunId};
 use hostler_proto::link::{AgentMessage, EndCause, Fate, HeadMessage, Launch, RunEnd, RunReport, RunResult, StepDoor};
 
-use super::state::{Effect, Event, Exit, Found, Run, RunLaunch, Stage, State, Why};
+use super::state::{Effect, Event, Exit, Found, Run, RunLaunch, Stage, State, Uncollected, Why};
 
 /// Applies one event and returns the work that follows, in order. Events about runs that are not held are ignored: whoever sent them
 /// did not know yet.
@@ -73,6 +73,7 @@ fn accept(state: &mut State, launch: &Launch, effects: &mut Vec<Effect>) {
             resources: placement.resources.clone(),
             gang: placement.gang.clone(),
             uid: launch.uid,
+            output_cap_bytes: launch.output_cap_bytes,
         });
         let run = Run { launch: Arc::clone(&launch), stage: Stage::Staging, ending: None, forgotten: false };
         state.runs.insert(placement.run, run);
@@ -157,7 +158,7 @@ fn exited(state: &mut State, run: RunId, exit: Exit, effects: &mut Vec<Effect>) 
 fn collected(
     state: &mut State,
     run: RunId,
-    result: Result<(RunResult, Option<String>), String>,
+    result: Result<(RunResult, Option<String>), Uncollected>,
     effects: &mut Vec<Effect>,
 ) {
     let Some(held) = state.runs.get(&run) else { return };
@@ -167,10 +168,10 @@ fn collected(
     }
     match result {
         Ok((result, problems)) => over(state, run, &exit, Some(result), problems, effects),
-        Err(reason) => {
+        Err(Uncollected { reason, rest }) => {
             // Without its results a job has not completed, whatever its exit code.
             let failed = Exit { why: failed_to_collect(exit.why), ..exit };
-            over(state, run, &failed, None, Some(format!("its results could not be collected: {reason}")), effects);
+            over(state, run, &failed, rest, Some(format!("its results could not be collected: {reason}")), effects);
         }
     }
 }

@@ -9,6 +9,7 @@ use std::str::FromStr;
 
 use hostler_model::{JobSpec, ParseError, WallTime, parse_bytes, parse_duration};
 use hostler_proto::api::Unsaid;
+use hostler_proto::link::OUTPUT_CAP_BYTES;
 use hostler_sched::Policy;
 use serde::{Deserialize, Serialize};
 
@@ -41,6 +42,8 @@ pub struct Settings {
     pub retention_ms: u64,
     /// What results may take before fetched ones are dropped, in bytes; what the head was started with when absent.
     pub results_cap_bytes: Option<u64>,
+    /// How much is kept of each output of a job, in bytes; [`OUTPUT_CAP_BYTES`] when absent.
+    pub output_cap_bytes: Option<u64>,
     /// Whether operators and admins keep their role when they come through a node. Then root of any node can make itself one: a node's
     /// word is taken for who its users are.
     pub roles_through_nodes: bool,
@@ -76,6 +79,7 @@ impl Default for Settings {
             grace_ms: 10 * SECOND,
             retention_ms: 14 * DAY,
             results_cap_bytes: None,
+            output_cap_bytes: None,
             roles_through_nodes: false,
             // Backfill that never delays the first waiting job.
             policy: Policy::Easy,
@@ -102,6 +106,8 @@ pub enum Setting {
     Retention,
     /// [`Settings::results_cap_bytes`].
     ResultsCap,
+    /// [`Settings::output_cap_bytes`].
+    OutputCap,
     /// [`Settings::policy`].
     Policy,
     /// [`JobDefaults::nodes`].
@@ -156,7 +162,7 @@ pub struct SetBy {
 
 impl Setting {
     /// Every setting, in the order in which they are shown.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Heartbeat,
         Self::SuspectAfter,
         Self::DownAfter,
@@ -164,6 +170,7 @@ impl Setting {
         Self::Grace,
         Self::Retention,
         Self::ResultsCap,
+        Self::OutputCap,
         Self::Policy,
         Self::DefaultNodes,
         Self::DefaultProcesses,
@@ -183,6 +190,7 @@ impl Setting {
             Self::Grace => "grace",
             Self::Retention => "retention",
             Self::ResultsCap => "results-cap",
+            Self::OutputCap => "output-cap",
             Self::Policy => "policy",
             Self::DefaultNodes => "default-nodes",
             Self::DefaultProcesses => "default-processes",
@@ -203,6 +211,7 @@ impl Setting {
             Self::Grace => "the time between TERM and KILL, unless the job says otherwise",
             Self::Retention => "how long ended jobs and their results are kept",
             Self::ResultsCap => "what results may take on the head's disk before fetched ones are dropped",
+            Self::OutputCap => "how much is kept of a job's stdout, and of its stderr; the rest is cut",
             Self::Policy => {
                 "fcfs keeps the order of the queue; easy lets later jobs start when that delays none before them"
             }
@@ -223,7 +232,7 @@ impl Setting {
             Self::LostAfter => Kind::Time(2 * SECOND, 30 * DAY),
             Self::Grace => Kind::Time(0, HOUR),
             Self::Retention => Kind::Time(MINUTE, 3650 * DAY),
-            Self::ResultsCap => Kind::Size(1 << 20),
+            Self::ResultsCap | Self::OutputCap => Kind::Size(1 << 20),
             Self::Policy => Kind::Policy,
             Self::DefaultNodes => Kind::Count(10_000),
             Self::DefaultProcesses => Kind::Count(4_096),
@@ -241,6 +250,7 @@ impl Setting {
     pub fn default_text(self) -> String {
         match self {
             Self::ResultsCap => "half of the disk".to_owned(),
+            Self::OutputCap => write_size(OUTPUT_CAP_BYTES),
             Self::DefaultNodes | Self::DefaultProcesses | Self::DefaultCpus => "1".to_owned(),
             Self::DefaultMemory => "512M, cmrun 100M".to_owned(),
             Self::DefaultTimeLimit => "none".to_owned(),
@@ -350,6 +360,7 @@ impl Settings {
             Setting::Grace => Some(TimeMs(self.grace_ms)),
             Setting::Retention => Some(TimeMs(self.retention_ms)),
             Setting::ResultsCap => self.results_cap_bytes.map(Bytes),
+            Setting::OutputCap => self.output_cap_bytes.map(Bytes),
             Setting::Policy => Some(SettingValue::Policy(self.policy)),
             Setting::DefaultNodes => self.job.nodes.map(Count),
             Setting::DefaultProcesses => self.job.tasks_per_node.map(Count),
@@ -390,6 +401,7 @@ impl Settings {
             Setting::Grace => Slot::Time(&mut self.grace_ms),
             Setting::Retention => Slot::Time(&mut self.retention_ms),
             Setting::ResultsCap => Slot::MayBeWide(&mut self.results_cap_bytes),
+            Setting::OutputCap => Slot::MayBeWide(&mut self.output_cap_bytes),
             Setting::Policy => Slot::Policy(&mut self.policy),
             Setting::DefaultNodes => Slot::MayBeCount(&mut self.job.nodes),
             Setting::DefaultProcesses => Slot::MayBeCount(&mut self.job.tasks_per_node),

@@ -124,8 +124,11 @@ pub(crate) async fn fetch(
     let frames = stream::iter(digests).then(move |digest| {
         let library = Arc::clone(&library);
         async move {
-            let frame = move || library.get_wire(&digest).map(|wire| Bytes::from(pack::frame(&digest, &wire)));
-            tokio::task::spawn_blocking(frame).await.map_err(std::io::Error::other)?.map_err(std::io::Error::other)
+            let frame = move || {
+                let wire = library.get_wire(&digest).map_err(std::io::Error::other)?;
+                pack::frame(&digest, &wire).map(Bytes::from).map_err(std::io::Error::other)
+            };
+            tokio::task::spawn_blocking(frame).await.map_err(std::io::Error::other)?
         }
     });
     Ok(([(CONTENT_TYPE, BINARY)], Body::from_stream(frames)).into_response())

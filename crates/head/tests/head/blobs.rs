@@ -16,7 +16,7 @@ use crate::jobs::code;
 
 /// A pack with one chunk.
 fn packed(name: &Digest, raw: &[u8]) -> Bytes {
-    pack::frame(name, &wire::encode(raw)).into()
+    pack::frame(name, &wire::encode(raw)).expect("short").into()
 }
 
 #[tokio::test]

@@ -81,13 +81,25 @@ fn the_first_cause_stays_and_a_shorter_grace_wins() {
 }
 
 #[test]
-fn too_much_output_ends_the_run() {
+fn output_beyond_its_limit_takes_no_room_and_the_run_goes_on() {
+    use std::os::unix::fs::MetadataExt;
+    const LIMIT: u64 = 2_000_000;
     let dir = directory();
-    let mut launch = script(dir.path(), "head -c 3000000 /dev/zero; exec sleep 600");
-    launch.options.output_limit_bytes = Some(2_000_000);
-    let record = run(&launch);
-    assert_eq!(record.cause, Some(Cause::OutputLimit));
-    assert_eq!(record.stdout_bytes, 3_000_000);
+    let write = "yes | head -c 9000000; yes | head -c 1000000 >&2; touch written; exec sleep 600";
+    let mut launch = script(dir.path(), write);
+    launch.cwd = dir.path().to_owned();
+    launch.options.output_limit_bytes = Some(LIMIT);
+    let mut shepherd = start_run(&launch);
+    eventually("it has written", || dir.path().join("written").exists());
+    let stdout = || fs::metadata(dir.path().join("stdout")).expect("there");
+    eventually("the rest is dropped", || stdout().blocks() * 512 < LIMIT + 100_000);
+    assert_eq!(stdout().len(), 9_000_000);
+    let kept = fs::read(dir.path().join("stdout")).expect("there");
+    assert!(kept[..LIMIT as usize].chunks(2).all(|line| line == b"y\n"));
+    assert_eq!(fs::read(dir.path().join("stderr")).expect("there").len(), 1_000_000);
+    shepherd.terminate(Cause::Cancelled, Duration::from_secs(60)).expect("there");
+    let record = finish(&mut shepherd, dir.path());
+    assert_eq!((record.cause, record.stdout_bytes), (Some(Cause::Cancelled), 9_000_000));
 }
 
 #[test]

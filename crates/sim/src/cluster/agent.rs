@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use hostler_core::agent::{Effect, Event, Exit, Found, RunLaunch, State, Why, update};
+use hostler_core::agent::{Effect, Event, Exit, Found, RunLaunch, State, Uncollected, Why, update};
 use hostler_model::{Digest, RunId};
 use hostler_proto::link::{AgentMessage, RunResult, RunStatus, Usage};
 
@@ -339,7 +339,7 @@ impl World {
     /// A result has been captured: small, it travels with the report; large, it is brought to the head first.
     fn captured(&mut self, node: usize, run: RunId) {
         if !self.is_calm && self.rng.chance(15) {
-            let result = Err("its folder is gone".to_owned());
+            let result = Err(Uncollected { reason: "its folder is gone".to_owned(), rest: None });
             return self.agent_event(node, Event::Collected { run, result });
         }
         if content::is_large(run) {
