@@ -578,6 +578,15 @@ fn a_login_code_is_good_once_and_for_no_node() {
     assert!(said.contains("you are ada"), "{said}");
     assert!(refused(&site.elsewhere("ada", &["login", &code])).contains("was used already"));
     assert_eq!(ok(&site.elsewhere("ada", &["jobs", "--quiet"])), "");
+    // A code does not replace the authority that is trusted at its address, unless that is said.
+    let kept = format!("ada/.config/hostler/logins/{}.json", site.address().replace(':', "_"));
+    let mut login: Value = serde_json::from_slice(&fs::read(site.cluster.path(&kept)).expect("kept")).expect("JSON");
+    login["authority"] = "1".repeat(64).into();
+    site.cluster.write(&kept, login.to_string());
+    let another = site.admin(&["configure", "user", "invite", "ada"]);
+    let output = site.elsewhere("ada", &["login", &another]);
+    assert_eq!(output.status.code(), Some(5), "{}", text(&output.stderr));
+    ok(&site.elsewhere("ada", &["login", &another, "--authority", &site.authority()]));
     let file = site.cluster.write("code", code).display().to_string();
     let name = ["agent", "run", "--name", "n1", "--cpus", "0", "--memory", "256M"];
     let join = site.cluster.fails(&[&name[..], &["--directory", &site.path("agent"), "--join-file", &file]].concat());

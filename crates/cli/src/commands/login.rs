@@ -57,7 +57,7 @@ impl Login {
         };
         let target = target.trim();
         let (kept, logged_in) = if LoginCode::is_meant_by(target) {
-            by_code(&target.parse()?)?
+            by_code(&target.parse()?, self.authority)?
         } else {
             self.by_key(context, &logins::with_port(target)?)?
         };
@@ -133,7 +133,12 @@ async fn attempt(
     }
 }
 
-fn by_code(code: &LoginCode) -> Result<(Kept, LoggedIn), Failure> {
+/// Logs in with a code. It may not replace the authority that is trusted at its address already, unless that is `named`.
+fn by_code(code: &LoginCode, named: Option<Digest>) -> Result<(Kept, LoggedIn), Failure> {
+    let trusted = named.or(logins::find(&code.address)?.map(|login| login.authority));
+    if let Some(trusted) = trusted.filter(|trusted| *trusted != code.authority) {
+        return Err(not_the_same(&code.address, &trusted, &code.authority));
+    }
     let kept = Kept { address: code.address.clone(), authority: code.authority, user: None, token: None };
     let client = Client::new(kept.endpoint());
     let logged_in = block_on(async { Ok(client.login_by_code(&CodeLogin { secret: code.secret.clone() }).await?) })?;
