@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use hostler_proto::link::Account;
-use nix::unistd::{Uid, User};
+use nix::unistd::{Gid, Group, Uid, User};
 
 /// Where `useradd` is; a search path could be anybody's.
 const USERADD: [&str; 2] = ["/usr/sbin/useradd", "/sbin/useradd"];
@@ -48,7 +48,8 @@ pub(crate) fn ensure(accounts: &[Account], how: NewAccounts) -> HashMap<String, 
         return not_made;
     }
     for account in accounts {
-        let outcome = match standing(account, by_name(account.name.as_str()), by_uid(account.uid)) {
+        let here = (by_name(account.name.as_str()), by_uid(account.uid), by_gid(account.uid));
+        let outcome = match standing(account, here) {
             Standing::Good => continue,
             Standing::Wrong(why) => Err(why),
             Standing::Missing => add(account, how),
@@ -74,15 +75,25 @@ fn by_uid(uid: u32) -> Option<String> {
     User::from_uid(Uid::from_raw(uid)).ok().flatten().map(|user| user.name)
 }
 
-fn standing(account: &Account, uid_here: Option<u32>, name_here: Option<String>) -> Standing {
-    match (uid_here, name_here) {
-        (Some(uid), _) if uid == account.uid => Standing::Good,
-        (Some(uid), _) => {
+/// The group that has this number here.
+fn by_gid(gid: u32) -> Option<String> {
+    Group::from_gid(Gid::from_raw(gid)).ok().flatten().map(|group| group.name)
+}
+
+/// How an account stands, by the uid that its name has here, and by the account and the group that have its uid here.
+fn standing(account: &Account, here: (Option<u32>, Option<String>, Option<String>)) -> Standing {
+    match here {
+        (Some(uid), ..) if uid == account.uid => Standing::Good,
+        (Some(uid), ..) => {
             Standing::Wrong(format!("{} has uid {uid} here; give it the one of the cluster", account.name))
         }
-        (None, _) if account.uid < FIRST_PERSON => Standing::Wrong("uids below 1000 are the system's own".to_owned()),
-        (None, Some(owner)) => Standing::Wrong(format!("uid {} is {owner}'s here", account.uid)),
-        (None, None) => Standing::Missing,
+        (None, ..) if account.uid < FIRST_PERSON => Standing::Wrong("uids below 1000 are the system's own".to_owned()),
+        (None, Some(owner), _) => Standing::Wrong(format!("uid {} is {owner}'s here", account.uid)),
+        (None, None, Some(group)) if group != account.name.as_str() => Standing::Wrong(format!(
+            "gid {} is group {group}'s here, and the account would get another one",
+            account.uid
+        )),
+        (None, None, _) => Standing::Missing,
     }
 }
 
@@ -110,13 +121,19 @@ mod tests {
     #[test]
     fn only_what_is_nobodys_is_missing() {
         let account = |uid| Account { name: "ada".parse().expect("a valid name"), uid };
-        assert_eq!(standing(&account(2000), None, None), Standing::Missing);
-        assert_eq!(standing(&account(2000), Some(2000), Some("ada".to_owned())), Standing::Good);
+        let name = |name: &str| Some(name.to_owned());
+        assert_eq!(standing(&account(2000), (None, None, None)), Standing::Missing);
+        assert_eq!(standing(&account(2000), (Some(2000), name("ada"), name("ada"))), Standing::Good);
         // Two names may share a uid; the first one asked for by uid need not be ours.
-        assert_eq!(standing(&account(2000), Some(2000), Some("ben".to_owned())), Standing::Good);
-        assert_eq!(standing(&account(5), Some(5), Some("ada".to_owned())), Standing::Good, "it is there and stays so");
-        for (uid, here, owner) in [(2000, Some(3000), None), (2000, None, Some("ben".to_owned())), (999, None, None)] {
-            assert!(matches!(standing(&account(uid), here, owner), Standing::Wrong(_)), "{uid}");
+        assert_eq!(standing(&account(2000), (Some(2000), name("ben"), None)), Standing::Good);
+        assert_eq!(standing(&account(5), (Some(5), name("ada"), None)), Standing::Good, "it is there and stays so");
+        for (uid, here) in [
+            (2000, (Some(3000), None, None)),
+            (2000, (None, name("ben"), name("ben"))),
+            (2000, (None, None, name("crew"))),
+            (999, (None, None, None)),
+        ] {
+            assert!(matches!(standing(&account(uid), here), Standing::Wrong(_)), "{uid}");
         }
     }
 }
