@@ -259,7 +259,10 @@ impl Accounts {
     }
 
     /// Refuses whoever is kept out.
-    fn let_in(&self, user: &str, uid: Option<u32>) -> Result<(), AccountError> {
+    ///
+    /// # Errors
+    /// [`AccountError::Blocked`].
+    pub(crate) fn let_in(&self, user: &str, uid: Option<u32>) -> Result<(), AccountError> {
         let blocked = self.blocked.lock().unwrap_or_else(PoisonError::into_inner);
         let is_blocked = blocked.names.contains(user) || uid.is_some_and(|uid| blocked.uids.contains(&uid));
         if is_blocked { Err(AccountError::Blocked(user.to_owned())) } else { Ok(()) }

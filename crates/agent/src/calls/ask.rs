@@ -87,6 +87,12 @@ pub(super) struct Asker {
 
 /// Answers a question of a user, and follows the command to its end when it runs elsewhere.
 pub(super) async fn answer(calling: &Arc<Calling>, line: &mut Line, mut ask: Ask, asker: Asker) {
+    let Caller { name, uid } = &asker.caller;
+    if let Err(error) = calling.node.accounts.let_in(name, Some(*uid)) {
+        let message = format!("node {} does not take it: {error}", calling.node.name);
+        let refusal = Refusal { kind: RefusalKind::Hopeless, ..unsuitable(126, message) };
+        return drop(line.send(Frame::Refused(Box::new(refusal))).await);
+    }
     let mut kind = Costs::kind(ask.command.argv().iter().map(OsString::as_os_str));
     if ask.tree.is_some() {
         // The way is another one for a tree.
@@ -320,7 +326,8 @@ async fn written(calling: &Arc<Calling>, ask: &Ask, caller: &Caller, is_remember
         return Paths::default();
     }
     let (calling, directory) = (Arc::clone(calling), ask.command.directory());
-    let account = calling.node.accounts.of(&caller.name, Some(caller.uid)).await.ok().flatten();
+    // Without the caller's own rights nothing is looked at: the agent sees more than they may.
+    let Ok(account) = calling.node.accounts.of(&caller.name, Some(caller.uid)).await else { return Paths::default() };
     let look = move || {
         let (disk, is_new) = calling.written.watch(&directory);
         let told = calling.written.recently();

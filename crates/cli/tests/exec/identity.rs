@@ -1,5 +1,7 @@
 //! A command on another node is its caller's as one here is: user, directory, environment, limits, and how it ends.
 
+use hostler_testkit::wait_until;
+
 use crate::machines::{Machines, USER};
 
 /// What a command can tell of itself. Nothing that is the node's own.
@@ -60,4 +62,21 @@ for number in [1, 2, 3, 4, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 24, 30, 31, 34, 6
     for dsh in ["env", "dsh --node n1", "dsh --node n2"] {
         assert_eq!(with(dsh), "127\n126\n126\n127", "{dsh}");
     }
+}
+
+#[test]
+fn blocked_user_runs_no_commands_until_they_are_let_in() {
+    let machines = Machines::of(2);
+    let admin = |arguments: &[&str]| machines.head.ok(&[&["hostler", "configure", "user"], arguments].concat());
+    assert_eq!(machines.ok(0, "dsh --node n2 id -un"), USER);
+    let uid = crate::machines::ids().0.to_string();
+    // By the uid, whatever the account is called.
+    admin(&["block", "somebody", "--uid", &uid, "--reason", "see the desk"]);
+    for command in ["dsh --node n2 id -un", "dsh --node n1 id -un", "dsh id -un"] {
+        let refused = wait_until("the nodes to know", 30, || Some(machines.run(0, command)).filter(|it| it.code != 0));
+        assert_eq!((refused.code, refused.stdout.as_str()), (126, ""), "{command}: {refused:?}");
+        assert!(refused.stderr.contains(&format!("an admin has blocked user `{USER}`")), "{command}: {refused:?}");
+    }
+    admin(&["unblock", "somebody"]);
+    wait_until("the nodes to know", 30, || (machines.run(0, "dsh --node n2 id -un").code == 0).then_some(()));
 }
