@@ -94,12 +94,6 @@ impl Gpus {
         let ids = list(own.iter().map(|gpu| gpu.gpu.id.as_str()));
         let mut all = vec![("HOSTLER_GPUS".to_owned(), ids)];
         let mut add = |name: &str, value: String| all.push((name.to_owned(), value));
-        if !own.is_empty() {
-            add("SLURM_GPUS_ON_NODE", own.len().to_string());
-            let indices = list(own.iter().map(|gpu| gpu.index));
-            add("SLURM_JOB_GPUS", indices.clone());
-            add("SLURM_STEP_GPUS", indices);
-        }
         for vendor in [Vendor::Nvidia, Vendor::Amd, Vendor::Intel] {
             let of_vendor: Vec<&MachineGpu> = self.all.iter().filter(|gpu| gpu.gpu.vendor == vendor).collect();
             if !of_vendor.is_empty() {
@@ -230,7 +224,7 @@ mod tests {
         let gpus = nvidia();
         assert_eq!(
             shown(&gpus, &["GPU-2", "GPU-1"], true),
-            "HOSTLER_GPUS=GPU-1,GPU-2 SLURM_GPUS_ON_NODE=2 SLURM_JOB_GPUS=1,2 SLURM_STEP_GPUS=1,2 CUDA_VISIBLE_DEVICES=GPU-1,GPU-2"
+            "HOSTLER_GPUS=GPU-1,GPU-2 CUDA_VISIBLE_DEVICES=GPU-1,GPU-2"
         );
         assert_eq!(shown(&gpus, &[], true), "HOSTLER_GPUS= CUDA_VISIBLE_DEVICES=");
         assert!(Gpus::default().variables(&held(&[]), true).is_empty(), "users' own are left alone");
@@ -252,7 +246,7 @@ mod tests {
         ]);
         assert_eq!(
             shown(&mixed, &["pci-0000:e4:00.0"], false),
-            "HOSTLER_GPUS=pci-0000:e4:00.0 SLURM_GPUS_ON_NODE=1 SLURM_JOB_GPUS=3 SLURM_STEP_GPUS=3 CUDA_VISIBLE_DEVICES= \
+            "HOSTLER_GPUS=pci-0000:e4:00.0 CUDA_VISIBLE_DEVICES= \
              ROCR_VISIBLE_DEVICES= HIP_VISIBLE_DEVICES=-1 GPU_DEVICE_ORDINAL=-1 ZE_AFFINITY_MASK=1"
         );
         let amd = shown(&mixed, &["MIG-0", "GPU-deadbeefdeadbeef"], true);

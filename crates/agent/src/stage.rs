@@ -128,9 +128,15 @@ impl Whose {
         self.account.as_ref().map(|account| &account.ids)
     }
 
+    /// Its variables, without those of a Python environment.
+    fn variables(&self) -> Environment {
+        let Self { node, launch, account, .. } = self;
+        variables::environment(launch, &node.name, !node.has_whole_machine, account.as_deref())
+    }
+
     /// A command in a directory of this node, with its caller's environment.
     fn command(&self, argv: &[String], cwd: &str) -> Launch {
-        let environment = variables::environment(&self.launch, &self.node.name, self.account.as_deref());
+        let environment = self.variables();
         self.orders(argv.to_vec(), environment, PathBuf::from(cwd))
     }
 
@@ -153,7 +159,7 @@ impl Whose {
     fn project(&self, project: &Project, cancel: &AtomicBool) -> anyhow::Result<Launch> {
         let began = Instant::now();
         let work = self.directory.work();
-        let mut variables = variables::environment(&self.launch, &self.node.name, self.account.as_deref());
+        let mut variables = self.variables();
         let search_path = OsString::from(variables["PATH"].clone());
         let lease = match act_as(self.ids(), || detect(&work, &project.entrypoint))?? {
             None => None,

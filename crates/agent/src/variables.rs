@@ -27,8 +27,16 @@ const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 /// The complete environment of a run, before its Python environment adds to it.
 ///
 /// A command brings its caller's variables; a project gets a few of the agent's, or with an `account` of another user those of a
-/// login, and what was asked for with the job. Hostler's own come on top, with the names that Slurm scripts expect beside them.
-pub(crate) fn environment(launch: &RunLaunch, node: &NodeName, account: Option<&Account>) -> Environment {
+/// login, and what was asked for with the job. Hostler's own come on top. None of them has a name of Slurm's: MPI libraries that find
+/// some of those take the job for a part of an allocation of Slurm's, and then miss the rest.
+///
+/// `is_shared`: other nodes are on the same machine.
+pub(crate) fn environment(
+    launch: &RunLaunch,
+    node: &NodeName,
+    is_shared: bool,
+    account: Option<&Account>,
+) -> Environment {
     let spec = &launch.spec;
     let mut all = Environment::new();
     if matches!(spec.work, Work::Project { .. }) || spec.environment.is_empty() {
@@ -45,6 +53,32 @@ pub(crate) fn environment(launch: &RunLaunch, node: &NodeName, account: Option<&
     let threads = (spec.request.cpus / spec.tasks_per_node).max(1);
     for name in ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"] {
         all.entry(name.into()).or_insert_with(|| threads.to_string());
+    }
+    for (name, value) in of_mpi(launch, is_shared) {
+        all.entry(name.into()).or_insert(value);
+    }
+    all
+}
+
+/// What `mpirun` is told of this node, for Open MPI 4 and 5, whose launcher is PRRTE.
+fn of_mpi(launch: &RunLaunch, is_shared: bool) -> Vec<(&'static str, String)> {
+    let spec = &launch.spec;
+    let mut all = Vec::new();
+    let ranks = if spec.first_node {
+        spec.tasks_per_node
+    } else {
+        // As many ranks as CPUs. It would count cores, which may be fewer; with steps a list of nodes says it.
+        let slots = spec.request.cpus.to_string();
+        all.push(("OMPI_MCA_orte_set_default_slots", slots.clone()));
+        all.push(("PRTE_MCA_prte_set_default_slots", slots));
+        spec.request.cpus.max(spec.tasks_per_node)
+    };
+    // Ranks that wait keep their CPU busy unless told to let go of it. `mpirun` sees to that itself where it starts more than it has
+    // slots for; it cannot know that there are fewer CPUs than slots, or that other ranks use the same ones.
+    let present =
+        std::thread::available_parallelism().map_or(u32::MAX, |cpus| u32::try_from(cpus.get()).unwrap_or(u32::MAX));
+    if is_shared || ranks > present.min(spec.request.cpus) {
+        all.push(("OMPI_MCA_mpi_yield_when_idle", "1".to_owned()));
     }
     all
 }
@@ -64,17 +98,9 @@ fn places(launch: &RunLaunch, node: &NodeName) -> Vec<(&'static str, String)> {
     let mut all = vec![
         ("HOSTLER_NODES", gang.nodes.len().to_string()),
         ("HOSTLER_NODE_RANK", gang.rank.to_string()),
-        ("HOSTLER_NODE_LIST", names.clone()),
+        ("HOSTLER_NODE_LIST", names),
         ("HOSTLER_TASKS_PER_NODE", spec.tasks_per_node.to_string()),
         ("HOSTLER_WORLD_SIZE", spec.world_size().to_string()),
-        ("SLURM_JOB_NODELIST", names.clone()),
-        ("SLURM_NODELIST", names),
-        ("SLURM_NNODES", gang.nodes.len().to_string()),
-        ("SLURM_JOB_NUM_NODES", gang.nodes.len().to_string()),
-        ("SLURM_NODEID", gang.rank.to_string()),
-        ("SLURM_NTASKS", spec.world_size().to_string()),
-        ("SLURM_NTASKS_PER_NODE", spec.tasks_per_node.to_string()),
-        ("SLURM_PROCID", (u64::from(gang.rank) * u64::from(spec.tasks_per_node)).to_string()),
     ];
     // Programs take these for the sign that they are one of several.
     if spec.world_size() > 1 {
@@ -109,7 +135,6 @@ fn log_in(account: &Account, all: &mut Environment) {
 fn identity(launch: &RunLaunch, node: &NodeName) -> Vec<(&'static str, String)> {
     let spec = &launch.spec;
     let task = launch.run.task;
-    let memory_mb = (spec.request.memory_bytes >> 20).to_string();
     let mut all = vec![
         ("HOSTLER_JOB_ID", task.job.to_string()),
         ("HOSTLER_JOB_NAME", spec.name.clone()),
@@ -119,32 +144,17 @@ fn identity(launch: &RunLaunch, node: &NodeName) -> Vec<(&'static str, String)> 
         ("HOSTLER_CPU_IDS", launch.resources.cpus.to_string()),
         ("HOSTLER_MEMORY_BYTES", spec.request.memory_bytes.to_string()),
         ("HOSTLER_USER", launch.user.clone()),
-        ("SLURM_JOB_ID", task.job.to_string()),
-        ("SLURM_JOBID", task.job.to_string()),
-        ("SLURM_JOB_NAME", spec.name.clone()),
-        ("SLURM_CPUS_PER_TASK", spec.request.cpus.to_string()),
-        ("SLURM_CPUS_ON_NODE", spec.request.cpus.to_string()),
-        ("SLURM_MEM_PER_NODE", memory_mb),
-        ("SLURMD_NODENAME", node.to_string()),
-        ("SLURM_RESTART_COUNT", (launch.run.attempt.0 - 1).to_string()),
     ];
     if !spec.request.counted.is_empty() {
         all.push(("HOSTLER_RESOURCES", spec.request.counted.to_string()));
     }
     if let Some(partition) = &spec.partition {
         all.push(("HOSTLER_PARTITION", partition.to_string()));
-        all.push(("SLURM_JOB_PARTITION", partition.to_string()));
     }
     all.extend(places(launch, node));
-    if let Some(array) = &spec.array {
-        let index = task.index.to_string();
-        all.push(("HOSTLER_ARRAY_INDEX", index.clone()));
+    if spec.array.is_some() {
+        all.push(("HOSTLER_ARRAY_INDEX", task.index.to_string()));
         all.push(("HOSTLER_ARRAY_LEN", launch.array_len.to_string()));
-        all.push(("SLURM_ARRAY_JOB_ID", task.job.to_string()));
-        all.push(("SLURM_ARRAY_TASK_ID", index));
-        all.push(("SLURM_ARRAY_TASK_COUNT", launch.array_len.to_string()));
-        all.push(("SLURM_ARRAY_TASK_MIN", array.indices.first().unwrap_or_default().to_string()));
-        all.push(("SLURM_ARRAY_TASK_MAX", array.indices.last().unwrap_or_default().to_string()));
     }
     all
 }

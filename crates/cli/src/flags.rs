@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::Args;
 use hostler_discovery::GpuPick;
 use hostler_model::{
-    ArraySpec, Constraint, Counted, Dependency, Environment, JobSpec, ParseError, PartitionName, Request, WindowSize,
-    Work, format_bytes, parse_bytes, parse_duration,
+    ArraySpec, Constraint, Counted, Dependency, Environment, JobSpec, LEAST_MEMORY_BYTES, ParseError, PartitionName,
+    Request, WindowSize, Work, format_bytes, parse_bytes, parse_duration,
 };
 use hostler_proto::api::Unsaid;
 use serde::{Deserialize, Serialize};
@@ -100,9 +100,6 @@ pub(crate) struct JobFlags {
 
 /// Memory of a job that does not say how much, in bytes.
 const USUAL_MEMORY_BYTES: u64 = 512 << 20;
-
-/// Less is a number without its unit.
-const LEAST_MEMORY_BYTES: u64 = 1 << 20;
 
 /// A size in bytes, more than zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -210,8 +207,11 @@ impl JobFlags {
         let memory_bytes = self.memory.map_or(USUAL_MEMORY_BYTES, |memory| memory.0);
         if memory_bytes < LEAST_MEMORY_BYTES {
             let asked = format_bytes(memory_bytes);
-            return Err(Failure::usage(format!("no program runs in {asked} of memory"))
-                .hint("write the unit too, as in --memory 512M or --memory 4G"));
+            let least = format_bytes(LEAST_MEMORY_BYTES);
+            return Err(Failure::usage(format!(
+                "a job needs at least {least} of memory, and this one asks for {asked}"
+            ))
+            .hint("write the unit too, as in --memory 512M or --memory 4G"));
         }
         let tasks_per_node = self.tasks_per_node.unwrap_or(1);
         Ok(JobSpec {

@@ -105,3 +105,22 @@ def build():
     let waited = cluster.run(ADA, &["wait", &second]);
     assert_eq!(waited.code, 0, "{waited:?} {}", cluster.job(&second));
 }
+
+#[test]
+fn jobs_with_little_memory_end_as_out_of_memory_and_never_as_node_fail() {
+    let cluster = SharedCluster::up(HOSTLER, &[]);
+    let refused = cluster.run(ADA, &["run", "-m", "1M", "--", "true"]);
+    assert!(refused.code != 0 && refused.stderr.contains("at least 4M"), "{refused:?}");
+    for memory in ["4M", "5M", "8M", "12M"] {
+        let works = cluster.run(ADA, &["run", "-m", memory, "--", "sh", "-c", "ls / | cat"]);
+        assert_eq!(works.code, 0, "{memory}: {works:?}");
+        for hungry in [
+            "python3 -c 'held = bytearray(60 << 20)'",
+            "head -c 60000000 /dev/zero | tail -c 50000000 > /dev/null; exit 3",
+        ] {
+            let outcome = cluster.run(ADA, &["run", "-m", memory, "--", "sh", "-c", hungry]);
+            assert_ne!(outcome.code, 0, "{memory} {hungry}");
+            assert!(outcome.stderr.contains("ran out of memory"), "{memory} {hungry}: {outcome:?}");
+        }
+    }
+}

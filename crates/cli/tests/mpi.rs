@@ -362,3 +362,61 @@ fn another_user_of_the_node_cannot_launch_into_a_job() {
     assert!(begun.elapsed() < Duration::from_secs(30));
     wait_until("its temporary files to be gone", 30, || (!Path::new(temporary).exists()).then_some(()));
 }
+
+#[test]
+fn mpirun_works_in_an_ordinary_job() {
+    let cluster = SharedCluster::up(HOSTLER, &[]);
+    cluster.write(USER, "sum.py", SUM);
+    // The caller's shell is in an allocation of Slurm's: that is not the job's.
+    let run = |words: &[&str]| {
+        let arguments = [&["run", "-c", "2", "-m", "300M", "--"][..], words].concat();
+        let mut command = cluster.command(USER, &arguments);
+        Outcome::of(&command.env("SLURM_JOB_ID", "7").env("SLURM_NTASKS", "1").output().expect("it starts"))
+    };
+    let outcome = run(&["mpirun", "-np", "2", PYTHON, "sum.py"]);
+    assert_eq!(outcome.code, 0, "{outcome:?}");
+    let mut lines = table(&outcome.stdout);
+    lines.sort_unstable();
+    assert!(lines.len() == 2 && lines.iter().all(|words| words[1] == "2" && words[4] == "3"), "{lines:?}");
+    let environment = run(&["env"]);
+    assert!(!environment.stdout.contains("SLURM"), "{}", environment.stdout);
+    assert!(environment.stdout.contains("\nOMPI_MCA_orte_set_default_slots=2\n"), "{}", environment.stdout);
+    assert!(!environment.stdout.contains("yield_when_idle"), "two CPUs, and nobody else on them");
+    // Two slots and no more.
+    let outcome = run(&["mpirun", "-np", "3", "true"]);
+    assert!(outcome.code != 0 && outcome.stderr.contains("not enough slots"), "{outcome:?}");
+}
+
+#[test]
+fn ranks_yield_where_nodes_share_their_cpus() {
+    let cluster = Cluster::up(HOSTLER, Size { nodes: 2, cpus: 8, ..Size::default() });
+    cluster.write("sum.py", SUM);
+    let run = |more: &[&str]| {
+        let begin = ["run", "-c", "8", "-m", "500M"];
+        cluster.run(&[&begin[..], &AS_ROOT, &["--"], more].concat())
+    };
+    let outcome = run(&["mpirun", "-np", "8", PYTHON, "sum.py"]);
+    assert_eq!((outcome.code, outcome.stdout.lines().count()), (0, 8), "{outcome:?}");
+    let outcome = run(&["sh", "-c", "echo $OMPI_MCA_mpi_yield_when_idle"]);
+    assert_eq!(outcome.stdout, "1\n", "{outcome:?}");
+
+    // The same by the name of another tool.
+    let cmrun = cluster.path("cmrun");
+    std::os::unix::fs::symlink(HOSTLER, &cmrun).expect("ours");
+    let mut command = cluster.command(&[]);
+    let mut command = {
+        let variables: Vec<_> =
+            command.get_envs().filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned()))).collect();
+        let mut other = Command::new(cmrun);
+        other
+            .env_clear()
+            .envs(variables)
+            .current_dir(command.current_dir(cluster.home()).get_current_dir().expect("set"));
+        other
+    };
+    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1").stdin(Stdio::null());
+    let output =
+        command.args(["--wait", "--num-cpus-per-node", "2", "--mem-per-node", "300", "mpirun", "-np", "2", PYTHON, "sum.py"]).output().expect("it starts");
+    let outcome = Outcome::of(&output);
+    assert_eq!((outcome.code, outcome.stdout.lines().count()), (0, 2), "{outcome:?}");
+}

@@ -14,8 +14,7 @@ fn four_nodes() -> Cluster {
 #[test]
 fn processes_know_their_places_and_lines_are_labelled() {
     let cluster = four_nodes();
-    let script =
-        "echo $HOSTLER_NODE_RANK $LOCAL_RANK $RANK/$WORLD_SIZE $SLURM_PROCID $SLURM_NTASKS $MASTER_ADDR; echo oops >&2";
+    let script = "echo $HOSTLER_NODE_RANK $LOCAL_RANK $RANK/$WORLD_SIZE $HOSTLER_RANK $HOSTLER_WORLD_SIZE $MASTER_ADDR; echo oops >&2";
     let outcome = cluster.run(&["run", "-N", "2", "-n", "2", "-m", "64M", "--label", "sh", "-c", script]);
     assert_eq!(outcome.code, 0, "{}", outcome.stderr);
     let mut lines: Vec<&str> = outcome.stdout.lines().collect();
@@ -30,7 +29,7 @@ fn processes_know_their_places_and_lines_are_labelled() {
     for rank in 0..4 {
         assert!(outcome.stderr.lines().any(|line| line == format!("{rank}: oops")), "{}", outcome.stderr);
     }
-    let alone = cluster.run(&["run", "-m", "64M", "sh", "-c", "echo ${RANK-none} $HOSTLER_NODES $SLURM_NTASKS"]);
+    let alone = cluster.run(&["run", "-m", "64M", "sh", "-c", "echo ${RANK-none} $HOSTLER_NODES $HOSTLER_WORLD_SIZE"]);
     assert_eq!(alone.stdout, "none 1 1\n", "a job of one process is no distributed one");
 }
 

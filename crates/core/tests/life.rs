@@ -123,7 +123,7 @@ impl Head {
     fn submit(&mut self, requeue: bool) -> JobId {
         self.jobs += 1;
         let key = SubmissionKey(self.jobs);
-        let request = Request::new(1, 1 << 20);
+        let request = Request::new(1, 4 << 20);
         let spec = JobSpec { requeue, ..JobSpec::new("test", Work::command(["true"], "/"), request) };
         let caller = Caller { user: "ada".into(), uid: None, operator: false };
         let command = Command::Submit { caller, key, spec: Arc::new(spec), snapshot_is_complete: true };

@@ -8,6 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ArraySpec, Constraint, Counted, Digest, JobId, ParseError, PartitionName, format_bytes};
 
+/// The least memory that a job may ask for, in bytes. With less, on machines with cgroups of version 1, not even the process that looks after
+/// the job has room in the job's memory group, so that nobody could tell how the job ended.
+pub const LEAST_MEMORY_BYTES: u64 = 4 << 20;
+
 /// Environment variables by name.
 pub type Environment = BTreeMap<String, String>;
 

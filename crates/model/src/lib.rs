@@ -28,7 +28,10 @@ pub use cpus::CpuSet;
 pub use digest::Digest;
 pub use hardware::{Gpu, GpuId, Hardware, Vendor};
 pub use ids::{Attempt, BootId, Epoch, JobId, NodeName, RunId, TaskId};
-pub use job::{Condition, Dependency, Ending, Environment, JobSpec, JobState, Request, TaskState, WindowSize, Work};
+pub use job::{
+    Condition, Dependency, Ending, Environment, JobSpec, JobState, LEAST_MEMORY_BYTES, Request, TaskState, WindowSize,
+    Work,
+};
 pub use node::{Advisory, NodeState, Resources};
 pub use partition::{NodePatterns, PartitionName, PartitionState};
 pub use power::{Energy, Gauge, Hours, PowerPlan, PowerPolicy, PowerState, PowerTraits, PowerVerb, Supply, Watts};

@@ -95,7 +95,7 @@ fn outlive_signals() -> io::Result<()> {
     Ok(())
 }
 
-/// The names under which a process finds its rank, those of PyTorch and of Slurm among them.
+/// The names under which a process finds its rank, those of PyTorch among them.
 #[must_use]
 pub fn variables(rank: u64, local: u32, world_size: u64) -> Vec<(&'static str, String)> {
     vec![
@@ -104,9 +104,6 @@ pub fn variables(rank: u64, local: u32, world_size: u64) -> Vec<(&'static str, S
         ("RANK", rank.to_string()),
         ("LOCAL_RANK", local.to_string()),
         ("WORLD_SIZE", world_size.to_string()),
-        ("SLURM_PROCID", rank.to_string()),
-        ("SLURM_LOCALID", local.to_string()),
-        ("SLURM_NTASKS", world_size.to_string()),
     ]
 }
 

@@ -38,7 +38,8 @@ static OOM_SCORE: OnceLock<CString> = OnceLock::new();
 /// forked from it, are never chosen; without the right to say so, jobs are chosen before others.
 pub(crate) fn offer_jobs_to_oom_killer() {
     const SCORE: &str = "/proc/self/oom_score_adj";
-    const READILY: i32 = 500;
+    // Weighs as much as the whole of a job's limit. With less, a shepherd outweighed small programs at limits of a few mebibytes.
+    const READILY: i32 = 1000;
     let Ok(usual) = std::fs::read_to_string(SCORE) else { return };
     let usual: i32 = usual.trim().parse().unwrap_or_default();
     let is_protected = std::fs::write(SCORE, "-1000").is_ok();

@@ -243,7 +243,7 @@ impl<'t> World<'t> {
         let job = self.jobs[number];
         let nodes = job.request.cpus.div_ceil(self.kind.cpus);
         let cpus = job.request.cpus.div_ceil(nodes);
-        let mut spec = JobSpec::new("job", Work::command(["true"], "/"), Request::new(cpus, 1 << 20));
+        let mut spec = JobSpec::new("job", Work::command(["true"], "/"), Request::new(cpus, 4 << 20));
         spec.nodes = nodes;
         // As when it is replayed: the time it asked for, or else how long it runs.
         spec.time_limit_ms = Some(job.limit_secs.unwrap_or(job.run_secs).max(1) * SECOND);

@@ -29,8 +29,8 @@ const OF_GPUS: [&str; 4] =
 
 /// By which `mpirun` finds its nodes and its way to them, with a run's files for steps in `directory`.
 ///
-/// Nodes go by their names, which need not resolve: [`REMOTE_SHELL`] knows their addresses. Both Open MPI and Hydra would take the
-/// variables of Slurm for the sign of a `srun`, so each is told by name what to use. Their daemons stay in the foreground, so that they end
+/// Nodes go by their names, which need not resolve: [`REMOTE_SHELL`] knows their addresses. Where a cluster is borrowed from Slurm, Open MPI
+/// and Hydra could find that, so each is told by name what to use. Their daemons stay in the foreground, so that they end
 /// with whoever asked for them.
 #[must_use]
 pub fn launcher_variables(directory: &Path, nodes: &[Place]) -> Vec<(&'static str, String)> {

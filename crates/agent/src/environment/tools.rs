@@ -19,17 +19,14 @@ use super::runner::{Ended, Runner, Step, Stopped};
 use super::{BuildError, EnvError, files};
 use crate::account::act_as;
 
-/// Prints, one a line after [`ANSWER`]: the program to start, its version, then everything that makes two interpreters incompatible.
+/// Prints, one a line: the program to start, its version, then everything that makes two interpreters incompatible.
 const WHO_ARE_YOU: &str = "\
 import os, platform, sys, sysconfig
-print('hostler:', sys.executable)
-print('hostler:', '%d.%d' % sys.version_info[:2])
-print('hostler:', os.path.realpath(sys.executable), sys.version.replace('\\n', ' '), sys.implementation.cache_tag,
+print(sys.executable)
+print('%d.%d' % sys.version_info[:2])
+print(os.path.realpath(sys.executable), sys.version.replace('\\n', ' '), sys.implementation.cache_tag,
       sysconfig.get_config_var('SOABI'), sysconfig.get_platform(), *platform.libc_ver(), sep='|')
 ";
-
-/// How the lines of an answer begin: a shim may say something too.
-const ANSWER: &str = "hostler:";
 
 /// What builds an environment on this node.
 pub(super) struct Tools {
@@ -203,9 +200,10 @@ fn choose_python(settings: &Settings) -> Result<PathBuf, EnvError> {
 fn ask_python(program: &Path, settings: &Settings, runner: &dyn Runner) -> Result<Interpreter, EnvError> {
     let broken = |problem| EnvError::BrokenTool { program: program.to_owned(), problem };
     let answer = ask(Step::new(program, ["-I", "-c", WHO_ARE_YOU]), settings, runner)?.map_err(broken)?;
-    let mut lines = answer.lines().filter_map(|line| Some(line.strip_prefix(ANSWER)?.trim()));
-    match (lines.next(), lines.next(), lines.next()) {
-        (Some(executable), Some(version), Some(identity)) if !executable.is_empty() => Ok(Interpreter {
+    // A shim may say something before.
+    let lines: Vec<&str> = answer.lines().collect();
+    match lines[lines.len().saturating_sub(3)..] {
+        [executable, version, identity] if !executable.is_empty() => Ok(Interpreter {
             executable: executable.into(),
             version: version.to_owned(),
             identity: identity.to_owned(),

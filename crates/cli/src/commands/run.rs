@@ -34,6 +34,18 @@ const ONE_QUESTION: Duration = Duration::from_secs(30);
 /// Variables that say something about the shell that calls us and nothing to a command elsewhere.
 const NOT_PASSED_ON: [&str; 4] = ["_", "SHLVL", "OLDPWD", "HOSTLER_HEAD"];
 
+/// How the names of variables begin that make a program believe to be one of an allocation of Slurm's, or a rank that an `mpirun` has
+/// started. A caller may be both; its job is neither.
+const OF_ANOTHER_LAUNCHER: [&str; 7] =
+    ["SLURM_", "SLURMD_", "PMI_", "PMIX_", "OMPI_COMM_WORLD_", "OMPI_UNIVERSE_SIZE", "PRTE_LAUNCHED"];
+
+/// What `mpirun` is told of a job's CPUs: of the caller's job, if there is one, and not of another.
+const OF_THE_CALLERS_CPUS: [&str; 3] =
+    ["OMPI_MCA_orte_set_default_slots", "PRTE_MCA_prte_set_default_slots", "OMPI_MCA_mpi_yield_when_idle"];
+
+/// Where Slurm's own commands find their cluster: nobody takes it for the sign of an allocation.
+const OF_SLURMS_COMMANDS: &str = "SLURM_CONF";
+
 /// Queue a command, show its output as it appears, and exit with its exit code
 ///
 /// The command runs in this directory, which must exist on the node, with this environment, and reads nothing from standard input.
@@ -262,10 +274,16 @@ pub(crate) fn own_environment(passed_on: &PassedOn) -> Environment {
     // Called in a job that takes steps, the new one must not launch in the other's allocation.
     let of_the_job = of_the_allocation();
     let is_of_the_job = |name: &str, value: &str| of_the_job.iter().any(|(own, theirs)| own == name && theirs == value);
+    let is_in_a_job = std::env::var_os("HOSTLER_JOB_ID").is_some();
+    let is_of_another = |name: &str| {
+        let is_launchers = OF_ANOTHER_LAUNCHER.iter().any(|prefix| name.starts_with(prefix));
+        (is_launchers && name != OF_SLURMS_COMMANDS) || (is_in_a_job && OF_THE_CALLERS_CPUS.contains(&name))
+    };
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .filter(|(name, value)| !NOT_PASSED_ON.contains(&name.as_str()) && !is_of_the_job(name, value))
         .filter(|(name, _)| passed_on.takes(name))
+        .filter(|(name, _)| !is_of_another(name))
         .collect()
 }
 

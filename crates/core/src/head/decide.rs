@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use hostler_model::{Epoch, Gauge, IndexSet, JobId, JobSpec, NodeName, Reason, RunId, Work};
+use hostler_model::{
+    Epoch, Gauge, IndexSet, JobId, JobSpec, LEAST_MEMORY_BYTES, NodeName, Reason, RunId, Work, format_bytes,
+};
 use hostler_proto::api::JobAction;
 use hostler_proto::link::{AgentHello, AgentMessage, Fate, RunEnd, RunReport, RunStatus, Usage};
 
@@ -185,8 +187,9 @@ fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
     if spec.pty.is_some() && spec.world_size() > 1 {
         return bad("a job of several processes has no terminal: leave out the one or the other");
     }
-    if spec.request.memory_bytes == 0 {
-        return bad("a job needs some memory");
+    if spec.request.memory_bytes < LEAST_MEMORY_BYTES {
+        let (asked, least) = (format_bytes(spec.request.memory_bytes), format_bytes(LEAST_MEMORY_BYTES));
+        return Err(Refusal::BadSpec(format!("a job needs at least {least} of memory, and this one asks for {asked}")));
     }
     if spec.name.is_empty() || spec.name.len() > 255 || spec.name.contains(char::is_control) {
         return bad("a job's name has 1 to 255 characters, none of them a control character");

@@ -25,7 +25,7 @@ pub struct Job {
     pub spec: Arc<JobSpec>,
     /// When it was submitted.
     pub submitted_at: WallTime,
-    /// When its first task started.
+    /// When its first task started; of a job that was requeued as a whole, in its last attempt.
     pub started_at: Option<WallTime>,
     /// When its last task ended.
     pub ended_at: Option<WallTime>,
@@ -183,6 +183,15 @@ impl Part {
 }
 
 impl Job {
+    /// A task that was placed or is over waits again. What has started before counts no more once nothing of the job is placed or over:
+    /// its times are those of the attempt that comes.
+    pub(super) fn wait_again(&mut self, index: u32) {
+        self.pending.insert(index);
+        if self.active.is_empty() && self.endings.values().all(IndexSet::is_empty) {
+            self.started_at = None;
+        }
+    }
+
     /// Its array's indices, `0` for a job that is no array.
     #[must_use]
     pub fn indices(&self) -> IndexSet {

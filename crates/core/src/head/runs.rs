@@ -185,7 +185,7 @@ impl Step<'_> {
             Some(ending) => self.end_task(&active, ending),
             None => self.state.change_job(id, |job| {
                 job.attempts.insert(index, run.attempt);
-                job.pending.insert(index);
+                job.wait_again(index);
             }),
         }
         self.job_changed(id);

@@ -223,7 +223,7 @@ impl Step<'_> {
                 // Whether it was ever placed is not known any more, and a run that was lost may still go on somewhere: the next one
                 // must not have its name.
                 job.attempts.entry(index).or_insert(hostler_model::Attempt(1));
-                job.pending.insert(index);
+                job.wait_again(index);
                 (job.ended_at, job.ended) = (None, None);
             });
         }

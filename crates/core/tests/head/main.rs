@@ -18,6 +18,7 @@ use hostler_core::head::{
 };
 use hostler_model::{
     CpuSet, Dependency, Digest, Ending, JobId, JobSpec, JobState, NodeState, Reason, Request, Resources, Role, RunId,
+    WallTime,
 };
 use hostler_proto::api::JobAction;
 use hostler_proto::link::{AgentMessage, EndCause, Fate, HeadMessage, RunEnd, RunReport, RunResult, RunStatus, Usage};
@@ -81,7 +82,7 @@ fn a_retried_submission_is_the_same_job_and_what_cannot_run_is_refused() {
     let first = head.submit(spec()).expect("accepted");
     head.keys -= 1;
     assert_eq!(head.submit(spec()), Ok(first));
-    let huge = JobSpec { request: Request::new(3, 1), ..spec() };
+    let huge = JobSpec { request: Request::new(3, 4 << 20), ..spec() };
     let refusal = head.submit(huge).expect_err("the node has two CPUs");
     assert!(refusal.to_string().contains("3 CPUs"), "{refusal}");
     let ghost = JobSpec { after: Dependency::parse_list("afterok:99").expect("valid"), ..spec() };
@@ -519,4 +520,30 @@ fn nodes_that_claim_all_the_memory_there_can_be_are_added_up() {
         head.hello_with(node, connection as u64, "boot", Vec::new(), resources);
     }
     assert_eq!(head.state.capacity().memory_bytes.total, u64::MAX);
+}
+
+#[test]
+fn requeued_job_starts_its_clock_again() {
+    let mut head = Head::new();
+    head.hello("n1", 1, "boot", vec![]);
+    let job = head.submit(spec()).expect("accepted");
+    let first = head.run_of(job);
+    head.report(1, first, RunStatus::Running).expect("current");
+    let started = head.job(job).started_at.expect("it runs");
+    head.act(job, JobAction::Requeue).expect("allowed");
+    head.now.wall = WallTime(started.0 + 1_000);
+    head.report(1, first, fate(Fate::Requeued)).expect("current");
+    assert_eq!(head.job(job).started_at, None, "the first attempt is over");
+    let again = head.run_of(job);
+    head.report(1, again, RunStatus::Running).expect("current");
+    let again = head.job(job).started_at.expect("it runs");
+    assert!(again.0 >= started.0 + 1_000, "{again:?} is not of the second attempt, {started:?}");
+}
+
+#[test]
+fn job_with_too_little_memory_is_refused_with_the_least_that_works() {
+    let mut head = Head::new();
+    let tiny = JobSpec { request: Request::new(1, 1 << 20), ..spec() };
+    let refusal = head.submit(tiny).expect_err("no program runs in that").to_string();
+    assert!(refusal.contains("at least 4M") && refusal.contains("asks for 1M"), "{refusal}");
 }

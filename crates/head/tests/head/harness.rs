@@ -207,7 +207,7 @@ pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
 
 /// A job that takes one CPU.
 pub(crate) fn spec(name: &str) -> JobSpec {
-    JobSpec::new(name, Work::command(["true"], "/"), Request::new(1, 1 << 20))
+    JobSpec::new(name, Work::command(["true"], "/"), Request::new(1, 4 << 20))
 }
 
 /// A submission of [`spec`].

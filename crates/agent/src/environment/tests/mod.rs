@@ -180,6 +180,9 @@ impl Runner for Unconfined {
         command.args(&step.argv[1..]).env_clear().envs(step.env.iter().cloned()).current_dir(&step.cwd);
         command.stdin(Stdio::null()).stdout(writer.try_clone().map_err(Stopped::System)?).stderr(writer);
         command.process_group(0);
+        let die = || nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL).map_err(Into::into);
+        // SAFETY: one system call, which is allowed between fork and exec. A shepherd ends its call when the agent is gone.
+        unsafe { command.pre_exec(die) };
         if let Some(user) = &step.credentials {
             command.uid(user.uid).gid(user.gid);
         }
