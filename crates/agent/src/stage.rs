@@ -1,6 +1,6 @@
 //! From a launch to a running process: folder, environment, command line, shepherd.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -20,7 +20,7 @@ use hostler_snapshot::{LayoutOptions, StoreError, lay_out};
 use crate::account::{Account, Ids, act_as};
 use crate::directory::RunDirectory;
 use crate::engine::Node;
-use crate::environment::{BuildError, Confined, EnvError, Lease, Requirements, detect, entry_command};
+use crate::environment::{BuildError, Confined, EnvError, Lease, Requirements, detect, entry_command, first_on_path};
 use crate::{supervise, transfer, variables};
 
 /// How many processes and threads one run may have: enough for any honest program, too few to take a machine down.
@@ -163,7 +163,7 @@ impl Whose {
         let search_path = OsString::from(variables["PATH"].clone());
         let lease = match act_as(self.ids(), || detect(&work, &project.entrypoint))?? {
             None => None,
-            Some(requirements) => Some(self.environment(&requirements, began, cancel)?),
+            Some(requirements) => self.environment(&requirements, &search_path, began, cancel)?,
         };
         if cancel.load(Ordering::Relaxed) {
             bail!("ended before it had started");
@@ -183,7 +183,13 @@ impl Whose {
     }
 
     /// An environment that holds what is required, built if it is missing, and kept for as long as the run.
-    fn environment(&self, requirements: &Requirements, began: Instant, cancel: &AtomicBool) -> anyhow::Result<Lease> {
+    fn environment(
+        &self,
+        requirements: &Requirements,
+        search_path: &OsStr,
+        began: Instant,
+        cancel: &AtomicBool,
+    ) -> anyhow::Result<Option<Lease>> {
         let mut log = OpenOptions::new()
             .append(true)
             .create(true)
@@ -212,13 +218,19 @@ impl Whose {
         };
         let mut obtain = || {
             let cache = node.environments.of(self.account.as_ref())?;
+            let usual = act_as(self.ids(), || first_on_path(&["python3", "python"], search_path)).unwrap_or_default();
+            if cache.is_needless(requirements, usual.as_deref(), &runner)? {
+                return Ok(None);
+            }
             let lease = cache.obtain(requirements, &mut write, &runner)?;
             lease.pin(&launch.run.to_string())?;
-            Ok(lease)
+            Ok(Some(lease))
         };
         let lease = obtain().map_err(|error: EnvError| NoEnvironment::from(error))?;
-        let how = if lease.built { "built" } else { "ready, nothing to build" };
-        write(format!("hostler: environment {} {how}\n", lease.key.as_str()).as_bytes());
+        if let Some(lease) = &lease {
+            let how = if lease.built { "built" } else { "ready, nothing to build" };
+            write(format!("hostler: environment {} {how}\n", lease.key.as_str()).as_bytes());
+        }
         Ok(lease)
     }
 

@@ -180,7 +180,7 @@ async fn serve(
         resources,
         hardware,
         gpus,
-        features: config.features,
+        features: config.features.into_iter().chain(environment::python_features(&settings)).collect(),
         launcher,
         program: program()?,
         cgroups,

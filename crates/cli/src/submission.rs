@@ -3,11 +3,12 @@
 //! The first submission already names the folder by its hash: if the head has it, which is so whenever the same folder is
 //! submitted again, that one call is all.
 
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::{Component, Path};
 
 use hostler_client::{Client, upload};
-use hostler_model::{Digest, JobId, JobSpec, format_bytes};
+use hostler_model::{Digest, JobId, JobSpec, ParseError, PythonVersions, format_bytes};
 use hostler_proto::api::{SubmitRequest, Submitted, Unsaid};
 use hostler_snapshot::{Capture, CaptureOptions, LeftOut, LeftOutKind, Scan, show};
 
@@ -183,6 +184,41 @@ fn scripts_in(path: &Path) -> Vec<String> {
 pub(crate) fn project_name(path: &Path) -> String {
     let absolute = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     absolute.file_name().map_or_else(|| "project".to_owned(), |name| name.to_string_lossy().into_owned())
+}
+
+/// Restricts a project's job to nodes that may have a version of Python which the project asks for; says which.
+pub(crate) fn ask_for_python(
+    folder: &Path,
+    entrypoint: &str,
+    spec: &mut JobSpec,
+) -> Result<Option<PythonVersions>, Failure> {
+    let wanted = hostler_agent::environment::python_wanted(folder, entrypoint);
+    let wanted = wanted.map_err(|error| Failure::usage(error.to_string()).because(&error))?;
+    let Some(python) = wanted.as_ref().and_then(PythonVersions::constraint) else { return Ok(None) };
+    let text = match &spec.constraint {
+        Some(own) => format!("({own})&({python})"),
+        None => python.to_string(),
+    };
+    let both = text.parse().map_err(|error: ParseError| Failure::usage(error.to_string()))?;
+    spec.constraint = Some(both);
+    Ok(wanted)
+}
+
+/// A refusal of a job whose project asks for a version of Python, with what it asks for and what nodes have if none has that.
+pub(crate) async fn explain_python(client: &Client, wanted: Option<PythonVersions>, failure: Failure) -> Failure {
+    let (Some(wanted), Ok(nodes)) = (wanted, client.nodes().await) else { return failure };
+    let all = nodes.iter().flat_map(|node| &node.features);
+    let versions: BTreeSet<&str> =
+        all.filter_map(|feature| feature.as_str().strip_prefix("python").filter(|it| it.starts_with('3'))).collect();
+    let fits = |version: &&str| (0..100).any(|patch| wanted.fit(&format!("{version}.{patch}")));
+    if versions.iter().any(fits) {
+        return failure;
+    }
+    let versions =
+        if versions.is_empty() { "no Python".to_owned() } else { versions.into_iter().collect::<Vec<_>>().join(", ") };
+    failure.hint(format!(
+        "the project asks for Python {wanted} (requires-python, .python-version), and the nodes have {versions}"
+    ))
 }
 
 /// The work of a project job.

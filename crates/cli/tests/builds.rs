@@ -124,3 +124,50 @@ fn jobs_with_little_memory_end_as_out_of_memory_and_never_as_node_fail() {
         }
     }
 }
+
+#[test]
+fn project_that_asks_for_another_python_is_refused_or_fails_before_anything_runs() {
+    let cluster = SharedCluster::up(HOSTLER, &[]);
+    let folder = cluster.home_of(ADA).join("versions").to_string_lossy().into_owned();
+    let submit = |files: &[(&str, &str)]| {
+        cluster.write(ADA, "versions/main.py", "print('ran')\n");
+        for name in ["pyproject.toml", ".python-version"] {
+            let _ = std::fs::remove_file(cluster.home_of(ADA).join("versions").join(name));
+        }
+        for (name, content) in files {
+            cluster.write(ADA, &format!("versions/{name}"), content);
+        }
+        cluster.run(ADA, &["submit", &folder, "main.py", "-c", "1", "-m", "200M"])
+    };
+    let requires = |versions: &str| format!("[project]\nname = 'x'\nversion = '1'\nrequires-python = '{versions}'\n");
+
+    // No node has such a version: the submission says what is missing and what there is.
+    for files in [("pyproject.toml", &requires(">=3.29")[..]), (".python-version", "3.29\n")] {
+        let refused = submit(&[files]);
+        assert_ne!(refused.code, 0, "{refused:?}");
+        assert!(
+            refused.stderr.contains("the project asks for Python") && refused.stderr.contains("3.29"),
+            "{refused:?}"
+        );
+        assert!(refused.stderr.contains("the nodes have 3."), "{refused:?}");
+    }
+    // The node has the minor version, and not that patch: it says so before anything runs.
+    let interpreter = std::process::Command::new("/usr/bin/python3")
+        .args(["-c", "import sys; print('%d.%d.%d' % sys.version_info[:3])"])
+        .output()
+        .expect("Debian's Python is there");
+    let version = String::from_utf8_lossy(&interpreter.stdout).trim().to_owned();
+    let minor = version.rsplit_once('.').expect("three numbers").0;
+    let submitted = submit(&[("pyproject.toml", &requires(&format!("=={minor}.*,>={minor}.50")))]);
+    let id = submitted.stdout.trim();
+    assert_ne!(cluster.run(ADA, &["wait", id]).code, 0, "{submitted:?}");
+    let job = cluster.job(id);
+    assert_eq!(job["state"], "failed", "{job}");
+    assert!(job.to_string().contains("this node has") && job.to_string().contains(&version), "{job}");
+    assert!(!cluster.run(ADA, &["logs", id]).stdout.contains("ran"), "{job}");
+    // With what it has the project runs.
+    let submitted = submit(&[("pyproject.toml", &requires(&format!(">={minor}"))), (".python-version", minor)]);
+    let id = submitted.stdout.trim();
+    let waited = cluster.run(ADA, &["wait", id]);
+    assert_eq!(waited.code, 0, "{waited:?} {}", cluster.job(id));
+}

@@ -415,8 +415,10 @@ fn ranks_yield_where_nodes_share_their_cpus() {
         other
     };
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1").stdin(Stdio::null());
-    let output =
-        command.args(["--wait", "--num-cpus-per-node", "2", "--mem-per-node", "300", "mpirun", "-np", "2", PYTHON, "sum.py"]).output().expect("it starts");
+    let output = command
+        .args(["--wait", "--num-cpus-per-node", "2", "--mem-per-node", "300", "mpirun", "-np", "2", PYTHON, "sum.py"])
+        .output()
+        .expect("it starts");
     let outcome = Outcome::of(&output);
     assert_eq!((outcome.code, outcome.stdout.lines().count()), (0, 2), "{outcome:?}");
 }

@@ -14,6 +14,7 @@ mod job;
 mod node;
 mod partition;
 mod power;
+mod python;
 mod reason;
 mod text;
 mod time;
@@ -35,6 +36,7 @@ pub use job::{
 pub use node::{Advisory, NodeState, Resources};
 pub use partition::{NodePatterns, PartitionName, PartitionState};
 pub use power::{Energy, Gauge, Hours, PowerPlan, PowerPolicy, PowerState, PowerTraits, PowerVerb, Supply, Watts};
+pub use python::PythonVersions;
 pub use reason::{Reason, Shortfall, WakingNode};
 pub use text::{ParseError, escaped, escaped_lines};
 pub use time::{Timestamp, WallTime};

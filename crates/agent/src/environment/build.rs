@@ -103,6 +103,9 @@ impl Build<'_> {
             venv.args([&self.tools.python.executable, &site.venv]);
             self.step("uv venv", venv, site, log)?;
         }
+        if matches!(plan, Plan::List(list) if list.requirements.is_empty()) {
+            return Ok(());
+        }
         let name = if matches!(plan, Plan::Lock { .. }) { "uv sync" } else { "uv pip install" };
         self.step(name, install, site, log)
     }
@@ -120,6 +123,9 @@ impl Build<'_> {
         let mut venv = Step::new(&python.executable, ["-m", "venv"]);
         venv.args([&site.venv]);
         self.step("python -m venv", venv, site, log)?;
+        if list.requirements.is_empty() {
+            return Ok(());
+        }
         self.step("pip install", install, site, log)
     }
 

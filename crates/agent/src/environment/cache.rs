@@ -20,7 +20,7 @@ use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
 use super::build::{self, Build};
-use super::detect::Requirements;
+use super::detect::{Kind, Requirements};
 use super::key::{self, Key};
 use super::runner::{Runner, Step};
 use super::tools::ToolBox;
@@ -217,7 +217,7 @@ impl Cache {
         log: &mut dyn FnMut(&[u8]),
         runner: &dyn Runner,
     ) -> Result<Lease, EnvError> {
-        let tools = self.tools.find(&self.settings, runner)?;
+        let tools = self.tools.find(&self.settings, requirements.python(), runner)?;
         let key = key::derive(requirements, &tools, &self.settings);
         if let Some(lease) = self.ready(&key)? {
             return Ok(lease);
@@ -255,7 +255,20 @@ impl Cache {
 
     /// The key that [`Cache::obtain`] would use, without building.
     pub fn key(&self, requirements: &Requirements, runner: &dyn Runner) -> Result<Key, EnvError> {
-        Ok(key::derive(requirements, &self.tools.find(&self.settings, runner)?, &self.settings))
+        Ok(key::derive(requirements, &self.tools.find(&self.settings, requirements.python(), runner)?, &self.settings))
+    }
+
+    /// Whether a project needs no environment, since it asks for nothing but a version of Python and `program` is of one.
+    pub fn is_needless(
+        &self,
+        requirements: &Requirements,
+        program: Option<&Path>,
+        runner: &dyn Runner,
+    ) -> Result<bool, EnvError> {
+        match (requirements.kind(), requirements.python(), program) {
+            (Kind::Python, Some(wanted), Some(program)) => self.tools.fits(program, &self.settings, wanted, runner),
+            _ => Ok(false),
+        }
     }
 
     /// Ends the pin of a run. Unknown runs are fine: releasing is safe to repeat.

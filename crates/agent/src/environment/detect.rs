@@ -17,6 +17,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use hostler_model::PythonVersions;
+
 use super::{EnvError, IoContext, files, one_line};
 
 /// Where the requirements were found.
@@ -30,6 +32,8 @@ pub enum Kind {
     RequirementsTxt,
     /// `[project] dependencies` of `pyproject.toml`.
     Pyproject,
+    /// No package, but a version of Python.
+    Python,
 }
 
 /// What one project asks for. Valid while the project folder stays as it is.
@@ -39,9 +43,15 @@ pub struct Requirements {
     project_dir: PathBuf,
     plan: Plan,
     fingerprint: blake3::Hash,
+    python: Option<PythonVersions>,
 }
 
 impl Requirements {
+    /// The versions of Python that will do; all when absent.
+    pub fn python(&self) -> Option<&PythonVersions> {
+        self.python.as_ref()
+    }
+
     /// Where they were found.
     pub fn kind(&self) -> Kind {
         self.kind
@@ -92,6 +102,55 @@ pub(super) enum Line {
 ///
 /// `entrypoint` is a path in the folder, whose inline metadata counts when it is a Python file.
 pub fn detect(project_dir: &Path, entrypoint: &str) -> Result<Option<Requirements>, EnvError> {
+    let python = python_wanted(project_dir, entrypoint)?;
+    match (packages(project_dir, entrypoint)?, python) {
+        (Some(found), python) => Ok(Some(Requirements { python, ..found })),
+        (None, Some(python)) => Ok(Some(Requirements {
+            kind: Kind::Python,
+            project_dir: project_dir.canonicalize().context("open", project_dir)?,
+            plan: Plan::List(List::default()),
+            fingerprint: fingerprint_of(Kind::Python).finalize(),
+            python: Some(python),
+        })),
+        (None, None) => Ok(None),
+    }
+}
+
+/// The versions of Python that the project in `project_dir` asks for; `None` when any will do.
+///
+/// A script that speaks for itself says it with `requires-python` in its inline metadata. Otherwise both count: `requires-python` of
+/// `pyproject.toml`, and `.python-version` where its first line is a version.
+///
+/// # Errors
+/// When one of these files cannot be read or understood.
+pub fn python_wanted(project_dir: &Path, entrypoint: &str) -> Result<Option<PythonVersions>, EnvError> {
+    let project = Project { root: project_dir.canonicalize().context("open", project_dir)? };
+    if let Some(table) = script_metadata(&project, entrypoint)? {
+        return requires_python(entrypoint, &table);
+    }
+    let required = match project.read_optional("pyproject.toml")? {
+        Some(text) => match parse_toml("pyproject.toml", &text)?.get("project").and_then(toml::Value::as_table) {
+            Some(section) => requires_python("pyproject.toml", section)?,
+            None => None,
+        },
+        None => None,
+    };
+    let file = project.read_optional(".python-version")?;
+    let pinned = file.and_then(|text| PythonVersions::of_version_file(&text));
+    Ok(match (required, pinned) {
+        (Some(required), Some(pinned)) => Some(required.and(pinned)),
+        (required, pinned) => required.or(pinned),
+    })
+}
+
+fn requires_python(file: &str, table: &toml::Table) -> Result<Option<PythonVersions>, EnvError> {
+    let Some(asked) = table.get("requires-python") else { return Ok(None) };
+    let text = asked.as_str().ok_or_else(|| problem(file, "requires-python is not a string"))?;
+    text.parse().map(Some).map_err(|error| problem(file, format!("requires-python: {error}")))
+}
+
+/// The packages that a project asks for.
+fn packages(project_dir: &Path, entrypoint: &str) -> Result<Option<Requirements>, EnvError> {
     let root = project_dir.canonicalize().context("open", project_dir)?;
     let project = Project { root };
     if let Some(found) = script(&project, entrypoint)? {
@@ -150,6 +209,16 @@ impl Project {
 }
 
 fn script(project: &Project, entrypoint: &str) -> Result<Option<Requirements>, EnvError> {
+    let Some(table) = script_metadata(project, entrypoint)? else { return Ok(None) };
+    let mut reader = RequirementsReader::new(project);
+    for dependency in string_list(entrypoint, "dependencies", table.get("dependencies"))? {
+        reader.line(&dependency, entrypoint, &project.root, false)?;
+    }
+    reader.finish(Kind::Script)
+}
+
+/// The inline metadata of a script, if the entry point is one and has any.
+fn script_metadata(project: &Project, entrypoint: &str) -> Result<Option<toml::Table>, EnvError> {
     let path = project.root.join(entrypoint);
     let is_python = path.extension().is_some_and(|extension| extension == "py") && path.is_file();
     // An entry point elsewhere on the node is a command, and none of the project's files.
@@ -159,12 +228,7 @@ fn script(project: &Project, entrypoint: &str) -> Result<Option<Requirements>, E
     // A script in another encoding is Python's business; it has no metadata that we could read.
     let Ok(text) = String::from_utf8(files::read_regular(&real).context("read", &real)?) else { return Ok(None) };
     let Some(metadata) = inline_metadata(&text) else { return Ok(None) };
-    let table = parse_toml(entrypoint, &metadata)?;
-    let mut reader = RequirementsReader::new(project);
-    for dependency in string_list(entrypoint, "dependencies", table.get("dependencies"))? {
-        reader.line(&dependency, entrypoint, &project.root, false)?;
-    }
-    reader.finish(Kind::Script)
+    parse_toml(entrypoint, &metadata).map(Some)
 }
 
 /// The TOML between `# /// script` and `# ///`.
@@ -197,6 +261,7 @@ fn uv_lock(project: &Project, pyproject: &toml::Table, lock: &str) -> Result<Req
         project_dir: project.root.clone(),
         plan: Plan::Lock { whole_tree },
         fingerprint: hasher.finalize(),
+        python: None,
     })
 }
 
@@ -310,6 +375,7 @@ impl<'a> RequirementsReader<'a> {
             project_dir: self.project.root.clone(),
             plan: Plan::List(self.list),
             fingerprint: hasher.finalize(),
+            python: None,
         }))
     }
 
@@ -499,6 +565,7 @@ fn fingerprint_of(kind: Kind) -> blake3::Hasher {
             Kind::Script | Kind::RequirementsTxt => b"list",
             Kind::UvLock => b"uv.lock",
             Kind::Pyproject => b"pyproject",
+            Kind::Python => b"python",
         },
     );
     hasher

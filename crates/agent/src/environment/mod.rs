@@ -22,7 +22,7 @@
 //!
 //! On a node with several users each has a cache like this one, see [`Environments`].
 //!
-//! Deliberately absent: conda, Poetry and Pipenv files, choosing or downloading another Python version, installing the
+//! Deliberately absent: conda, Poetry and Pipenv files, downloading another Python version, installing the
 //! project itself (a job runs in its folder), and cache roots on network filesystems, whose locks cannot be trusted.
 
 mod build;
@@ -45,7 +45,7 @@ use serde::{Deserialize, Serialize};
 
 pub use cache::{Cache, Lease, Settings};
 pub use collect::{Collected, EnvironmentInfo};
-pub use detect::{Kind, Requirements, detect};
+pub use detect::{Kind, Requirements, detect, python_wanted};
 pub use entry::{EntryCommand, entry_command};
 pub use key::Key;
 pub use runner::{Confined, Ended, Runner, Step, Stopped};
@@ -85,6 +85,14 @@ pub enum EnvError {
     NoPython {
         /// The search path, or the configured interpreter.
         searched: String,
+    },
+    /// No interpreter is of a version that the project asks for.
+    #[error("the project asks for Python {wanted}, and this node has {}", if found.is_empty() { "none".to_owned() } else { found.join(", ") })]
+    PythonVersion {
+        /// What `requires-python` and `.python-version` say.
+        wanted: String,
+        /// The versions of the interpreters that the job's user can start.
+        found: Vec<String>,
     },
     /// An interpreter or uv is there but does not work.
     #[error("{} does not work: {problem}", program.display())]
@@ -190,6 +198,9 @@ impl EnvError {
         let hint = match self {
             Self::OutsideProject { .. } => "only the project folder is copied to the node: move the file into it".into(),
             Self::NoPython { .. } => "install Python 3 on this node (Debian, Ubuntu: apt install python3)".into(),
+            Self::PythonVersion { .. } => {
+                "install one on the node, where python3.N of the agent's PATH finds it, or change requires-python or .python-version".into()
+            }
             Self::UvNeeded => {
                 "install uv on the node, or replace uv.lock by `uv export --format requirements-txt -o requirements.txt`".into()
             }
@@ -220,6 +231,16 @@ impl EnvError {
         };
         Some(hint)
     }
+}
+
+/// The features by which the versions of Python of this node are known to the cluster, with the interpreters of these settings.
+pub fn python_features(settings: &Settings) -> std::collections::BTreeSet<hostler_model::Feature> {
+    tools::python_features(settings)
+}
+
+/// The first of these programs on a search path.
+pub(crate) fn first_on_path(names: &[&str], search_path: &std::ffi::OsStr) -> Option<PathBuf> {
+    names.iter().find_map(|name| tools::which(name, search_path))
 }
 
 /// Adds what was tried, and on what, to an I/O error.

@@ -4,14 +4,19 @@
 //! environment needs no process even right after an agent restart. Programs that are scripts (pyenv and asdf shims,
 //! wrappers) may answer differently without changing themselves, so their answers are kept in memory only.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
+use hostler_model::{Feature, PythonVersions};
 use serde::{Deserialize, Serialize};
 
 use super::cache::Settings;
@@ -27,6 +32,9 @@ print('%d.%d' % sys.version_info[:2])
 print(os.path.realpath(sys.executable), sys.version.replace('\\n', ' '), sys.implementation.cache_tag,
       sysconfig.get_config_var('SOABI'), sysconfig.get_platform(), *platform.libc_ver(), sep='|')
 ";
+
+/// How long an interpreter that is a script may take to say its version when the agent starts.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What builds an environment on this node.
 pub(super) struct Tools {
@@ -44,6 +52,14 @@ pub(super) struct Interpreter {
     pub(super) version: String,
     /// Real path, full version, ABI and platform tags.
     pub(super) identity: String,
+}
+
+impl Interpreter {
+    /// Such as `3.11.7`.
+    fn full_version(&self) -> &str {
+        let version = self.identity.split('|').nth(1).and_then(|text| text.split_whitespace().next());
+        version.unwrap_or(&self.version)
+    }
 }
 
 /// A working uv.
@@ -100,15 +116,36 @@ impl ToolBox {
     }
 
     /// The tools that `settings` lead to. Starts a process only for programs that have not answered yet.
-    pub(super) fn find(&self, settings: &Settings, runner: &dyn Runner) -> Result<Tools, EnvError> {
+    ///
+    /// # Errors
+    /// When no interpreter of the node is of a version that is `wanted`.
+    pub(super) fn find(
+        &self,
+        settings: &Settings,
+        wanted: Option<&PythonVersions>,
+        runner: &dyn Runner,
+    ) -> Result<Tools, EnvError> {
         // Asking under the lock, so that fifty jobs at once start one probe.
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        let (python, asked_python) = answers.python(settings, runner)?;
+        let (python, asked_python) = answers.fitting(settings, wanted, runner)?;
         let (uv, asked_uv) = answers.uv(settings, runner)?;
         if asked_python || asked_uv {
             self.store(&answers);
         }
         Ok(Tools { python, uv })
+    }
+
+    /// Whether a program is an interpreter of a version that is wanted.
+    pub(super) fn fits(
+        &self,
+        program: &Path,
+        settings: &Settings,
+        wanted: &PythonVersions,
+        runner: &dyn Runner,
+    ) -> Result<bool, EnvError> {
+        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let (python, _) = answers.python(program.to_owned(), settings, runner)?;
+        Ok(wanted.fit(python.full_version()))
     }
 
     fn store(&self, answers: &Answers) {
@@ -122,8 +159,45 @@ impl ToolBox {
 }
 
 impl Answers {
-    fn python(&mut self, settings: &Settings, runner: &dyn Runner) -> Result<(Interpreter, bool), EnvError> {
-        let program = find_python(settings)?;
+    /// The usual interpreter, or if its version is none of those wanted the newest other one whose is; and whether any had to be asked.
+    fn fitting(
+        &mut self,
+        settings: &Settings,
+        wanted: Option<&PythonVersions>,
+        runner: &dyn Runner,
+    ) -> Result<(Interpreter, bool), EnvError> {
+        let usual = find_python(settings).and_then(|program| self.python(program, settings, runner));
+        let Some(wanted) = wanted else { return usual };
+        let mut has_asked = false;
+        let mut found = Vec::new();
+        if let Ok((python, asked)) = usual {
+            if wanted.fit(python.full_version()) {
+                return Ok((python, asked));
+            }
+            has_asked |= asked;
+            found.push(python.full_version().to_owned());
+        }
+        for program in other_pythons(settings) {
+            runner.goes_on().map_err(|stopped| stopped.explain(Path::new("/")))?;
+            // One that does not work, such as a shim for a version that is not there, is none.
+            let Ok((python, asked)) = self.python(program, settings, runner) else { continue };
+            if wanted.fit(python.full_version()) {
+                return Ok((python, asked || has_asked));
+            }
+            has_asked |= asked;
+            found.push(python.full_version().to_owned());
+        }
+        found.dedup();
+        Err(EnvError::PythonVersion { wanted: wanted.to_string(), found })
+    }
+
+    /// What an interpreter says of itself, and whether it had to be asked.
+    fn python(
+        &mut self,
+        program: PathBuf,
+        settings: &Settings,
+        runner: &dyn Runner,
+    ) -> Result<(Interpreter, bool), EnvError> {
         let stamp = stamp(&program);
         if let (Some(known), Some(stamp)) = (self.pythons.get(&program), &stamp)
             && known.stamp == *stamp
@@ -185,6 +259,77 @@ pub(super) fn is_executable(file: &Path) -> bool {
 fn find_python(settings: &Settings) -> Result<PathBuf, EnvError> {
     let problem = |source| EnvError::Io { action: "act as the user for", path: "python3".into(), source };
     act_as(settings.builder(), || choose_python(settings)).map_err(problem)?
+}
+
+/// All interpreters that are named for a version, among those that the builder can reach, the newest first. Where one is configured there
+/// is no other.
+fn other_pythons(settings: &Settings) -> Vec<PathBuf> {
+    if settings.python.is_some() {
+        return Vec::new();
+    }
+    act_as(settings.builder(), || versioned_pythons(&settings.search_path)).unwrap_or_default()
+}
+
+/// The programs `python3.N` of a search path, the newest first.
+fn versioned_pythons(search_path: &OsStr) -> Vec<PathBuf> {
+    let mut found: BTreeMap<Reverse<u32>, PathBuf> = BTreeMap::new();
+    for directory in std::env::split_paths(search_path).filter(|directory| directory.is_absolute()) {
+        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let minor = name.to_str().and_then(|name| name.strip_prefix("python3.")?.parse().ok());
+            if let Some(minor) = minor
+                && is_executable(&entry.path())
+            {
+                found.entry(Reverse(minor)).or_insert_with(|| entry.path());
+            }
+        }
+    }
+    found.into_values().collect()
+}
+
+/// The features that say which versions of Python this node has: `python3.11`. A name is taken for the truth where it is that of a program;
+/// a script, such as a shim of pyenv's, is asked.
+pub(super) fn python_features(settings: &Settings) -> BTreeSet<Feature> {
+    let mut programs = match &settings.python {
+        Some(python) => vec![python.clone()],
+        None => versioned_pythons(&settings.search_path),
+    };
+    programs.extend(choose_python(settings).ok());
+    let questions: Vec<_> =
+        programs.into_iter().map(|program| thread::spawn(move || minor_version(&program))).collect();
+    let versions = questions.into_iter().filter_map(|question| question.join().ok().flatten());
+    versions.filter_map(|version| format!("python{version}").parse().ok()).collect()
+}
+
+/// `3.11`, of the interpreter behind a program.
+fn minor_version(program: &Path) -> Option<String> {
+    let real = fs::canonicalize(program).ok()?;
+    if let Some(version) =
+        real.file_name()?.to_str()?.strip_prefix("python").filter(|version| version.starts_with("3."))
+        && !stamp(&real)?.script
+    {
+        return Some(version.to_owned());
+    }
+    let mut child = Command::new(program)
+        .args(["-I", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"])
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .ok()?;
+    let deadline = Instant::now() + PATIENCE;
+    while child.try_wait().ok()?.is_none() {
+        if Instant::now() >= deadline {
+            let _ = child.kill();
+            let _ = child.wait();
+            return None;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    let mut answer = String::new();
+    child.stdout.take()?.read_to_string(&mut answer).ok()?;
+    answer.lines().last().map(|line| line.trim().to_owned())
 }
 
 fn choose_python(settings: &Settings) -> Result<PathBuf, EnvError> {

@@ -64,9 +64,13 @@ impl Submit {
         let client = if fetches || self.wait { context.watching_client()? } else { context.client()? };
         let captured = submission::capture(context, &self.project, &self.entrypoint, SeenFolder::of(&self.project))?;
         let work = submission::project_work(captured.capture.digest, &self.entrypoint, &self.args);
-        let spec = self.flags.spec(work, &submission::project_name(&self.project), Environment::new())?;
+        let mut spec = self.flags.spec(work, &submission::project_name(&self.project), Environment::new())?;
+        let python = submission::ask_for_python(&self.project, &self.entrypoint, &mut spec)?;
         block_on(async {
-            let id = submission::submit_project(context, &client, &captured, spec, self.flags.unsaid()).await?.id;
+            let id = match submission::submit_project(context, &client, &captured, spec, self.flags.unsaid()).await {
+                Ok(submitted) => submitted.id,
+                Err(failure) => return Err(submission::explain_python(&client, python, failure).await),
+            };
             let waits = fetches || self.wait;
             if !(waits && context.output.is_json()) {
                 announce(context, id);

@@ -416,3 +416,26 @@ fn is_running(pid: &str) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
 }
+
+#[test]
+fn interpreter_is_one_of_the_versions_that_the_project_asks_for() {
+    let place = Place::with(SIX);
+    write_program(
+        &place.path("bin/python3.29"),
+        "#!/bin/sh\nprintf '/opt/python3.29\\n3.29\\n/opt/python3.29|3.29.4 (main)|cpython-329\\n'\n",
+    );
+    let settings = Settings { python: None, ..place.uv_settings() };
+    let cache = Cache::with_settings(&place.root(), settings.clone()).expect("a new cache opens");
+    let key = |versions: &str| {
+        let project = format!("[project]\nname = 'x'\nversion = '1'\nrequires-python = '{versions}'\n");
+        place.write(&[("pyproject.toml", &project)]);
+        cache.key(&place.detect(), &Unconfined::default())
+    };
+    let usual = key(">=3.8,<3.29").expect("there is one");
+    assert_eq!(key(">=3.8").expect("the usual one will do"), usual);
+    assert_ne!(key(">=3.29").expect("there is another"), usual);
+    let error = key(">=3.29.5").expect_err("none has that");
+    let EnvError::PythonVersion { wanted, found } = &error else { panic!("{error}") };
+    assert!(wanted == ">=3.29.5" && found.contains(&"3.29.4".to_owned()) && found.len() > 1, "{error}");
+    assert!(super::super::python_features(&settings).iter().any(|feature| feature.as_str() == "python3.29"));
+}
