@@ -207,9 +207,9 @@ impl Accounts {
         Some(format!("jobs run as {own}, who runs the agent; only an agent of root can run each as its own user"))
     }
 
-    /// Why jobs of root do not start here; `None` when they do.
-    pub(crate) fn refuses_root(&self) -> Option<String> {
-        (self.is_root && !self.root_jobs).then(|| "its agent was started without --root-jobs".to_owned())
+    /// Whether jobs of root do not start here.
+    pub(crate) fn refuse_root(&self) -> bool {
+        self.is_root && !self.root_jobs
     }
 
     /// Whether jobs may belong to several users here, who must all reach what is theirs.

@@ -86,7 +86,7 @@ impl Node {
             memory: self.missing(Controller::Memory),
             gpus: self.open_gpus(),
             users: self.accounts.shortcoming(),
-            root: self.accounts.refuses_root(),
+            refuses_root: self.accounts.refuse_root(),
         }
     }
 

@@ -78,9 +78,9 @@ pub struct Advisory {
     /// Jobs of different users run as one, and are not protected from each other.
     #[serde(default)]
     pub users: Option<String>,
-    /// Jobs of root do not start.
+    /// Jobs of root do not start: nobody has allowed them.
     #[serde(default)]
-    pub root: Option<String>,
+    pub refuses_root: bool,
 }
 
 /// Whether a node can be given work.

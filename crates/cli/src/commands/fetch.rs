@@ -149,7 +149,7 @@ fn why_nothing(target: Target, state: JobState, task: Option<&TaskView>) -> Stri
     let Some(task) = task.filter(|task| task.attempt > Attempt(0)) else {
         return format!("it is {state} and never ran");
     };
-    let node = task.node.as_ref().map(|node| format!("node {node}")).unwrap_or_else(|| "its node".to_owned());
+    let node = task.node.as_ref().map_or_else(|| "its node".to_owned(), |node| format!("node {node}"));
     let message = task.message.as_ref().map(|message| format!(" ({message})")).unwrap_or_default();
     match (state, task.started_at) {
         (JobState::NodeFail, Some(_)) => format!(

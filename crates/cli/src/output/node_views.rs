@@ -94,7 +94,10 @@ pub(crate) fn node(detail: &NodeDetail, moment: &Moment) -> String {
     lines.add_some("advisory", advisory.memory.as_ref().map(|why| format!("memory: {why}")));
     lines.add_some("advisory", advisory.gpus.as_ref().map(|why| format!("GPUs: {why}")));
     lines.add_some("advisory", advisory.users.as_ref().map(|why| format!("users: {why}")));
-    lines.add_some("root", advisory.root.as_ref().map(|why| format!("jobs of root do not run here: {why}")));
+    lines.add_some(
+        "root",
+        advisory.refuses_root.then_some("its jobs do not run here: the agent was started without --root-jobs"),
+    );
     if !node.version.is_empty() {
         lines.add("agent", format!("version {}, pid {}", node.version, node.agent_pid));
     }

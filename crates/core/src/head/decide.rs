@@ -165,7 +165,7 @@ fn refuses_root(state: &State, caller: &Caller, spec: &JobSpec) -> bool {
     let refuses: fn(&Node) -> bool = match caller.user.as_str() {
         // Root of a node has no account anywhere: only where all jobs run as one user does it not need one.
         user if user.starts_with("root@") => |node| node.advisory.users.is_none(),
-        user if user == "root" || caller.uid == Some(0) => |node| node.advisory.root.is_some(),
+        user if user == "root" || caller.uid == Some(0) => |node| node.advisory.refuses_root,
         _ => return false,
     };
     let mut its = state.nodes().filter(|node| state.may_use(spec, node)).peekable();

@@ -225,7 +225,7 @@ pub(super) const SHAPES: &[Shape] = &[
         ("memory", "string?", "a job may use more memory than it asked for"),
         ("gpus", "string?", "a job may use other GPUs than its own; null also where there are none"),
         ("users", "string?", "jobs of different users run as one"),
-        ("root", "string?", "jobs of root do not start"),
+        ("refuses_root", "boolean", "jobs of root do not start"),
     ]),
     ("NodeDetail", "All about one node, besides what a `Node` has.", &[
         ("drain", "DrainView?", "who drained it, when and why"),

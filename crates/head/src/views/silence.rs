@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use hostler_core::head::{Job, Node, Now, State};
+use hostler_core::head::{Active, Job, Node, Now, State};
 use hostler_model::{NodeName, NodeState, Timestamp, format_duration};
 
 use super::NAMED;
@@ -47,7 +47,7 @@ pub(super) fn lines(state: &State, job: &Job, now: Now) -> Vec<String> {
 
 /// Whether a job has something on a node that is silent.
 pub(super) fn concerns(state: &State, job: &Job) -> bool {
-    job.active.values().flat_map(|active| active.nodes()).any(|name| state.node(name).is_some_and(is_silent))
+    job.active.values().flat_map(Active::nodes).any(|name| state.node(name).is_some_and(is_silent))
 }
 
 fn line(job: &Job, silent: &Silent<'_>) -> String {
