@@ -117,13 +117,16 @@ fn terminal_in_use(terminals: &Path, now: SystemTime) -> Option<String> {
     used.next().and_then(|entry| entry.file_name().into_string().ok())
 }
 
-/// Has the operating system shut the machine down.
-pub(crate) async fn power_off() {
+/// Has the operating system shut the machine down. Returns whether it does.
+pub(crate) async fn power_off() -> bool {
     let ways: [&[&str]; 3] = [&["systemctl", "poweroff"], &["shutdown", "-h", "now"], &["poweroff"]];
     for way in ways {
         let outcome = Command::new(way[0]).args(&way[1..]).stdin(Stdio::null()).output().await;
         match outcome {
-            Ok(output) if output.status.success() => return tracing::info!("shutting down: the head wants it"),
+            Ok(output) if output.status.success() => {
+                tracing::info!("shutting down: the head wants it");
+                return true;
+            }
             Ok(output) => {
                 tracing::warn!(command = way.join(" "), error = %String::from_utf8_lossy(&output.stderr).trim(), "cannot shut down");
             }
@@ -131,6 +134,7 @@ pub(crate) async fn power_off() {
         }
     }
     tracing::error!("this machine is to be shut down and nothing here can do it");
+    false
 }
 
 #[cfg(test)]

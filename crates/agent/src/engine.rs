@@ -299,7 +299,14 @@ impl Engine {
             Effect::AskForPeers => self.node.ask_for_peers(None),
             Effect::Rest { ask } => self.rest(ask),
             Effect::Rise => self.node.activity.rise(),
-            Effect::PowerOff => drop(tokio::spawn(power_off())),
+            Effect::PowerOff => {
+                let handle = self.handle.clone();
+                tokio::spawn(async move {
+                    if !power_off().await {
+                        handle.happened(Event::CannotPowerOff);
+                    }
+                });
+            }
             Effect::WakeUp { mac, broadcast, port } => {
                 let wake_up = WakeUp { mac: MacAddress(mac), broadcast, port };
                 tokio::task::spawn_blocking(move || match wake_up.send() {
@@ -319,7 +326,7 @@ impl Engine {
             let cpus = node.has_whole_machine.then_some(&node.resources.cpus);
             let busy = node.activity.may_rest(cpus).await;
             // A link that has just broken: the head asks again.
-            let _ = link.send(AgentMessage::Resting { ask, busy });
+            let _ = link.send(AgentMessage::Resting { ask, busy, is_leaving: false });
         });
     }
 

@@ -30,6 +30,14 @@ pub enum PowerVerb {
     OffByForce,
 }
 
+impl PowerVerb {
+    /// Whether the machine is to be off afterwards.
+    #[must_use]
+    pub const fn is_off(self) -> bool {
+        matches!(self, Self::OffGracefully | Self::OffByForce)
+    }
+}
+
 /// Where a node stands with its power.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

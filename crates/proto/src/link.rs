@@ -113,6 +113,9 @@ pub enum AgentMessage {
         ask: u64,
         /// What goes on there, as the rest of a sentence; nothing, and nothing will begin.
         busy: Option<String>,
+        /// The machine is shutting down.
+        #[serde(default)]
+        is_leaving: bool,
     },
     /// What its processors measure themselves; nothing when they do no longer.
     Drawing {

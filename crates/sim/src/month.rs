@@ -347,7 +347,10 @@ impl<'t> World<'t> {
             }
             HeadMessage::Begin { run, .. } => self.start(at, run),
             HeadMessage::Rest { ask } => {
-                self.later(ANSWER_MS, Happening::Says(at, AgentMessage::Resting { ask, busy: None }));
+                self.later(
+                    ANSWER_MS,
+                    Happening::Says(at, AgentMessage::Resting { ask, busy: None, is_leaving: false }),
+                );
             }
             _ => {}
         }

@@ -1,10 +1,16 @@
 //! `hostler sim`.
 
+use std::ops::{ControlFlow, Range};
 use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Mutex;
+use std::thread;
+use std::time::Instant;
 
 use clap::Args;
 use hostler_model::{PowerPolicy, Request, Watts};
 use hostler_sched::Policy;
+use hostler_sim::cluster;
 use hostler_sim::{Machines, Metrics, MonthReport, ReplayOptions, Rule, Trace, home_lab, month, replay};
 use serde_json::json;
 
@@ -17,11 +23,30 @@ use crate::flags::{Memory, TimeLimit};
 ///
 /// The workload is a file in the Standard Workload Format. Jobs run as long as the trace says; the scheduler, the same as in a real
 /// cluster, knows only their time limits. Needs no cluster.
+///
+/// With --seed or --seeds: run a simulated cluster in which heads, nodes, disks, networks and power controllers fail at random, and check
+/// that no job is lost or run twice.
 #[derive(Debug, Args)]
 pub(crate) struct Sim {
     /// The workload, a file in the Standard Workload Format
-    #[arg(value_name = "TRACE.swf", required_unless_present = "home_lab")]
+    #[arg(value_name = "TRACE.swf", required_unless_present_any = ["home_lab", "seed", "seeds"])]
     trace: Option<PathBuf>,
+
+    /// Run the simulated cluster of this seed once and print the outcome
+    #[arg(long, value_name = "N", conflicts_with_all = ["trace", "power", "seeds", "nodes", "cpus", "memory"])]
+    seed: Option<u64>,
+
+    /// With --seed: if it fails, print every event and not only the last ones
+    #[arg(long, requires = "seed")]
+    whole_story: bool,
+
+    /// Run the simulated clusters of these seeds on all CPUs, e.g. 0..1000, and print the seeds that fail
+    #[arg(long, value_name = "FROM..TO", conflicts_with_all = ["trace", "power", "nodes", "cpus", "memory"])]
+    seeds: Option<Seeds>,
+
+    /// With --seeds: how many threads [default: one per CPU]
+    #[arg(long, value_name = "N", requires = "seeds", value_parser = clap::value_parser!(u16).range(1..))]
+    threads: Option<u16>,
 
     /// Switch machines on and off, and compare what is drawn and what jobs wait: machines that are always on, a script that looks every two
     /// minutes, and the head's own policy at three settings
@@ -57,8 +82,121 @@ pub(crate) struct Sim {
     memory: Option<Memory>,
 }
 
+/// Seeds from the first to before the last.
+#[derive(Debug, Clone)]
+struct Seeds(Range<u64>);
+
+impl FromStr for Seeds {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parsed = text.split_once("..").and_then(|(from, to)| Some((from.parse().ok()?, to.parse().ok()?)));
+        match parsed {
+            Some((from, to)) if from < to => Ok(Self(from..to)),
+            _ => Err("two numbers such as 0..1000, the second of which is greater and left out".to_owned()),
+        }
+    }
+}
+
+/// Runs one simulated cluster.
+fn run_seed(seed: u64, whole_trace: bool, context: &Context) -> Outcome {
+    let output = &context.output;
+    let options = cluster::Options { whole_trace, ..cluster::Options::default() };
+    match cluster::run(seed, &options) {
+        Ok(report) if output.is_json() => output.json(&json!({
+            "seed": seed,
+            "failed": false,
+            "jobs": report.jobs,
+            "processes": report.processes,
+            "events": report.events,
+            "head_starts": report.head_starts,
+            "agent_starts": report.agent_starts,
+            "virtual_ms": report.virtual_ms,
+        })),
+        Ok(report) => output.data(&report.to_string()),
+        Err(failure) => {
+            match output.is_json() {
+                true => output.json(&failed_as_json(&failure)),
+                false => output.data(&failure.to_string()),
+            }
+            return Ok(exit::FAILED);
+        }
+    }
+    Ok(exit::OK)
+}
+
+/// Runs the simulated clusters of many seeds.
+fn run_seeds(seeds: Range<u64>, threads: usize, context: &Context) -> Outcome {
+    let output = &context.output;
+    let began = Instant::now();
+    let found = Mutex::new((0_u64, Vec::new()));
+    let lock = || found.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    cluster::run_many(seeds, threads, &cluster::Options::default(), |world| {
+        let mut found = lock();
+        found.0 += 1;
+        if let Err(failure) = world {
+            if !output.is_json() {
+                output.data(&format!("seed {} fails: {}", failure.seed, failure.what));
+            }
+            found.1.push(failure);
+        }
+        ControlFlow::Continue(())
+    });
+    let (count, mut failures) = std::mem::take(&mut *lock());
+    failures.sort_by_key(|failure| failure.seed);
+    let seconds = began.elapsed().as_secs_f64();
+    match output.is_json() {
+        true => output.json(&json!({
+            "worlds": count,
+            "seconds": seconds,
+            "failures": failures.iter().map(failed_as_json).collect::<Vec<_>>(),
+        })),
+        false => output.data(&format!(
+            "{count} worlds in {seconds:.1} s, {:.0} a second; {} failed",
+            count as f64 / seconds.max(f64::MIN_POSITIVE),
+            failures.len()
+        )),
+    }
+    if let Some(first) = failures.first() {
+        output.say(&format!("`hostler sim --seed {}` prints the story of the first", first.seed));
+        return Ok(exit::FAILED);
+    }
+    Ok(exit::OK)
+}
+
+fn failed_as_json(failure: &cluster::Failure) -> serde_json::Value {
+    json!({
+        "seed": failure.seed,
+        "failed": true,
+        "what": failure.what,
+        "virtual_ms": failure.virtual_ms,
+        "trace": failure.trace,
+    })
+}
+
+/// In a release build a panic ends the program, so the seed must be named before.
+fn name_seed_in_panics() {
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if let Some(seed) = cluster::current_seed() {
+            eprintln!("seed {seed}: the production code panicked; to see it again: hostler sim --seed {seed}");
+        }
+        before(panic);
+    }));
+}
+
 impl Sim {
     pub(crate) fn run(self, context: &Context) -> Outcome {
+        if self.seed.is_some() || self.seeds.is_some() {
+            name_seed_in_panics();
+        }
+        if let Some(seed) = self.seed {
+            return run_seed(seed, self.whole_story, context);
+        }
+        if let Some(Seeds(seeds)) = self.seeds {
+            let all = || thread::available_parallelism().map_or(1, usize::from);
+            return run_seeds(seeds, self.threads.map_or_else(all, usize::from), context);
+        }
         let Some(path) = &self.trace else { return self.compare(&home_lab(1), context) };
         let name = path.display();
         let bytes = std::fs::read(path).during(|| format!("cannot read {name}"))?;

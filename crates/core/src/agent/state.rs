@@ -17,6 +17,8 @@ pub struct State {
     pub(super) runs: BTreeMap<RunId, Run>,
     /// Whether the link to the head is open.
     pub(super) connected: bool,
+    /// The machine is shutting down.
+    pub(super) is_leaving: bool,
 }
 
 /// One run on this node.
@@ -155,6 +157,8 @@ pub enum Event {
         /// The run.
         run: RunId,
     },
+    /// The machine was to shut down, and nothing here can do that.
+    CannotPowerOff,
     /// Its process has ended, or never started.
     Exited {
         /// The run.

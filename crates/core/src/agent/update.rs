@@ -19,6 +19,7 @@ pub fn update(state: &mut State, event: Event) -> Vec<Effect> {
         Event::Ready { run, port, door } => advance(state, run, Stage::Ready { port, door }, &mut effects),
         Event::Started { run } => advance(state, run, Stage::Running, &mut effects),
         Event::Exited { run, exit } => exited(state, run, exit, &mut effects),
+        Event::CannotPowerOff => state.is_leaving = false,
         Event::Collected { run, result } => collected(state, run, result, &mut effects),
     }
     effects
@@ -43,7 +44,10 @@ fn receive(state: &mut State, message: HeadMessage, effects: &mut Vec<Effect>) {
         HeadMessage::PeersChanged => effects.push(Effect::AskForPeers),
         HeadMessage::Rest { ask } => rest(state, ask, effects),
         HeadMessage::Rise => effects.push(Effect::Rise),
-        HeadMessage::PowerOff if state.runs.is_empty() => effects.push(Effect::PowerOff),
+        HeadMessage::PowerOff if state.runs.is_empty() => {
+            state.is_leaving = true;
+            effects.push(Effect::PowerOff);
+        }
         // Whoever says so does not know of them, and they come first.
         HeadMessage::PowerOff => {}
         HeadMessage::WakeUp { mac, broadcast, port } => effects.push(Effect::WakeUp { mac, broadcast, port }),
@@ -53,9 +57,11 @@ fn receive(state: &mut State, message: HeadMessage, effects: &mut Vec<Effect>) {
 
 /// A run counts until the head has its ending and its results.
 fn rest(state: &State, ask: u64, effects: &mut Vec<Effect>) {
+    let busy = |why: String| Effect::Send(AgentMessage::Resting { ask, busy: Some(why), is_leaving: state.is_leaving });
     effects.push(match state.runs.keys().next() {
+        None if state.is_leaving => busy("it is shutting down".to_owned()),
         None => Effect::Rest { ask },
-        Some(run) => Effect::Send(AgentMessage::Resting { ask, busy: Some(format!("it still has {run}")) }),
+        Some(run) => busy(format!("it still has {run}")),
     });
 }
 

@@ -85,8 +85,9 @@ pub fn decide(state: &State, command: &Command, now: Now) -> Result<Vec<Event>, 
             match message {
                 AgentMessage::Heartbeat => {}
                 AgentMessage::Report(report) => events.extend(decide_report(state, node, report, *result_is_complete)),
-                AgentMessage::Resting { ask, busy } => {
-                    events.extend(decide_resting(state, node, *ask, busy.as_deref()).map(Event::Power));
+                AgentMessage::Resting { ask, busy, is_leaving } => {
+                    let event = decide_resting(state, node, *ask, busy.as_deref(), *is_leaving);
+                    events.extend(event.map(Event::Power));
                 }
                 AgentMessage::Drawing { milliwatts } => {
                     events.extend(decide_drew(state, &node.name, Gauge::Agent, *milliwatts).map(Event::Power));
@@ -248,7 +249,7 @@ fn own_job<'a>(state: &'a State, caller: &Caller, id: JobId) -> Result<&'a Job, 
 fn decide_forget_node(state: &State, name: &NodeName) -> Result<Vec<Event>, Refusal> {
     let node = state.node(name).ok_or_else(|| Refusal::NoSuchNode(name.clone()))?;
     let in_use = |why: String| Err(Refusal::NodeInUse { node: name.clone(), why });
-    if state.power.node(name).is_some() {
+    if state.power.is_planned(name) {
         return in_use("is switched on and off by the head; take it out of power.toml first".to_owned());
     }
     match (&node.link, node.runs.len()) {

@@ -103,6 +103,7 @@ pub(super) struct Step<'a> {
 impl Step<'_> {
     fn start_epoch(&mut self, epoch: hostler_model::Epoch) {
         self.state.epoch = epoch;
+        self.state.power.begin_epoch(epoch);
         self.state.unconfirmed.clear();
         self.state.connections.clear();
         let names: Vec<NodeName> = self.state.nodes.keys().cloned().collect();

@@ -216,7 +216,7 @@ impl World {
                 self.agent_later(node, delay, AgentStep::Remove { run });
             }
             Effect::Send(message) => self.agent_says(node, message),
-            Effect::Rest { ask } => self.agent_says(node, AgentMessage::Resting { ask, busy: None }),
+            Effect::Rest { ask } => self.agent_says(node, AgentMessage::Resting { ask, busy: None, is_leaving: false }),
             Effect::Stream(_)
             | Effect::Accounts { .. }
             | Effect::AskForPeers

@@ -36,8 +36,8 @@ pub(super) struct Books {
     processes: BTreeMap<(RunId, usize), Process>,
     /// Nodes that an operator wants nothing new on.
     pub(super) drained: BTreeSet<NodeName>,
-    /// Nodes that are going off.
-    pub(super) leaving: BTreeSet<NodeName>,
+    /// Nodes that are going off, and whether their controllers may have been told.
+    pub(super) leaving: BTreeMap<NodeName, bool>,
     allowance: Allowance,
     pub(super) places: Places,
     retention_ms: u64,
@@ -132,7 +132,7 @@ impl Books {
             placed: BTreeSet::new(),
             processes: BTreeMap::new(),
             drained: BTreeSet::new(),
-            leaving: BTreeSet::new(),
+            leaving: BTreeMap::new(),
             allowance: Allowance::default(),
             places: Places::default(),
             retention_ms: settings.retention_ms,

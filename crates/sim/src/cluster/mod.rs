@@ -12,7 +12,8 @@
 //! - an acknowledged submission exists after every crash, and a key means one job (I1);
 //! - a run is started once, an end is taken from the current run only, and a task that was completed really ran to its end (I3);
 //! - placements fit their nodes, no CPU is given out twice, nothing runs beyond its end (I4, I6);
-//! - no machine on which something runs or may run is switched off at the head's word, and nothing is placed on one that is going off (I8);
+//! - no machine on which something runs or may run is switched off at the head's word, and nothing is placed on one that is going off (I8),
+//!   although controllers carry out orders late, twice and after they have answered with an error;
 //! - nothing is placed beyond a quota, nor on a node that its job may not use;
 //! - a result is on the head whole, when its task ends and for as long as it is kept (I5);
 //! - whatever waits has a reason, and counts add up (I10);
@@ -30,6 +31,7 @@ mod disk;
 mod faults;
 mod head;
 mod head_link;
+mod many;
 mod network;
 mod node;
 mod operators;
@@ -42,7 +44,10 @@ mod trace;
 mod users;
 mod world;
 
+pub use many::run_many;
 pub use outcome::{Failure, Report};
+
+use std::cell::Cell;
 
 use world::World;
 
@@ -101,11 +106,22 @@ impl Rule {
     ];
 }
 
+thread_local! {
+    static CURRENT_SEED: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
+/// The seed of the world that this thread lives, for a program in which a panic is the end.
+#[must_use]
+pub fn current_seed() -> Option<u64> {
+    CURRENT_SEED.get()
+}
+
 /// Lives one world from its beginning to its end.
 ///
 /// # Errors
 /// When a checker found something wrong, or the production code panicked: with the story of how it came to that.
 pub fn run(seed: u64, options: &Options) -> Result<Report, Failure> {
+    CURRENT_SEED.set(Some(seed));
     let mut world = World::new(seed, options);
     // A broken invariant in the production code panics there; here it is a finding like any other.
     let lived = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.live()));

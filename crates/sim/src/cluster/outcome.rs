@@ -61,6 +61,6 @@ impl fmt::Display for Failure {
             writeln!(f, "{line}")?;
         }
         writeln!(f, "seed {} after {} ms: {}", self.seed, self.virtual_ms, self.what)?;
-        write!(f, "to see it again: cargo run --release -- sim --seed {}", self.seed)
+        write!(f, "to see it again: hostler sim --seed {}", self.seed)
     }
 }

@@ -10,13 +10,22 @@ use super::head::Input;
 use super::rng::Rng;
 use super::world::{Happening, MS, SECOND, World};
 
+/// How long an order may take at the most, in microseconds: a little less than the stop timeout of the plan.
+const LATEST: u64 = 11_900 * MS;
+
 /// What is between the head and the machines.
 #[derive(Debug)]
 pub(super) struct Controllers {
     dice: Rng,
     /// By node: the number of the order that it follows. Earlier ones are void.
     orders: Vec<u64>,
+    /// Present where controllers carry out orders to switch off late, twice and after they have answered with an error or not at all,
+    /// where operators switch as well, and where nodes leave the plan and come back.
+    rough: Option<Rng>,
 }
+
+/// The worlds of these seeds keep the milder controllers with which they were found, so that seeds that failed once tell the same story.
+const MILD_SEEDS: u64 = 50_000;
 
 /// Something about controllers.
 #[derive(Debug)]
@@ -27,16 +36,33 @@ pub(super) enum PowerStep {
     Answer { life: u64, node: NodeName, ask: u64, outcome: Result<Option<Supply>, PowerFault> },
     /// A machine does what it was told.
     Follow { node: usize, order: u64, verb: PowerVerb },
+    /// An operator has something to do with the power of a node.
+    Operate,
 }
 
 impl World {
     /// The dice are of their own, so the rest of a world stays what it was.
-    pub(super) fn plan_power(&mut self, mut dice: Rng) {
-        if dice.chance(350) {
-            let at = dice.below(5 * SECOND);
-            self.controllers = Some(Controllers { dice, orders: vec![0; self.nodes.len()] });
-            self.later(at, Happening::Power(PowerStep::Plan));
+    pub(super) fn plan_power(&mut self, calm: u64, seed: u64) {
+        let mut dice = Rng::new((!seed).rotate_left(16));
+        if !dice.chance(350) {
+            return;
         }
+        let at = dice.below(5 * SECOND);
+        self.later(at, Happening::Power(PowerStep::Plan));
+        let mut rough = (seed >= MILD_SEEDS).then(|| Rng::new(seed.rotate_left(48)));
+        if let Some(dice) = &mut rough {
+            for _ in 0..dice.below(4) {
+                let at = dice.below(calm);
+                self.later(at, Happening::Power(PowerStep::Plan));
+            }
+            for _ in 0..dice.below(8) {
+                let at = dice.below(calm);
+                self.later(at, Happening::Power(PowerStep::Operate));
+            }
+            // The plan that stays has every node.
+            self.later(calm + 20 * SECOND, Happening::Power(PowerStep::Plan));
+        }
+        self.controllers = Some(Controllers { dice, orders: vec![0; self.nodes.len()], rough });
     }
 
     /// Whether a node is off because the head wants it so.
@@ -64,6 +90,20 @@ impl World {
                 }
             }
             PowerStep::Follow { node, order, verb } => self.follow(node, order, verb),
+            PowerStep::Operate => {
+                let Some(Controllers { rough: Some(dice), .. }) = &mut self.controllers else { return };
+                let node = self.nodes[dice.below(self.nodes.len() as u64) as usize].name.clone();
+                let by = "root".to_owned();
+                let command = match dice.below(5) {
+                    0 | 1 => PowerCommand::Off { node, by, force: false },
+                    2 => PowerCommand::On { node, by },
+                    _ => PowerCommand::Look { node },
+                };
+                self.note(format_args!("an operator wants {command:?}"));
+                if self.head.process.is_some() {
+                    self.input(Input { command: Command::Power(command), blobs: Vec::new(), reply: None });
+                }
+            }
         }
     }
 
@@ -95,14 +135,22 @@ impl World {
             ..PowerPolicy::default()
         };
         let traits = PowerTraits { boot_ms: 3_000, ..PowerTraits::default() };
-        PowerPlan { policy, nodes: self.nodes.iter().map(|node| (node.name.clone(), traits)).collect() }
+        let mut names: Vec<NodeName> = self.nodes.iter().map(|node| node.name.clone()).collect();
+        let is_calm = self.is_calm;
+        // One node or another is missing now and then.
+        if let Some(Controllers { rough: Some(dice), .. }) = &mut self.controllers
+            && !is_calm
+        {
+            names.retain(|_| dice.chance(750));
+        }
+        PowerPlan { policy, nodes: names.into_iter().map(|name| (name, traits)).collect() }
     }
 
     /// What a controller does with a question or an order.
     pub(super) fn controller_hears(&mut self, name: &NodeName, verb: PowerVerb, ask: u64) {
         let Some(node) = self.nodes.iter().position(|node| node.name == *name) else { return };
         let (life, is_calm, is_on) = (self.head.lives, self.is_calm, self.nodes[node].is_powered);
-        let Some(Controllers { dice, orders }) = &mut self.controllers else { return };
+        let Some(Controllers { dice, orders, rough }) = &mut self.controllers else { return };
         let delay = dice.skewed(300 * MS);
         let mood = if is_calm { 100 } else { dice.below(100) };
         let supply = if is_on { Supply::On } else { Supply::Off };
@@ -111,10 +159,19 @@ impl World {
             PowerVerb::On => is_on,
             PowerVerb::OffGracefully | PowerVerb::OffByForce => !is_on,
         };
+        // Orders to switch off that are carried out late, and sometimes twice, whatever the answer is.
+        let rough = rough.as_mut().filter(|_| verb.is_off() && !is_so && !is_calm);
+        let late: Vec<u64> =
+            rough.map_or_else(Vec::new, |dice| (0..dice.below(3)).map(|_| dice.below(LATEST)).collect());
+        if !late.is_empty() {
+            orders[node] += 1;
+        }
+        let late_order = orders[node];
         let outcome = match mood {
             // It never answers.
             0..5 => None,
             5..15 => Some(Err(fault(mood == 5))),
+            _ if !late.is_empty() => Some(Ok(None)),
             _ if is_so => Some(Ok(Some(supply))),
             _ => {
                 orders[node] += 1;
@@ -128,6 +185,9 @@ impl World {
                 Some(Ok(None))
             }
         };
+        for takes in late {
+            self.later(takes, Happening::Power(PowerStep::Follow { node, order: late_order, verb }));
+        }
         let name = name.clone();
         self.note(format_args!("the controller of {name} hears {verb:?}: {outcome:?}"));
         if let Some(outcome) = outcome {
@@ -177,16 +237,21 @@ impl Books {
     }
 
     pub(super) fn see_power(&mut self, event: &PowerEvent) {
-        if let PowerEvent::Entered { node, stage, .. } = event {
-            match stage {
-                Stage::Asking | Stage::Stopping => _ = self.leaving.insert(node.clone()),
+        match event {
+            PowerEvent::Entered { node, stage, .. } => match stage {
+                Stage::Asking | Stage::Stopping => _ = self.leaving.insert(node.clone(), *stage == Stage::Stopping),
                 _ => _ = self.leaving.remove(node),
+            },
+            // What was only asked is over when the head has no more to do with the power of a node.
+            PowerEvent::Planned(plan) => {
+                self.leaving.retain(|node, is_told| *is_told || plan.nodes.contains_key(node));
             }
+            _ => {}
         }
     }
 
     pub(super) fn check_not_leaving(&mut self, run: RunId, node: &NodeName) {
-        let is_leaving = self.leaving.contains(node);
+        let is_leaving = self.leaving.contains_key(node);
         self.expect(!is_leaving, || format!("{run} is placed on {node}, which is going off"));
     }
 }

@@ -102,7 +102,7 @@ impl World {
         world.plan_users(calm);
         world.plan_quota(calm, Rng::new(!seed));
         world.plan_partitions(calm, Rng::new(seed.rotate_left(32)));
-        world.plan_power(Rng::new((!seed).rotate_left(16)));
+        world.plan_power(calm, seed);
         world.later(LOOK, Happening::Look);
         world
     }

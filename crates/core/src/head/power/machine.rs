@@ -50,14 +50,25 @@ impl View<'_> {
         if live.asked.is_some() && !self.is_lost() || live.ask_at > self.now {
             return None;
         }
-        let first = live.told == 0;
+        let first = self.is_to_be_told();
         Some(match self.power.stage {
             Stage::Waking if first || self.must_be_told_again() => PowerVerb::On,
-            Stage::Stopping if self.is_started_again() => PowerVerb::Status,
+            Stage::Stopping if self.is_started_again() || live.refused.is_some() => PowerVerb::Status,
             Stage::Stopping if first => PowerVerb::OffGracefully,
             Stage::Stopping if self.must_be_forced() => PowerVerb::OffByForce,
             _ => PowerVerb::Status,
         })
+    }
+
+    /// Whether its controller has yet to be told for the first time where it should go.
+    pub(super) fn is_to_be_told(&self) -> bool {
+        let live = &self.power.live;
+        live.told == 0
+            && match self.power.stage {
+                Stage::Waking => true,
+                Stage::Stopping => live.refused.is_none() && !self.is_started_again(),
+                _ => false,
+            }
     }
 
     /// When time alone next matters for it.
@@ -67,13 +78,19 @@ impl View<'_> {
         let limit = match self.power.stage {
             Stage::Waking => since.plus_ms(self.policy.boot_timeout_ms),
             Stage::Asking => since.plus_ms(ANSWER_MS),
-            Stage::Stopping => self.stop_limit(),
+            Stage::Stopping => self.stop_limit().unwrap_or(Timestamp::NEVER),
             Stage::Up | Stage::Failed => again_at.unwrap_or(Timestamp::NEVER),
             Stage::Unknown | Stage::Off => Timestamp::NEVER,
         };
         // What has passed without a turn waits for something else to happen.
+        let window = self.power.settles_at.unwrap_or(Timestamp::NEVER);
         let silence = self.power.off_since.map_or(Timestamp::NEVER, |at| at.plus_ms(LAST_WORDS_MS));
-        [answer, limit, silence].into_iter().filter(|at| *at > self.now).min().unwrap_or(Timestamp::NEVER)
+        let agent = live.agent_asked.map_or(Timestamp::NEVER, |(_, at)| at.plus_ms(ANSWER_MS));
+        [answer, limit, window, silence, agent]
+            .into_iter()
+            .filter(|at| *at > self.now)
+            .min()
+            .unwrap_or(Timestamp::NEVER)
     }
 
     /// When it may be tried again, should it fail now.
@@ -164,29 +181,30 @@ impl View<'_> {
     }
 
     fn when_stopping(&self) -> Option<Turn> {
-        if self.is_started_again() {
-            // What its controller has accepted may still be done, to this boot now.
-            return self
-                .is_stop_over()
-                .then(|| (Stage::Up, "it was started again while it was being switched off".to_owned()));
-        }
-        if self.power.live.told > 0 && self.said_since_told() == Some(Supply::Off) {
+        let is_told = self.power.live.told > 0 || self.power.live.refused.is_some();
+        if is_told && self.said_since_told() == Some(Supply::Off) && !self.is_started_again() {
             return Some((Stage::Off, "switched off".to_owned()));
         }
-        let fault = self.power.live.fault.as_ref();
-        let refused = fault.filter(|(fault, times)| fault.is_lasting || *times >= self.policy.tries);
-        let why = match refused {
-            Some((fault, _)) if self.power.live.told == 0 => format!("it could not be switched off: {}", fault.text),
-            _ if !self.is_stop_over() => return None,
-            _ => format!("it was told to shut down {} ago, and is still on", self.so_far()),
+        if !self.is_stop_over() {
+            return None;
+        }
+        if self.is_started_again() {
+            return Some((Stage::Up, "it was started again while it was being switched off".to_owned()));
+        }
+        let why = match &self.power.live.refused {
+            Some(why) => format!("it could not be switched off: {why}"),
+            None => format!("it was told to shut down {} ago, and is still on", self.so_far()),
         };
-        // One whose agent lives is of use as it is.
-        Some((if self.is_linked() { Stage::Up } else { Stage::Failed }, why))
+        // One whose agent lives is of use as it is, once the agent has said that its machine stays on.
+        match self.is_linked() {
+            true => self.stays_on().then_some((Stage::Up, why)),
+            false => Some((Stage::Failed, why)),
+        }
     }
 
-    /// Its agent is connected, however that came about.
+    /// Its agent is connected, however that came about, and nothing can switch its machine off any more that was told to.
     fn came(&self) -> Option<Turn> {
-        (self.is_linked() && !self.says_last_words()).then(|| {
+        (self.is_linked() && !self.may_yet_go_off()).then(|| {
             let why = match self.power.stage {
                 Stage::Waking => format!("its agent came after {}", self.so_far()),
                 _ => "its agent is connected".to_owned(),
@@ -195,11 +213,44 @@ impl View<'_> {
         })
     }
 
-    /// Its controller is ahead of the machine itself, whose agent has connected once more.
-    fn says_last_words(&self) -> bool {
-        matches!(self.power.stage, Stage::Off | Stage::Waking)
-            && self.power.off_since.is_some_and(|at| self.waited(at) < LAST_WORDS_MS)
-            && self.node.is_some_and(|node| Some(&node.boot) == self.power.boot_before.as_ref())
+    /// After it was to be switched off: whether that may still happen to the boot whose agent is connected.
+    fn may_yet_go_off(&self) -> bool {
+        let Some(at) = self.power.settles_at else { return false };
+        // From the same boot, the controller was mistaken, or is ahead of the machine.
+        self.now < at || self.is_boot_before() && !(self.stays_on() && self.has_said_last_words())
+    }
+
+    /// Whether an agent of the boot that was switched off would have fallen silent by now.
+    fn has_said_last_words(&self) -> bool {
+        self.power.off_since.is_none_or(|at| self.waited(at) >= LAST_WORDS_MS)
+    }
+
+    /// Whether its agent should be asked now if its machine is shutting down.
+    pub(super) fn must_ask_agent(&self) -> bool {
+        let is_over = match self.power.stage {
+            Stage::Stopping => self.is_stop_over(),
+            Stage::Up | Stage::Asking => false,
+            Stage::Unknown | Stage::Off | Stage::Waking | Stage::Failed => {
+                self.power.settles_at.is_some_and(|at| at <= self.now) && self.has_said_last_words()
+            }
+        };
+        let link = self.node.and_then(|node| node.link.as_ref());
+        let is_asked = |connection| {
+            let asked = self.power.live.agent_asked;
+            asked.is_some_and(|(on, at)| on == connection && self.waited(at) < ANSWER_MS)
+        };
+        is_over && self.is_boot_before() && !self.stays_on() && link.is_some_and(|link| !is_asked(link.connection))
+    }
+
+    /// Whether the agent that is connected has said that its machine is not shutting down.
+    fn stays_on(&self) -> bool {
+        let link = self.node.and_then(|node| node.link.as_ref());
+        link.is_some_and(|link| self.power.live.agent_said == Some((link.connection, false)))
+    }
+
+    /// Whether its agent is connected from the boot that was told to shut down.
+    fn is_boot_before(&self) -> bool {
+        self.is_linked() && self.node.is_some_and(|node| Some(&node.boot) == self.power.boot_before.as_ref())
     }
 
     fn is_linked(&self) -> bool {
@@ -241,22 +292,23 @@ impl View<'_> {
         self.policy.force_off && !live.is_forced && self.waited(self.power.since) >= self.policy.stop_timeout_ms
     }
 
-    /// From then on nothing comes any more of what it was told, by this head or an earlier one.
-    fn stop_limit(&self) -> Timestamp {
+    /// From then on nothing comes any more of what it was told, by this head or an earlier one. Nothing before the controller has answered
+    /// this head: until then an order of an earlier head may still be on its way.
+    fn stop_limit(&self) -> Option<Timestamp> {
         let limit_ms = self.policy.stop_timeout_ms;
         let first = self.power.since.plus_ms(limit_ms * (1 + u64::from(self.policy.force_off)));
-        if self.power.live.told > 0 { first.max(self.power.live.told_at.plus_ms(limit_ms)) } else { first }
+        Some(first.max(self.power.live.off_told_at?.plus_ms(limit_ms)))
     }
 
     /// Whether nothing comes any more of what it was told, as far as that can be known: not while its controller has yet to answer.
     fn is_stop_over(&self) -> bool {
         let is_told = self.power.live.asked.is_some_and(|(_, verb, _)| verb != PowerVerb::Status) && !self.is_lost();
-        !is_told && self.stop_limit() <= self.now
+        !is_told && self.stop_limit().is_some_and(|at| at <= self.now)
     }
 
     /// While it is being switched off its agent has come with another boot.
     fn is_started_again(&self) -> bool {
-        self.is_linked() && self.node.is_some_and(|node| Some(&node.boot) != self.power.boot_before.as_ref())
+        self.is_linked() && !self.is_boot_before()
     }
 
     fn waited(&self, since: Timestamp) -> u64 {

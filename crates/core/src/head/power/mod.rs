@@ -17,6 +17,12 @@
 //! **Nothing that runs is switched off.** A node is first taken out of the scheduler's pool, in the event with which its agent is asked
 //! ([`Stage::Asking`]); only when nothing is placed there and the agent itself says that nothing runs, staged or returning results
 //! included, is its controller told ([`Stage::Stopping`]). Until then everything can be taken back.
+//!
+//! **An order to switch off cannot be taken back.** A controller may carry it out late, twice, or after it has answered with an error,
+//! whether this head gave it or an earlier one. So from [`Stage::Stopping`] a node returns to work only
+//!
+//! - when the stop timeout has passed since a controller last answered such an order, or a later order to switch on was accepted, and
+//! - when its agent comes from a later boot, or says that its machine is not shutting down.
 
 mod energy;
 mod machine;
@@ -31,6 +37,8 @@ use hostler_model::{
     Timestamp, WallTime,
 };
 use serde::{Deserialize, Serialize};
+
+use super::event::ConnectionId;
 
 pub use energy::Meter;
 pub(super) use pass::manage;
@@ -65,8 +73,11 @@ pub struct Power {
     pub since_wall: WallTime,
     /// Why, for people.
     pub why: String,
-    /// The machine's boot before it was told to shut down: an agent that comes with it is still the old one.
+    /// The boot that was told to shut down. Its agent is asked before the node works again.
     boot_before: Option<BootId>,
+    /// It was told to shut down and has not been up since: until then such an order may still be carried out.
+    #[serde(default)]
+    settles_at: Option<Timestamp>,
     /// When its agent came, if it is up.
     up_since: Option<Timestamp>,
     /// When it was last confirmed to be off.
@@ -134,8 +145,17 @@ struct Live {
     is_forced: bool,
     /// When it is asked next.
     ask_at: Timestamp,
-    /// The number of the question to its agent whether anything runs.
+    /// When a controller last answered an order to switch off in this stage, or first answered this head in it. Every earlier order has
+    /// reached the controller by then.
+    off_told_at: Option<Timestamp>,
+    /// Why the controller does not switch it off. This head does not tell it again in this stage.
+    refused: Option<String>,
+    /// The number of the question to its agent whether anything runs, or whether its machine is shutting down.
     rest: Option<u64>,
+    /// When the agent on this connection was asked whether its machine is shutting down.
+    agent_asked: Option<(ConnectionId, Timestamp)>,
+    /// The agent on this connection has answered that: true if its machine is shutting down.
+    agent_said: Option<(ConnectionId, bool)>,
     /// Since when nothing is placed there.
     idle_since: Option<Timestamp>,
 }
@@ -235,16 +255,33 @@ pub enum PowerEvent {
         /// What it confirmed, if anything.
         outcome: Result<Option<Supply>, PowerFault>,
     },
+    /// A controller has confirmed that a node is off and accepted to switch it on, which takes the place of any order to switch off.
+    Woken {
+        /// Whose.
+        node: NodeName,
+    },
     /// A controller is to be asked now. Not durable.
     Look {
         /// Whose.
         node: NodeName,
     },
+    /// An agent is asked whether its machine is shutting down. Not durable.
+    AskedAgent {
+        /// Whose.
+        node: NodeName,
+    },
+    /// An agent has answered whether its machine is shutting down. Not durable.
+    AgentSaid {
+        /// Whose.
+        node: NodeName,
+        /// It is.
+        is_leaving: bool,
+    },
 }
 
 impl PowerEvent {
     pub(super) const fn is_durable(&self) -> bool {
-        matches!(self, Self::Planned(_) | Self::Entered { .. } | Self::Drew { .. })
+        matches!(self, Self::Planned(_) | Self::Entered { .. } | Self::Drew { .. } | Self::Woken { .. })
     }
 }
 
@@ -256,6 +293,7 @@ impl Power {
             since_wall: wall,
             why: "nothing has been heard of it yet".to_owned(),
             boot_before: None,
+            settles_at: None,
             up_since: None,
             off_since: None,
             again_at: None,
@@ -345,12 +383,22 @@ impl Powers {
         self.plan.nodes.get(name).copied().unwrap_or_default()
     }
 
+    /// Whether the plan has a node. One that leaves the plan while it may yet be switched off is kept until it is up.
+    #[must_use]
+    pub fn is_planned(&self, name: &NodeName) -> bool {
+        self.plan.nodes.contains_key(name)
+    }
+
+    /// A head begins. Answers to what another has asked, in this process or an earlier one, are told apart by their numbers.
+    pub(super) fn begin_epoch(&mut self, epoch: Epoch) {
+        self.asks = epoch.0 << 32;
+    }
+
     const fn policy(&self) -> &PowerPolicy {
         &self.plan.policy
     }
 
-    /// Whether a node may be given work as far as its power is concerned: not when it is being switched off, nor when it is off and an agent
-    /// is just saying its last words.
+    /// Whether a node may be given work as far as its power is concerned: not while it is or may yet be switched off.
     pub(super) fn takes_work(&self, name: &NodeName) -> bool {
         self.nodes.get(name).is_none_or(Power::takes_work)
     }

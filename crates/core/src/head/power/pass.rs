@@ -52,7 +52,11 @@ fn asks(state: &State, now: Now) -> Option<Vec<PowerEvent>> {
         let verb = view(state, name, power, now.at).verb()?;
         Some(PowerEvent::Asked { node: name.clone(), verb })
     };
-    some(state.power.nodes().filter_map(ask).collect())
+    let ask_agent = |(name, power): (&NodeName, &Power)| {
+        let must = view(state, name, power, now.at).must_ask_agent();
+        must.then(|| PowerEvent::AskedAgent { node: name.clone() })
+    };
+    some(state.power.nodes().filter_map(ask).chain(state.power.nodes().filter_map(ask_agent)).collect())
 }
 
 fn next_due(state: &State, now: Timestamp) -> Option<Timestamp> {
@@ -73,13 +77,16 @@ pub(in crate::head) fn decide_power(state: &State, command: &PowerCommand) -> Re
             Ok(vec![PowerEvent::Look { node: node.clone() }])
         }
         PowerCommand::Said { node, ask, outcome } => {
-            let asked = state.power.node(node).and_then(|power| power.live.asked);
-            let is_current = asked.is_some_and(|(current, _, _)| current == *ask);
-            Ok(if is_current {
-                vec![PowerEvent::Said { node: node.clone(), outcome: outcome.clone() }]
-            } else {
-                Vec::new()
-            })
+            let power = state.power.node(node);
+            let Some((_, verb, _)) = power.and_then(|power| power.live.asked).filter(|(it, _, _)| it == ask) else {
+                return Ok(Vec::new());
+            };
+            let mut events = vec![PowerEvent::Said { node: node.clone(), outcome: outcome.clone() }];
+            let may_yet_go_off = power.is_some_and(|power| power.stage == Stage::Waking && power.settles_at.is_some());
+            if verb == PowerVerb::On && *outcome == Ok(None) && may_yet_go_off {
+                events.push(PowerEvent::Woken { node: node.clone() });
+            }
+            Ok(events)
         }
         PowerCommand::Drew { node, gauge, milliwatts } => {
             let _ = switchable(state, node)?;
@@ -89,7 +96,7 @@ pub(in crate::head) fn decide_power(state: &State, command: &PowerCommand) -> Re
 }
 
 fn switchable<'a>(state: &'a State, name: &NodeName) -> Result<&'a Power, Refusal> {
-    if let Some(power) = state.power.node(name) {
+    if let Some(power) = state.power.node(name).filter(|_| state.power.is_planned(name)) {
         return Ok(power);
     }
     match state.node(name) {
@@ -149,12 +156,23 @@ fn is_idle(state: &State, name: &NodeName) -> bool {
 }
 
 /// What an agent answers that was asked to rest.
-pub(in crate::head) fn decide_resting(state: &State, node: &Node, ask: u64, busy: Option<&str>) -> Option<PowerEvent> {
+pub(in crate::head) fn decide_resting(
+    state: &State,
+    node: &Node,
+    ask: u64,
+    busy: Option<&str>,
+    is_leaving: bool,
+) -> Option<PowerEvent> {
     let power = state.power.node(&node.name)?;
-    if power.stage != Stage::Asking || power.live.rest != Some(ask) {
+    if power.live.rest != Some(ask) || power.stage == Stage::Up {
         return None;
     }
+    if power.stage != Stage::Asking {
+        return Some(PowerEvent::AgentSaid { node: node.name.clone(), is_leaving });
+    }
     Some(match busy {
+        // Its machine shuts down whatever the head wants.
+        Some(_) if is_leaving && node.runs.is_empty() => entered(&node.name, (Stage::Stopping, power.why.clone())),
         Some(busy) => entered(&node.name, (Stage::Up, format!("it was not switched off: {busy}"))),
         None if !node.runs.is_empty() => return None,
         None => entered(&node.name, (Stage::Stopping, power.why.clone())),
@@ -176,8 +194,20 @@ pub(in crate::head) fn update_power(step: &mut Step<'_>, event: &PowerEvent) {
             return step.state.meter(node, now);
         }
         PowerEvent::Look { node } => {
-            step.change_power(node, |power| power.live.asked = None);
+            // An order that has no answer yet may still be carried out, and is waited for.
+            step.change_power(node, |power| {
+                power.live.asked = power.live.asked.filter(|(_, verb, _)| *verb != PowerVerb::Status);
+            });
             step.look_at_power(node);
+        }
+        PowerEvent::Woken { node } => {
+            let now = step.now.at;
+            step.change_power(node, |power| power.settles_at = power.settles_at.map(|at| at.min(now)));
+        }
+        PowerEvent::AskedAgent { node } => step.ask_agent(node),
+        PowerEvent::AgentSaid { node, is_leaving } => {
+            let on = step.state.node(node).and_then(|node| Some(node.link.as_ref()?.connection));
+            step.change_power(node, |power| power.live.agent_said = on.map(|on| (on, *is_leaving)));
         }
     }
     step.state.power.changed();
@@ -196,7 +226,8 @@ impl Step<'_> {
         self.change_power(name, |power| power.live.ask_at = now);
     }
 
-    /// Nodes that were in the plan before keep what is known of them.
+    /// Nodes that were in the plan before keep what is known of them. One that leaves it while it may yet be switched off takes no work
+    /// until it is up again.
     fn plan_power(&mut self, plan: &hostler_model::PowerPlan) {
         let now = self.now;
         let before = std::mem::take(&mut self.state.power.nodes);
@@ -207,11 +238,15 @@ impl Step<'_> {
             .keys()
             .map(|name| (name.clone(), before.remove(name).unwrap_or_else(|| Power::new(now.at, now.wall))))
             .collect();
+        // One whose agent was only asked works on.
+        let asked = before.iter().filter(|(_, power)| power.stage == Stage::Asking).map(|(name, _)| name.clone());
+        asked.collect::<Vec<_>>().iter().for_each(|name| self.tell(name, HeadMessage::Rise));
+        before.retain(|_, power| power.stage == Stage::Stopping || power.settles_at.is_some());
+        self.state.power.nodes.append(&mut before);
         self.state.power.plan = plan.clone();
         left.retain(|name| self.state.nodes.contains_key(name));
         let known: Vec<NodeName> =
             plan.nodes.keys().filter(|name| self.state.nodes.contains_key(*name)).cloned().collect();
-        // One that was being switched off when it left the plan is asked for work again.
         known.iter().chain(&left).for_each(|name| self.state.sync_pool(name));
         plan.nodes.keys().for_each(|name| self.state.meter(name, now.at));
     }
@@ -221,6 +256,7 @@ impl Step<'_> {
         let retry_at = self.state.power.node(name).map(|power| view(self.state, name, power, now.at).retry_at());
         let boot = self.state.node(name).map(|node| node.boot.clone());
         let (mut before, epoch) = (Stage::Unknown, self.state.epoch);
+        let stop_timeout_ms = self.state.power.policy().stop_timeout_ms;
         self.change_power(name, |power| {
             before = power.stage;
             // The clock stood still while there was no head.
@@ -232,6 +268,16 @@ impl Step<'_> {
             power.live.told = 0;
             power.live.is_forced = false;
             power.live.fault = None;
+            power.live.off_told_at = None;
+            power.live.refused = None;
+            (power.live.rest, power.live.agent_asked, power.live.agent_said) = (None, None, None);
+            match (before, stage) {
+                (_, Stage::Up) => (power.settles_at, power.boot_before) = (None, None),
+                // It is off before the time of the last order has passed.
+                (Stage::Stopping, Stage::Off) => power.settles_at = Some(now.at.plus_ms(stop_timeout_ms)),
+                (Stage::Stopping, _) => power.settles_at = Some(now.at),
+                _ => {}
+            }
             power.live.ask_at = now.at;
             power.again_at = None;
             match stage {
@@ -269,8 +315,11 @@ impl Step<'_> {
         match (before, stage) {
             (_, Stage::Off) => self.cut_off(name, "its controller says that this machine is off"),
             (_, Stage::Asking) => self.tell_to_rest(name),
-            (Stage::Asking | Stage::Stopping | Stage::Off, Stage::Up) => self.tell(name, HeadMessage::Rise),
+            (_, Stage::Up) => self.tell(name, HeadMessage::Rise),
             _ => {}
+        }
+        if stage == Stage::Up && !self.state.power.is_planned(name) {
+            self.state.power.nodes.remove(name);
         }
         self.state.sync_pool(name);
         self.state.meter(name, now.at);
@@ -291,10 +340,23 @@ impl Step<'_> {
         self.tell(name, HeadMessage::Rest { ask });
     }
 
+    /// Asks a node's agent whether its machine is shutting down. It rests meanwhile.
+    fn ask_agent(&mut self, name: &NodeName) {
+        let now = self.now.at;
+        let on = self.state.node(name).and_then(|node| Some(node.link.as_ref()?.connection));
+        self.change_power(name, |power| power.live.agent_asked = on.map(|on| (on, now)));
+        self.tell_to_rest(name);
+    }
+
     /// What an agent must know that has just connected.
     pub(in crate::head) fn tell_power(&mut self, name: &NodeName) {
         match self.state.power.node(name).map(|power| power.stage) {
             Some(Stage::Asking) => self.tell_to_rest(name),
+            Some(Stage::Stopping) => {
+                self.tell_to_rest(name);
+                // It has been asked too early for its answer to count.
+                self.change_power(name, |power| power.live.rest = None);
+            }
             Some(Stage::Off) | None => {}
             Some(_) => self.tell(name, HeadMessage::Rise),
         }
@@ -305,11 +367,17 @@ impl Step<'_> {
         self.state.power.asks += 1;
         let ask = self.state.power.asks;
         self.change_power(name, |power| {
-            power.live.asked = Some((ask, verb, now));
+            let lost = power.live.asked.replace((ask, verb, now));
+            if lost.is_some_and(|(_, verb, _)| verb.is_off()) {
+                power.live.off_told_at = Some(now);
+            }
             if verb != PowerVerb::Status {
                 power.live.told += 1;
                 power.live.told_at = now;
                 power.live.is_forced |= verb == PowerVerb::OffByForce;
+            }
+            if verb.is_off() {
+                (power.live.agent_asked, power.live.agent_said) = (None, None);
             }
         });
         self.changes.effects.push(Effect::Power { node: name.clone(), verb, ask });
@@ -318,17 +386,23 @@ impl Step<'_> {
     fn note_said(&mut self, name: &NodeName, outcome: &Result<Option<hostler_model::Supply>, super::PowerFault>) {
         let now = self.now.at;
         let policy = self.state.power.policy().clone();
+        let power = self.state.power.node(name);
+        let is_to_be_told = power.is_some_and(|power| view(self.state, name, power, now).is_to_be_told());
         self.change_power(name, |power| {
             let asked = power.live.asked.take();
             let told = asked.filter(|(_, verb, _)| *verb != PowerVerb::Status);
             let is_busy = matches!(power.stage, Stage::Waking | Stage::Stopping);
             let pause = match is_busy {
                 // This was asked before it came to that.
-                true if power.live.told == 0 => 0,
+                true if is_to_be_told => 0,
                 true => policy.watch_ms,
                 false => policy.poll_ms,
             };
             let before = power.live.fault.take().map_or(0, |(_, times)| times);
+            // An order that was answered with an error may be carried out all the same.
+            if power.stage == Stage::Stopping && (told.is_some() || power.live.off_told_at.is_none()) {
+                power.live.off_told_at = Some(now);
+            }
             match outcome {
                 Ok(supply) => {
                     power.live.ask_at = now.plus_ms(pause);
@@ -345,7 +419,11 @@ impl Step<'_> {
                     power.live.ask_at = now.plus_ms(pause.max(policy.watch_ms).max(fault.retry_after_ms));
                     // What was not done is to be told again.
                     power.live.told = power.live.told.saturating_sub(u32::from(told.is_some()));
-                    power.live.fault = Some((fault.clone(), before.saturating_add(1)));
+                    let times = before.saturating_add(1);
+                    if power.live.told == 0 && told.is_some() && (fault.is_lasting || times >= policy.tries) {
+                        power.live.refused = Some(fault.text.clone());
+                    }
+                    power.live.fault = Some((fault.clone(), times));
                 }
             }
         });

@@ -262,6 +262,9 @@ fn why_not(state: &State, name: &NodeName, power: &Power, now: Now) -> Option<St
         Stage::Asking | Stage::Stopping => return Some("is just being switched off".to_owned()),
         Stage::Waking | Stage::Up => return Some("is on".to_owned()),
     }
+    if !state.power.is_planned(name) {
+        return Some("cannot be switched on: it is not in the head's power.toml".to_owned());
+    }
     if !state.power.traits(name).is_managed {
         return Some("is switched by operators only".to_owned());
     }
