@@ -4,8 +4,8 @@ use hostler_core::head::{
     Command, NewUser, PartitionsCommand, PowerCommand, PowerFault, Refusal, Stage, UsersCommand, explain,
 };
 use hostler_model::{
-    Energy, Gauge, Hours, JobState, PowerPlan, PowerPolicy, PowerState, PowerTraits, PowerVerb, Request,
-    Supply, Timestamp, WallTime, Watts,
+    Energy, Gauge, Hours, JobState, PowerPlan, PowerPolicy, PowerState, PowerTraits, PowerVerb, Request, Supply,
+    Timestamp, WallTime, Watts,
 };
 use hostler_proto::link::{AgentMessage, HeadMessage, RunStatus};
 
