@@ -137,7 +137,7 @@ fn identity(launch: &RunLaunch, node: &NodeName) -> Vec<(&'static str, String)> 
     let task = launch.run.task;
     let mut all = vec![
         ("HOSTLER_JOB_ID", task.job.to_string()),
-        ("HOSTLER_JOB_NAME", spec.name.clone()),
+        ("HOSTLER_JOB_NAME", spec.name.to_string()),
         ("HOSTLER_ATTEMPT", launch.run.attempt.to_string()),
         ("HOSTLER_NODE", node.to_string()),
         ("HOSTLER_CPUS", spec.request.cpus.to_string()),

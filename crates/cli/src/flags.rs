@@ -215,7 +215,7 @@ impl JobFlags {
         }
         let tasks_per_node = self.tasks_per_node.unwrap_or(1);
         Ok(JobSpec {
-            name: self.name.clone().unwrap_or_else(|| default_name.to_owned()),
+            name: self.name.as_deref().unwrap_or(default_name).into(),
             work,
             request: Request {
                 cpus: self.cpus.unwrap_or(tasks_per_node),
@@ -283,7 +283,7 @@ mod tests {
     }
 
     fn spec(line: &str) -> JobSpec {
-        let work = Work::Command { argv: vec!["true".to_owned()], directory: "/".to_owned() };
+        let work = Work::Command { argv: vec!["true".to_owned()], directory: "/".into() };
         parse(line).expect(line).spec(work, "true", Environment::new()).expect(line)
     }
 
@@ -291,7 +291,7 @@ mod tests {
     fn defaults_are_modest() {
         let spec = spec("");
         assert_eq!(spec.request, Request::new(1, 512 << 20));
-        assert_eq!((spec.time_limit_ms, spec.array, spec.name.as_str()), (None, None, "true"));
+        assert_eq!((spec.time_limit_ms, spec.array, &*spec.name), (None, None, "true"));
         assert_eq!(parse("").expect("no flags").unsaid().len(), 5, "operators may want something else");
     }
 
@@ -300,7 +300,7 @@ mod tests {
         let spec = spec("--resource license=2 --resource camera");
         assert_eq!(spec.request.counted.to_string(), "camera=1,license=2");
         for (line, part) in [("--resource a --resource a=2", "counted twice"), ("--resource A=1", "no name")] {
-            let work = Work::Command { argv: vec!["true".to_owned()], directory: "/".to_owned() };
+            let work = Work::Command { argv: vec!["true".to_owned()], directory: "/".into() };
             let failure = match parse(line) {
                 Ok(flags) => flags.spec(work, "true", Environment::new()).expect_err(line).render(),
                 Err(error) => error.to_string(),

@@ -342,9 +342,20 @@ impl Client {
     /// # Errors
     /// See above.
     pub async fn results(&self, unfetched: bool, jobs: &[JobId]) -> Result<ResultPage, ClientError> {
+        const JOBS_AT_ONCE: usize = 1_000;
         let ids: Vec<String> = jobs.iter().map(ToString::to_string).collect();
         let jobs = if ids.is_empty() { String::new() } else { format!("&jobs={}", ids.join(",")) };
-        self.call(Call::get(format!("/results?unfetched={unfetched}{jobs}"))).await
+        let mut all = ResultPage { results: Vec::new(), next: None };
+        loop {
+            let after = all.next.map(|after| format!("&after={after}")).unwrap_or_default();
+            let path = format!("/results?unfetched={unfetched}&limit={JOBS_AT_ONCE}{jobs}{after}");
+            let page: ResultPage = self.call(Call::get(path)).await?;
+            all.results.extend(page.results);
+            all.next = page.next;
+            if all.next.is_none() {
+                return Ok(all);
+            }
+        }
     }
 
     /// Says that results are safely here.

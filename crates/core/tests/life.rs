@@ -1,11 +1,11 @@
 //! The life of nodes, as scripts: they join, renew their keys, are drained, resumed and removed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hostler_core::head::{
-    Caller, Changes, Command, ConnectionId, Effect, Event, KEY_LIFE_MS, Now, Record, Refusal, Stamped, State,
-    SubmissionKey, Unwelcome, decide, explain, schedule, update,
+    Caller, Changes, Command, ConnectionId, Effect, Ended, Event, Job, KEY_LIFE_MS, Now, Record, Refusal, Stamped,
+    State, SubmissionKey, Unwelcome, decide, explain, schedule, update,
 };
 use hostler_model::{
     BootId, CpuSet, Digest, Ending, JobId, JobSpec, JobState, NodeName, NodeState, Request, Resources, RunId,
@@ -30,13 +30,14 @@ struct Head {
     launched: Vec<RunId>,
     notices: Vec<(NodeName, NodeState)>,
     records: Vec<Record>,
+    ended: BTreeMap<JobId, Arc<Job>>,
     jobs: u128,
 }
 
 impl Head {
     fn new() -> Self {
         let mut head = Self::default();
-        head.apply(Event::EpochStarted { epoch: head.state.next_epoch() });
+        head.apply(Event::EpochStarted { epoch: head.state.next_epoch(), archives: true });
         head
     }
 
@@ -58,6 +59,10 @@ impl Head {
                 Effect::Send { .. } | Effect::Power { .. } | Effect::Notify(_) => {}
             }
         }
+        self.ended.extend(changes.records.iter().filter_map(|record| match record {
+            Record::JobEnded(job) => Some((job.id, Arc::clone(job))),
+            _ => None,
+        }));
         self.records.extend(changes.records);
         if stamped.event.is_durable() {
             self.log.push(stamped);
@@ -65,7 +70,7 @@ impl Head {
     }
 
     fn command(&mut self, command: &Command) -> Result<(), Refusal> {
-        for event in decide(&self.state, command, self.now())? {
+        for event in decide(&self.state, command, &Ended::default(), self.now())? {
             self.apply(event);
         }
         while self.state.needs_pass() {
@@ -83,7 +88,7 @@ impl Head {
         let bytes = hostler_proto::encode(&self.state);
         self.state = hostler_proto::decode::<State>(&bytes).expect("a snapshot can be read").restored();
         assert_eq!(self.state.member(&n1()), from_log.member(&n1()), "the log says the same as the snapshot");
-        self.apply(Event::EpochStarted { epoch: self.state.next_epoch() });
+        self.apply(Event::EpochStarted { epoch: self.state.next_epoch(), archives: true });
     }
 
     fn join(&mut self, key: Digest, may_replace: bool) -> Result<(), Refusal> {
@@ -126,7 +131,8 @@ impl Head {
         let request = Request::new(1, 4 << 20);
         let spec = JobSpec { requeue, ..JobSpec::new("test", Work::command(["true"], "/"), request) };
         let caller = Caller { user: "ada".into(), uid: None, operator: false };
-        let command = Command::Submit { caller, key, spec: Arc::new(spec), snapshot_is_complete: true };
+        let command =
+            Command::Submit { caller, key, spec: Arc::new(spec), environment: None, snapshot_is_complete: true };
         self.command(&command).expect("it fits");
         self.state.job_of_key(key).expect("accepted")
     }
@@ -142,7 +148,7 @@ impl Head {
     }
 
     fn state_of(&self, job: JobId) -> JobState {
-        self.state.job(job).expect("it is there").state()
+        self.state.job(job).or_else(|| self.ended.get(&job)).expect("it is there").state()
     }
 
     fn why(&self, job: JobId) -> String {
@@ -260,7 +266,7 @@ fn a_node_that_joined_before_keys_were_written_down_is_adopted() {
     old.as_object_mut().expect("an object").remove("members").expect("it is new");
     old["nodes"]["n1"].as_object_mut().expect("an object").remove("drain").expect("it is new");
     head.state = serde_json::from_value::<State>(old).expect("what is new may be absent").restored();
-    head.apply(Event::EpochStarted { epoch: head.state.next_epoch() });
+    head.apply(Event::EpochStarted { epoch: head.state.next_epoch(), archives: true });
     head.hello(SECOND, 2).expect("its certificate is the cluster's");
     assert_eq!(
         head.state.member(&n1()).map(|member| (member.key.key, member.key.life_ms)),
@@ -312,7 +318,12 @@ fn a_removed_node_loses_everything_at_once() {
     assert_eq!((head.state_of(lost), head.state_of(again)), (JobState::NodeFail, JobState::Pending));
     let row = head.records.iter().find_map(|record| match record {
         Record::Ended(row) if row.job == lost => row.message.clone(),
-        Record::Ended(_) | Record::Reopened(_) | Record::Forgotten(_) => None,
+        Record::Ended(_)
+        | Record::Reopened(_)
+        | Record::JobEnded(_)
+        | Record::JobReopened(_)
+        | Record::Environment { .. }
+        | Record::Forgotten(_) => None,
     });
     assert_eq!(row.as_deref(), Some("node n1 was removed by root"));
     assert_eq!(head.notices.last(), Some(&(n1(), NodeState::Removed)));

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use hostler_core::head::{
-    Caller, Changes, Command, ConnectionId, Event, NewUser, Now, Refusal, Stamped, State, SubmissionKey, UsersCommand,
-    decide, explain, schedule, update,
+    Caller, Changes, Command, ConnectionId, Ended, Event, NewUser, Now, Refusal, Stamped, State, SubmissionKey,
+    UsersCommand, decide, explain, schedule, update,
 };
 use hostler_model::{
     Advisory, BootId, CpuSet, JobId, JobSpec, Quota, QuotaKind, Reason, Request, Resources, Role, RunId, Timestamp,
@@ -49,7 +49,7 @@ impl Head {
     }
 
     fn command(&mut self, command: &Command) -> Result<(), Refusal> {
-        let events = decide(&self.state, command, NOW)?;
+        let events = decide(&self.state, command, &Ended::default(), NOW)?;
         events.into_iter().for_each(|event| self.apply(event));
         Ok(())
     }
@@ -81,7 +81,13 @@ impl Head {
         self.keys += 1;
         let key = SubmissionKey(self.keys);
         let caller = Caller { user: user.to_owned(), uid: None, operator: false };
-        self.command(&Command::Submit { caller, key, spec: Arc::new(spec), snapshot_is_complete: true })?;
+        self.command(&Command::Submit {
+            caller,
+            key,
+            spec: Arc::new(spec),
+            environment: None,
+            snapshot_is_complete: true,
+        })?;
         Ok(self.state.job_of_key(key).expect("just submitted"))
     }
 
@@ -240,7 +246,13 @@ fn blocked_user_is_refused_and_their_waiting_jobs_wait_until_they_are_let_in() {
     // Neither another name of the uid nor removal is a way round it.
     let namesake = Caller { user: "ada2".to_owned(), uid: Some(1000), operator: false };
     let spec = Arc::new(JobSpec::new("job", Work::command(["true"], "/"), Request::new(1, GIB)));
-    let submit = Command::Submit { caller: namesake, key: SubmissionKey(99), spec, snapshot_is_complete: true };
+    let submit = Command::Submit {
+        caller: namesake,
+        key: SubmissionKey(99),
+        spec,
+        environment: None,
+        snapshot_is_complete: true,
+    };
     assert_eq!(head.command(&submit).expect_err("the same account").code(), "blocked");
     head.users(UsersCommand::Remove(name("ben")));
     assert_eq!(head.submit("ben", 1, 1, 1).expect_err("still blocked").code(), "blocked");

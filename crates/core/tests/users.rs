@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use hostler_core::head::{
-    Caller, Changes, Command, ConnectionId, Effect, Event, NewUser, Now, Refusal, Stamped, State, SubmissionKey,
+    Caller, Changes, Command, ConnectionId, Effect, Ended, Event, NewUser, Now, Refusal, Stamped, State, SubmissionKey,
     TOKEN_TTL_MS, User, UsersCommand, UsersRefusal, decide, update,
 };
 use hostler_model::{
@@ -38,10 +38,13 @@ impl Head {
     }
 
     fn command(&mut self, command: UsersCommand) -> Result<(), UsersRefusal> {
-        let events = decide(&self.state, &Command::Users(command), self.now()).map_err(|refusal| match refusal {
-            Refusal::Users(refusal) => refusal,
-            other => panic!("{other}"),
-        })?;
+        let events =
+            decide(&self.state, &Command::Users(command), &Ended::default(), self.now()).map_err(|refusal| {
+                match refusal {
+                    Refusal::Users(refusal) => refusal,
+                    other => panic!("{other}"),
+                }
+            })?;
         events.into_iter().for_each(|event| self.apply(event));
         Ok(())
     }
@@ -134,14 +137,22 @@ fn job_belongs_to_a_name_and_its_uid() {
     let at = Now { at: Timestamp(0), wall: WallTime(0) };
     let mut submit = |uid: Option<u32>, key: u128| {
         let (job, key) = (state.next_job(), SubmissionKey(key));
-        let event = Event::Submitted { job, key, user: "ada".to_owned(), uid, spec: Arc::clone(&spec) };
+        let event = Event::Submitted {
+            job,
+            key,
+            user: "ada".to_owned(),
+            uid,
+            spec: Arc::clone(&spec),
+            environment: None,
+            after: Vec::new(),
+        };
         update(&mut state, &Stamped { now: at, event }, &mut Changes::default());
         job
     };
     let (of_1000, of_nobody_knows) = (submit(Some(1000), 1), submit(None, 2));
     let cancel = |uid: Option<u32>, job: JobId| {
         let command = Command::Act { caller: caller(uid), job, index: None, action: JobAction::Cancel };
-        decide(&state, &command, at).map(drop)
+        decide(&state, &command, &Ended::default(), at).map(drop)
     };
     for (uid, job) in [(Some(1000), of_1000), (None, of_1000), (Some(1001), of_nobody_knows)] {
         cancel(uid, job).expect("theirs");

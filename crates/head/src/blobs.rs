@@ -7,13 +7,14 @@
 //! what was asked for or brought within the last hour: somebody may be about to refer to it. Everything here blocks on the disk.
 
 mod collect;
+mod marks;
 mod pins;
 mod room;
 
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -57,6 +58,8 @@ pub(crate) struct Library {
     pins: Mutex<Pins>,
     /// Something has come since the last collection, or was let go.
     changed: AtomicBool,
+    /// How many collections have begun.
+    turns: AtomicUsize,
     room: Room,
 }
 
@@ -122,6 +125,7 @@ impl Library {
             pins: Mutex::default(),
             // What the last process left may have lost its purpose.
             changed: AtomicBool::new(true),
+            turns: AtomicUsize::new(0),
         })
     }
 

@@ -12,16 +12,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant, SystemTime};
 
+use bytes::Bytes;
 use hostler_core::head::{
-    Changes, Command, ConnectionId, Effect, Event, Now, Record, Refusal, Stamped, State, decide, follow_up, update,
+    Changes, Command, ConnectionId, Effect, Ended, Event, Moves, Now, Record, Refusal, Stamped, State, decide,
+    follow_up, update,
 };
 use hostler_model::{Digest, JobId, Timestamp, WallTime};
 use hostler_proto::api::Notice;
 use hostler_proto::link::HeadMessage;
-use hostler_store::{Batch, Change, Writer};
+use hostler_store::{Batch, Change, Reader, Writer};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 
+use crate::archive::{Archive, ArchiveError, as_stored};
 use crate::power::Order;
 use crate::restore::restore;
 
@@ -35,8 +38,14 @@ const ROUND_LEN: usize = 1024;
 /// Notices kept for slow watchers before they are told that they missed some.
 const NOTICES_LEN: usize = 4096;
 
-/// A snapshot is written when the log has this many events more than the state has jobs.
-const EVENTS_BETWEEN_SNAPSHOTS: u64 = 50_000;
+/// A snapshot is written when the log has this many events more than the state has jobs: a head that starts reads no more than that.
+const EVENTS_BETWEEN_SNAPSHOTS: u64 = 10_000;
+
+/// How many jobs are dropped at once when their retention is over, so that a large backlog does not stall the loop.
+const FORGET_AT_ONCE: usize = 1_000;
+
+/// When those whose retention is over are looked for again after that failed, in milliseconds.
+const FORGET_AGAIN_MS: u64 = 60_000;
 
 /// How often a store that failed is tried again.
 const RECOVERY_PAUSE: Duration = Duration::from_secs(1);
@@ -51,6 +60,7 @@ pub(crate) struct Engine {
 /// What the loop and its readers share.
 struct Shared {
     state: RwLock<State>,
+    archive: Archive,
     agents: Mutex<HashMap<ConnectionId, mpsc::UnboundedSender<Outgoing>>>,
     notices: broadcast::Sender<Notice>,
     /// What controllers are to be asked and told.
@@ -76,7 +86,12 @@ pub(crate) enum Outgoing {
 /// Something for the loop.
 #[expect(clippy::large_enum_variant, reason = "nearly all are commands; a box each would cost more than the room")]
 enum Input {
-    Command { command: Command, blobs: Vec<(Digest, Vec<u8>)>, reply: Option<oneshot::Sender<Reply>> },
+    Command {
+        command: Command,
+        blobs: Vec<(Digest, Vec<u8>)>,
+        environment: Option<(Digest, Bytes)>,
+        reply: Option<oneshot::Sender<Reply>>,
+    },
     Stop(oneshot::Sender<()>),
 }
 
@@ -99,6 +114,9 @@ pub(crate) enum EngineError {
     /// It could not be made durable, so it has not happened.
     #[error("the head cannot store anything at the moment: {0}")]
     NotStored(String),
+    /// What it is about cannot be read.
+    #[error("the head cannot read its store: {0}")]
+    NotRead(#[from] ArchiveError),
     /// The head is stopping.
     #[error("the head is stopping")]
     Stopping,
@@ -120,14 +138,21 @@ impl Clock {
 }
 
 impl Engine {
-    /// Starts the loop on a state that was just loaded, whose log ends before `next_sequence`; and what it wants controllers to be told.
-    pub(crate) fn start(state: State, next_sequence: u64, writer: Writer) -> (Self, mpsc::UnboundedReceiver<Order>) {
+    /// Starts the loop on a state that was just loaded, whose log goes from the one number to before the other; and what it wants
+    /// controllers to be told. `history` reads what `writer` stores.
+    pub(crate) fn start(
+        state: State,
+        (first_sequence, next_sequence): (u64, u64),
+        writer: Writer,
+        history: Reader,
+    ) -> (Self, mpsc::UnboundedReceiver<Order>) {
         let (inputs, queue) = mpsc::channel(QUEUE_LEN);
         #[expect(clippy::disallowed_methods, reason = "a node's controller is asked one thing at a time")]
         let (power, orders) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
             clock: Clock { origin: state.last_event_at, started: Instant::now() },
             state: RwLock::new(state),
+            archive: Archive::new(history),
             agents: Mutex::default(),
             notices: broadcast::channel(NOTICES_LEN).0,
             power,
@@ -141,9 +166,13 @@ impl Engine {
             queue,
             writer,
             next_sequence,
-            snapshot_sequence: next_sequence,
+            snapshot_sequence: first_sequence,
             loads: Arc::default(),
             last_recovery: None,
+            rounds: 0,
+            // Looked up when something that ended then would go.
+            first_ended: Some(Timestamp(0)),
+            forget_from: Timestamp(0),
         };
         let timers = Handle::current();
         let run = move || timers.block_on(round.run());
@@ -158,8 +187,22 @@ impl Engine {
 
     /// The same, with small blobs that are stored together with it.
     pub(crate) async fn command_with_blobs(&self, command: Command, blobs: Vec<(Digest, Vec<u8>)>) -> Reply {
+        self.ask(command, blobs, None).await
+    }
+
+    /// Submits a job with an environment, which is stored together with it.
+    pub(crate) async fn submit(&self, command: Command, environment: Option<(Digest, Bytes)>) -> Reply {
+        self.ask(command, Vec::new(), environment).await
+    }
+
+    async fn ask(
+        &self,
+        command: Command,
+        blobs: Vec<(Digest, Vec<u8>)>,
+        environment: Option<(Digest, Bytes)>,
+    ) -> Reply {
         let (reply, answer) = oneshot::channel();
-        let input = Input::Command { command, blobs, reply: Some(reply) };
+        let input = Input::Command { command, blobs, environment, reply: Some(reply) };
         self.inputs.send(input).await.map_err(|_| EngineError::Stopping)?;
         answer.await.unwrap_or(Err(EngineError::Stopping))
     }
@@ -167,12 +210,17 @@ impl Engine {
     /// Has `command` carried out and waits only for its place in the queue: for what agents say, which they repeat until answered.
     pub(crate) async fn post(&self, command: Command, blobs: Vec<(Digest, Vec<u8>)>) {
         // A closed queue means the head is stopping; the agent will find out by itself.
-        let _ = self.inputs.send(Input::Command { command, blobs, reply: None }).await;
+        let _ = self.inputs.send(Input::Command { command, blobs, environment: None, reply: None }).await;
     }
 
     /// The state, for reading; hold it briefly.
     pub(crate) fn state(&self) -> RwLockReadGuard<'_, State> {
         self.shared.state()
+    }
+
+    /// Jobs that are not in the state because they have ended.
+    pub(crate) fn archive(&self) -> &Archive {
+        &self.shared.archive
     }
 
     /// The time now.
@@ -280,6 +328,12 @@ struct Loop {
     /// How often the state was loaded again: a snapshot of what was thrown away must not be saved. Held while one is handed over.
     loads: Arc<Mutex<u64>>,
     last_recovery: Option<Instant>,
+    /// How many have begun.
+    rounds: u64,
+    /// No job that has ended and is still kept ended earlier; absent when there is none.
+    first_ended: Option<Timestamp>,
+    /// Those whose retention is over are not looked for before this: looking has failed.
+    forget_from: Timestamp,
 }
 
 /// What one round has come to.
@@ -288,6 +342,7 @@ struct Round {
     events: Vec<Stamped>,
     changes: Changes,
     blobs: Vec<(Digest, Vec<u8>)>,
+    environments: HashMap<Digest, Bytes>,
     replies: Vec<(oneshot::Sender<Reply>, Reply)>,
 }
 
@@ -302,10 +357,13 @@ impl Loop {
             }
             let refuse = self.shared.failed.load(Ordering::Acquire) && !self.recover();
             let mut round = Round::default();
+            self.rounds += 1;
             for input in inputs.drain(..) {
                 match input {
                     Input::Command { reply, .. } if refuse => self.refuse(reply),
-                    Input::Command { command, blobs, reply } => self.take(&mut round, &command, blobs, reply),
+                    Input::Command { command, blobs, environment, reply } => {
+                        self.take(&mut round, &command, blobs, environment, reply);
+                    }
                     Input::Stop(done) => {
                         if !refuse {
                             self.finish(round);
@@ -317,6 +375,7 @@ impl Loop {
                 }
             }
             if !refuse {
+                self.forget_old_jobs(&mut round);
                 self.finish(round);
             }
         }
@@ -338,7 +397,7 @@ impl Loop {
             () = deadline => {}
         }
         // While the store fails this is a round in which only that is looked at.
-        inputs.push(Input::Command { command: Command::Tick, blobs: Vec::new(), reply: None });
+        inputs.push(Input::Command { command: Command::Tick, blobs: Vec::new(), environment: None, reply: None });
         true
     }
 
@@ -347,7 +406,10 @@ impl Loop {
         if self.shared.failed.load(Ordering::Acquire) {
             return Some(self.last_recovery.map_or_else(Instant::now, |tried| tried + RECOVERY_PAUSE));
         }
-        let deadline = self.shared.state().next_deadline()?;
+        let deadline = {
+            let state = self.shared.state();
+            state.next_deadline().into_iter().chain(self.forget_at(&state)).min()?
+        };
         let clock = &self.shared.clock;
         clock.started.checked_add(Duration::from_millis(deadline.ms_since(clock.origin)))
     }
@@ -358,22 +420,39 @@ impl Loop {
         round: &mut Round,
         command: &Command,
         blobs: Vec<(Digest, Vec<u8>)>,
+        environment: Option<(Digest, Bytes)>,
         reply: Option<oneshot::Sender<Reply>>,
     ) {
         let now = self.shared.clock.now();
+        // Nobody else changes the state, so it is the same when it is locked again to be changed.
+        let ended = match self.look_up(command) {
+            Ok(ended) => ended,
+            Err(error) => {
+                tracing::error!(%error, "cannot read jobs that have ended");
+                if let Some(reply) = reply {
+                    round.replies.push((reply, Err(error.into())));
+                }
+                return;
+            }
+        };
         let mut state = self.shared.state.write().unwrap_or_else(PoisonError::into_inner);
         let known = match command {
-            Command::Submit { key, .. } => state.job_of_key(*key),
+            Command::Submit { key, .. } => state.job_of_key(*key).or(ended.of_key()),
             _ => None,
         };
-        let outcome = match decide(&state, command, now) {
+        let outcome = match decide(&state, command, &ended, now) {
             Ok(events) => {
                 for event in events {
-                    apply(&mut state, round, Stamped { now, event });
+                    self.apply(&mut state, round, Stamped { now, event });
                 }
                 round.blobs.extend(blobs);
+                round.environments.extend(environment);
                 let submitted = match command {
-                    Command::Submit { key, .. } => state.job_of_key(*key).map(|job| (job, known.is_some())),
+                    // One that could never run has ended already.
+                    Command::Submit { key, .. } => known
+                        .or_else(|| state.job_of_key(*key))
+                        .or_else(|| self.shared.archive.moves().job_of_key(*key))
+                        .map(|job| (job, known.is_some())),
                     _ => None,
                 };
                 Ok(Done { submitted })
@@ -390,6 +469,58 @@ impl Loop {
         }
     }
 
+    /// The ended jobs that a command is about.
+    fn look_up(&self, command: &Command) -> Result<Ended, ArchiveError> {
+        let state = self.shared.state();
+        let moves = self.shared.archive.moves();
+        Ended::look_up(&state, &moves, &self.shared.archive, command)
+    }
+
+    /// Applies an event and keeps it for the log if it belongs there.
+    fn apply(&self, state: &mut State, round: &mut Round, stamped: Stamped) {
+        let noted = round.changes.records.len();
+        update(state, &stamped, &mut round.changes);
+        self.shared.archive.note(&round.changes.records[noted..], self.rounds);
+        if stamped.event.is_durable() {
+            round.events.push(stamped);
+        }
+    }
+
+    /// When the retention of some job is over.
+    fn forget_at(&self, state: &State) -> Option<Timestamp> {
+        Some(state.kept_until(self.first_ended?).plus_ms(1).max(self.forget_from))
+    }
+
+    /// Has jobs dropped whose retention is over, if it is time for that.
+    fn forget_old_jobs(&mut self, round: &mut Round) {
+        let now = self.shared.clock.now();
+        if self.forget_at(&self.shared.state()).is_none_or(|at| now.at < at) {
+            return;
+        }
+        let ended = {
+            let moves = self.shared.archive.moves();
+            let moving: Vec<JobId> = moves.ids().collect();
+            // Those that move have ended just now, or are gone already.
+            self.shared.archive.history().first_ended(FORGET_AT_ONCE + moving.len()).map(|mut ended| {
+                ended.retain(|(id, _)| moving.binary_search(id).is_err());
+                let moved = moves.jobs().filter_map(|job| job.ended).min();
+                (ended, moved)
+            })
+        };
+        match ended {
+            Ok((jobs, moved)) => {
+                let is_kept = |(_, ended): &&(JobId, Timestamp)| self.shared.state().kept_until(*ended) >= now.at;
+                let first_kept = jobs.iter().find(is_kept).or(jobs.last()).map(|(_, ended)| *ended);
+                self.first_ended = first_kept.into_iter().chain(moved).min();
+                self.take(round, &Command::Forget { jobs }, Vec::new(), None, None);
+            }
+            Err(error) => {
+                tracing::error!(%error, "cannot look for jobs whose retention is over");
+                self.forget_from = now.at.plus_ms(FORGET_AGAIN_MS);
+            }
+        }
+    }
+
     /// Schedules, then hands the round to the writer; replies and effects follow when it is durable.
     fn finish(&mut self, mut round: Round) {
         {
@@ -401,17 +532,23 @@ impl Loop {
                     break;
                 }
                 for event in events {
-                    apply(&mut state, &mut round, Stamped { now, event });
+                    self.apply(&mut state, &mut round, Stamped { now, event });
                 }
             }
         }
-        let Round { events, changes, blobs, replies } = round;
+        let Round { events, changes, blobs, environments, replies } = round;
         let Changes { effects, records } = changes;
         if events.is_empty() && effects.is_empty() && records.is_empty() && blobs.is_empty() && replies.is_empty() {
             // A heartbeat is no reason to wake the writer.
             return;
         }
-        let batch = batch(self.next_sequence, &events, records, blobs);
+        let just_ended = records.iter().filter_map(|record| match record {
+            Record::JobEnded(job) => job.ended,
+            _ => None,
+        });
+        self.first_ended = just_ended.chain(self.first_ended).min();
+        let batch = batch(self.next_sequence, &events, records, blobs, &environments);
+        let number = self.rounds;
         self.next_sequence += batch.events.len() as u64;
         let shared = Arc::clone(&self.shared);
         let is_empty = batch.events.is_empty();
@@ -438,6 +575,7 @@ impl Loop {
             if !is_empty {
                 shared.set_trouble(None);
             }
+            shared.archive.moves().settle(number);
             shared.perform(effects);
             for (reply, outcome) in replies {
                 let _ = reply.send(outcome);
@@ -490,7 +628,12 @@ impl Loop {
                 tracing::info!("the store works again");
                 self.next_sequence = next_sequence;
                 self.snapshot_sequence = self.snapshot_sequence.min(next_sequence);
-                *self.shared.state.write().unwrap_or_else(PoisonError::into_inner) = state;
+                {
+                    let mut shared = self.shared.state.write().unwrap_or_else(PoisonError::into_inner);
+                    *shared = state;
+                    *self.shared.archive.moves() = Moves::default();
+                }
+                self.first_ended = Some(Timestamp(0));
                 self.shared.set_trouble(None);
                 self.shared.failed.store(false, Ordering::Release);
                 true
@@ -512,9 +655,8 @@ impl Loop {
             let _ = sender.send(outcome);
         });
         let (mut state, next_sequence) = restore(&loaded.recv()??)?;
-        let first = first_event(&state, self.shared.clock.now());
-        self.writer.commit_and_wait(Batch::of_events(next_sequence, vec![hostler_proto::encode(&first)]))?;
-        update(&mut state, &first, &mut Changes::default());
+        let first = begin_epoch(&mut state, next_sequence, self.shared.clock.now());
+        self.writer.commit_and_wait(first)?;
         Ok((state, next_sequence + 1))
     }
 
@@ -526,27 +668,35 @@ impl Loop {
     }
 }
 
-/// Applies an event and keeps it for the log if it belongs there.
-fn apply(state: &mut State, round: &mut Round, stamped: Stamped) {
-    update(state, &stamped, &mut round.changes);
-    if stamped.event.is_durable() {
-        round.events.push(stamped);
-    }
-}
-
 /// A round as the store takes it.
-fn batch(first_sequence: u64, events: &[Stamped], records: Vec<Record>, blobs: Vec<(Digest, Vec<u8>)>) -> Batch {
+fn batch(
+    first_sequence: u64,
+    events: &[Stamped],
+    records: Vec<Record>,
+    blobs: Vec<(Digest, Vec<u8>)>,
+    environments: &HashMap<Digest, Bytes>,
+) -> Batch {
     let events = events.iter().map(hostler_proto::encode).collect();
     let blobs = blobs.into_iter().map(|(digest, bytes)| Change::PutBlob(digest, bytes.into()));
     let records = records.into_iter().map(|record| match record {
         Record::Ended(task) => Change::Ended(*task),
         Record::Reopened(task) => Change::Reopened(task),
+        Record::JobEnded(job) => Change::JobEnded(as_stored(&job)),
+        Record::JobReopened(id) => Change::JobReopened(id),
+        Record::Environment { job, digest } => {
+            let bytes = environments.get(&digest).cloned().expect("it came with the submission");
+            Change::Environment { job, digest, bytes }
+        }
         Record::Forgotten(job) => Change::Forgotten(job),
     });
     Batch { first_sequence, events, changes: blobs.chain(records).collect() }
 }
 
-/// The event with which a head begins.
-pub(crate) fn first_event(state: &State, now: Now) -> Stamped {
-    Stamped { now, event: Event::EpochStarted { epoch: state.next_epoch() } }
+/// Begins an epoch on a state whose log ends before `next_sequence`: what is to be stored before anything else, with the jobs that ended
+/// under a head that kept them in its state.
+pub(crate) fn begin_epoch(state: &mut State, next_sequence: u64, now: Now) -> Batch {
+    let first = Stamped { now, event: Event::EpochStarted { epoch: state.next_epoch(), archives: true } };
+    let mut changes = Changes::default();
+    update(state, &first, &mut changes);
+    batch(next_sequence, &[first], changes.records, Vec::new(), &HashMap::new())
 }

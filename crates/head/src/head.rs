@@ -4,15 +4,18 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use hostler_core::head::ConnectionId;
+use hostler_core::head::{ConnectionId, Job, Refusal};
+use hostler_model::JobId;
 use hostler_proto::join::Address;
 use hostler_store::Reader;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::api::error::ApiError;
 use crate::audit::Audit;
 use crate::blobs::Library;
 use crate::engine::Engine;
+use crate::environments::Environments;
 use crate::login::Logins;
 use crate::power::Switches;
 use crate::start::Config;
@@ -25,6 +28,8 @@ pub(crate) struct Head {
     pub(crate) config: Config,
     /// The loop that owns all changes.
     pub(crate) engine: Engine,
+    /// Environments of jobs that run or may run.
+    pub(crate) environments: Environments,
     /// History, for queries.
     pub(crate) history: Reader,
     /// Captured folders and results.
@@ -71,6 +76,7 @@ impl Head {
             switches,
             config,
             engine,
+            environments: Environments::new(history.clone()),
             history,
             library,
             trust,
@@ -85,6 +91,14 @@ impl Head {
             usual_results_cap_bytes,
             next_connection: AtomicU64::new(1),
         }
+    }
+
+    /// A job, whether or not it has ended.
+    ///
+    /// # Errors
+    /// When there is none, or the store cannot be read.
+    pub(crate) async fn job(&self, id: JobId) -> Result<Arc<Job>, ApiError> {
+        Ok(self.engine.job(id).await?.ok_or(Refusal::NoSuchJob(id))?)
     }
 
     /// A name for a new connection of an agent.

@@ -15,9 +15,11 @@
 //! Absent on purpose: decisions (they are in the core), polling (readers wait for notices) and any trust in wall clocks.
 
 mod api;
+mod archive;
 mod audit;
 mod blobs;
 mod engine;
+mod environments;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod head;

@@ -16,15 +16,17 @@ use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
 use hostler_core::head::{Command, ConnectionId};
 use hostler_core::link::{Inbox, Outbox};
-use hostler_model::{Digest, NodeName, RunId};
+use hostler_model::{Digest, Ending, JobState, NodeName, RunId};
 use hostler_proto::link::{
-    AgentHello, AgentMessage, Frame, HeadHello, HeadMessage, MAX_FRAME_BYTES, PROTOCOL, RunReport, RunStatus,
+    AgentHello, AgentMessage, Fate, Frame, HeadHello, HeadMessage, Launch, MAX_FRAME_BYTES, PROTOCOL, RunEnd,
+    RunReport, RunStatus, Usage,
 };
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::timeout;
 
 use crate::blobs::name_of;
 use crate::engine::{EngineError, Outgoing};
+use crate::environments::EnvironmentError;
 use crate::head::Head;
 use crate::trust::Bearer;
 
@@ -205,14 +207,15 @@ impl Link<'_> {
                 () = self.head.stop.cancelled() => 0,
             };
             let mut last_word = (count == 0).then(|| "the head is stopping".to_owned());
-            let said = messages.drain(..).filter_map(|outgoing| match outgoing {
-                Outgoing::Say(message) => Some(message),
-                Outgoing::Close(reason) => {
-                    last_word = Some(reason);
-                    None
+            let mut said = Vec::with_capacity(messages.len());
+            for outgoing in messages.drain(..) {
+                match outgoing {
+                    Outgoing::Say(HeadMessage::Launch(launch)) => said.extend(self.with_environment(launch).await?),
+                    Outgoing::Say(message) => said.push(message),
+                    Outgoing::Close(reason) => last_word = Some(reason),
                 }
-            });
-            for batch in cut(said) {
+            }
+            for batch in cut(said.into_iter()) {
                 send(&mut sink, &outbox.frame(batch)).await?;
             }
             if let Some(reason) = last_word {
@@ -222,6 +225,32 @@ impl Link<'_> {
                 return Ok(());
             }
         }
+    }
+
+    /// A launch as the agent is to have it. When its environment is lost nothing is sent, and its runs have failed.
+    async fn with_environment(&self, mut launch: Launch) -> anyhow::Result<Option<HeadMessage>> {
+        let mut filled = self.head.environments.fill_at_once(&mut launch);
+        if let Ok(false) = filled {
+            let head = Arc::clone(self.head);
+            let fill = move || {
+                let filled = head.environments.fill(&mut launch).map(|()| true);
+                (launch, filled)
+            };
+            (launch, filled) = tokio::task::spawn_blocking(fill).await?;
+        }
+        let Err(error) = filled else { return Ok(Some(HeadMessage::Launch(launch))) };
+        if let EnvironmentError::Store(error) = error {
+            // The agent comes again and is sent what it has not got.
+            return Err(error).context("cannot read the environment of a job");
+        }
+        tracing::error!(job = %launch.job, %error, "cannot launch a job");
+        for placement in launch.runs {
+            let fate = Fate::Ended(Ending { state: JobState::Failed, exit_code: None });
+            let end = RunEnd { fate, message: Some(error.to_string()), result: None, usage: Usage::default() };
+            let report = RunReport { run: placement.run, status: RunStatus::Ended(end) };
+            self.post(AgentMessage::Report(report), true, Vec::new()).await?;
+        }
+        Ok(None)
     }
 }
 

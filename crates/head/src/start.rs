@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use hostler_core::head::{Changes, Now, update};
+use hostler_core::head::Now;
 use hostler_model::WallTime;
 use hostler_proto::join::Address;
-use hostler_store::{Batch, SqliteStore, Store, Writer};
+use hostler_store::{SqliteStore, Store, Writer};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
@@ -24,7 +24,7 @@ use tokio::time::timeout;
 use crate::api;
 use crate::audit::Audit;
 use crate::blobs::Library;
-use crate::engine::{Engine, first_event};
+use crate::engine::{Engine, begin_epoch};
 use crate::head::Head;
 use crate::listen::Doors;
 use crate::power;
@@ -121,10 +121,10 @@ async fn start(config: Config) -> anyhow::Result<Arc<Head>> {
     let mut store = SqliteStore::open(&config.directory.join("head.db")).context("cannot open the store")?;
     let loaded = store.load().context("cannot read the store")?;
     let (mut state, sequence) = restore(&loaded)?;
+    let log_begins = loaded.first_sequence();
     drop(loaded);
-    let first = first_event(&state, Now { at: state.last_event_at, wall: wall_now() });
-    store.commit(&Batch::of_events(sequence, vec![hostler_proto::encode(&first)])).context("cannot write the store")?;
-    update(&mut state, &first, &mut Changes::default());
+    let now = Now { at: state.last_event_at, wall: wall_now() };
+    store.commit(&begin_epoch(&mut state, sequence, now)).context("cannot write the store")?;
     tracing::info!(epoch = state.epoch.0, jobs = state.job_count(), "state restored");
 
     let history = store.reader();
@@ -139,7 +139,7 @@ async fn start(config: Config) -> anyhow::Result<Arc<Head>> {
     if usual_port != Some(bound.port()) {
         replace_file(&port_file(&config.directory), bound.port().to_string().as_bytes(), 0o600)?;
     }
-    let (engine, orders) = Engine::start(state, sequence + 1, writer);
+    let (engine, orders) = Engine::start(state, (log_begins, sequence + 1), writer, history.clone());
     let head = Arc::new(Head::new(config, engine, history, Arc::new(library), trust, audit, bound));
     head.follow_results_cap();
     doors.serve(&head, &api::routes(&head));
@@ -226,7 +226,7 @@ fn started_ticks() -> Option<u64> {
 /// Collects now and then what nothing refers to.
 async fn collect(head: Arc<Head>) {
     let mut pause = COLLECT_FIRST;
-    let mut jobs = 0;
+    let mut forgotten = 0;
     loop {
         tokio::select! {
             () = tokio::time::sleep(pause) => pause = COLLECT_EVERY,
@@ -234,11 +234,11 @@ async fn collect(head: Arc<Head>) {
             () = head.stop.cancelled() => return,
         }
         reserve::hold(&head.config.directory);
-        let jobs_now = head.engine.state().job_count();
-        if jobs_now < jobs {
+        let forgotten_now = head.engine.archive().forgotten();
+        if forgotten_now > forgotten {
             head.library.note_change();
         }
-        jobs = jobs_now;
+        forgotten = forgotten_now;
         let (library, engine) = (Arc::clone(&head.library), head.engine.clone());
         let runtime = tokio::runtime::Handle::current();
         let collected = tokio::task::spawn_blocking(move || {

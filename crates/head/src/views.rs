@@ -47,7 +47,7 @@ pub(crate) fn summary(state: &State, job: &Job, row: Option<&EndedTask>, now: Ti
     nodes.dedup();
     JobSummary {
         id: job.id,
-        name: job.spec.name.clone(),
+        name: job.spec.name.to_string(),
         user: job.user.clone(),
         state: job.state(),
         reason: explain(state, job).map(|reason| reason.to_string()),
@@ -546,7 +546,7 @@ mod tests {
     #[test]
     fn command_lines_can_be_typed_again() {
         let argv = ["echo", "two words", "", "it's", "a=b,c"].map(str::to_owned).to_vec();
-        let work = Work::Command { argv, directory: "/".to_owned() };
+        let work = Work::Command { argv, directory: "/".into() };
         assert_eq!(command_line(&work), r"echo 'two words' '' 'it'\''s' a=b,c");
     }
 

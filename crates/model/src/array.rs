@@ -11,14 +11,81 @@ use crate::text::write_ranges;
 /// A set of array indices as sorted, disjoint, non-adjacent inclusive ranges: a million tasks in the same state cost one pair.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct IndexSet {
-    ranges: Vec<(u32, u32)>,
+    ranges: Ranges,
+}
+
+/// Ranges, without a list of their own while there is at most one: of a job that is no array there is none or one.
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
+enum Ranges {
+    #[default]
+    None,
+    One([(u32, u32); 1]),
+    /// At least two.
+    #[expect(clippy::box_collection, reason = "a word instead of three in every set")]
+    Several(Box<Vec<(u32, u32)>>),
+}
+
+impl std::ops::Deref for Ranges {
+    type Target = [(u32, u32)];
+
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Self::None => &[],
+            Self::One(one) => one,
+            Self::Several(several) => several,
+        }
+    }
+}
+
+impl std::ops::DerefMut for Ranges {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        match self {
+            Self::None => &mut [],
+            Self::One(one) => one,
+            Self::Several(several) => several,
+        }
+    }
+}
+
+impl From<Vec<(u32, u32)>> for Ranges {
+    fn from(ranges: Vec<(u32, u32)>) -> Self {
+        match ranges.as_slice() {
+            [] => Self::None,
+            [one] => Self::One([*one]),
+            _ => Self::Several(Box::new(ranges)),
+        }
+    }
+}
+
+impl Ranges {
+    fn insert(&mut self, at: usize, range: (u32, u32)) {
+        if let Self::Several(several) = self {
+            return several.insert(at, range);
+        }
+        let mut ranges = self.to_vec();
+        ranges.insert(at, range);
+        *self = ranges.into();
+    }
+
+    fn remove(&mut self, at: usize) {
+        match self {
+            Self::Several(several) if several.len() > 2 => {
+                several.remove(at);
+            }
+            _ => {
+                let mut ranges = self.to_vec();
+                ranges.remove(at);
+                *self = ranges.into();
+            }
+        }
+    }
 }
 
 impl IndexSet {
     /// The set of one index.
     #[must_use]
     pub fn one(index: u32) -> Self {
-        Self { ranges: vec![(index, index)] }
+        Self { ranges: Ranges::One([(index, index)]) }
     }
 
     /// How many indices are in the set.
@@ -64,6 +131,24 @@ impl IndexSet {
         self.ranges.iter().flat_map(|&(first, last)| first..=last)
     }
 
+    /// Whether every index is in `other`.
+    #[must_use]
+    pub fn is_subset(&self, other: &Self) -> bool {
+        self.ranges.iter().all(|(first, last)| {
+            let at = other.ranges.partition_point(|range| range.1 < *first);
+            other.ranges.get(at).is_some_and(|range| range.0 <= *first && *last <= range.1)
+        })
+    }
+
+    /// Whether no index is in `other`.
+    #[must_use]
+    pub fn is_disjoint(&self, other: &Self) -> bool {
+        self.ranges.iter().all(|(first, last)| {
+            let at = other.ranges.partition_point(|range| range.1 < *first);
+            other.ranges.get(at).is_none_or(|range| range.0 > *last)
+        })
+    }
+
     /// Adds `index`; says whether it is new.
     pub fn insert(&mut self, index: u32) -> bool {
         let at = self.ranges.partition_point(|range| range.1 < index);
@@ -106,9 +191,9 @@ impl IndexSet {
 
     /// Adds every index of `other`.
     pub fn add_all(&mut self, other: &Self) {
-        let mut all: Vec<(u32, u32)> = self.ranges.iter().chain(&other.ranges).copied().collect();
+        let mut all: Vec<(u32, u32)> = self.ranges.iter().chain(other.ranges.iter()).copied().collect();
         all.sort_unstable();
-        self.ranges = merge(all);
+        self.ranges = merge(all).into();
     }
 }
 
@@ -128,7 +213,7 @@ impl FromIterator<u32> for IndexSet {
     fn from_iter<I: IntoIterator<Item = u32>>(indices: I) -> Self {
         let mut ranges: Vec<(u32, u32)> = indices.into_iter().map(|index| (index, index)).collect();
         ranges.sort_unstable();
-        Self { ranges: merge(ranges) }
+        Self { ranges: merge(ranges).into() }
     }
 }
 
@@ -177,7 +262,7 @@ impl FromStr for IndexSet {
             }
         }
         ranges.sort_unstable();
-        Ok(Self { ranges: merge(ranges) })
+        Ok(Self { ranges: merge(ranges).into() })
     }
 }
 

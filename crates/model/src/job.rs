@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -19,8 +20,8 @@ pub type Environment = BTreeMap<String, String>;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JobSpec {
-    /// A name for people; need not be unique.
-    pub name: String,
+    /// A name for people; need not be unique. Shared, as the directory is, by jobs that have the same.
+    pub name: Arc<str>,
     /// What to run.
     pub work: Work,
     /// What each task needs on each of its nodes.
@@ -78,7 +79,7 @@ pub struct JobSpec {
 impl JobSpec {
     /// One task that needs `request`, and of everything else the least: no limits, nothing to wait for, not run again when it is lost.
     #[must_use]
-    pub fn new(name: impl Into<String>, work: Work, request: Request) -> Self {
+    pub fn new(name: impl Into<Arc<str>>, work: Work, request: Request) -> Self {
         Self {
             name: name.into(),
             work,
@@ -99,6 +100,18 @@ impl JobSpec {
             pty: None,
             grace_ms: None,
             umask: None,
+        }
+    }
+
+    /// Has what is equal in `other` once for both: where it runs, and its name.
+    pub fn share_with(&mut self, other: &Self) {
+        if self.name == other.name {
+            self.name = Arc::clone(&other.name);
+        }
+        if let (Work::Command { directory, .. }, Work::Command { directory: same, .. }) = (&mut self.work, &other.work)
+            && directory == same
+        {
+            *directory = Arc::clone(same);
         }
     }
 
@@ -142,13 +155,13 @@ pub enum Work {
         /// Program and arguments; at least the program.
         argv: Vec<String>,
         /// An absolute path.
-        directory: String,
+        directory: Arc<str>,
     },
 }
 
 impl Work {
     /// A program and its arguments, to run in `directory`.
-    pub fn command(argv: impl IntoIterator<Item = impl Into<String>>, directory: impl Into<String>) -> Self {
+    pub fn command(argv: impl IntoIterator<Item = impl Into<String>>, directory: impl Into<Arc<str>>) -> Self {
         Self::Command { argv: argv.into_iter().map(Into::into).collect(), directory: directory.into() }
     }
 }

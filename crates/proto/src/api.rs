@@ -601,6 +601,9 @@ pub struct Fetched {
 pub struct ResultPage {
     /// In order of job and index.
     pub results: Vec<ResultView>,
+    /// There may be more: what to ask for next with `after`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<JobId>,
 }
 
 /// One result.

@@ -222,6 +222,9 @@ pub struct Launch {
     /// How much is kept of each of its outputs, in bytes; [`OUTPUT_CAP_BYTES`] when absent.
     #[serde(default)]
     pub output_cap_bytes: Option<u64>,
+    /// The environment, by content: the head puts it into `spec` when it sends this. Agents never see it.
+    #[serde(skip)]
+    pub environment: Option<Digest>,
 }
 
 /// How much is kept of each output of a run when nobody has said how much, in bytes.

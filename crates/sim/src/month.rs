@@ -9,8 +9,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use hostler_core::head::{
-    Caller, Changes, Command, ConnectionId, Effect, Event, KEY_LIFE_MS, Now, PowerCommand, Stage, Stamped, State,
-    SubmissionKey, decide, follow_up, update,
+    Caller, Changes, Command, ConnectionId, Effect, Ended, Event, KEY_LIFE_MS, Now, PowerCommand, Stage, Stamped,
+    State, SubmissionKey, decide, follow_up, update,
 };
 use hostler_model::{
     BootId, CpuSet, Digest, Ending, Hardware, JobId, JobSpec, JobState, NodeName, PowerPlan, PowerPolicy, PowerTraits,
@@ -178,7 +178,7 @@ impl<'t> World<'t> {
             rule,
         };
         let epoch = world.state.next_epoch();
-        world.apply(Event::EpochStarted { epoch });
+        world.apply(Event::EpochStarted { epoch, archives: true });
         world
     }
 
@@ -249,7 +249,13 @@ impl<'t> World<'t> {
         spec.time_limit_ms = Some(job.limit_secs.unwrap_or(job.run_secs).max(1) * SECOND);
         let caller = Caller { user: "user".to_owned(), uid: None, operator: true };
         let key = SubmissionKey(number as u128 + 1);
-        self.command(&Command::Submit { caller, key, spec: Arc::new(spec), snapshot_is_complete: true });
+        self.command(&Command::Submit {
+            caller,
+            key,
+            spec: Arc::new(spec),
+            environment: None,
+            snapshot_is_complete: true,
+        });
         let id = self.state.job_of_key(key).expect("the machines are large enough for it");
         self.known.insert(id, number);
     }
@@ -308,7 +314,7 @@ impl<'t> World<'t> {
 
     fn command(&mut self, command: &Command) {
         // What is refused changes nothing: a script asks for what it wants whether or not it makes sense.
-        let events = decide(&self.state, command, self.now()).unwrap_or_default();
+        let events = decide(&self.state, command, &Ended::default(), self.now()).unwrap_or_default();
         events.into_iter().for_each(|event| self.apply(event));
         loop {
             let now = self.now();

@@ -389,17 +389,17 @@ impl ChunkStore {
         Ok(freed)
     }
 
-    /// Removes the chunks that are not in `live` and were neither inserted nor asked for within `older_than`.
+    /// Removes the chunks that are not live and were neither inserted nor asked for within `older_than`.
     ///
     /// # Errors
     /// Those of the file system.
-    pub fn sweep(&self, live: &HashSet<Digest>, older_than: Duration) -> Result<Freed, StoreError> {
+    pub fn sweep(&self, is_live: impl Fn(&Digest) -> bool, older_than: Duration) -> Result<Freed, StoreError> {
         // A time that is not renewed can be this much older than the last use.
         let age = if older_than.is_zero() { older_than } else { older_than + Self::RENEW_AFTER };
         let limit = SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
         let mut candidates = Vec::new();
         self.each(|stored| {
-            if stored.kind == StoredKind::Chunk && stored.used <= limit && !live.contains(&stored.digest) {
+            if stored.kind == StoredKind::Chunk && stored.used <= limit && !is_live(&stored.digest) {
                 candidates.push(stored);
             }
         })?;

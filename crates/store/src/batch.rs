@@ -4,6 +4,8 @@ use bytes::Bytes;
 use hostler_model::{Digest, JobId, TaskId};
 use hostler_proto::record::EndedTask;
 
+use crate::EndedJob;
+
 /// Changes that are stored together or not at all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Batch {
@@ -22,7 +24,21 @@ pub enum Change {
     Ended(EndedTask),
     /// A task that had ended is to run again: its row goes.
     Reopened(TaskId),
-    /// A job's retention is over: the rows of its tasks go.
+    /// A job has ended, or has changed since. Replaces what is kept of it, if anything.
+    JobEnded(EndedJob),
+    /// A job that had ended lives again: it goes, and the rows of its tasks stay.
+    JobReopened(JobId),
+    /// Keep an environment for a job: until the job is forgotten, or has ended and [does not need it](EndedJob::keeps_environment). Equal
+    /// environments are kept once. The digest is the caller's name for the bytes and is not checked here.
+    Environment {
+        /// The job.
+        job: JobId,
+        /// The environment's name.
+        digest: Digest,
+        /// The environment.
+        bytes: Bytes,
+    },
+    /// A job's retention is over: all that is kept of it and its tasks goes.
     Forgotten(JobId),
     /// Keep a blob. The digest is the caller's name for the bytes and is not checked here; a blob already kept stays as it is.
     PutBlob(Digest, Bytes),
@@ -64,8 +80,9 @@ impl Change {
     fn size_bytes(&self) -> usize {
         let payload = match self {
             Self::Ended(task) => task.message.as_ref().map_or(0, String::len),
-            Self::PutBlob(_, bytes) => bytes.len(),
-            Self::Reopened(_) | Self::Forgotten(_) | Self::DropBlob(_) => 0,
+            Self::PutBlob(_, bytes) | Self::Environment { bytes, .. } => bytes.len(),
+            Self::JobEnded(job) => job.bytes.len() + job.user.len(),
+            Self::Reopened(_) | Self::JobReopened(_) | Self::Forgotten(_) | Self::DropBlob(_) => 0,
         };
         size_of::<Self>() + payload
     }

@@ -1,7 +1,8 @@
 //! The head's durable memory.
 //!
 //! The head is event-sourced, and to this crate its events and snapshots are opaque bytes. A [`Store`] keeps three things: the
-//! log (the latest snapshot and every event after it), the history (one row for each task that ended) and small blobs.
+//! log (the latest snapshot and every event after it), the history (jobs that have ended, one row for each of their tasks that has, and the
+//! environments of jobs that may run) and small blobs.
 //! A [`Batch`] changes all three in one transaction, and a commit that has returned survives a crash.
 //!
 //! - [`SqliteStore`] is what a head uses; [`MemoryStore`] is for tests and the simulator, and can be told to fail.
@@ -13,6 +14,7 @@
 //! Nothing here knows what an event means, decides what to keep, or compresses anything. Large chunks are files, not blobs.
 
 mod batch;
+mod ended;
 mod error;
 mod memory;
 mod reader;
@@ -21,6 +23,7 @@ mod store;
 mod writer;
 
 pub use batch::{Batch, Change};
+pub use ended::{EndedJob, EndedPage, JobFilter, KeptResults};
 pub use error::StoreError;
 pub use memory::{Fault, MemoryStore};
 pub use reader::{Reader, Records};

@@ -1,16 +1,16 @@
 //! A store in memory, for tests and the simulator: same rules as on disk, and faults to order.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use hostler_model::{Digest, JobId, TaskId};
+use hostler_model::{Digest, JobId, TaskId, Timestamp};
 use hostler_proto::record::{EndedTask, TaskResult};
 
 use crate::store::Tail;
-use crate::{Batch, Change, Loaded, Reader, Records, Snapshot, Store, StoreError};
+use crate::{Batch, Change, EndedJob, EndedPage, JobFilter, Loaded, Reader, Records, Snapshot, Store, StoreError};
 
 /// A store that lives as long as the process.
 ///
@@ -42,6 +42,9 @@ struct Contents {
     snapshot: Option<Arc<Snapshot>>,
     events: Vec<Arc<[u8]>>,
     ended: BTreeMap<TaskId, Arc<EndedTask>>,
+    jobs: BTreeMap<JobId, EndedJob>,
+    environments: BTreeMap<Digest, Bytes>,
+    environment_of: BTreeMap<JobId, Digest>,
     blobs: BTreeMap<Digest, Bytes>,
 }
 
@@ -145,13 +148,39 @@ impl Contents {
             Change::Reopened(task) => {
                 self.ended.remove(task);
             }
-            Change::Forgotten(job) => self.ended.retain(|task, _| task.job != *job),
+            Change::JobEnded(job) => {
+                if !job.keeps_environment {
+                    self.drop_environment(job.id);
+                }
+                self.jobs.insert(job.id, job.clone());
+            }
+            Change::JobReopened(id) => {
+                self.jobs.remove(id);
+            }
+            Change::Environment { job, digest, bytes } => {
+                self.environments.entry(*digest).or_insert_with(|| bytes.clone());
+                self.environment_of.insert(*job, *digest);
+            }
+            Change::Forgotten(job) => {
+                self.ended.retain(|task, _| task.job != *job);
+                self.jobs.remove(job);
+                self.drop_environment(*job);
+            }
             Change::PutBlob(digest, bytes) => {
                 self.blobs.entry(*digest).or_insert_with(|| bytes.clone());
             }
             Change::DropBlob(digest) => {
                 self.blobs.remove(digest);
             }
+        }
+    }
+
+    /// Drops the environment of a job, unless another job has the same.
+    fn drop_environment(&mut self, job: JobId) {
+        if let Some(digest) = self.environment_of.remove(&job)
+            && self.environment_of.values().all(|other| *other != digest)
+        {
+            self.environments.remove(&digest);
         }
     }
 
@@ -177,6 +206,60 @@ impl Records for MemoryStore {
         let disk = self.disk();
         let tasks = jobs.iter().flat_map(|job| disk.contents.tasks_of(*job, 0..=u32::MAX));
         Ok(tasks.flat_map(|(_, task)| task.results()).collect())
+    }
+
+    fn ended_job(&self, id: JobId) -> Result<Option<Bytes>, StoreError> {
+        Ok(self.disk().contents.jobs.get(&id).map(|job| job.bytes.clone()))
+    }
+
+    fn job_of_key(&self, key: u128) -> Result<Option<JobId>, StoreError> {
+        Ok(self.disk().contents.jobs.values().find(|job| job.key == key).map(|job| job.id))
+    }
+
+    fn ended_jobs(&self, wanted: &JobFilter, before: Option<JobId>, limit: usize) -> Result<EndedPage, StoreError> {
+        let disk = self.disk();
+        let is_wanted = |job: &&EndedJob| wanted.wants(&job.user, job.state) && !wanted.except.contains(&job.id);
+        let all = || disk.contents.jobs.values().filter(is_wanted);
+        let page = all().rev().filter(|job| before.is_none_or(|before| job.id < before)).take(limit);
+        Ok(EndedPage { jobs: page.map(|job| job.bytes.clone()).collect(), total: all().count() as u64 })
+    }
+
+    fn jobs_with_results(
+        &self,
+        user: Option<&str>,
+        unfetched: bool,
+        after: JobId,
+        limit: usize,
+    ) -> Result<Vec<(JobId, Bytes)>, StoreError> {
+        let disk = self.disk();
+        let jobs = disk.contents.jobs.values().filter(|job| job.id > after);
+        let jobs = jobs.filter(|job| user.is_none_or(|user| user == job.user));
+        let jobs = jobs.filter(|job| if unfetched { job.results.unfetched } else { job.results.any });
+        Ok(jobs.take(limit).map(|job| (job.id, job.bytes.clone())).collect())
+    }
+
+    fn jobs_with_fetched_results(&self, limit: usize) -> Result<Vec<Bytes>, StoreError> {
+        let disk = self.disk();
+        let mut jobs: Vec<&EndedJob> = disk.contents.jobs.values().filter(|job| job.results.fetched).collect();
+        jobs.sort_by_key(|job| (job.ended, job.id));
+        Ok(jobs.into_iter().take(limit).map(|job| job.bytes.clone()).collect())
+    }
+
+    fn first_ended(&self, limit: usize) -> Result<Vec<(JobId, Timestamp)>, StoreError> {
+        let disk = self.disk();
+        let mut jobs: Vec<_> = disk.contents.jobs.values().map(|job| (job.ended, job.id)).collect();
+        jobs.sort_unstable();
+        Ok(jobs.into_iter().take(limit).map(|(ended, id)| (id, ended)).collect())
+    }
+
+    fn snapshots_of_ended(&self) -> Result<Vec<Digest>, StoreError> {
+        let disk = self.disk();
+        let all: BTreeSet<Digest> = disk.contents.jobs.values().filter_map(|job| job.snapshot).collect();
+        Ok(all.into_iter().collect())
+    }
+
+    fn environment(&self, digest: &Digest) -> Result<Option<Bytes>, StoreError> {
+        Ok(self.disk().contents.environments.get(digest).cloned())
     }
 
     fn blob(&self, digest: &Digest) -> Result<Option<Bytes>, StoreError> {

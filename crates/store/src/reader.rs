@@ -1,13 +1,13 @@
-//! Queries about history and blobs, from any thread.
+//! Queries about ended jobs, history and blobs, from any thread.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use hostler_model::{Digest, JobId, TaskId};
+use hostler_model::{Digest, JobId, TaskId, Timestamp};
 use hostler_proto::record::{EndedTask, TaskResult};
 
-use crate::StoreError;
+use crate::{EndedPage, JobFilter, StoreError};
 
 /// A shared view of what is committed. Clones are cheap and look at the same store.
 ///
@@ -28,6 +28,37 @@ pub trait Records: Send + Sync {
 
     /// The results that tasks of `jobs` left, in the order of `jobs` and then by index.
     fn results_of(&self, jobs: &[JobId]) -> Result<Vec<TaskResult>, StoreError>;
+
+    /// A job that has ended.
+    fn ended_job(&self, id: JobId) -> Result<Option<Bytes>, StoreError>;
+
+    /// The ended job that was submitted with this key.
+    fn job_of_key(&self, key: u128) -> Result<Option<JobId>, StoreError>;
+
+    /// The newest of the ended jobs that are wanted, at most `limit`, from the one before `before` on; and how many are wanted in all.
+    fn ended_jobs(&self, wanted: &JobFilter, before: Option<JobId>, limit: usize) -> Result<EndedPage, StoreError>;
+
+    /// Ended jobs of which a result is kept, by id, at most `limit`, from the first one after `after`. With `unfetched` those of which
+    /// one has not reached a client; with `user` only theirs.
+    fn jobs_with_results(
+        &self,
+        user: Option<&str>,
+        unfetched: bool,
+        after: JobId,
+        limit: usize,
+    ) -> Result<Vec<(JobId, Bytes)>, StoreError>;
+
+    /// Ended jobs of which a result is kept that has reached a client, those first that ended first, at most `limit`.
+    fn jobs_with_fetched_results(&self, limit: usize) -> Result<Vec<Bytes>, StoreError>;
+
+    /// The jobs that ended first, and when they did, at most `limit`.
+    fn first_ended(&self, limit: usize) -> Result<Vec<(JobId, Timestamp)>, StoreError>;
+
+    /// The captured folders in which ended jobs ran, each once.
+    fn snapshots_of_ended(&self) -> Result<Vec<Digest>, StoreError>;
+
+    /// An environment, if it is kept for some job.
+    fn environment(&self, digest: &Digest) -> Result<Option<Bytes>, StoreError>;
 
     /// A blob's bytes, if it is kept.
     fn blob(&self, digest: &Digest) -> Result<Option<Bytes>, StoreError>;

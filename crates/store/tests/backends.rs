@@ -6,9 +6,12 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use common::{changes, digest_of, ended, ended_bare, ended_on_two_nodes, event, events, put, task};
-use hostler_model::{Digest, JobId, TaskId};
+use hostler_model::{Digest, JobId, JobState, TaskId, Timestamp};
 use hostler_proto::record::TaskResult;
-use hostler_store::{Batch, Change, Loaded, MemoryStore, Reader, Snapshot, SqliteStore, Store, StoreError};
+use hostler_store::{
+    Batch, Change, EndedJob, JobFilter, KeptResults, Loaded, MemoryStore, Reader, Snapshot, SqliteStore, Store,
+    StoreError,
+};
 use proptest::prelude::*;
 
 /// A store that can be closed and found again.
@@ -67,7 +70,154 @@ suite!(
     history_is_read_in_pages,
     changes_apply_in_their_order,
     blobs_come_and_go,
+    ended_jobs_are_found_by_id_and_key_and_replaced,
+    ended_jobs_are_listed_newest_first_in_pages_with_their_total,
+    jobs_are_found_by_what_is_kept_of_their_results,
+    jobs_that_ended_first_and_their_folders_are_listed,
+    equal_environments_are_kept_once_and_as_long_as_a_job_needs_them,
 );
+
+/// A job that ended at a time of the cluster's clock.
+fn job(id: u64, user: &str, state: JobState, ended: u64) -> EndedJob {
+    EndedJob {
+        id: JobId(id),
+        key: u128::from(id) << 70 | 7,
+        user: user.to_owned(),
+        state,
+        ended: Timestamp(ended),
+        snapshot: None,
+        results: KeptResults::default(),
+        keeps_environment: false,
+        bytes: Bytes::from(format!("job {id}")),
+    }
+}
+
+/// The ids of jobs by their bytes.
+fn ids(jobs: &[Bytes]) -> Vec<u64> {
+    let id = |bytes: &Bytes| str::from_utf8(bytes).ok()?.strip_prefix("job ")?.parse().ok();
+    jobs.iter().map(|bytes| id(bytes).expect("as it was written")).collect()
+}
+
+fn ended_jobs_are_found_by_id_and_key_and_replaced(backend: &impl Backend) {
+    let mut store = backend.open();
+    let first = job(1, "ada", JobState::Failed, 5);
+    store.commit(&changes([Change::JobEnded(first.clone()), Change::Ended(ended(1, 0))])).expect("a job");
+    drop(store);
+    let mut store = backend.open();
+    let reader = store.reader();
+    let total = |states: &[JobState]| {
+        let wanted = JobFilter { states: states.to_vec(), ..JobFilter::default() };
+        reader.ended_jobs(&wanted, None, 9).expect("it reads").total
+    };
+    assert_eq!(reader.ended_job(JobId(1)).expect("it reads"), Some(first.bytes.clone()));
+    assert_eq!(reader.job_of_key(first.key).expect("it reads"), Some(JobId(1)));
+    assert_eq!(reader.job_of_key(first.key + 1).expect("it reads"), None);
+
+    store.commit(&changes([Change::JobReopened(JobId(1))])).expect("it lives again");
+    assert_eq!(reader.job_of_key(first.key).expect("it reads"), None);
+    assert_eq!(reader.ended_of(JobId(1), 0..=9, 9).expect("it reads").len(), 1, "its tasks have a word of their own");
+    let again = EndedJob { state: JobState::Completed, bytes: Bytes::from_static(b"again"), ..first };
+    for _ in 0..2 {
+        store.commit(&changes([Change::JobEnded(again.clone())])).expect("and ends again");
+    }
+    assert_eq!(reader.ended_job(JobId(1)).expect("it reads"), Some(again.bytes));
+    assert_eq!([total(&[]), total(&[JobState::Failed]), total(&[JobState::Completed])], [1, 0, 1]);
+
+    store.commit(&changes([Change::Forgotten(JobId(1)), Change::Forgotten(JobId(2))])).expect("its time is over");
+    assert_eq!(reader.ended_job(JobId(1)).expect("it reads"), None);
+    assert_eq!(reader.ended_of(JobId(1), 0..=9, 9).expect("it reads"), []);
+    assert_eq!(total(&[]), 0);
+}
+
+fn ended_jobs_are_listed_newest_first_in_pages_with_their_total(backend: &impl Backend) {
+    let mut store = backend.open();
+    let states = [JobState::Completed, JobState::Failed, JobState::Cancelled];
+    let all = (1..=30).map(|id| {
+        let user = if id % 2 == 0 { "ada" } else { "bob" };
+        Change::JobEnded(job(id, user, states[id as usize % 3], 100 - id))
+    });
+    store.commit(&changes(all.collect::<Vec<_>>())).expect("jobs");
+    let reader = store.reader();
+    let list = |user: Option<&str>, states: &[JobState], except: &[u64], before: Option<u64>| {
+        let except = except.iter().map(|id| JobId(*id)).collect();
+        let wanted = JobFilter { user: user.map(str::to_owned), states: states.to_vec(), except };
+        let page = reader.ended_jobs(&wanted, before.map(JobId), 4).expect("it reads");
+        (ids(&page.jobs), page.total)
+    };
+    assert_eq!(list(None, &[], &[], None), (vec![30, 29, 28, 27], 30));
+    assert_eq!(list(None, &[], &[], Some(27)), (vec![26, 25, 24, 23], 30));
+    assert_eq!(list(None, &[], &[], Some(3)), (vec![2, 1], 30));
+    assert_eq!(list(None, &[], &[29, 31], None), (vec![30, 28, 27, 26], 29));
+    assert_eq!(list(Some("ada"), &[], &[], None), (vec![30, 28, 26, 24], 15));
+    assert_eq!(list(None, &[JobState::Failed], &[28], None), (vec![25, 22, 19, 16], 9));
+    let bad = [JobState::Failed, JobState::Cancelled];
+    assert_eq!(list(None, &bad, &[], Some(28)), (vec![26, 25, 23, 22], 20));
+    assert_eq!(list(Some("bob"), &bad, &[29], None), (vec![25, 23, 19, 17], 9));
+    assert_eq!(list(Some("eve"), &[], &[], None), (vec![], 0));
+    assert_eq!(list(None, &[JobState::Timeout], &[], None), (vec![], 0));
+}
+
+fn jobs_are_found_by_what_is_kept_of_their_results(backend: &impl Backend) {
+    let mut store = backend.open();
+    let with = |id, user, any, unfetched, fetched, ended| {
+        let results = KeptResults { any, unfetched, fetched };
+        Change::JobEnded(EndedJob { results, ..job(id, user, JobState::Completed, ended) })
+    };
+    let jobs = [
+        with(1, "ada", false, false, false, 1),
+        with(2, "ada", true, true, false, 2),
+        with(3, "bob", true, true, true, 9),
+        with(4, "ada", true, false, true, 4),
+        with(5, "ada", true, true, false, 5),
+    ];
+    store.commit(&changes(jobs)).expect("jobs");
+    let reader = store.reader();
+    let list = |user, unfetched, after, limit| -> Vec<u64> {
+        let found = reader.jobs_with_results(user, unfetched, JobId(after), limit).expect("it reads");
+        found.into_iter().map(|(id, _)| id.0).collect()
+    };
+    assert_eq!(list(None, false, 0, 9), [2, 3, 4, 5]);
+    assert_eq!(list(None, false, 2, 2), [3, 4]);
+    assert_eq!(list(None, true, 0, 9), [2, 3, 5]);
+    assert_eq!(list(Some("ada"), false, 0, 9), [2, 4, 5]);
+    assert_eq!(list(Some("ada"), true, 2, 9), [5]);
+    assert_eq!(ids(&reader.jobs_with_fetched_results(9).expect("it reads")), [4, 3]);
+    assert_eq!(ids(&reader.jobs_with_fetched_results(1).expect("it reads")), [4]);
+}
+
+fn jobs_that_ended_first_and_their_folders_are_listed(backend: &impl Backend) {
+    let mut store = backend.open();
+    let in_folder = |id, ended, folder| {
+        Change::JobEnded(EndedJob { snapshot: Some(digest_of(&[folder])), ..job(id, "ada", JobState::Failed, ended) })
+    };
+    let last = Change::JobEnded(job(4, "ada", JobState::Failed, 1));
+    store.commit(&changes([in_folder(1, 9, 7), in_folder(2, 3, 7), in_folder(3, 5, 8), last])).expect("jobs");
+    let first = store.reader().first_ended(3).expect("it reads");
+    assert_eq!(first, [(JobId(4), Timestamp(1)), (JobId(2), Timestamp(3)), (JobId(3), Timestamp(5))]);
+    let mut folders = store.reader().snapshots_of_ended().expect("it reads");
+    folders.sort_unstable();
+    let mut expected = [digest_of(&[7]), digest_of(&[8])];
+    expected.sort_unstable();
+    assert_eq!(folders, expected);
+}
+
+fn equal_environments_are_kept_once_and_as_long_as_a_job_needs_them(backend: &impl Backend) {
+    let mut store = backend.open();
+    let digest = digest_of(&[1]);
+    let keep = |job| Change::Environment { job: JobId(job), digest, bytes: Bytes::from_static(b"HOME=/") };
+    store.commit(&changes([keep(1), keep(2), keep(2), keep(3)])).expect("environments");
+    let is_kept = |store: &dyn Store| store.reader().environment(&digest).expect("it reads").is_some();
+    let ended =
+        |id, keeps_environment| Change::JobEnded(EndedJob { keeps_environment, ..job(id, "ada", JobState::Failed, 1) });
+    store.commit(&changes([ended(1, false), ended(2, true)])).expect("jobs");
+    assert!(is_kept(&store), "two jobs need it");
+    store.commit(&changes([Change::JobReopened(JobId(2)), ended(3, false)])).expect("jobs");
+    assert!(is_kept(&store), "one that runs again needs it");
+    store.commit(&changes([ended(2, true), Change::Forgotten(JobId(2))])).expect("its time is over");
+    assert!(!is_kept(&store));
+    store.commit(&changes([keep(4)])).expect("an environment");
+    assert_eq!(store.reader().environment(&digest).expect("it reads"), Some(Bytes::from_static(b"HOME=/")));
+}
 
 fn an_empty_store_is_empty(backend: &impl Backend) {
     let mut store = backend.open();

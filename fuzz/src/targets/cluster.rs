@@ -5,11 +5,12 @@
 //! stored and read again.
 
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use hostler_core::head::{
-    Caller, Changes, Command, ConnectionId, Event, KEY_LIFE_MS, Now, Stamped, State, SubmissionKey, decide, explain,
-    schedule, update,
+    Caller, Changes, Command, ConnectionId, Ended, EndedJobs, Event, Job, KEY_LIFE_MS, Moves, Now, Stamped, State,
+    SubmissionKey, decide, explain, schedule, update,
 };
 use hostler_model::{
     ArraySpec, Attempt, CpuSet, Digest, Ending, Epoch, GpuId, IndexSet, JobId, JobState, NodeName, Resources, RunId,
@@ -64,22 +65,43 @@ impl Script<'_> {
 struct Head {
     state: State,
     now: Now,
+    /// Jobs that have ended.
+    moves: Moves,
+}
+
+/// Nothing: all that has ended is still on its way.
+struct Nowhere;
+
+impl EndedJobs for Nowhere {
+    type Error = Infallible;
+
+    fn job(&self, _: JobId) -> Result<Option<Arc<Job>>, Infallible> {
+        Ok(None)
+    }
+
+    fn job_of_key(&self, _: SubmissionKey) -> Result<Option<JobId>, Infallible> {
+        Ok(None)
+    }
 }
 
 impl Head {
     fn new() -> Self {
-        let mut head = Self { state: State::default(), now: Now { at: Timestamp(0), wall: WallTime(1_000_000) } };
+        let now = Now { at: Timestamp(0), wall: WallTime(1_000_000) };
+        let mut head = Self { state: State::default(), now, moves: Moves::default() };
         let epoch = head.state.next_epoch();
-        head.apply(Event::EpochStarted { epoch });
+        head.apply(Event::EpochStarted { epoch, archives: true });
         head
     }
 
     fn apply(&mut self, event: Event) {
-        update(&mut self.state, &Stamped { now: self.now, event }, &mut Changes::default());
+        let mut changes = Changes::default();
+        update(&mut self.state, &Stamped { now: self.now, event }, &mut changes);
+        changes.records.iter().for_each(|record| self.moves.note(record, 0));
     }
 
     fn command(&mut self, command: &Command) {
-        let Ok(events) = decide(&self.state, command, self.now) else { return };
+        let Ok(ended) = Ended::look_up(&self.state, &self.moves, &Nowhere, command);
+        let Ok(events) = decide(&self.state, command, &ended, self.now) else { return };
         events.into_iter().for_each(|event| self.apply(event));
         while self.state.needs_pass() {
             let Some(event) = schedule(&mut self.state, self.now) else { break };
@@ -196,7 +218,13 @@ impl Head {
         }
         let key = SubmissionKey(u128::from(script.byte()));
         let spec = Arc::new(spec);
-        self.command(&Command::Submit { caller: caller(what), key, spec, snapshot_is_complete: true });
+        self.command(&Command::Submit {
+            caller: caller(what),
+            key,
+            spec,
+            environment: None,
+            snapshot_is_complete: true,
+        });
     }
 
     fn act(&mut self, what: u8, script: &mut Script<'_>) {

@@ -115,6 +115,28 @@ impl Cluster {
         self.output(self.command(&["submit"]).args(flags).arg(project).arg("true"))
     }
 
+    /// Resident memory of the head in KiB.
+    pub(crate) fn head_kib(&self) -> Result<f64> {
+        let daemons = self.daemons()?;
+        let head = daemons.iter().find(|daemon| daemon.role == Role::Head);
+        Ok(head.context("the head is not among its processes")?.resident_kib())
+    }
+
+    /// Ends its processes; its files stay.
+    pub(crate) fn down(&self) -> Result<()> {
+        self.output(&mut self.command(&["down"])).map(drop)
+    }
+
+    /// Starts it again after [`Self::down`].
+    pub(crate) fn up_again(&self) -> Result<()> {
+        self.output(self.command(&["up"]).args(SIZE)).map(drop)
+    }
+
+    /// The head's database.
+    pub(crate) fn database(&self) -> PathBuf {
+        self.home.path().join("state/hostler/head/head.db")
+    }
+
     /// Waits until the jobs have finished; more of them than one command line holds are waited for in turn.
     pub(crate) fn wait(&self, ids: &[String]) -> Result<()> {
         for ids in ids.chunks(5_000) {
@@ -166,6 +188,11 @@ impl Drop for Cluster {
             eprintln!("warning: the cluster in {} did not go down: {error:#}", self.home.path().display());
         }
     }
+}
+
+/// Variables as a person's shell has them: about 5 kB.
+pub(crate) fn ordinary_environment() -> impl Iterator<Item = (String, String)> {
+    (0..60).map(|number| (format!("ORDINARY_VARIABLE_{number}"), format!("{number}-{}", "value".repeat(12))))
 }
 
 /// What process `pid` is, by its second word: `hostler head …`, `hostler agent …`.

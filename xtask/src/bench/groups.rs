@@ -2,6 +2,7 @@
 
 mod build;
 mod dead_node;
+mod ended;
 mod enforcement;
 mod environment;
 mod exec;
@@ -48,6 +49,11 @@ pub(super) const GROUPS: &[Group] = &[
     Group { name: "dead-node", about: "a node that says nothing any more", measure: dead_node::measure },
     Group { name: "swarm", about: "1,000 agents that have nothing to do", measure: swarm::measure },
     Group { name: "pending", about: "memory and queries with many jobs waiting", measure: pending::measure },
+    Group {
+        name: "ended",
+        about: "memory, a restart and queries with many jobs that have ended",
+        measure: ended::measure,
+    },
 ];
 
 /// The names of all groups.

@@ -129,7 +129,7 @@ impl Cmrun {
             return Err(Failure::usage(format!("cmrun has no flag `{flag}`, and no command begins with a hyphen"))
                 .hint("`cmrun --help` lists the flags; they come before the command"));
         }
-        let work = Work::Command { argv: argv(&self.command), directory: own_directory()? };
+        let work = Work::Command { argv: argv(&self.command), directory: own_directory()?.into() };
         Ok(JobSpec {
             nodes: self.nodes.unwrap_or(1),
             tasks_per_node: self.processes.unwrap_or(1),
@@ -201,7 +201,7 @@ mod tests {
         let spec = spec(&["./compute.sh", "-n", "3"]);
         assert_eq!((spec.nodes, spec.tasks_per_node, spec.request.cpus), (1, 1, 1));
         assert_eq!((spec.request.memory_bytes, spec.time_limit_ms), (100 << 20, None));
-        assert_eq!((spec.name.as_str(), words(&spec)), ("./compute.sh", vec!["./compute.sh", "-n", "3"]));
+        assert_eq!((&*spec.name, words(&spec)), ("./compute.sh", vec!["./compute.sh", "-n", "3"]));
         assert_eq!(parse(&["x"]).expect("flags").unsaid().len(), 5);
     }
 
@@ -213,7 +213,7 @@ mod tests {
             let more = ["--num-cpus-per-node", "2", "--mem-per-node", "128", "x"];
             let line: Vec<&str> = flags.into_iter().chain(more).collect();
             let spec = spec(&line);
-            assert_eq!((spec.name.as_str(), spec.nodes, spec.tasks_per_node), ("mini", 2, 3));
+            assert_eq!((&*spec.name, spec.nodes, spec.tasks_per_node), ("mini", 2, 3));
             assert_eq!((spec.request.cpus, spec.request.memory_bytes), (2, 128 << 20));
             assert_eq!(spec.time_limit_ms, Some(1_800_000));
             assert_eq!(parse(&line).expect("flags").unsaid(), []);
@@ -227,7 +227,7 @@ mod tests {
     #[test]
     fn one_text_may_be_several_commands() {
         let both = spec(&["make && ./a.out"]);
-        assert_eq!((both.name.as_str(), words(&both)), ("make", vec!["sh", "-c", "make && ./a.out"]));
+        assert_eq!((&*both.name, words(&both)), ("make", vec!["sh", "-c", "make && ./a.out"]));
         assert_eq!(words(&spec(&["./a.out"])), ["./a.out"]);
         assert_eq!(words(&spec(&["echo", "$HOME"])), ["echo", "$HOME"], "several words are nobody's but the command's");
         assert_eq!(words(&spec(&["-n2", "echo", "-n", "x"])), ["echo", "-n", "x"], "flags of the command are its own");

@@ -31,6 +31,8 @@ pub(crate) struct Release {
 }
 
 /// Run jobs again from the start, whether they run or have ended
+///
+/// The head drops the environment of a job when it has completed. Such a job cannot be requeued; submit it again.
 #[derive(Debug, Args)]
 pub(crate) struct Requeue {
     #[command(flatten)]

@@ -100,7 +100,7 @@ impl Run {
             .hint("`hostler run --help` lists the flags; they come before the command"));
         }
         let program = self.command[0].rsplit('/').next().unwrap_or_default();
-        let work = Work::Command { argv: self.command.clone(), directory: own_directory()? };
+        let work = Work::Command { argv: self.command.clone(), directory: own_directory()?.into() };
         let mut environment = own_environment(&PassedOn::chosen(&self.env_only)?);
         if self.flags.first_node {
             // Ours is no more than where this machine has temporary files; such a job gets a directory of its own on each node.

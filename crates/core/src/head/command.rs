@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use hostler_model::{Digest, IndexSet, JobId, JobSpec, NodeName, PartitionName, Reason, RunId};
+use hostler_model::{Digest, IndexSet, JobId, JobSpec, NodeName, PartitionName, Reason, RunId, Timestamp};
 use hostler_proto::api::JobAction;
 use hostler_proto::link::{AgentHello, AgentMessage};
 use hostler_sched::NeverFits;
@@ -64,6 +64,8 @@ pub enum Command {
         key: SubmissionKey,
         /// What to run.
         spec: Arc<JobSpec>,
+        /// Its environment, by content, which the shell stores with it.
+        environment: Option<Digest>,
         /// Whether the captured folder it names is complete on the head.
         snapshot_is_complete: bool,
     },
@@ -86,6 +88,11 @@ pub enum Command {
         job: JobId,
         /// Which tasks' results.
         indices: IndexSet,
+    },
+    /// These jobs ended then. Those whose retention is over are to go.
+    Forget {
+        /// The jobs.
+        jobs: Vec<(JobId, Timestamp)>,
     },
     /// Room is needed: results that have been fetched are to go, whatever their retention.
     DropResults {
@@ -182,7 +189,7 @@ pub enum Command {
         /// The connection.
         connection: ConnectionId,
     },
-    /// Time has passed: see who is silent and what has been kept long enough. Due at [`super::State::next_deadline`]; harmless earlier.
+    /// Time has passed: see who is silent. Due at [`super::State::next_deadline`]; harmless earlier.
     Tick,
 }
 

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use hostler_model::{
-    Epoch, Gauge, IndexSet, JobId, JobSpec, LEAST_MEMORY_BYTES, NodeName, Reason, RunId, Work, format_bytes,
+    Digest, Epoch, Gauge, IndexSet, JobId, JobSpec, JobState, LEAST_MEMORY_BYTES, NodeName, Reason, RunId, Timestamp,
+    Work, format_bytes,
 };
 use hostler_proto::api::JobAction;
 use hostler_proto::link::{AgentHello, AgentMessage, Fate, RunEnd, RunReport, RunStatus, Usage};
@@ -12,6 +13,7 @@ use hostler_proto::link::{AgentHello, AgentMessage, Fate, RunEnd, RunReport, Run
 use hostler_sched::NeverFits;
 
 use super::command::{Caller, Command, Refusal};
+use super::ended::Ended;
 use super::event::{ConnectionId, Event, Now, SubmissionKey};
 use super::job::{Job, Phase};
 use super::member;
@@ -32,30 +34,32 @@ const MAX_TASKS_PER_NODE: u32 = 4096;
 /// The longest reason for a drain, in bytes.
 const MAX_REASON_BYTES: usize = 500;
 
-/// How many ended jobs are dropped at once, so that a large backlog does not stall the loop.
-const FORGET_AT_ONCE: usize = 1_000;
-
-/// The events that follow from `command`, to be applied in order.
+/// The events that follow from `command`, to be applied in order. `ended` are the ended jobs that it is about.
 ///
 /// # Errors
 /// When the command is refused: nothing happens then.
-pub fn decide(state: &State, command: &Command, now: Now) -> Result<Vec<Event>, Refusal> {
+pub fn decide(state: &State, command: &Command, ended: &Ended, now: Now) -> Result<Vec<Event>, Refusal> {
     match command {
-        Command::Submit { caller, key, spec, snapshot_is_complete } => {
-            decide_submit(state, caller, *key, spec, *snapshot_is_complete)
+        Command::Submit { caller, key, spec, environment, snapshot_is_complete } => {
+            if state.job_of_key(*key).or(ended.of_key()).is_some() {
+                return Ok(Vec::new());
+            }
+            let submission = Submission { key: *key, environment: *environment, after: ended.states() };
+            decide_submit(state, caller, spec, submission, *snapshot_is_complete)
         }
-        Command::Act { caller, job, index, action } => decide_action(state, caller, *job, *index, *action),
+        Command::Act { caller, job, index, action } => decide_action(state, ended, caller, *job, *index, *action),
         Command::Fetched { caller, job, indices } => {
             // What is not there yet cannot have been fetched, and must not count as fetched when it comes.
-            let there = &own_job(state, caller, *job)?.results;
-            let indices = among(indices, there);
-            Ok(if indices.is_empty() { Vec::new() } else { vec![Event::Fetched { job: *job, indices }] })
+            let there = &own_job(state, ended, caller, *job)?.results;
+            let (indices, ended) = (among(indices, there), ended.job(*job).cloned());
+            Ok(if indices.is_empty() { Vec::new() } else { vec![Event::Fetched { job: *job, indices, ended }] })
         }
         Command::DropResults { job, indices } => {
-            let fetched = state.job(*job).ok_or(Refusal::NoSuchJob(*job))?.fetched_results();
-            let indices = among(indices, &fetched);
-            Ok(if indices.is_empty() { Vec::new() } else { vec![Event::ResultsDropped { job: *job, indices }] })
+            let fetched = any_job(state, ended, *job)?.fetched_results();
+            let (indices, ended) = (among(indices, &fetched), ended.job(*job).cloned());
+            Ok(if indices.is_empty() { Vec::new() } else { vec![Event::ResultsDropped { job: *job, indices, ended }] })
         }
+        Command::Forget { jobs } => Ok(decide_forget(state, jobs, now)),
         Command::Users(command) => {
             Ok(decide_users(&state.users, command, now)?.into_iter().map(Event::Users).collect())
         }
@@ -121,16 +125,21 @@ fn among(indices: &IndexSet, others: &IndexSet) -> IndexSet {
     both
 }
 
+/// What a submission is beyond what it asks for.
+struct Submission {
+    key: SubmissionKey,
+    environment: Option<Digest>,
+    /// How the jobs that it depends on had ended, as far as they had.
+    after: Vec<(JobId, JobState)>,
+}
+
 fn decide_submit(
     state: &State,
     caller: &Caller,
-    key: SubmissionKey,
     spec: &Arc<JobSpec>,
+    Submission { key, environment, after }: Submission,
     snapshot_is_complete: bool,
 ) -> Result<Vec<Event>, Refusal> {
-    if state.job_of_key(key).is_some() {
-        return Ok(Vec::new());
-    }
     state.users.let_in(&caller.user, caller.uid)?;
     check_spec(spec)?;
     for dependency in &spec.after {
@@ -158,7 +167,8 @@ fn decide_submit(
         return Err(Refusal::SnapshotMissing);
     }
     let (user, uid) = (caller.user.clone(), caller.uid);
-    Ok(vec![Event::Submitted { job: state.next_job(), key, user, uid, spec: Arc::clone(spec) }])
+    let (job, spec) = (state.next_job(), Arc::clone(spec));
+    Ok(vec![Event::Submitted { job, key, user, uid, spec, environment, after }])
 }
 
 /// Whether the caller is root, and all nodes that the job may use, if there are any, refuse jobs of root.
@@ -213,12 +223,14 @@ fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
 
 fn decide_action(
     state: &State,
+    ended: &Ended,
     caller: &Caller,
     id: JobId,
     index: Option<u32>,
     action: JobAction,
 ) -> Result<Vec<Event>, Refusal> {
-    let job = own_job(state, caller, id)?;
+    let job = own_job(state, ended, caller, id)?;
+    let ended = ended.job(id).cloned();
     if let Some(index) = index
         && !job.indices().contains(index)
     {
@@ -233,15 +245,23 @@ fn decide_action(
         JobAction::Hold if job.held => Ok(Vec::new()),
         JobAction::Hold => Ok(vec![Event::Held { job: id }]),
         JobAction::Release if !job.held => wrong("is not held"),
-        JobAction::Release => Ok(vec![Event::Released { job: id }]),
+        JobAction::Release => Ok(vec![Event::Released { job: id, ended }]),
         JobAction::Requeue if job.active.is_empty() && job.endings.is_empty() => wrong("is waiting already"),
-        JobAction::Requeue => Ok(vec![Event::Requeued { job: id, index }]),
+        JobAction::Requeue if job.lost_environment => {
+            wrong("has completed, and its environment was not kept after that: submit it again")
+        }
+        JobAction::Requeue => Ok(vec![Event::Requeued { job: id, index, ended }]),
     }
 }
 
+/// A job, whether or not it has ended.
+fn any_job<'a>(state: &'a State, ended: &'a Ended, id: JobId) -> Result<&'a Job, Refusal> {
+    state.job(id).or_else(|| ended.job(id)).map(Arc::as_ref).ok_or(Refusal::NoSuchJob(id))
+}
+
 /// The job, if the caller may touch it.
-fn own_job<'a>(state: &'a State, caller: &Caller, id: JobId) -> Result<&'a Job, Refusal> {
-    let job = state.job(id).ok_or(Refusal::NoSuchJob(id))?;
+fn own_job<'a>(state: &'a State, ended: &'a Ended, caller: &Caller, id: JobId) -> Result<&'a Job, Refusal> {
+    let job = any_job(state, ended, id)?;
     if caller.may_touch(job) { Ok(job) } else { Err(caller.refused(job)) }
 }
 
@@ -398,12 +418,15 @@ fn decide_report(state: &State, node: &Node, report: &RunReport, result_is_compl
 
 fn decide_tick(state: &State, now: Now) -> Vec<Event> {
     let mut events: Vec<Event> = state.overdue_nodes(now.at).flat_map(|node| decide_silence(state, node)).collect();
-    let due: Vec<JobId> = state.overdue_jobs(now.at).take(FORGET_AT_ONCE).collect();
-    if !due.is_empty() {
-        events.push(Event::Forgotten { jobs: due });
-    }
     events.extend(state.peers.are_due(now.at).then_some(Event::PeersTold));
     events
+}
+
+/// Jobs whose retention is over go, and no others.
+fn decide_forget(state: &State, ended: &[(JobId, Timestamp)], now: Now) -> Vec<Event> {
+    let is_due = |(id, ended): &&(JobId, Timestamp)| state.kept_until(*ended) < now.at && state.job(*id).is_none();
+    let jobs: Vec<JobId> = ended.iter().filter(is_due).map(|(id, _)| *id).collect();
+    if jobs.is_empty() { Vec::new() } else { vec![Event::Forgotten { jobs }] }
 }
 
 /// A node has passed its next limit of silence.

@@ -5,14 +5,15 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use hostler_model::{
-    Advisory, BootId, Digest, Epoch, Feature, Hardware, IndexSet, JobId, JobSpec, NodeName, PowerVerb, Resources,
-    RunId, TaskId, Timestamp, WallTime,
+    Advisory, BootId, Digest, Epoch, Feature, Hardware, IndexSet, JobId, JobSpec, JobState, NodeName, PowerVerb,
+    Resources, RunId, TaskId, Timestamp, WallTime,
 };
 use hostler_proto::api::Notice;
 use hostler_proto::link::{Fate, HeadMessage, StepDoor, Usage};
 use hostler_proto::record::EndedTask;
 use serde::{Deserialize, Serialize};
 
+use super::job::Job;
 use super::partitions::PartitionsEvent;
 use super::power::PowerEvent;
 use super::settings::{Setting, SettingValue};
@@ -52,6 +53,9 @@ pub enum Event {
     EpochStarted {
         /// Its epoch.
         epoch: Epoch,
+        /// From now on jobs leave the state when they end. Heads before that kept them there, so in their logs they stay.
+        #[serde(default)]
+        archives: bool,
     },
     /// A job was accepted.
     Submitted {
@@ -65,6 +69,12 @@ pub enum Event {
         uid: Option<u32>,
         /// What it asked for.
         spec: Arc<JobSpec>,
+        /// Its environment, by content; the store has it. Older logs have it in `spec`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        environment: Option<Digest>,
+        /// How the jobs that it depends on had ended, as far as they had.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        after: Vec<(JobId, JobState)>,
     },
     /// A user cancelled a job, or one task of it.
     Cancelled {
@@ -82,6 +92,9 @@ pub enum Event {
     Released {
         /// The job.
         job: JobId,
+        /// The job itself, if it had ended.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        ended: Option<Arc<Job>>,
     },
     /// A user asked to run a job, or one task of it, again.
     Requeued {
@@ -89,6 +102,9 @@ pub enum Event {
         job: JobId,
         /// The task; all when absent.
         index: Option<u32>,
+        /// The job itself, if it had ended.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        ended: Option<Arc<Job>>,
     },
     /// The scheduler placed tasks: each on all of its nodes.
     Placed {
@@ -235,6 +251,9 @@ pub enum Event {
         job: JobId,
         /// Which tasks' results.
         indices: IndexSet,
+        /// The job itself, if it had ended.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        ended: Option<Arc<Job>>,
     },
     /// Fetched results were dropped to make room; that the tasks ended so stays.
     ResultsDropped {
@@ -242,6 +261,9 @@ pub enum Event {
         job: JobId,
         /// Which tasks' results.
         indices: IndexSet,
+        /// The job itself, if it had ended.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        ended: Option<Arc<Job>>,
     },
     /// An operator has changed a setting.
     SettingChanged {
@@ -400,6 +422,17 @@ pub enum Record {
     Ended(Box<EndedTask>),
     /// An ended task will run again: its row goes.
     Reopened(TaskId),
-    /// A job was dropped: its rows go.
+    /// A job has ended, or has changed since: the store has it from now on, and the state has not.
+    JobEnded(Arc<Job>),
+    /// An ended job lives again: the state has it from now on.
+    JobReopened(JobId),
+    /// A job was submitted with an environment. It is kept until the job is forgotten or can no longer run.
+    Environment {
+        /// The job.
+        job: JobId,
+        /// The environment, by content.
+        digest: Digest,
+    },
+    /// A job was dropped: all that is kept of it goes.
     Forgotten(JobId),
 }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::event::SubmissionKey;
 
 /// A job. Each of its tasks is in exactly one of `pending`, `active` and `ended`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
     /// Its id.
     pub id: JobId,
@@ -54,6 +54,12 @@ pub struct Job {
     /// node of its had a meter.
     #[serde(default)]
     pub energy: Option<Energy>,
+    /// Its environment, by content; the store has it. Jobs of older logs have it in `spec`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub environment: Option<Digest>,
+    /// It had an environment, which went when the job had completed: it cannot run again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lost_environment: bool,
 }
 
 /// A task that is placed. It runs as one run, with a part on each of its nodes.
@@ -189,6 +195,53 @@ impl Job {
         self.pending.insert(index);
         if self.active.is_empty() && self.endings.values().all(IndexSet::is_empty) {
             self.started_at = None;
+        }
+    }
+
+    /// A job that was just submitted, by this user with this uid.
+    pub(super) fn new(
+        id: JobId,
+        key: SubmissionKey,
+        (user, uid): (&str, Option<u32>),
+        spec: &Arc<JobSpec>,
+        submitted_at: WallTime,
+    ) -> Self {
+        let mut job = Self {
+            id,
+            key,
+            user: user.to_owned(),
+            spec: Arc::clone(spec),
+            submitted_at,
+            started_at: None,
+            ended_at: None,
+            ended: None,
+            held: spec.hold,
+            unmet: spec.after.clone(),
+            pending: IndexSet::default(),
+            active: BTreeMap::new(),
+            endings: BTreeMap::new(),
+            attempts: BTreeMap::new(),
+            results: IndexSet::default(),
+            fetched: IndexSet::default(),
+            uid,
+            energy: None,
+            environment: None,
+            lost_environment: false,
+        };
+        job.pending = job.indices();
+        job
+    }
+
+    /// Drops the environment of a job that has completed: nothing of it will run again.
+    pub(super) fn drop_environment_if_completed(&mut self) {
+        let had_one = self.environment.is_some() || !self.spec.environment.is_empty();
+        if !had_one || !self.is_ended() || self.state() != JobState::Completed {
+            return;
+        }
+        self.lost_environment = true;
+        self.environment = None;
+        if !self.spec.environment.is_empty() {
+            Arc::make_mut(&mut self.spec).environment.clear();
         }
     }
 

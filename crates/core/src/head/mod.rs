@@ -7,6 +7,7 @@
 
 mod command;
 mod decide;
+mod ended;
 mod event;
 mod job;
 mod life;
@@ -26,6 +27,7 @@ mod users;
 
 pub use command::{Caller, Command, Refusal};
 pub use decide::decide;
+pub use ended::{Ended, EndedJobs, Moves};
 pub use event::{Changes, ConnectionId, Effect, Event, Now, Record, Stamped, Start, SubmissionKey};
 pub use job::{Active, Job, Part, PartOver, Phase};
 pub use member::{KEY_LIFE_MS, Key, Member, Unwelcome};

@@ -88,6 +88,7 @@ impl Step<'_> {
             // Who submitted it comes first: a user who was added since under that name may be another person.
             uid: job.uid.or_else(|| self.state.users.get(&job.user).map(|user| user.uid)),
             output_cap_bytes: self.state.settings.output_cap_bytes,
+            environment: job.environment,
         };
         self.send(connection, HeadMessage::Launch(launch));
     }

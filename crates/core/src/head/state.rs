@@ -1,10 +1,10 @@
 //! The head's state: jobs and nodes, and the indexes derived from them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use hostler_model::{
-    Counted, Dependency, Digest, Epoch, JobId, NodeName, NodeState, PartitionName, RunId, Timestamp, WallTime,
+    Counted, Dependency, Digest, Epoch, JobId, JobSpec, NodeName, NodeState, PartitionName, RunId, Timestamp, WallTime,
 };
 use hostler_proto::api::{Amount, LiveCounts, NodeCounts};
 use hostler_sched::{NodeIx, Pool, Reservation};
@@ -20,6 +20,9 @@ use super::power::Powers;
 use super::queue::Queue;
 use super::settings::{SetBy, Setting, SettingValue, Settings};
 use super::users::Users;
+
+/// With how many specifications a new job's is compared, to have equal ones once.
+const SPECS_AT_HAND: usize = 8;
 
 /// Everything the head knows. Serialised it is a snapshot of the log; the fields that are skipped are derived from the others, or
 /// end with the process.
@@ -38,7 +41,11 @@ pub struct State {
     pub expelled: u64,
     /// The number of the last job that was submitted, zero before the first.
     last_job: u64,
+    /// Jobs that have not ended.
     jobs: BTreeMap<JobId, Arc<Job>>,
+    /// Jobs leave the state when they end. In logs of heads before that they stay.
+    #[serde(default)]
+    pub(super) archives: bool,
     pub(super) nodes: BTreeMap<NodeName, Node>,
     /// Who has joined, whether or not their agent has ever connected.
     #[serde(default)]
@@ -62,9 +69,10 @@ pub struct State {
     #[serde(skip)]
     pub(super) keys: BTreeMap<SubmissionKey, JobId>,
     #[serde(skip)]
-    pub(super) live: BTreeSet<JobId>,
-    #[serde(skip)]
     queue: Queue,
+    /// The specifications of jobs that came last, the last one first.
+    #[serde(skip)]
+    specs: VecDeque<Arc<JobSpec>>,
     /// How many tasks wait, in the queue or not.
     #[serde(skip)]
     pending: u64,
@@ -83,9 +91,6 @@ pub struct State {
     /// Nodes by when their next limit of silence will have passed.
     #[serde(skip)]
     silences: BTreeSet<(Timestamp, NodeName)>,
-    /// Ended jobs by when they ended: retention counts from there.
-    #[serde(skip)]
-    ended: BTreeSet<(Timestamp, JobId)>,
     #[serde(skip)]
     pub(super) reservations: Vec<Reservation>,
     /// Something has changed since the last scheduling pass that could let a task start.
@@ -127,9 +132,9 @@ impl State {
         let names: Vec<NodeName> = self.nodes.keys().cloned().collect();
         names.iter().for_each(|name| self.enrol(name));
         for id in jobs {
+            self.share_spec(id);
             let job = Arc::clone(&self.jobs[&id]);
             self.keys.insert(job.key, id);
-            self.ended.extend(job.ended.map(|at| (at, id)));
             self.pending += job.pending.len();
             for dependency in &job.unmet {
                 self.dependents.entry(dependency.job).or_default().insert(id);
@@ -204,23 +209,17 @@ impl State {
         self.needs_pass = true;
     }
 
-    /// When time alone next matters, whatever else happens until then: [`super::Command::Tick`] has something to say from then on.
+    /// When time alone next matters to the state, whatever else happens until then: [`super::Command::Tick`] has something to say from
+    /// then on. The retention of ended jobs is [apart](Self::kept_until).
     #[must_use]
     pub fn next_deadline(&self) -> Option<Timestamp> {
         let silence = self.silences.first().map(|(at, _)| at.plus_ms(1));
-        let retention = self.ended.first().map(|(ended, _)| ended.plus_ms(self.settings.retention_ms).plus_ms(1));
-        silence.into_iter().chain(retention).chain(self.peers.due()).chain(self.power.due()).min()
+        silence.into_iter().chain(self.peers.due()).chain(self.power.due()).min()
     }
 
     /// Nodes that have been silent for longer than their next limit.
     pub(super) fn overdue_nodes(&self, now: Timestamp) -> impl Iterator<Item = &Node> {
         self.silences.iter().take_while(move |(at, _)| *at < now).map(|(_, name)| &self.nodes[name])
-    }
-
-    /// Jobs that ended longer ago than they are kept, those first that ended first.
-    pub(super) fn overdue_jobs(&self, now: Timestamp) -> impl Iterator<Item = JobId> {
-        let retention_ms = self.settings.retention_ms;
-        self.ended.iter().take_while(move |(ended, _)| ended.plus_ms(retention_ms) < now).map(|(_, id)| *id)
     }
 
     /// The next job's id.
@@ -229,18 +228,18 @@ impl State {
         JobId(self.last_job + 1)
     }
 
-    /// A job by id.
+    /// A job by id, unless it has ended.
     #[must_use]
     pub fn job(&self, id: JobId) -> Option<&Arc<Job>> {
         self.jobs.get(&id)
     }
 
-    /// Jobs by id, ascending.
+    /// Jobs by id, ascending. Ended ones are among them only until a head that keeps them elsewhere begins an epoch.
     pub fn jobs(&self) -> impl DoubleEndedIterator<Item = &Arc<Job>> {
         self.jobs.values()
     }
 
-    /// How many jobs there are, ended ones included.
+    /// How many jobs it has.
     #[must_use]
     pub fn job_count(&self) -> usize {
         self.jobs.len()
@@ -248,13 +247,7 @@ impl State {
 
     /// Jobs that have not ended, by id, ascending.
     pub fn live_jobs(&self) -> impl DoubleEndedIterator<Item = &Arc<Job>> {
-        self.live.iter().map(|id| &self.jobs[id])
-    }
-
-    /// Ended jobs with results that have been fetched, those first that ended first.
-    pub fn fetched_jobs(&self) -> impl Iterator<Item = &Arc<Job>> {
-        let ended = self.ended.iter().map(|(_, id)| &self.jobs[id]);
-        ended.filter(|job| !job.fetched.is_empty() && !job.results.is_empty())
+        self.jobs.values().filter(|job| !job.is_ended())
     }
 
     /// Jobs that could start as far as they themselves are concerned, in the order of the queue.
@@ -327,7 +320,7 @@ impl State {
         self.connections.get(&connection).map(|name| &self.nodes[name])
     }
 
-    /// The job that was submitted with this key.
+    /// The job that was submitted with this key, if it has not ended.
     #[must_use]
     pub fn job_of_key(&self, key: SubmissionKey) -> Option<JobId> {
         self.keys.get(&key).copied()
@@ -399,26 +392,46 @@ impl State {
     pub(super) fn insert_job(&mut self, job: Job) {
         assert_eq!(job.id, self.next_job(), "job ids count up");
         self.last_job = job.id.0;
+        self.take_in(Arc::new(job));
+    }
+
+    /// Takes in a job: a new one, or one that had ended.
+    pub(super) fn take_in(&mut self, job: Arc<Job>) {
         self.keys.insert(job.key, job.id);
         for dependency in &job.unmet {
             self.dependents.entry(dependency.job).or_default().insert(job.id);
         }
         let id = job.id;
         self.pending += job.pending.len();
-        self.jobs.insert(id, Arc::new(job));
+        self.jobs.insert(id, job);
+        self.share_spec(id);
         self.index(id);
     }
 
-    /// Removes an ended job.
-    pub(super) fn remove_job(&mut self, id: JobId) {
-        if let Some(job) = self.jobs.remove(&id) {
-            self.keys.remove(&job.key);
-            job.ended.map(|at| self.ended.remove(&(at, id)));
-            self.live.remove(&id);
-            self.pending -= job.pending.len();
-            self.queue.remove(&job);
-            job.unmet.iter().for_each(|dependency| self.depends_no_more(id, dependency.job));
+    /// Jobs that are submitted one after the other are often alike: then they have one specification in memory.
+    fn share_spec(&mut self, id: JobId) {
+        let job = self.jobs.get_mut(&id).expect("it was just taken in");
+        if let Some(known) = self.specs.iter().find(|known| **known == job.spec) {
+            if !Arc::ptr_eq(known, &job.spec) {
+                Arc::make_mut(job).spec = Arc::clone(known);
+            }
+            return;
         }
+        if let Some(last) = self.specs.front() {
+            Arc::make_mut(&mut Arc::make_mut(job).spec).share_with(last);
+        }
+        self.specs.truncate(SPECS_AT_HAND - 1);
+        self.specs.push_front(Arc::clone(&job.spec));
+    }
+
+    /// Removes a job, if it is here.
+    pub(super) fn remove_job(&mut self, id: JobId) -> Option<Arc<Job>> {
+        let job = self.jobs.remove(&id)?;
+        self.keys.remove(&job.key);
+        self.pending -= job.pending.len();
+        self.queue.remove(&job);
+        job.unmet.iter().for_each(|dependency| self.depends_no_more(id, dependency.job));
+        Some(job)
     }
 
     /// Leaves a job with these of its dependencies. The job must exist.
@@ -444,27 +457,17 @@ impl State {
     /// Changes a job and brings the indexes in line with it. The job must exist.
     pub(super) fn change_job<T>(&mut self, id: JobId, change: impl FnOnce(&mut Job) -> T) -> T {
         let job = self.jobs.get_mut(&id).expect("the event was decided for a job that exists");
-        let (before, waited) = (job.ended, job.pending.len());
+        let waited = job.pending.len();
         let value = change(Arc::make_mut(job));
-        let after = job.ended;
         self.pending = self.pending - waited + job.pending.len();
-        if before != after {
-            before.map(|at| self.ended.remove(&(at, id)));
-            self.ended.extend(after.map(|at| (at, id)));
-        }
         self.index(id);
         value
     }
 
-    /// Brings `live` and `queue` in line with a job.
+    /// Brings the queue in line with a job.
     fn index(&mut self, id: JobId) {
         self.power.changed();
         let job = &self.jobs[&id];
-        if job.is_ended() {
-            self.live.remove(&id);
-        } else {
-            self.live.insert(id);
-        }
         if job.startable() > 0 {
             let (spec, tier) = (Arc::clone(&job.spec), self.partitions.tier(job.spec.partition.as_ref()));
             self.needs_pass |= self.queue.insert(job, tier);

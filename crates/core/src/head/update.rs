@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use hostler_model::{Condition, Dependency, Ending, IndexSet, JobId, JobSpec, JobState, NodeName, RunId, Timestamp};
+use hostler_model::{Condition, Dependency, Ending, IndexSet, JobId, JobState, NodeName, RunId, Timestamp};
 use hostler_proto::api::Notice;
 use hostler_proto::link::{EndCause, Fate, HeadMessage, Usage};
 use hostler_proto::record::EndedTask;
 
-use super::event::{Changes, ConnectionId, Effect, Event, Now, Record, Stamped, SubmissionKey};
+use super::event::{Changes, ConnectionId, Effect, Event, Now, Record, Stamped};
 use super::job::{Job, PartOver, Phase};
 use super::member::Key;
 use super::node::{Drain, Link, Node, Silence};
@@ -27,14 +27,23 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
     let now = stamped.now;
     state.last_event_at = state.last_event_at.max(now.at);
     state.last_event_wall = now.wall;
-    let mut step = Step { state, now, changes };
+    let mut step = Step { state, now, changes, moved: Vec::new() };
     match &stamped.event {
-        Event::EpochStarted { epoch } => step.start_epoch(*epoch),
-        Event::Submitted { job, key, user, uid, spec } => step.submit(*job, *key, (user, *uid), spec),
+        Event::EpochStarted { epoch, archives } => step.start_epoch(*epoch, *archives),
+        Event::Submitted { job, key, user, uid, spec, environment, after } => {
+            let new = Job { environment: *environment, ..Job::new(*job, *key, (user, *uid), spec, now.wall) };
+            step.submit(new, after);
+        }
         Event::Cancelled { job, index } => step.cancel(*job, *index),
         Event::Held { job } => step.state.change_job(*job, |job| job.held = true),
-        Event::Released { job } => step.state.change_job(*job, |job| job.held = false),
-        Event::Requeued { job, index } => step.requeue(*job, *index),
+        Event::Released { job, ended } => {
+            step.recall(ended.as_ref());
+            step.state.change_job(*job, |job| job.held = false);
+        }
+        Event::Requeued { job, index, ended } => {
+            step.recall(ended.as_ref());
+            step.requeue(*job, *index);
+        }
         Event::Placed { starts } => step.place(starts),
         Event::Accepted { run, rank } => step.advance(*run, *rank, Phase::Accepted),
         Event::Ready { run, rank, port, door } => step.get_ready(*run, *rank, *port, *door),
@@ -72,12 +81,18 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
             step.state.renew_key(node, Key { key: *key, issued_at: now.at, life_ms: *life_ms });
         }
         Event::KeyUsed { node } => step.state.use_key(node),
-        Event::Fetched { job, indices } => step.state.change_job(*job, |job| job.fetched.add_all(indices)),
-        Event::ResultsDropped { job, indices } => step.state.change_job(*job, |job| {
-            indices.iter().for_each(|index| {
-                job.results.remove(index);
+        Event::Fetched { job, indices, ended } => {
+            step.recall(ended.as_ref());
+            step.state.change_job(*job, |job| job.fetched.add_all(indices));
+        }
+        Event::ResultsDropped { job, indices, ended } => {
+            step.recall(ended.as_ref());
+            step.state.change_job(*job, |job| {
+                indices.iter().for_each(|index| {
+                    job.results.remove(index);
+                });
             });
-        }),
+        }
         Event::Forgotten { jobs } => step.forget(jobs),
         Event::SettingChanged { setting, value, by } => step.change_setting(*setting, *value, by),
         Event::Users(event) => update_users(step.state, event, now, step.changes),
@@ -91,6 +106,7 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
         Event::Silent { node } => step.mark_silent(node),
         Event::Down { node } => step.mark_down(node),
     }
+    step.let_ended_jobs_go();
 }
 
 /// One event being applied.
@@ -98,12 +114,20 @@ pub(super) struct Step<'a> {
     pub(super) state: &'a mut State,
     pub(super) now: Now,
     pub(super) changes: &'a mut Changes,
+    /// Jobs that have ended with this event, or had ended before it.
+    moved: Vec<JobId>,
 }
 
 impl Step<'_> {
-    fn start_epoch(&mut self, epoch: hostler_model::Epoch) {
+    fn start_epoch(&mut self, epoch: hostler_model::Epoch, archives: bool) {
         self.state.epoch = epoch;
         self.state.power.begin_epoch(epoch);
+        if archives && !self.state.archives {
+            self.state.archives = true;
+            // What a head left here that kept ended jobs in its state.
+            let ended = self.state.jobs().filter(|job| job.is_ended());
+            self.moved = ended.map(|job| job.id).collect();
+        }
         self.state.unconfirmed.clear();
         self.state.connections.clear();
         let names: Vec<NodeName> = self.state.nodes.keys().cloned().collect();
@@ -117,29 +141,44 @@ impl Step<'_> {
         }
     }
 
-    fn submit(&mut self, id: JobId, key: SubmissionKey, (user, uid): (&str, Option<u32>), spec: &Arc<JobSpec>) {
-        self.state.insert_job(Job {
-            id,
-            key,
-            user: user.to_owned(),
-            spec: Arc::clone(spec),
-            submitted_at: self.now.wall,
-            started_at: None,
-            ended_at: None,
-            ended: None,
-            held: spec.hold,
-            unmet: spec.after.clone(),
-            pending: spec.array.as_ref().map_or_else(|| IndexSet::one(0), |array| array.indices.clone()),
-            active: BTreeMap::new(),
-            endings: BTreeMap::new(),
-            attempts: BTreeMap::new(),
-            results: IndexSet::default(),
-            fetched: IndexSet::default(),
-            uid,
-            energy: None,
-        });
-        self.settle_dependencies(id);
+    fn submit(&mut self, job: Job, ended: &[(JobId, JobState)]) {
+        let id = job.id;
+        if let Some(digest) = job.environment {
+            self.changes.records.push(Record::Environment { job: id, digest });
+        }
+        self.state.insert_job(job);
+        self.settle_dependencies(id, ended);
         self.notify(id);
+    }
+
+    /// Takes back a job that had ended, for as long as this event lasts or until it ends again.
+    fn recall(&mut self, ended: Option<&Arc<Job>>) {
+        let Some(job) = ended else { return };
+        let mut job = Arc::clone(job);
+        // It waits for nothing that has ended meanwhile: that was settled, or the job was cancelled and is wanted all the same.
+        if job.unmet.iter().any(|dependency| self.state.job(dependency.job).is_none()) {
+            Arc::make_mut(&mut job).unmet.retain(|dependency| self.state.job(dependency.job).is_some());
+        }
+        self.moved.push(job.id);
+        self.state.take_in(job);
+    }
+
+    /// Jobs that have ended leave the state for the store; one that had ended and lives again leaves the store.
+    fn let_ended_jobs_go(&mut self) {
+        if !self.state.archives {
+            return;
+        }
+        for id in std::mem::take(&mut self.moved) {
+            match self.state.job(id) {
+                Some(job) if job.is_ended() => {
+                    let mut job = self.state.remove_job(id).expect("just looked at");
+                    Arc::make_mut(&mut job).drop_environment_if_completed();
+                    self.changes.records.push(Record::JobEnded(job));
+                }
+                Some(_) => self.changes.records.push(Record::JobReopened(id)),
+                None => {}
+            }
+        }
     }
 
     /// Pending tasks end at once; placed ones are told to end.
@@ -370,6 +409,7 @@ impl Step<'_> {
                 job.ended_at = Some(now.wall);
                 job.ended = Some(now.at);
             });
+            self.moved.push(id);
         }
         self.settle_dependents(id);
         self.notify(id);
@@ -378,16 +418,18 @@ impl Step<'_> {
     /// Looks again at every job that depends on this one.
     pub(super) fn settle_dependents(&mut self, id: JobId) {
         let Some(dependents) = self.state.dependents.get(&id).cloned() else { return };
-        dependents.into_iter().for_each(|dependent| self.settle_dependencies(dependent));
+        dependents.into_iter().for_each(|dependent| self.settle_dependencies(dependent, &[]));
     }
 
-    /// Drops the dependencies of a job that are satisfied; cancels it when one never can be.
-    fn settle_dependencies(&mut self, id: JobId) {
+    /// Drops the dependencies of a job that are satisfied; cancels it when one never can be. Of those that are not in the state, `ended`
+    /// says how they had ended.
+    fn settle_dependencies(&mut self, id: JobId, ended: &[(JobId, JobState)]) {
         let job = Arc::clone(self.job(id));
+        let how_ended = |on: JobId| ended.iter().find(|(ended, _)| *ended == on).map(|(_, state)| *state);
         let mut unmet = Vec::new();
         let mut broken = None;
         for dependency in &job.unmet {
-            match standing(dependency, self.state.job(dependency.job)) {
+            match standing(dependency, self.state.job(dependency.job), how_ended(dependency.job)) {
                 Standing::Satisfied => {}
                 Standing::Open => unmet.push(*dependency),
                 Standing::Never => broken = Some(*dependency),
@@ -397,7 +439,8 @@ impl Step<'_> {
             self.state.set_unmet(id, unmet);
         }
         if let Some(dependency) = broken {
-            let state = self.state.job(dependency.job).map_or("gone", |job| job.state().as_str());
+            let state = self.state.job(dependency.job).map(|job| job.state()).or_else(|| how_ended(dependency.job));
+            let state = state.map_or("gone", JobState::as_str);
             let message = format!("job {} is {state}, so {dependency} can never be satisfied", dependency.job);
             self.cancel_pending(id, None, Some(&message));
             self.job_changed(id);
@@ -430,13 +473,15 @@ enum Standing {
     Never,
 }
 
-/// Judges a dependency by the job it is on; a job that was dropped long ago has ended, nobody knows how.
-fn standing(dependency: &Dependency, on: Option<&Arc<Job>>) -> Standing {
+/// Judges a dependency by the job it is on, or by how that had ended; a job that was dropped long ago has ended, nobody knows how.
+fn standing(dependency: &Dependency, on: Option<&Arc<Job>>, ended: Option<JobState>) -> Standing {
     let Some(job) = on else {
-        return match dependency.condition {
-            Condition::After | Condition::AfterAny => Standing::Satisfied,
-            Condition::AfterOk | Condition::AfterNotOk => Standing::Never,
+        let is_met = match dependency.condition {
+            Condition::After | Condition::AfterAny => true,
+            Condition::AfterOk => ended == Some(JobState::Completed),
+            Condition::AfterNotOk => ended.is_some_and(|state| state != JobState::Completed),
         };
+        return if is_met { Standing::Satisfied } else { Standing::Never };
     };
     let ended = job.is_ended();
     let verdict = |satisfied: bool| match (ended, satisfied) {

@@ -91,7 +91,9 @@ fn it_has_completed_when_all_have() {
     head.report(11, run, ended(0)).expect("its own");
     head.report(13, run, ended(0)).expect("its own");
     assert_eq!(head.state_of(job), JobState::Completed);
-    let [Record::Ended(row)] = head.records.as_slice() else { panic!("one row, not {:?}", head.records) };
+    let [Record::Ended(row), Record::JobEnded(_)] = head.records.as_slice() else {
+        panic!("one row, not {:?}", head.records)
+    };
     assert_eq!(row.parts.len(), 3);
     assert_eq!((row.ending.exit_code, row.message.as_deref()), (Some(0), None));
 }
@@ -107,7 +109,9 @@ fn the_first_failure_ends_the_others_and_is_the_reason() {
     head.report(1, run, fate(asked)).expect("its own");
     head.report(2, run, ended(0)).expect("it ended by itself just before");
     assert_eq!((head.state_of(job), head.job(job).exit_code()), (JobState::Failed, Some(7)));
-    let [Record::Ended(row)] = head.records.as_slice() else { panic!("one row, not {:?}", head.records) };
+    let [Record::Ended(row), Record::JobEnded(_)] = head.records.as_slice() else {
+        panic!("one row, not {:?}", head.records)
+    };
     assert_eq!(row.message.as_deref(), Some("node n3 (rank 2) was the first to fail: exit code 7"));
     let states: Vec<Option<JobState>> = row.parts.iter().map(|part| part.ending.map(|ending| ending.state)).collect();
     assert_eq!(states, [JobState::Cancelled, JobState::Completed, JobState::Failed].map(Some));

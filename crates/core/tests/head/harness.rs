@@ -1,11 +1,12 @@
 //! A head without a shell, for scripts: commands in, messages and records out.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use hostler_core::head::{
-    Caller, Changes, Command, ConnectionId, Effect, Event, KEY_LIFE_MS, Now, Record, Refusal, Stamped, State,
-    SubmissionKey, decide, follow_up, update,
+    Caller, Changes, Command, ConnectionId, Effect, Ended, EndedJobs, Event, Job, KEY_LIFE_MS, Moves, Now, Record,
+    Refusal, Stamped, State, SubmissionKey, decide, follow_up, update,
 };
 use hostler_model::{
     BootId, CpuSet, Digest, Ending, Hardware, JobId, JobSpec, JobState, NodeName, NodeState, PowerVerb, Request,
@@ -23,6 +24,8 @@ pub(crate) struct Head {
     /// What controllers were told, and which of that it was.
     pub(crate) orders: Vec<(NodeName, PowerVerb, u64)>,
     pub(crate) records: Vec<Record>,
+    /// Jobs that have ended, as the store has them.
+    pub(crate) stored: Stored,
     pub(crate) keys: u128,
     /// Where agents that say hello from now on gossip.
     pub(crate) gossip_at: Option<std::net::SocketAddr>,
@@ -37,11 +40,12 @@ impl Head {
             sent: Vec::new(),
             orders: Vec::new(),
             records: Vec::new(),
+            stored: Stored::default(),
             keys: 0,
             gossip_at: None,
         };
         let epoch = head.state.next_epoch();
-        head.apply(Event::EpochStarted { epoch });
+        head.apply(Event::EpochStarted { epoch, archives: true });
         head
     }
 
@@ -56,6 +60,7 @@ impl Head {
                 Effect::Close { .. } | Effect::Notify(_) => {}
             }
         }
+        changes.records.iter().for_each(|record| self.stored.keep(record));
         self.records.extend(changes.records);
         if stamped.event.is_durable() {
             self.log.push(stamped);
@@ -63,7 +68,8 @@ impl Head {
     }
 
     pub(crate) fn command(&mut self, command: &Command) -> Result<(), Refusal> {
-        for event in decide(&self.state, command, self.now)? {
+        let Ok(ended) = Ended::look_up(&self.state, &Moves::default(), &self.stored, command);
+        for event in decide(&self.state, command, &ended, self.now)? {
             self.apply(event);
         }
         self.follow_up();
@@ -84,12 +90,21 @@ impl Head {
     /// Time passes, and the head looks whenever it has said that it must, as its loop does.
     pub(crate) fn pass_ms(&mut self, ms: u64) {
         let until = self.now.at.plus_ms(ms);
-        while let Some(deadline) = self.state.next_deadline().filter(|deadline| *deadline <= until) {
+        while let Some(deadline) = self.deadline().filter(|deadline| *deadline <= until) {
             assert!(self.now.at <= deadline, "nothing is left over from an earlier look");
             self.now.at = deadline;
             self.command(&Command::Tick).expect("time may always pass");
+            let jobs = self.stored.0.values().filter_map(|job| Some((job.id, job.ended?))).collect();
+            self.command(&Command::Forget { jobs }).expect("time may always pass");
         }
         self.now.at = until;
+    }
+
+    /// When its loop must look at the latest.
+    pub(crate) fn deadline(&self) -> Option<Timestamp> {
+        let ended = self.stored.0.values().filter_map(|job| job.ended).min();
+        let retention = ended.map(|ended| self.state.kept_until(ended).plus_ms(1));
+        self.state.next_deadline().into_iter().chain(retention).min()
     }
 
     /// Time passes in which the head itself stands still.
@@ -105,8 +120,10 @@ impl Head {
     pub(crate) fn submit(&mut self, spec: JobSpec) -> Result<JobId, Refusal> {
         self.keys += 1;
         let key = SubmissionKey(self.keys);
-        self.command(&Command::Submit { caller: user("ada"), key, spec: Arc::new(spec), snapshot_is_complete: true })?;
-        Ok(self.state.job_of_key(key).expect("it was accepted"))
+        let (caller, spec) = (user("ada"), Arc::new(spec));
+        self.command(&Command::Submit { caller, key, spec, environment: None, snapshot_is_complete: true })?;
+        let Ok(stored) = self.stored.job_of_key(key);
+        Ok(self.state.job_of_key(key).or(stored).expect("it was accepted"))
     }
 
     pub(crate) fn act(&mut self, job: JobId, action: JobAction) -> Result<(), Refusal> {
@@ -181,7 +198,7 @@ impl Head {
     }
 
     pub(crate) fn job(&self, job: JobId) -> &hostler_core::head::Job {
-        self.state.job(job).expect("the job exists")
+        self.state.job(job).or_else(|| self.stored.0.get(&job)).expect("the job exists")
     }
 
     pub(crate) fn state_of(&self, job: JobId) -> JobState {
@@ -208,8 +225,38 @@ impl Head {
         let bytes = hostler_proto::encode(&state);
         self.state = hostler_proto::decode::<State>(&bytes).expect("a snapshot can be read").restored();
         let epoch = self.state.next_epoch();
-        self.apply(Event::EpochStarted { epoch });
+        self.apply(Event::EpochStarted { epoch, archives: true });
         self.follow_up();
+    }
+}
+
+/// Ended jobs in a store.
+#[derive(Default)]
+pub(crate) struct Stored(pub(crate) BTreeMap<JobId, Arc<Job>>);
+
+impl Stored {
+    fn keep(&mut self, record: &Record) {
+        match record {
+            Record::JobEnded(job) => {
+                self.0.insert(job.id, Arc::clone(job));
+            }
+            Record::JobReopened(id) | Record::Forgotten(id) => {
+                self.0.remove(id);
+            }
+            Record::Ended(_) | Record::Reopened(_) | Record::Environment { .. } => {}
+        }
+    }
+}
+
+impl EndedJobs for Stored {
+    type Error = Infallible;
+
+    fn job(&self, id: JobId) -> Result<Option<Arc<Job>>, Infallible> {
+        Ok(self.0.get(&id).cloned())
+    }
+
+    fn job_of_key(&self, key: SubmissionKey) -> Result<Option<JobId>, Infallible> {
+        Ok(self.0.values().find(|job| job.key == key).map(|job| job.id))
     }
 }
 

@@ -1,6 +1,7 @@
 //! The head's state machine, as scripts: commands in, messages and records out.
 
 mod counted;
+mod ended;
 mod gangs;
 mod gpus;
 mod harness;
@@ -31,7 +32,8 @@ fn a_launch_says_the_uid_that_the_user_has_in_the_cluster() {
         let caller = Caller { uid, ..user("ada") };
         head.keys += 1;
         let (key, spec) = (SubmissionKey(head.keys), Arc::new(spec()));
-        head.command(&Command::Submit { caller, key, spec, snapshot_is_complete: true }).expect("accepted");
+        head.command(&Command::Submit { caller, key, spec, environment: None, snapshot_is_complete: true })
+            .expect("accepted");
         let job = head.state.job_of_key(key).expect("accepted");
         let sent = head.sent();
         head.act(job, JobAction::Cancel).expect("theirs");
@@ -72,7 +74,9 @@ fn a_job_goes_its_way() {
         assert_eq!(head.state_of(job), state);
     }
     assert_eq!(head.sent(), [HeadMessage::Forget { run }]);
-    assert!(matches!(head.records.as_slice(), [Record::Ended(task)] if task.ending.exit_code == Some(0)));
+    assert!(
+        matches!(head.records.as_slice(), [Record::Ended(task), Record::JobEnded(_)] if task.ending.exit_code == Some(0))
+    );
 }
 
 #[test]
@@ -180,10 +184,7 @@ fn a_silent_node_gets_no_work_and_is_given_up_in_the_end() {
     assert_eq!(head.state_of(job), JobState::Running, "what would be lost for good gets more time");
     head.pass_ms(51_000);
     assert_eq!(head.state_of(job), JobState::NodeFail);
-    assert_eq!(
-        head.state.next_deadline(),
-        head.job(job).ended.map(|at| at.plus_ms(head.state.settings.retention_ms + 1))
-    );
+    assert_eq!(head.deadline(), head.job(job).ended.map(|at| at.plus_ms(head.state.settings.retention_ms + 1)));
     // It was only asleep: it must stop what was given up.
     head.sent();
     head.hello("n1", 2, "boot", vec![RunReport { run, status: RunStatus::Running }]);
@@ -413,9 +414,9 @@ fn ended_jobs_are_kept_for_their_retention_and_no_longer() {
     head.report(1, run, ended(0)).expect("known");
     let retention = head.state.settings.retention_ms;
     head.pass_ms(retention / 2);
-    assert!(head.state.job(job).is_some());
+    assert!(head.stored.0.contains_key(&job));
     head.pass_ms(retention / 2 + 1);
-    assert!(head.state.job(job).is_none());
+    assert!(!head.stored.0.contains_key(&job));
     assert!(head.records.contains(&Record::Forgotten(job)));
 }
 
@@ -445,7 +446,7 @@ fn a_forgotten_job_depends_on_nothing() {
     head.report(1, run, ended(1)).expect("known");
     assert_eq!(head.state_of(broken), JobState::Cancelled);
     head.pass_ms(head.state.settings.retention_ms + 1);
-    assert!(head.state.job(broken).is_none());
+    assert!(!head.stored.0.contains_key(&broken));
     head.act(held, JobAction::Cancel).expect("allowed");
     assert_eq!(head.state_of(held), JobState::Cancelled);
 }

@@ -713,8 +713,7 @@ fn a_job_is_charged_its_share_of_what_its_node_draws() {
     let job = head.submit(spec()).expect("accepted");
     head.answer(&[]);
     head.hello("r2", 12, "second", vec![]);
-    let energy =
-        |head: &Head| head.state.energy_of(head.state.job(job).expect("there"), head.now.at).expect("it has a meter");
+    let energy = |head: &Head| head.state.energy_of(head.job(job), head.now.at).expect("it has a meter");
     assert_eq!(energy(&head), Energy::default());
     // One of two CPUs is its own, of a node that draws 75 W by the figures of the plan.
     head.pass(MINUTE, &["r2"]);

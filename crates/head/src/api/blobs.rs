@@ -162,13 +162,10 @@ async fn may_read(head: &Head, identity: &Identity, digests: &[Digest], results:
         Identity::Nobody(_) => return Err(ApiError::internal("blobs are asked for by nobody")),
     };
     let user = User(person.caller());
-    {
-        let state = head.engine.state();
-        for task in &results {
-            let job = readable(&state, &user, task.job)?;
-            if !job.results.contains(task.index) {
-                return Err(Refusal::NoSuchTask { job: task.job, index: task.index }.into());
-            }
+    for task in &results {
+        let job = readable(head, &user, task.job).await?;
+        if !job.results.contains(task.index) {
+            return Err(Refusal::NoSuchTask { job: task.job, index: task.index }.into());
         }
     }
     let history = head.history.clone();

@@ -9,6 +9,7 @@ use hostler_model::{PartitionName, TaskId};
 use hostler_proto::api::ErrorBody;
 use hostler_store::StoreError;
 
+use crate::archive::ArchiveError;
 use crate::blobs::LibraryError;
 use crate::engine::EngineError;
 
@@ -81,8 +82,18 @@ impl From<EngineError> for ApiError {
             EngineError::NotStored(_) => Self::new(StatusCode::INSUFFICIENT_STORAGE, "not_stored", error.to_string())
                 .hint("nothing has happened; try again when the head's disk works")
                 .hint("running jobs go on"),
+            EngineError::NotRead(error) => error.into(),
             EngineError::Stopping => Self::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", error.to_string())
                 .hint("try again when it is back"),
+        }
+    }
+}
+
+impl From<ArchiveError> for ApiError {
+    fn from(error: ArchiveError) -> Self {
+        match error {
+            ArchiveError::Store(error) => error.into(),
+            ArchiveError::Damaged(_) | ArchiveError::Thread(_) => Self::internal(error),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Jobs: submit, list, show, and tell them what to do.
 
 use std::collections::BTreeMap;
-use std::ops::{ControlFlow, RangeInclusive};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ use super::access::About;
 use super::error::ApiError;
 use super::extract::{Json as Body, Path, Query, list as parse_list};
 use super::who::User;
+use crate::archive::Wanted;
 use crate::blobs::{LibraryError, name_of};
 use crate::head::Head;
 use crate::views::{self, History, Shown, Viewer};
@@ -57,8 +58,11 @@ pub(crate) async fn submit(
     let key = submission_key(&user.0.user, &key);
     // A retry of what was accepted is answered in any case.
     let is_new = head.engine.state().job_of_key(key).is_none();
-    if is_new {
-        may_submit(&head)?;
+    if is_new
+        && let Err(refusal) = may_submit(&head)
+        && !head.engine.ended_with_key(key).await?
+    {
+        return Err(refusal);
     }
     let snapshot_is_complete = match &spec.work {
         Work::Project { snapshot, .. } if is_new => is_complete(&head, *snapshot).await?,
@@ -66,8 +70,10 @@ pub(crate) async fn submit(
     };
     head.engine.state().complete(&mut spec, &unsaid);
     shrink(&mut spec.work);
-    let command = Command::Submit { caller: user.0, key, spec: Arc::new(spec), snapshot_is_complete };
-    let done = head.engine.command(command).await?;
+    let packed = head.environments.pack(&std::mem::take(&mut spec.environment));
+    let environment = packed.as_ref().map(|(digest, _)| *digest);
+    let command = Command::Submit { caller: user.0, key, spec: Arc::new(spec), environment, snapshot_is_complete };
+    let done = head.engine.submit(command, packed).await?;
     let (id, duplicate) = done.submitted.ok_or_else(|| ApiError::internal("a submission without a job"))?;
     Ok((Extension(About(format!("job {id}"))), Json(Submitted { id, duplicate })))
 }
@@ -118,11 +124,8 @@ pub(crate) async fn list(
 ) -> Result<Json<JobPage>, ApiError> {
     let states: Vec<JobState> = parse_list(filter.state.as_deref())?;
     let limit = filter.limit.unwrap_or(PAGE).clamp(1, LONGEST_PAGE);
-    let wanted = |job: &Job| {
-        filter.user.as_ref().is_none_or(|user| *user == job.user)
-            && (states.is_empty() || states.contains(&job.state()))
-    };
-    let (page, total) = choose(&head, &wanted, states.is_empty() && filter.user.is_none(), limit, filter.before);
+    let wanted = Wanted { user: filter.user, states };
+    let (page, total) = head.engine.jobs(wanted, filter.before, limit + 1).await?;
     let next = if page.len() > limit { page.get(limit - 1).map(|job| job.id) } else { None };
     let page: Vec<Arc<Job>> = page.into_iter().take(limit).collect();
     let rows = rows_of_single(&head, &page).await?;
@@ -135,33 +138,6 @@ pub(crate) async fn list(
         }));
     }
     Ok(Json(JobPage { jobs, total, next }))
-}
-
-/// The newest jobs that are wanted, one more than `limit` if there is one, and how many are wanted in all.
-fn choose(
-    head: &Head,
-    wanted: &impl Fn(&Job) -> bool,
-    all: bool,
-    limit: usize,
-    before: Option<JobId>,
-) -> (Vec<Arc<Job>>, u64) {
-    let state = head.engine.state();
-    let mut page = Vec::with_capacity(limit + 1);
-    let mut total = 0;
-    let _ = state.jobs().rev().try_for_each(|job| {
-        // Without a filter the total is known, and a full page is the end.
-        if all && page.len() > limit {
-            return ControlFlow::Break(());
-        }
-        if wanted(job) {
-            total += 1;
-            if page.len() <= limit && before.is_none_or(|before| job.id < before) {
-                page.push(Arc::clone(job));
-            }
-        }
-        ControlFlow::Continue(())
-    });
-    (page, if all { state.job_count() as u64 } else { total })
 }
 
 /// The history of those that have ended and are no arrays: where they ran.
@@ -205,7 +181,7 @@ pub(crate) async fn show(
         (None, None) => (Shown::All, 0..=u32::MAX),
     };
     if let Some(index) = query.index {
-        check_task(&head, id, index)?;
+        check_task(&head, id, index).await?;
     }
     if let Some(wait_ms) = query.wait_ms {
         let wait = Duration::from_millis(wait_ms).min(LONGEST_WAIT);
@@ -219,9 +195,8 @@ pub(crate) async fn show(
 }
 
 /// Refuses a task that the job has not got.
-fn check_task(head: &Head, id: JobId, index: u32) -> Result<(), ApiError> {
-    let state = head.engine.state();
-    let job = state.job(id).ok_or(Refusal::NoSuchJob(id))?;
+async fn check_task(head: &Head, id: JobId, index: u32) -> Result<(), ApiError> {
+    let job = head.job(id).await?;
     if job.indices().contains(index) { Ok(()) } else { Err(Refusal::NoSuchTask { job: id, index }.into()) }
 }
 
@@ -257,7 +232,7 @@ async fn history_of(
     range: RangeInclusive<u32>,
     limit: usize,
 ) -> Result<(Arc<Job>, History), ApiError> {
-    let job = Arc::clone(head.engine.state().job(id).ok_or(Refusal::NoSuchJob(id))?);
+    let job = head.job(id).await?;
     let (range, limit) = if job.spec.array.is_none() { (0..=0, limit.max(1)) } else { (range, limit) };
     let first = |indices: &IndexSet| -> Vec<u32> {
         indices.iter().filter(|index| range.contains(index)).take(limit.saturating_add(1)).collect()
@@ -296,7 +271,7 @@ fn first_cancelled_by_dependency(job: &Job) -> Option<u32> {
     cancelled.find_map(|(_, indices)| indices.first()).filter(|_| may)
 }
 
-/// Waits until `done` says so of the job (`None` when there is no such job), the deadline is over or the head stops. Looks only
+/// Waits until `done` says so of the job (`None` when it has ended, or there is no such job), the deadline is over or the head stops. Looks only
 /// when the job has changed.
 pub(crate) async fn until(head: &Head, id: JobId, deadline: Instant, done: impl Fn(Option<&Job>) -> bool) {
     // Subscribed before the first look, so that nothing falls in between.
@@ -332,7 +307,7 @@ pub(crate) async fn why(
     Query(Which { index }): Query<Which>,
 ) -> Result<Json<Why>, ApiError> {
     if let Some(index) = index {
-        check_task(&head, id, index)?;
+        check_task(&head, id, index).await?;
     }
     // Of an array as a whole: what is said of the first of its tasks need not be so of others.
     let range = index.map_or(0..=0, |index| index..=index);
@@ -404,7 +379,7 @@ async fn act(
 ) -> Result<Json<JobSummary>, ApiError> {
     tracing::info!(%job, ?index, action = action.as_str(), user = user.0.user, "job told to");
     head.engine.command(Command::Act { caller: user.0, job, index, action }).await?;
+    let job = head.job(job).await?;
     let state = head.engine.state();
-    let job = state.job(job).ok_or(Refusal::NoSuchJob(job))?;
-    Ok(Json(views::summary(&state, job, None, head.engine.now().at)))
+    Ok(Json(views::summary(&state, &job, None, head.engine.now().at)))
 }

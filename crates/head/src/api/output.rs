@@ -63,7 +63,7 @@ pub(crate) async fn output(
         if head.stop.is_cancelled() {
             return Err(ApiError::refusing("the head is stopping"));
         }
-        match standing(&head, &user, task, rank)? {
+        match standing(&head, &user, task, rank).await? {
             Standing::Waiting(_) if follow => {
                 until(&head, id, Instant::now() + FOREVER, |job| !job.is_some_and(|job| job.pending.contains(index)))
                     .await;
@@ -105,9 +105,8 @@ struct Live {
     runs: bool,
 }
 
-fn standing(head: &Head, user: &User, task: TaskId, rank: u32) -> Result<Standing, ApiError> {
-    let state = head.engine.state();
-    let job: Arc<Job> = readable(&state, user, task.job)?;
+async fn standing(head: &Head, user: &User, task: TaskId, rank: u32) -> Result<Standing, ApiError> {
+    let job: Arc<Job> = readable(head, user, task.job).await?;
     if rank >= job.spec.nodes {
         return Err(no_such_rank(&job, rank));
     }
@@ -151,7 +150,7 @@ async fn from_result(head: &Head, task: TaskId, rank: u32, output: Output, from:
         // It ended without ever running, or its output is lost with its node.
         return Ok(answer(attempt, Body::empty()));
     };
-    if !head.engine.state().job(task.job).is_some_and(|job| job.results.contains(task.index)) {
+    if !head.engine.job(task.job).await?.is_some_and(|job| job.results.contains(task.index)) {
         return Err(ApiError::dropped(task));
     }
     from_manifest(head, attempt, result.manifest, output, from).await
@@ -266,7 +265,7 @@ pub(crate) async fn attach(
     Query(Size { rows, columns }): Query<Size>,
     upgrade: WebSocketUpgrade,
 ) -> Result<Response, ApiError> {
-    let live = match standing(&head, &user, TaskId { job: id, index }, 0)? {
+    let live = match standing(&head, &user, TaskId { job: id, index }, 0).await? {
         Standing::Live(live) if !live.has_terminal => return Err(no_terminal(id)),
         Standing::Live(live) if live.runs => live,
         Standing::Live(_) => return Err(not_running(id, JobState::Starting.as_str())),

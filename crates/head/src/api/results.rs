@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use hostler_core::head::{Command, Job, Refusal};
+use hostler_core::head::{Command, Job};
 use hostler_model::JobId;
 use hostler_proto::api::{Fetched, ResultPage, ResultView};
 use hostler_proto::record::TaskResult;
@@ -23,6 +23,8 @@ pub(crate) struct Filter {
     #[serde(default)]
     unfetched: bool,
     jobs: Option<String>,
+    limit: Option<usize>,
+    after: Option<JobId>,
 }
 
 /// `GET /results`: of the jobs named, or of all jobs of the user.
@@ -32,7 +34,7 @@ pub(crate) async fn list(
     Query(filter): Query<Filter>,
 ) -> Result<Json<ResultPage>, ApiError> {
     let named: Vec<JobId> = parse_list(filter.jobs.as_deref())?;
-    let jobs = jobs(&head, &user, &named, filter.unfetched)?;
+    let (jobs, next) = jobs(&head, &user, &named, &filter).await?;
     let history = head.history.clone();
     let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
     let rows = tokio::task::spawn_blocking(move || history.results_of(&ids)).await.map_err(ApiError::internal)??;
@@ -43,29 +45,40 @@ pub(crate) async fn list(
         let job = by_job.peek().filter(|job| job.id == row.task.job);
         results.extend(job.and_then(|job| view(job, row)).filter(|it| !(filter.unfetched && it.fetched)));
     }
-    Ok(Json(ResultPage { results }))
+    Ok(Json(ResultPage { results, next }))
 }
 
-/// The jobs asked for, by id.
-fn jobs(head: &Head, user: &User, named: &[JobId], unfetched: bool) -> Result<Vec<Arc<Job>>, ApiError> {
-    let state = head.engine.state();
-    let mut jobs: Vec<Arc<Job>> = if named.is_empty() {
-        state.jobs().filter(|job| !job.results.is_empty() && user.0.owns(job)).cloned().collect()
-    } else {
-        named.iter().map(|id| readable(&state, user, *id)).collect::<Result<_, _>>()?
-    };
+/// The jobs asked for, by id, and the last one if there may be more.
+async fn jobs(
+    head: &Head,
+    user: &User,
+    named: &[JobId],
+    filter: &Filter,
+) -> Result<(Vec<Arc<Job>>, Option<JobId>), ApiError> {
+    let unfetched = filter.unfetched;
+    if named.is_empty() {
+        let after = filter.after.unwrap_or(JobId(0));
+        let limit = filter.limit.unwrap_or(usize::MAX).max(1);
+        let (mut jobs, next) = head.engine.jobs_with_results(&user.0.user, unfetched, after, limit).await?;
+        jobs.retain(|job| user.0.owns(job));
+        return Ok((jobs, next));
+    }
+    let mut jobs = Vec::with_capacity(named.len());
+    for id in named {
+        jobs.push(readable(head, user, *id).await?);
+    }
     jobs.retain(|job| !unfetched || views::unfetched(job) > 0);
     jobs.sort_by_key(|job| job.id);
     jobs.dedup_by_key(|job| job.id);
-    Ok(jobs)
+    Ok((jobs, None))
 }
 
 /// A job whose content this user may see.
-pub(crate) fn readable(state: &hostler_core::head::State, user: &User, id: JobId) -> Result<Arc<Job>, ApiError> {
-    let job = state.job(id).ok_or(Refusal::NoSuchJob(id))?;
-    match user.sees(job) {
-        Viewer::Owner => Ok(Arc::clone(job)),
-        Viewer::Other => Err(user.0.refused(job).into()),
+pub(crate) async fn readable(head: &Head, user: &User, id: JobId) -> Result<Arc<Job>, ApiError> {
+    let job = head.job(id).await?;
+    match user.sees(&job) {
+        Viewer::Owner => Ok(job),
+        Viewer::Other => Err(user.0.refused(&job).into()),
     }
 }
 
@@ -74,7 +87,7 @@ fn view(job: &Job, TaskResult { task, rank, manifest }: TaskResult) -> Option<Re
     let ending = job.ending_of(task.index).filter(|_| job.results.contains(task.index))?;
     Some(ResultView {
         job: task.job,
-        name: job.spec.name.clone(),
+        name: job.spec.name.to_string(),
         index: job.spec.array.is_some().then_some(task.index),
         node_rank: (job.spec.nodes > 1).then_some(rank),
         state: ending.state,

@@ -3,16 +3,19 @@
 //! Both shelves are swept with the same marks but by different clocks: chunk files carry the time of their last use, the table knows
 //! no times and has [`Pins`](super::pins::Pins) instead.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 
-use hostler_core::head::Command;
-use hostler_model::{Digest, JobId, TaskId, Work};
+use hostler_core::head::{Command, Job};
+use hostler_model::{Digest, JobId, Work};
 use hostler_proto::record::TaskResult;
 use hostler_store::{Batch, Change};
 
+use super::marks::Marks;
 use super::{BELIEVED, Library, LibraryError, YOUNG};
+use crate::archive;
 use crate::engine::Engine;
 
 /// Blobs of the table looked at, or dropped, in one go: few enough that acknowledgements behind them do not wait long.
@@ -30,16 +33,22 @@ impl Library {
             return Ok(());
         }
         self.make_room(engine, &tell)?;
-        // Listed first: every blob in the list was stored together with the event that refers to it, which the marking then sees.
-        let listed = self.list_table()?;
-        // A tick changes nothing that was not due anyway, and its answer comes behind all that was handed over before.
+        self.pins().set_collecting(true);
+        let collected = self.mark_and_sweep(engine, &tell);
+        self.pins().set_collecting(false);
+        collected
+    }
+
+    fn mark_and_sweep(&self, engine: &Engine, tell: &impl Fn(Command) -> bool) -> Result<(), LibraryError> {
+        // A tick changes nothing that was not due anyway, and its answer comes behind all that was handed over before: every blob that is
+        // not pinned was stored together with the event that refers to it, which the marking then sees.
         if !tell(Command::Tick) {
             self.changed.store(true, Ordering::Release);
             return Ok(());
         }
         let live = self.mark(engine)?;
-        let freed = self.chunks.sweep(&live, YOUNG)?;
-        let dropped = self.drop_from_table(&listed, &live);
+        let freed = self.chunks.sweep(|digest| live.contains(digest), YOUNG)?;
+        let dropped = self.sweep_table(&live)?;
         self.complete().retain(|_, seen| seen.elapsed() < BELIEVED);
         if freed.chunks > 0 || dropped > 0 {
             tracing::info!(
@@ -52,69 +61,109 @@ impl Library {
         Ok(())
     }
 
-    fn list_table(&self) -> Result<Vec<Digest>, LibraryError> {
-        let mut all: Vec<Digest> = Vec::new();
-        loop {
-            let page = self.table.blobs_after(all.last().copied(), PAGE_LEN)?;
-            if page.is_empty() {
-                return Ok(all);
-            }
-            all.extend(page);
-        }
-    }
-
     /// Everything that a job or a result refers to.
-    fn mark(&self, engine: &Engine) -> Result<HashSet<Digest>, LibraryError> {
-        let snapshot = |work: &Work| match work {
-            Work::Project { snapshot, .. } => Some(*snapshot),
-            Work::Command { .. } => None,
+    fn mark(&self, engine: &Engine) -> Result<Marks, LibraryError> {
+        let mut live = Marks::new(self.turns.fetch_add(1, Ordering::Relaxed));
+        let mut manifests: HashSet<Digest> = {
+            let state = engine.state();
+            let moves = engine.archive().moves();
+            let snapshots = state.jobs().chain(moves.jobs()).filter_map(|job| snapshot_of(&job.spec.work));
+            // Before the history: what is over on one node of several moves there when the others are over too.
+            snapshots.chain(state.early_results()).collect()
         };
-        let mut manifests: HashSet<Digest> = engine.state().jobs().filter_map(|job| snapshot(&job.spec.work)).collect();
-        // Before the history: what is over on one node of several moves there when the others are over too.
-        manifests.extend(engine.state().early_results());
-        manifests.extend(self.kept_results(engine)?.into_iter().map(|result| result.manifest));
+        // After the state: what has ended moves there.
+        manifests.extend(self.table.snapshots_of_ended()?);
         manifests.extend(self.complete().keys());
-        let mut live = HashSet::new();
         for manifest in manifests {
-            match self.anything(&manifest) {
-                Ok(anything) => live.extend(anything.digests()),
-                // Damaged or long lost: it has nothing left to protect, and collecting must go on.
-                Err(LibraryError::Missing(_) | LibraryError::NotAManifest(_)) => {}
-                Err(LibraryError::Chunks(hostler_snapshot::StoreError::Corrupt { digest, source })) => {
-                    tracing::error!(%digest, "a manifest was damaged on disk: {source}");
-                }
-                Err(error) => return Err(error),
-            }
-            live.insert(manifest);
+            self.mark_named(&manifest, &mut live)?;
         }
+        self.each_kept_result(engine, &mut |result| self.mark_named(&result.manifest, &mut live))?;
         Ok(live)
     }
 
-    /// The results that are kept, as manifests.
-    pub(super) fn kept_results(&self, engine: &Engine) -> Result<Vec<TaskResult>, LibraryError> {
-        let jobs: Vec<JobId> = engine.state().jobs().filter(|job| !job.results.is_empty()).map(|job| job.id).collect();
-        let mut kept = Vec::new();
-        for some in jobs.chunks(PAGE_LEN) {
-            let rows = self.table.results_of(some)?;
-            let state = engine.state();
-            // The history still has rows of results that were dropped.
-            let is_kept = |task: &TaskId| state.job(task.job).is_some_and(|job| job.results.contains(task.index));
-            kept.extend(rows.into_iter().filter(|result| is_kept(&result.task)));
+    /// Marks a manifest and all that it names.
+    fn mark_named(&self, manifest: &Digest, live: &mut Marks) -> Result<(), LibraryError> {
+        match self.anything(manifest) {
+            Ok(anything) => anything.chunks().for_each(|chunk| {
+                live.insert(&chunk.digest);
+            }),
+            // Damaged or long lost: it has nothing left to protect, and collecting must go on.
+            Err(LibraryError::Missing(_) | LibraryError::NotAManifest(_)) => {}
+            Err(LibraryError::Chunks(hostler_snapshot::StoreError::Corrupt { digest, source })) => {
+                tracing::error!(%digest, "a manifest was damaged on disk: {source}");
+            }
+            Err(error) => return Err(error),
         }
-        Ok(kept)
+        live.insert(manifest);
+        Ok(())
     }
 
-    /// Lets the writer drop those of `listed` that are neither live nor wanted, a page at a time; says how many.
-    fn drop_from_table(&self, listed: &[Digest], live: &HashSet<Digest>) -> usize {
+    /// Visits every result that is kept: those of jobs that have not ended, then those of jobs that have, a page at a time.
+    pub(super) fn each_kept_result(
+        &self,
+        engine: &Engine,
+        visit: &mut dyn FnMut(TaskResult) -> Result<(), LibraryError>,
+    ) -> Result<(), LibraryError> {
+        let in_memory: BTreeMap<JobId, Arc<Job>> = {
+            let state = engine.state();
+            let moves = engine.archive().moves();
+            let with_results = state.jobs().chain(moves.jobs()).filter(|job| !job.results.is_empty());
+            with_results.map(|job| (job.id, Arc::clone(job))).collect()
+        };
+        self.visit_results(&in_memory, visit)?;
+        let mut after = JobId(0);
+        loop {
+            let page = self.table.jobs_with_results(None, false, after, PAGE_LEN)?;
+            let Some((last, _)) = page.last() else { return Ok(()) };
+            after = *last;
+            let mut jobs = BTreeMap::new();
+            for (id, bytes) in page {
+                match archive::read(&bytes) {
+                    Ok(job) => {
+                        jobs.insert(id, job);
+                    }
+                    // It can name nothing any more, and collecting must go on.
+                    Err(error) => tracing::error!(job = %id, "{error}"),
+                }
+            }
+            self.visit_results(&jobs, visit)?;
+        }
+    }
+
+    /// Visits the results of some jobs. The history still has rows of results that were dropped.
+    fn visit_results(
+        &self,
+        jobs: &BTreeMap<JobId, Arc<Job>>,
+        visit: &mut dyn FnMut(TaskResult) -> Result<(), LibraryError>,
+    ) -> Result<(), LibraryError> {
+        let ids: Vec<JobId> = jobs.keys().copied().collect();
+        for some in ids.chunks(PAGE_LEN) {
+            for result in self.table.results_of(some)? {
+                if jobs[&result.task.job].results.contains(result.task.index) {
+                    visit(result)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets the writer drop what is in the table and neither live nor wanted, a page at a time; says how much.
+    fn sweep_table(&self, live: &Marks) -> Result<usize, LibraryError> {
         self.pins().let_go(YOUNG);
-        listed.chunks(PAGE_LEN).map(|page| self.drop_page(page, live)).sum()
+        let (mut last, mut dropped) = (None, 0);
+        loop {
+            let page = self.table.blobs_after(last, PAGE_LEN)?;
+            let Some(end) = page.last() else { return Ok(dropped) };
+            last = Some(*end);
+            dropped += self.drop_page(&page, live);
+        }
     }
 
-    fn drop_page(&self, page: &[Digest], live: &HashSet<Digest>) -> usize {
+    fn drop_page(&self, page: &[Digest], live: &Marks) -> usize {
         let (done, dropped) = mpsc::sync_channel(1);
         let count = {
             let pins = self.pins();
-            let is_needed = |digest: &&Digest| live.contains(*digest) || pins.contains(digest);
+            let is_needed = |digest: &&Digest| live.contains(digest) || pins.contains(digest);
             let unneeded: Vec<Change> =
                 page.iter().filter(|digest| !is_needed(digest)).copied().map(Change::DropBlob).collect();
             let count = unneeded.len();
@@ -142,23 +191,41 @@ impl Library {
     }
 }
 
+/// The captured folder that a job runs in.
+fn snapshot_of(work: &Work) -> Option<Digest> {
+    match work {
+        Work::Project { snapshot, .. } => Some(*snapshot),
+        Work::Command { .. } => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
     use std::fs::{self, File};
     use std::path::Path;
-    use std::sync::Arc;
     use std::time::{Duration, SystemTime};
 
-    use hostler_core::head::{Caller, ConnectionId, State, SubmissionKey};
+    use hostler_core::head::{Caller, ConnectionId, Now, State, SubmissionKey};
     use hostler_model::{BootId, CpuSet, Ending, JobSpec, JobState, Request, Resources, RunId};
     use hostler_proto::link::{AgentHello, AgentMessage, Fate, RunEnd, RunReport, RunResult, RunStatus};
     use hostler_proto::manifest::{Chunk, Content, Manifest, ResultManifest, VERSION};
     use hostler_snapshot::{pack::Frame, wire};
-    use hostler_store::{MemoryStore, Store, Writer};
+    use hostler_store::{MemoryStore, Reader, Store, Writer};
+    use tokio::sync::mpsc::UnboundedReceiver;
 
     use super::*;
     use crate::blobs::name_of;
+    use crate::engine::begin_epoch;
+    use crate::power::Order;
+
+    /// An engine on an empty store, as a head starts it.
+    fn started(writer: &Writer, reader: &Reader) -> (Engine, UnboundedReceiver<Order>) {
+        let mut state = State::default();
+        let first = begin_epoch(&mut state, 1, Now::default());
+        writer.commit_and_wait(first).expect("memory has room");
+        Engine::start(state, (1, 2), writer.clone(), reader.clone())
+    }
 
     /// Makes every chunk file look as if nobody had asked for it for two hours.
     fn age(directory: &Path) {
@@ -176,7 +243,13 @@ mod tests {
         let work = Work::Project { snapshot, entrypoint: "main.py".to_owned(), args: Vec::new() };
         let spec = JobSpec::new("test", work, Request::new(1, 1));
         let caller = Caller { user: "a".to_owned(), uid: None, operator: false };
-        Command::Submit { caller, key: SubmissionKey(1), spec: Arc::new(spec), snapshot_is_complete: true }
+        Command::Submit {
+            caller,
+            key: SubmissionKey(1),
+            spec: Arc::new(spec),
+            environment: None,
+            snapshot_is_complete: true,
+        }
     }
 
     #[tokio::test]
@@ -185,7 +258,7 @@ mod tests {
         let store = MemoryStore::new();
         let reader = store.reader();
         let writer = Writer::start(store).expect("a thread");
-        let (engine, _orders) = Engine::start(State::default(), 1, writer.clone());
+        let (engine, _orders) = started(&writer, &reader);
         let library = Library::open(directory.path(), reader, writer.clone(), None).expect("a directory of chunks");
         let manifest = hostler_proto::encode(&Manifest { version: VERSION, entries: Vec::new() });
         let (kept, old, young) = (name_of(&manifest), name_of(b"old"), name_of(b"young"));
@@ -217,7 +290,7 @@ mod tests {
         let store = MemoryStore::new();
         let reader = store.reader();
         let writer = Writer::start(store).expect("a thread");
-        let (engine, _orders) = Engine::start(State::default(), 1, writer.clone());
+        let (engine, _orders) = started(&writer, &reader);
         let library = Library::open(directory.path(), reader, writer.clone(), Some(250_000)).expect("a directory");
         let shared = vec![b's'; 10_000];
         let runs = runs(&engine, 3).await;
@@ -282,7 +355,7 @@ mod tests {
         for key in 0..count {
             let Command::Submit { caller, spec, .. } = project(Digest([0; 32])) else { unreachable!("it is one") };
             let key = SubmissionKey(key as u128);
-            let submit = Command::Submit { caller, key, spec, snapshot_is_complete: true };
+            let submit = Command::Submit { caller, key, spec, environment: None, snapshot_is_complete: true };
             engine.command(submit).await.expect("accepted");
         }
         engine.state().jobs().flat_map(|job| job.active.values().map(|active| active.run)).collect()
@@ -320,7 +393,7 @@ mod tests {
         let store = MemoryStore::new();
         let reader = store.reader();
         let writer = Writer::start(store).expect("a thread");
-        let (engine, _orders) = Engine::start(State::default(), 1, writer.clone());
+        let (engine, _orders) = started(&writer, &reader);
         let library = Library::open(directory.path(), reader, writer, None).expect("a directory of chunks");
         library.insert(&[Frame { digest: name_of(b"old"), wire: wire::encode(b"old") }]).expect("there is room");
         age(directory.path());

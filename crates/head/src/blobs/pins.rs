@@ -18,6 +18,8 @@ pub(super) struct Pins {
     arriving: [HashSet<Digest>; 2],
     /// When the younger generation began.
     began: Option<Instant>,
+    /// A collection is under way: what arrives meanwhile was not marked.
+    is_collecting: bool,
 }
 
 impl Pins {
@@ -36,12 +38,17 @@ impl Pins {
 
     /// These are on their way into the table.
     pub(super) fn bring(&mut self, digests: impl Iterator<Item = Digest>) {
-        if self.began.is_none_or(|began| began.elapsed() > GENERATION) {
+        if !self.is_collecting && self.began.is_none_or(|began| began.elapsed() > GENERATION) {
             let [younger, older] = &mut self.arriving;
             *older = std::mem::take(younger);
             self.began = Some(Instant::now());
         }
         self.arriving[0].extend(digests);
+    }
+
+    /// Until a collection is over nothing that arrives is let go.
+    pub(super) fn set_collecting(&mut self, is_collecting: bool) {
+        self.is_collecting = is_collecting;
     }
 
     /// Whether a collection must leave this one alone.

@@ -7,19 +7,24 @@
 //! stay until their retention ends, whatever they take: then there is only a warning. What is dropped leaves the disk with the
 //! collection that follows, except for chunks that somebody asked for within the last hour.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use hostler_core::head::Command;
-use hostler_model::{Digest, IndexSet, JobId, TaskId, format_bytes};
+use hostler_model::{Digest, format_bytes};
 use hostler_proto::record::TaskResult;
 use tokio::sync::Notify;
 
+use super::marks::Marks;
 use super::{Library, LibraryError};
+use crate::archive;
 use crate::engine::Engine;
 
 /// What must have come since the last measurement to make another one worth while: this part of the cap.
 const WORTH_PART: u64 = 32;
+
+/// Jobs whose results are dropped before the next ones are looked for.
+const FIRST_TO_GO: usize = 100;
 
 /// What is known of the room that results take.
 #[derive(Debug)]
@@ -32,12 +37,6 @@ pub(crate) struct Room {
     come_bytes: AtomicU64,
     /// Somebody should measure again.
     wanted: Notify,
-}
-
-/// A result and the chunks that it names, its manifest included.
-struct Measured {
-    task: TaskId,
-    chunks: Vec<(Digest, u64)>,
 }
 
 impl Room {
@@ -126,28 +125,9 @@ impl Library {
         if !tell(Command::Tick) {
             return Ok(());
         }
-        let results = self.measure(engine)?;
-        let mut uses: HashMap<Digest, (u64, u32)> = HashMap::new();
-        for (digest, bytes) in results.iter().flat_map(|result| &result.chunks) {
-            uses.entry(*digest).or_insert((*bytes, 0)).1 += 1;
-        }
-        let mut kept: u64 = uses.values().map(|(bytes, _)| bytes).sum();
+        let mut kept = self.measure(engine)?;
         if kept > self.room.cap_bytes() {
-            let by_task: HashMap<TaskId, &Measured> = results.iter().map(|result| (result.task, result)).collect();
-            let fetched: Vec<(JobId, IndexSet)> =
-                engine.state().fetched_jobs().map(|job| (job.id, job.fetched_results())).collect();
-            for (job, indices) in fetched {
-                if kept <= self.room.cap_bytes() {
-                    break;
-                }
-                if indices.is_empty() || !tell(Command::DropResults { job, indices: indices.clone() }) {
-                    continue;
-                }
-                let dropped = indices.iter().filter_map(|index| by_task.get(&TaskId { job, index }));
-                let freed: u64 = dropped.flat_map(|result| &result.chunks).map(|chunk| let_go(&mut uses, chunk)).sum();
-                kept -= freed;
-                tracing::info!(%job, tasks = indices.len(), bytes = freed, "dropped results that were fetched, to make room");
-            }
+            kept = self.drop_fetched(engine, tell)?;
         }
         self.room.measured(kept);
         if let Some(warning) = self.room.warning() {
@@ -156,25 +136,79 @@ impl Library {
         Ok(())
     }
 
-    /// Every result that is kept and what it names. One that cannot be read takes no room worth counting.
-    fn measure(&self, engine: &Engine) -> Result<Vec<Measured>, LibraryError> {
-        let mut measured = Vec::new();
-        for TaskResult { task, manifest, .. } in self.kept_results(engine)? {
-            let Ok(bytes) = self.get(&manifest) else { continue };
-            let Ok(anything) = Self::read(&manifest, &bytes) else { continue };
-            let own = (manifest, bytes.len() as u64);
-            let mut chunks: HashMap<Digest, u64> =
-                anything.chunks().map(|chunk| (chunk.digest, u64::from(chunk.len))).collect();
-            chunks.extend([own]);
-            measured.push(Measured { task, chunks: chunks.into_iter().collect() });
+    /// What all results that are kept take together.
+    fn measure(&self, engine: &Engine) -> Result<u64, LibraryError> {
+        let mut kept = 0;
+        let mut seen = Marks::new(self.turns.load(Ordering::Relaxed));
+        self.each_kept_result(engine, &mut |result| {
+            for (digest, bytes) in self.chunks_of(&result) {
+                kept += if seen.insert(&digest) { bytes } else { 0 };
+            }
+            Ok(())
+        })?;
+        Ok(kept)
+    }
+
+    /// Drops fetched results, those of the job first that ended first, until the others take no more than the cap; says what they take.
+    /// That needs to know how many results use each chunk, in memory that grows with what is kept.
+    fn drop_fetched(&self, engine: &Engine, tell: &impl Fn(Command) -> bool) -> Result<u64, LibraryError> {
+        let mut uses: HashMap<u64, (u64, u32)> = HashMap::new();
+        self.each_kept_result(engine, &mut |result| {
+            for (digest, bytes) in self.chunks_of(&result) {
+                uses.entry(start_of(&digest)).or_insert((bytes, 0)).1 += 1;
+            }
+            Ok(())
+        })?;
+        let mut kept: u64 = uses.values().map(|(bytes, _)| bytes).sum();
+        let mut tried = HashSet::new();
+        while kept > self.room.cap_bytes() {
+            // One whose results were dropped is not among them any more.
+            let page = self.table.jobs_with_fetched_results(FIRST_TO_GO + tried.len())?;
+            let jobs = page.iter().filter_map(|bytes| archive::read(bytes).ok());
+            let mut jobs = jobs.filter(|job| tried.insert(job.id)).peekable();
+            if jobs.peek().is_none() {
+                break;
+            }
+            for job in jobs {
+                if kept <= self.room.cap_bytes() {
+                    break;
+                }
+                let indices = job.fetched_results();
+                if !tell(Command::DropResults { job: job.id, indices: indices.clone() }) {
+                    return Ok(kept);
+                }
+                let results = self.table.results_of(&[job.id])?;
+                let dropped = results.iter().filter(|result| indices.contains(result.task.index));
+                let chunks: Vec<(Digest, u64)> = dropped.flat_map(|result| self.chunks_of(result)).collect();
+                let freed: u64 = chunks.iter().map(|(digest, _)| let_go(&mut uses, start_of(digest))).sum();
+                kept -= freed;
+                tracing::info!(
+                    job = %job.id, tasks = indices.len(), bytes = freed,
+                    "dropped results that were fetched, to make room"
+                );
+            }
         }
-        Ok(measured)
+        Ok(kept)
+    }
+
+    /// The chunks that a result names, its manifest included, and their sizes. One that cannot be read takes no room worth counting.
+    fn chunks_of(&self, result: &TaskResult) -> HashMap<Digest, u64> {
+        let manifest = result.manifest;
+        let Ok(bytes) = self.get(&manifest) else { return HashMap::new() };
+        let Ok(anything) = Self::read(&manifest, &bytes) else { return HashMap::new() };
+        let own = (manifest, bytes.len() as u64);
+        anything.chunks().map(|chunk| (chunk.digest, u64::from(chunk.len))).chain([own]).collect()
     }
 }
 
+/// What stands for a digest where there may be millions.
+fn start_of(digest: &Digest) -> u64 {
+    u64::from_le_bytes(*digest.0.first_chunk().expect("a digest has 32 bytes"))
+}
+
 /// One result less uses a chunk; says how many bytes that frees.
-fn let_go(uses: &mut HashMap<Digest, (u64, u32)>, (digest, _): &(Digest, u64)) -> u64 {
-    let Some((bytes, count)) = uses.get_mut(digest) else { return 0 };
+fn let_go(uses: &mut HashMap<u64, (u64, u32)>, chunk: u64) -> u64 {
+    let Some((bytes, count)) = uses.get_mut(&chunk) else { return 0 };
     *count -= 1;
     if *count == 0 { *bytes } else { 0 }
 }
@@ -210,8 +244,7 @@ mod tests {
 
     #[test]
     fn a_shared_chunk_is_free_only_with_its_last_use() {
-        let chunk = (Digest([1; 32]), 10);
-        let mut uses = HashMap::from([(chunk.0, (10, 2))]);
-        assert_eq!((let_go(&mut uses, &chunk), let_go(&mut uses, &chunk)), (0, 10));
+        let mut uses = HashMap::from([(1, (10, 2))]);
+        assert_eq!((let_go(&mut uses, 1), let_go(&mut uses, 1)), (0, 10));
     }
 }

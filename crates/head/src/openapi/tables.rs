@@ -122,6 +122,8 @@ pub(crate) const ROUTES: &[Route] = &[
     route("get", "/results", Owners, &[
         ("unfetched", "boolean", "only those that were never fetched"),
         ("jobs", "string", "job ids, separated by commas; all of the user when absent"),
+        ("limit", "integer", "the most jobs whose results are listed at once; all when absent"),
+        ("after", "integer", "list from the job after this one, the last page's `next`"),
     ], Nothing, Json("ResultPage"), "Results that can be fetched."),
     route("get", "/events", Users, &[], Nothing, Events, "What changes, as server-sent events; each has a `Notice` as data."),
     route("post", "/blobs/missing", UsersAndAgents, &[], Json("DigestList"), Json("DigestList"), "Which of these blobs the head lacks."),
@@ -559,7 +561,10 @@ pub(super) const SHAPES: &[Shape] = &[
         ("expected_start_at", "integer?", "when it should start at the latest, ms since the epoch"),
     ]),
     ("Fetched", "Results that are safely at the client.", &[("indices", "string", "task indices such as `0-5,7`")]),
-    ("ResultPage", "Results.", &[("results", "[Result]", "in order of job and index")]),
+    ("ResultPage", "Results.", &[
+        ("results", "[Result]", "in order of job and index"),
+        ("next", "integer?", "there may be more, with this as `after`"),
+    ]),
     ("Result", "One result.", &[
         ("job", "integer", "the job"),
         ("name", "string", "the job's name"),

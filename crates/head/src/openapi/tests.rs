@@ -113,8 +113,8 @@ fn part() -> PartView {
 
 fn spec() -> JobSpec {
     JobSpec {
-        name: "x".to_owned(),
-        work: Work::Command { argv: Vec::new(), directory: "/".to_owned() },
+        name: "x".into(),
+        work: Work::Command { argv: Vec::new(), directory: "/".into() },
         request: all_of_it(),
         nodes: 2,
         tasks_per_node: 2,
@@ -325,7 +325,7 @@ fn the_cluster_is_described_as_it_is_sent() {
     check("DigestList", &DigestList { digests: Vec::new() });
     check("BlobRequest", &BlobRequest::default());
     check("TaskId", &TaskId { job: JobId(1), index: 0 });
-    check("ResultPage", &ResultPage { results: Vec::new() });
+    check("ResultPage", &ResultPage { results: Vec::new(), next: Some(JobId(1)) });
     check(
         "Result",
         &ResultView {

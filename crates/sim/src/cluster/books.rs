@@ -181,8 +181,8 @@ impl Books {
             Event::Submitted { job, key, spec, .. } => self.see_submission(*job, *key, spec),
             Event::Cancelled { job, index } => self.see_cancel(*job, *index),
             Event::Held { job } => self.account(*job).is_held = true,
-            Event::Released { job } => self.account(*job).is_held = false,
-            Event::Requeued { job, index } => self.see_requeue(*job, *index),
+            Event::Released { job, .. } => self.account(*job).is_held = false,
+            Event::Requeued { job, index, .. } => self.see_requeue(*job, *index),
             Event::Placed { starts } => {
                 starts.chunk_by(|one, next| one.run == next.run).for_each(|parts| self.see_placement(parts));
             }
@@ -201,9 +201,11 @@ impl Books {
                     format!("{node} is forgotten while {held:?} is held there")
                 });
             }
-            Event::Fetched { job, indices } => indices.iter().for_each(|index| self.see_fetched(*job, index)),
-            Event::ResultsDropped { job, indices } => indices.iter().for_each(|index| self.see_dropped(*job, index)),
-            Event::EpochStarted { epoch } => self.epoch = *epoch,
+            Event::Fetched { job, indices, .. } => indices.iter().for_each(|index| self.see_fetched(*job, index)),
+            Event::ResultsDropped { job, indices, .. } => {
+                indices.iter().for_each(|index| self.see_dropped(*job, index));
+            }
+            Event::EpochStarted { epoch, .. } => self.epoch = *epoch,
             Event::Users(event) => self.allowance.see(event),
             Event::Partitions(event) => self.places.see(event),
             Event::NodeDrained { node, .. } => self.note_drained(node),
@@ -461,7 +463,7 @@ impl Books {
         let is_of_run = |row: &EndedTask| (row.job, row.index) == (run.task.job, run.task.index);
         let row = records.iter().find_map(|record| match record {
             Record::Ended(row) if is_of_run(row) => Some(row),
-            Record::Ended(_) | Record::Reopened(_) | Record::Forgotten(_) => None,
+            _ => None,
         });
         if let Some(row) = row {
             self.expect(row.attempt == run.attempt, || format!("I3: the row of {run} is of attempt {}", row.attempt));
@@ -546,7 +548,16 @@ impl Books {
                 let had_ended = matches!(was, Standing::Ended { .. });
                 self.expect(had_ended, || format!("task {task} is opened again while it is {was:?}"));
             }
-            Record::Forgotten(_) => {}
+            Record::JobEnded(job) => {
+                let account = self.account(job.id);
+                let has_ended = account.tasks.values().all(|task| matches!(task.at, Standing::Ended { .. }));
+                self.expect(has_ended, || format!("job {} leaves the state and has not ended", job.id));
+            }
+            Record::JobReopened(job) => {
+                let lives = self.account(*job).tasks.values().any(|task| task.at == Standing::Waiting);
+                self.expect(lives, || format!("job {job} leaves the disk and nothing of it waits"));
+            }
+            Record::Environment { .. } | Record::Forgotten(_) => {}
         }
     }
 

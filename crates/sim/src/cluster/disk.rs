@@ -1,9 +1,11 @@
 //! The head's disk: what survives a crash, and the queue of what is on its way there.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::convert::Infallible;
+use std::sync::Arc;
 
-use hostler_core::head::{Changes, Effect, Record, Settings, Stamped, State, update};
-use hostler_model::{Digest, RunId, TaskId};
+use hostler_core::head::{Changes, Effect, EndedJobs, Job, Record, Settings, Stamped, State, SubmissionKey, update};
+use hostler_model::{Digest, JobId, RunId, TaskId};
 use hostler_proto::record::EndedTask;
 
 use super::head::{Answer, ReplyTo};
@@ -16,6 +18,10 @@ pub(super) struct Disk {
     /// The events after it.
     events: VecDeque<Vec<u8>>,
     pub(super) records: BTreeMap<TaskId, EndedTask>,
+    /// Jobs that have ended.
+    pub(super) jobs: BTreeMap<JobId, Arc<Job>>,
+    /// Jobs with an environment that is kept.
+    pub(super) environments: BTreeMap<JobId, Digest>,
     pub(super) blobs: BTreeMap<Digest, Blob>,
     /// Nothing can be written.
     pub(super) is_full: bool,
@@ -43,6 +49,8 @@ pub(super) struct Logged {
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     pub(super) first_sequence: u64,
+    /// The number of the round.
+    pub(super) round: u64,
     pub(super) events: Vec<Logged>,
     pub(super) blobs: Vec<(Digest, Vec<u8>)>,
     pub(super) effects: Vec<Effect>,
@@ -155,7 +163,23 @@ impl Disk {
             Record::Reopened(task) => {
                 self.records.remove(task);
             }
-            Record::Forgotten(job) => self.records.retain(|task, _| task.job != *job),
+            Record::JobEnded(job) => {
+                if job.environment.is_none() {
+                    self.environments.remove(&job.id);
+                }
+                self.jobs.insert(job.id, Arc::clone(job));
+            }
+            Record::JobReopened(job) => {
+                self.jobs.remove(job);
+            }
+            Record::Environment { job, digest } => {
+                self.environments.insert(*job, *digest);
+            }
+            Record::Forgotten(job) => {
+                self.records.retain(|task, _| task.job != *job);
+                self.jobs.remove(job);
+                self.environments.remove(job);
+            }
         }
     }
 
@@ -241,6 +265,18 @@ impl Disk {
         let before = self.blobs.len();
         self.blobs.retain(|name, blob| live.contains(name) || blob.touched_us >= before_us);
         before - self.blobs.len()
+    }
+}
+
+impl EndedJobs for Disk {
+    type Error = Infallible;
+
+    fn job(&self, id: JobId) -> Result<Option<Arc<Job>>, Infallible> {
+        Ok(self.jobs.get(&id).cloned())
+    }
+
+    fn job_of_key(&self, key: SubmissionKey) -> Result<Option<JobId>, Infallible> {
+        Ok(self.jobs.values().find(|job| job.key == key).map(|job| job.id))
     }
 }
 

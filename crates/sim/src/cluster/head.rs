@@ -1,9 +1,11 @@
 //! The head's shell: rounds of commands, group commit, and what happens when the disk says no. Mirrors the daemon's engine.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use hostler_core::head::{
-    Changes, Command, ConnectionId, Effect, Event, Now, Refusal, Stamped, Start, State, decide, follow_up, update,
+    Changes, Command, ConnectionId, Effect, Ended, Event, Job, Moves, Now, Refusal, Stamped, Start, State, decide,
+    follow_up, update,
 };
 use hostler_model::{Digest, GpuId, JobId, NodeState, TaskId, Timestamp, WallTime};
 
@@ -36,6 +38,8 @@ pub(super) struct Head {
     pub(super) wall_offset_ms: i64,
     /// The process stands still, and this waits for it.
     pub(super) frozen: Option<Vec<Happening>>,
+    /// From this life on jobs leave the state when they end; those before are of an older release.
+    pub(super) archives_from: u64,
     /// It is killed after so many more steps, and its successor so many steps after its start.
     pub(super) doom: Option<Doom>,
 }
@@ -67,6 +71,9 @@ pub(super) struct Process {
     is_reloading: bool,
     last_reload_us: Option<u64>,
     loads: u64,
+    /// Jobs between the state and the disk.
+    moves: Moves,
+    rounds: u64,
 }
 
 /// Something for the loop.
@@ -161,6 +168,8 @@ impl World {
             is_reloading: false,
             last_reload_us: None,
             loads: 0,
+            moves: Moves::default(),
+            rounds: 0,
         };
         // The daemon does not start on a disk that takes nothing.
         if !self.begin_epoch(&mut process) {
@@ -195,7 +204,8 @@ impl World {
             return false;
         }
         let now = process.now(self.now_us, self.head.wall_offset_ms);
-        let stamped = Stamped { now, event: Event::EpochStarted { epoch: process.state.next_epoch() } };
+        let archives = process.life >= self.head.archives_from;
+        let stamped = Stamped { now, event: Event::EpochStarted { epoch: process.state.next_epoch(), archives } };
         let logged = apply(&mut process.state, &stamped, &mut Vec::new());
         let first_sequence = self.head.disk.last_sequence() + 1;
         self.store(&[Batch { first_sequence, events: logged.into_iter().collect(), ..Batch::default() }]);
@@ -293,12 +303,13 @@ impl World {
     fn let_loop_sleep(&mut self) {
         let late = self.rng.skewed(LATE);
         let now_us = self.now_us;
+        let deadline = self.deadline();
         let process = self.process();
         let at_us = if process.has_failed {
             Some(process.last_reload_us.map_or(now_us, |last| last + RECOVERY_PAUSE))
         } else {
             let elapsed_ms = |at: Timestamp| at.ms_since(process.origin);
-            process.state.next_deadline().map(|at| process.started_us + elapsed_ms(at).saturating_mul(MS))
+            deadline.map(|at| process.started_us + elapsed_ms(at).saturating_mul(MS))
         };
         let Some(at_us) = at_us.map(|at_us| at_us.max(now_us)) else { return };
         if process.wakes_us.is_none_or(|planned| at_us < planned) {
@@ -307,16 +318,32 @@ impl World {
         }
     }
 
+    /// When time alone next matters: to the state, or because the retention of a job is over.
+    fn deadline(&self) -> Option<Timestamp> {
+        let process = self.head.process.as_ref()?;
+        let moved = process.moves.jobs().filter_map(|job| job.ended);
+        let first = self.ended_on_disk(process).map(|(_, ended)| ended).chain(moved).min();
+        let retention = first.map(|ended| process.state.kept_until(ended).plus_ms(1));
+        process.state.next_deadline().into_iter().chain(retention).min()
+    }
+
+    /// Jobs that the disk has for good, and when they ended.
+    fn ended_on_disk(&self, process: &Process) -> impl Iterator<Item = (JobId, Timestamp)> {
+        let is_there = |job: &&Arc<Job>| process.moves.job(job.id).is_none();
+        self.head.disk.jobs.values().filter(is_there).filter_map(|job| Some((job.id, job.ended?)))
+    }
+
     /// The time has come, unless it was put off.
     fn wake(&mut self, at_us: u64) {
         let now_us = self.now_us;
+        let deadline = self.deadline();
         let process = self.process();
         if process.wakes_us != Some(at_us) {
             return;
         }
         process.wakes_us = None;
         let has_come = |at: Timestamp| process.started_us + at.ms_since(process.origin).saturating_mul(MS) <= now_us;
-        if process.has_failed || process.state.next_deadline().is_some_and(has_come) {
+        if process.has_failed || deadline.is_some_and(has_come) {
             return self.input(Input { command: Command::Tick, blobs: Vec::new(), reply: None });
         }
         self.let_loop_sleep();
@@ -337,10 +364,14 @@ impl World {
         }
         let count = process.queue.len().min(most);
         let inputs: Vec<Input> = process.queue.drain(..count).collect();
-        let mut batch = Batch::default();
+        process.rounds += 1;
+        let mut batch = Batch { round: process.rounds, ..Batch::default() };
         for input in inputs {
             self.take(&mut batch, input);
         }
+        let process = self.head.process.as_ref().expect("it runs");
+        let jobs: Vec<(JobId, Timestamp)> = self.ended_on_disk(process).collect();
+        self.take(&mut batch, Input { command: Command::Forget { jobs }, blobs: Vec::new(), reply: None });
         self.finish(batch);
         self.let_loop_run();
         self.let_loop_sleep();
@@ -350,17 +381,23 @@ impl World {
     fn take(&mut self, batch: &mut Batch, input: Input) {
         let (now_us, offset) = (self.now_us, self.head.wall_offset_ms);
         let Input { command, blobs, reply } = input;
-        let process = self.process();
+        let looks_at_moves = !self.breaks(Rule::LookWhereJobsMove);
+        let Head { disk, process: Some(process), .. } = &mut self.head else { return };
         let now = process.now(now_us, offset);
-        let answer = match decide(&process.state, &command, now) {
+        let no_moves = Moves::default();
+        let moves = if looks_at_moves { &process.moves } else { &no_moves };
+        let Ok(ended) = Ended::look_up(&process.state, moves, disk, &command);
+        let answer = match decide(&process.state, &command, &ended, now) {
             Ok(events) => {
                 for event in events {
-                    let stamped = Stamped { now, event };
-                    batch.events.extend(apply(&mut process.state, &stamped, &mut batch.effects));
+                    process.apply(batch, &Stamped { now, event });
                 }
                 batch.blobs.extend(blobs);
                 let job = match &command {
-                    Command::Submit { key, .. } => process.state.job_of_key(*key),
+                    Command::Submit { key, .. } => {
+                        let moved = || process.moves.job_of_key(*key);
+                        ended.of_key().or_else(|| process.state.job_of_key(*key)).or_else(moved)
+                    }
                     _ => None,
                 };
                 Answer::Done(job)
@@ -384,8 +421,7 @@ impl World {
                 break;
             }
             for event in events {
-                let stamped = Stamped { now, event };
-                batch.events.extend(apply(&mut process.state, &stamped, &mut batch.effects));
+                process.apply(&mut batch, &Stamped { now, event });
             }
         }
         batch.first_sequence = process.next_sequence;
@@ -473,6 +509,7 @@ impl World {
                 let [batch] = stored;
                 batch
             };
+            self.process().moves.settle(batch.round);
             self.perform(batch.effects);
             batch.replies.into_iter().for_each(|(to, answer)| self.reply(to, answer));
         }
@@ -483,6 +520,10 @@ impl World {
         for batch in batches {
             if let Err(what) = self.head.disk.commit(batch, self.now_us) {
                 return self.books.wrong(what);
+            }
+            if self.breaks(Rule::KeepEnvironments) {
+                let ended = &self.head.disk.jobs;
+                self.head.disk.environments.retain(|job, _| !ended.contains_key(job));
             }
             for logged in &batch.events {
                 self.trace.add(self.now_us, format_args!("durable: {}", brief(&logged.stamped.event)));
@@ -521,11 +562,13 @@ impl World {
         process.loads += 1;
         process.writer.is_stopped = false;
         let before = std::mem::replace(&mut process.state, state);
+        let moves_before = std::mem::take(&mut process.moves);
         let goes_on = self.begin_epoch(&mut process);
         if goes_on {
             process.has_failed = false;
         } else {
             process.state = before;
+            process.moves = moves_before;
             process.writer.is_stopped = true;
         }
         self.head.process = Some(process);
@@ -587,18 +630,32 @@ impl World {
         if let Some(node) = down {
             self.input(Input { command: Command::ForgetNode { node }, blobs: Vec::new(), reply: None });
         }
-        let process = self.process();
         // What is dropped now to make room is swept the next time.
-        let fetched = process.state.fetched_jobs().next().map(|job| (job.id, job.results.clone()));
+        let fetched = self.head.disk.jobs.values().filter(|job| !job.fetched_results().is_empty());
+        let fetched = fetched.min_by_key(|job| (job.ended, job.id)).map(|job| (job.id, job.results.clone()));
         if let Some((job, indices)) = fetched {
             self.input(Input { command: Command::DropResults { job, indices }, blobs: Vec::new(), reply: None });
         }
         let Head { disk, process: Some(Process { state, .. }), .. } = &mut self.head else { return };
-        let has_result = |task: TaskId| state.job(task.job).is_some_and(|job| job.results.contains(task.index));
+        let ended = disk.jobs.clone();
+        let has_result = |task: TaskId| {
+            let job = state.job(task.job).or_else(|| ended.get(&task.job));
+            job.is_some_and(|job| job.results.contains(task.index))
+        };
         let removed = disk.sweep(before_us, state.early_results(), |task| !forget_results && has_result(task));
         if removed > 0 {
             self.note(format_args!("{removed} blobs are collected"));
         }
+    }
+}
+
+impl Process {
+    /// Applies an event of a round.
+    fn apply(&mut self, batch: &mut Batch, stamped: &Stamped) {
+        let logged = apply(&mut self.state, stamped, &mut batch.effects);
+        let records = logged.iter().flat_map(|logged| &logged.records);
+        records.for_each(|record| self.moves.note(record, batch.round));
+        batch.events.extend(logged);
     }
 }
 

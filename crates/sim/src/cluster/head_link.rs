@@ -211,6 +211,12 @@ impl World {
         let process = self.head.process.as_mut().expect("it sends");
         let Some(link) = process.links.get_mut(&connection).filter(|link| link.is_open) else { return };
         let messages = std::mem::take(&mut link.outgoing);
+        for message in &messages {
+            let HeadMessage::Launch(launch) = message else { continue };
+            let kept = self.head.disk.environments.get(&launch.job).copied();
+            let is_there = launch.environment.is_none() || launch.environment == kept;
+            self.books.expect(is_there, || format!("job {} is launched and its environment is gone", launch.job));
+        }
         let frames: Vec<Frame<HeadMessage>> =
             messages.chunks(most).map(|messages| link.outbox.frame(messages.to_vec())).collect();
         let network = link.network;

@@ -9,7 +9,8 @@
 //! `books.rs` watches from outside. It knows nothing of the head's state but reads what became durable, what users were told and
 //! which processes really ran, and keeps its own accounts of who may hold what:
 //!
-//! - an acknowledged submission exists after every crash, and a key means one job (I1);
+//! - an acknowledged submission exists after every crash, and a key means one job, also when it has ended (I1);
+//! - a job is in the state or on the disk, as it has ended or not, and its environment is there when it is launched;
 //! - a run is started once, an end is taken from the current run only, and a task that was completed really ran to its end (I3);
 //! - placements fit their nodes, no CPU is given out twice, nothing runs beyond its end (I4, I6);
 //! - no machine on which something runs or may run is switched off at the head's word, and nothing is placed on one that is going off (I8),
@@ -87,11 +88,15 @@ pub enum Rule {
     EndsAreObeyed,
     /// The processes of a run on several nodes begin when all are ready.
     BeginTogether,
+    /// A job that has ended is found also while it is on its way to the disk.
+    LookWhereJobsMove,
+    /// The environment of a job is kept as long as it may run.
+    KeepEnvironments,
 }
 
 impl Rule {
     /// Every rule.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::ReplyAfterDurable,
         Self::SendAfterDurable,
         Self::CompleteResults,
@@ -103,6 +108,8 @@ impl Rule {
         Self::KeepResults,
         Self::EndsAreObeyed,
         Self::BeginTogether,
+        Self::LookWhereJobsMove,
+        Self::KeepEnvironments,
     ];
 }
 

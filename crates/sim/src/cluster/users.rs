@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hostler_core::head::{Caller, Command, Refusal, SubmissionKey};
-use hostler_model::{Condition, CpuSet, Dependency, IndexSet, JobId, JobSpec, Request, Resources, Work};
+use hostler_model::{Condition, CpuSet, Dependency, Digest, IndexSet, JobId, JobSpec, Request, Resources, Work};
 use hostler_proto::api::JobAction;
 
 use super::head::{Answer, HeadStep, Input, ReplyTo};
@@ -126,7 +126,8 @@ impl World {
         self.choose_nodes(&mut spec);
         let spec = Arc::new(spec);
         self.users.submissions.insert(key, Submission { spec: Arc::clone(&spec), job: None });
-        self.request(Command::Submit { caller: ada(), key, spec, snapshot_is_complete: true });
+        let environment = key.0.is_multiple_of(2).then_some(Digest([key.0.to_le_bytes()[1] % 3; 32]));
+        self.request(Command::Submit { caller: ada(), key, spec, environment, snapshot_is_complete: true });
     }
 
     /// A job that fits at least one of the nodes.

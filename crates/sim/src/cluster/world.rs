@@ -71,6 +71,9 @@ pub(super) struct World {
 impl World {
     pub(super) fn new(seed: u64, options: &Options) -> Self {
         let mut rng = Rng::new(seed);
+        // In some worlds the first heads are of a release that kept what had ended in its state.
+        let mut release_dice = Rng::new(seed.rotate_left(16));
+        let archives_from = if release_dice.chance(200) { release_dice.range(2, 5) } else { 1 };
         let settings = settings(&mut rng);
         let nodes: Vec<Node> = (0..rng.range(2, 5)).map(|number| Node::new(number as usize, &mut rng)).collect();
         let mut world = Self {
@@ -81,7 +84,7 @@ impl World {
                 &settings,
             ),
             settings,
-            head: Head::default(),
+            head: Head { archives_from, ..Head::default() },
             network: Network::new(nodes.len()),
             nodes,
             users: Users::default(),

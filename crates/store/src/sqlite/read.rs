@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use hostler_model::{Digest, JobId, TaskId};
+use hostler_model::{Digest, JobId, TaskId, Timestamp};
 use hostler_proto::record::{EndedTask, TaskResult};
-use rusqlite::{Connection, OpenFlags, OptionalExtension, Params, Transaction, params};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Params, Row, Transaction, params};
 
 use super::filesystem;
 use super::open::BUSY_TIMEOUT;
 use super::reserve::Reserve;
-use super::rows::{Trouble, digest, ended, select_ended};
-use crate::{Records, StoreError};
+use super::rows::{Trouble, digest, ended, select_ended, unsigned};
+use crate::{EndedPage, JobFilter, Records, StoreError};
 
 /// Most connections open at once; further queries wait for one. Queries take well below a millisecond each, so more would only
 /// take memory.
@@ -143,6 +143,75 @@ impl Records for Arc<Pool> {
         })
     }
 
+    fn ended_job(&self, id: JobId) -> Result<Option<Bytes>, StoreError> {
+        let sql = "SELECT bytes FROM ended_jobs WHERE id = ?1";
+        self.query(|transaction| Ok(collect(transaction, sql, [id.0.cast_signed()], |row| bytes(row, 0))?.pop()))
+    }
+
+    fn job_of_key(&self, key: u128) -> Result<Option<JobId>, StoreError> {
+        let sql = "SELECT id FROM ended_jobs WHERE key = ?1";
+        let key = key.to_be_bytes();
+        self.query(|transaction| {
+            Ok(collect(transaction, sql, [key.as_slice()], |row| Ok(JobId(unsigned(row, 0)?)))?.pop())
+        })
+    }
+
+    fn ended_jobs(&self, wanted: &JobFilter, before: Option<JobId>, limit: usize) -> Result<EndedPage, StoreError> {
+        self.query(|transaction| {
+            let total = count(transaction, wanted)?;
+            let jobs = page(transaction, wanted, before, limit)?;
+            Ok(EndedPage { jobs, total })
+        })
+    }
+
+    fn jobs_with_results(
+        &self,
+        user: Option<&str>,
+        unfetched: bool,
+        after: JobId,
+        limit: usize,
+    ) -> Result<Vec<(JobId, Bytes)>, StoreError> {
+        let sql = match (user, unfetched) {
+            (Some(_), true) => {
+                "SELECT id, bytes FROM ended_jobs WHERE user = ?1 AND unfetched AND id > ?2 ORDER BY id LIMIT ?3"
+            }
+            (Some(_), false) => {
+                "SELECT id, bytes FROM ended_jobs WHERE user = ?1 AND results AND id > ?2 ORDER BY id LIMIT ?3"
+            }
+            (None, true) => {
+                "SELECT id, bytes FROM ended_jobs WHERE ?1 IS NULL AND unfetched AND id > ?2 ORDER BY id LIMIT ?3"
+            }
+            (None, false) => {
+                "SELECT id, bytes FROM ended_jobs WHERE ?1 IS NULL AND results AND id > ?2 ORDER BY id LIMIT ?3"
+            }
+        };
+        let params = params![user, after.0.cast_signed(), as_limit(limit)];
+        self.query(|transaction| {
+            collect(transaction, sql, params, |row| Ok((JobId(unsigned(row, 0)?), bytes(row, 1)?)))
+        })
+    }
+
+    fn jobs_with_fetched_results(&self, limit: usize) -> Result<Vec<Bytes>, StoreError> {
+        let sql = "SELECT bytes FROM ended_jobs WHERE fetched ORDER BY ended, id LIMIT ?1";
+        self.query(|transaction| collect(transaction, sql, [as_limit(limit)], |row| bytes(row, 0)))
+    }
+
+    fn first_ended(&self, limit: usize) -> Result<Vec<(JobId, Timestamp)>, StoreError> {
+        let sql = "SELECT id, ended FROM ended_jobs ORDER BY ended, id LIMIT ?1";
+        let read = |row: &Row<'_>| Ok((JobId(unsigned(row, 0)?), Timestamp(unsigned(row, 1)?)));
+        self.query(|transaction| collect(transaction, sql, [as_limit(limit)], read))
+    }
+
+    fn snapshots_of_ended(&self) -> Result<Vec<Digest>, StoreError> {
+        let sql = "SELECT DISTINCT snapshot FROM ended_jobs WHERE snapshot IS NOT NULL";
+        self.query(|transaction| collect(transaction, sql, [], |row| digest(&row.get::<_, Vec<u8>>(0)?)))
+    }
+
+    fn environment(&self, digest: &Digest) -> Result<Option<Bytes>, StoreError> {
+        let sql = "SELECT bytes FROM environments WHERE digest = ?1";
+        self.query(|transaction| Ok(collect(transaction, sql, [digest.0.as_slice()], |row| bytes(row, 0))?.pop()))
+    }
+
     fn blob(&self, digest: &Digest) -> Result<Option<Bytes>, StoreError> {
         self.query(|transaction| {
             let mut statement = transaction.prepare_cached("SELECT bytes FROM blobs WHERE digest = ?1")?;
@@ -177,6 +246,73 @@ impl Records for Arc<Pool> {
     fn free_bytes(&self) -> Result<u64, StoreError> {
         filesystem::free_bytes(self.path())
     }
+}
+
+fn bytes(row: &Row<'_>, column: usize) -> Result<Bytes, Trouble> {
+    Ok(Bytes::from(row.get::<_, Vec<u8>>(column)?))
+}
+
+fn as_limit(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
+/// How many ended jobs are wanted.
+fn count(transaction: &Transaction<'_>, wanted: &JobFilter) -> Result<u64, Trouble> {
+    let counted = collect(transaction, "SELECT user, state, jobs FROM ended_counts", [], |row| {
+        let state: String = row.get(1)?;
+        let state = state.parse().map_err(|error| Trouble::damaged("the counts of ended jobs", format!("{error}")))?;
+        Ok(if wanted.wants(&row.get::<_, String>(0)?, state) { unsigned(row, 2)? } else { 0 })
+    })?;
+    let mut total: u64 = counted.into_iter().sum();
+    for id in &wanted.except {
+        let sql = "SELECT user, state FROM ended_jobs WHERE id = ?1";
+        let kept = collect(transaction, sql, [id.0.cast_signed()], |row| {
+            Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?))
+        })?;
+        let is_counted = |(user, state): (String, String)| state.parse().is_ok_and(|state| wanted.wants(&user, state));
+        total = total.saturating_sub(u64::from(kept.into_iter().any(is_counted)));
+    }
+    Ok(total)
+}
+
+/// The newest ended jobs that are wanted. For each state the newest are read and then merged: that takes an index whatever is wanted.
+fn page(
+    transaction: &Transaction<'_>,
+    wanted: &JobFilter,
+    before: Option<JobId>,
+    limit: usize,
+) -> Result<Vec<Bytes>, Trouble> {
+    // As many more as may have to be left out again.
+    let limit_with = as_limit(limit.saturating_add(wanted.except.len()));
+    let before = before.map_or(i64::MAX, |before| before.0.cast_signed());
+    let read = |row: &Row<'_>| Ok((JobId(unsigned(row, 0)?), bytes(row, 1)?));
+    let states = wanted.states.iter().map(|state| state.as_str());
+    let mut found: Vec<(JobId, Bytes)> = match &wanted.user {
+        None if wanted.states.is_empty() => {
+            let sql = "SELECT id, bytes FROM ended_jobs WHERE id < ?1 ORDER BY id DESC LIMIT ?2";
+            collect(transaction, sql, params![before, limit_with], read)?
+        }
+        None => {
+            let sql = "SELECT id, bytes FROM ended_jobs WHERE state = ?1 AND id < ?2 ORDER BY id DESC LIMIT ?3";
+            let of_state = |state| collect(transaction, sql, params![state, before, limit_with], read);
+            states.map(of_state).collect::<Result<Vec<_>, _>>()?.concat()
+        }
+        Some(user) if wanted.states.is_empty() => {
+            let sql = "SELECT id, bytes FROM ended_jobs WHERE user = ?1 AND id < ?2 ORDER BY id DESC LIMIT ?3";
+            collect(transaction, sql, params![user, before, limit_with], read)?
+        }
+        Some(user) => {
+            let sql = "SELECT id, bytes FROM ended_jobs WHERE user = ?1 AND id < ?2 AND state = ?3 \
+                       ORDER BY id DESC LIMIT ?4";
+            let of_state = |state| collect(transaction, sql, params![user, before, state, limit_with], read);
+            states.map(of_state).collect::<Result<Vec<_>, _>>()?.concat()
+        }
+    };
+    found.sort_unstable_by_key(|(id, _)| std::cmp::Reverse(*id));
+    found.dedup_by_key(|(id, _)| *id);
+    found.retain(|(id, _)| !wanted.except.contains(id));
+    found.truncate(limit);
+    Ok(found.into_iter().map(|(_, bytes)| bytes).collect())
 }
 
 fn collect<T>(

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use hostler_model::{Attempt, Digest, Ending, JobId, NodeName, TaskState, WallTime};
 use hostler_proto::link::Usage;
 use hostler_proto::record::EndedTask;
-use rusqlite::{CachedStatement, Connection, ErrorCode, Row, params};
+use rusqlite::{CachedStatement, Connection, ErrorCode, OptionalExtension, Row, params};
 
 use super::filesystem::free_bytes;
-use crate::StoreError;
+use crate::{EndedJob, StoreError};
 
 /// Below this many free bytes, an I/O error of SQLite means a full disk: it does not always say so itself.
 const NO_ROOM_BYTES: u64 = 64 << 10;
@@ -149,6 +149,84 @@ fn usage(row: &Row<'_>) -> Result<Usage, Trouble> {
         max_rss_bytes: unsigned(row, 13)?,
         ..Usage::default()
     })
+}
+
+/// Keeps an ended job, in place of what was kept of it before, and the counts in line with that.
+pub(super) fn insert_job(connection: &Connection, job: &EndedJob) -> rusqlite::Result<()> {
+    const SQL: &str = "INSERT OR REPLACE INTO ended_jobs
+        (id, key, user, state, ended, snapshot, results, unfetched, fetched, bytes)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+    uncount_job(connection, job.id)?;
+    connection.prepare_cached(SQL)?.execute(params![
+        job.id.0.cast_signed(),
+        job.key.to_be_bytes().as_slice(),
+        job.user,
+        job.state.as_str(),
+        job.ended.0.cast_signed(),
+        job.snapshot.as_ref().map(|digest| digest.0.as_slice()),
+        job.results.any,
+        job.results.unfetched,
+        job.results.fetched,
+        job.bytes.as_ref(),
+    ])?;
+    let sql = "INSERT INTO ended_counts VALUES (?1, ?2, 1) ON CONFLICT DO UPDATE SET jobs = jobs + 1";
+    connection.prepare_cached(sql)?.execute(params![job.user, job.state.as_str()])?;
+    if !job.keeps_environment {
+        drop_environment(connection, job.id)?;
+    }
+    Ok(())
+}
+
+/// Drops an ended job, if it is kept.
+pub(super) fn remove_job(connection: &Connection, id: JobId) -> rusqlite::Result<()> {
+    uncount_job(connection, id)?;
+    connection.prepare_cached("DELETE FROM ended_jobs WHERE id = ?1")?.execute([id.0.cast_signed()])?;
+    Ok(())
+}
+
+/// A job that is kept does not count any more.
+fn uncount_job(connection: &Connection, id: JobId) -> rusqlite::Result<()> {
+    let sql = "SELECT user, state FROM ended_jobs WHERE id = ?1";
+    let kept: Option<(String, String)> = connection
+        .prepare_cached(sql)?
+        .query_row([id.0.cast_signed()], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    if let Some((user, state)) = kept {
+        let sql = "UPDATE ended_counts SET jobs = jobs - 1 WHERE user = ?1 AND state = ?2";
+        connection.prepare_cached(sql)?.execute(params![user, state])?;
+    }
+    Ok(())
+}
+
+/// Keeps an environment for a job.
+pub(super) fn insert_environment(
+    connection: &Connection,
+    job: JobId,
+    digest: &Digest,
+    bytes: &[u8],
+) -> rusqlite::Result<()> {
+    let digest = digest.0.as_slice();
+    let is_kept = connection.prepare_cached("SELECT 1 FROM environments WHERE digest = ?1")?.exists([digest])?;
+    if !is_kept {
+        let sql = "INSERT INTO environments (digest, bytes) VALUES (?1, ?2)";
+        connection.prepare_cached(sql)?.execute(params![digest, bytes])?;
+    }
+    let sql = "INSERT OR REPLACE INTO job_environments (job, digest) VALUES (?1, ?2)";
+    connection.prepare_cached(sql)?.execute(params![job.0.cast_signed(), digest])?;
+    Ok(())
+}
+
+/// Drops the environment of a job, unless another job has the same.
+pub(super) fn drop_environment(connection: &Connection, job: JobId) -> rusqlite::Result<()> {
+    let sql = "DELETE FROM job_environments WHERE job = ?1 RETURNING digest";
+    let mut statement = connection.prepare_cached(sql)?;
+    let digest: Option<Vec<u8>> = statement.query_row([job.0.cast_signed()], |row| row.get(0)).optional()?;
+    if let Some(digest) = digest {
+        let sql = "DELETE FROM environments WHERE digest = ?1
+            AND NOT EXISTS (SELECT 1 FROM job_environments WHERE digest = ?1)";
+        connection.prepare_cached(sql)?.execute([digest])?;
+    }
+    Ok(())
 }
 
 pub(super) fn digest(bytes: &[u8]) -> Result<Digest, Trouble> {

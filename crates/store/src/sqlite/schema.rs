@@ -11,7 +11,7 @@ use super::rows::Trouble;
 use crate::StoreError;
 
 /// What `schema.sql` describes.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// Marks the file as ours, for `file` and for the check below: the letters `Hstl`.
 const APPLICATION_ID: i32 = 0x4873_746C;
@@ -22,10 +22,14 @@ struct Step {
     sql: &'static str,
 }
 
+/// Ended jobs and environments, which version 4 added as they are now.
+const ENDED_JOBS: &str = include_str!("ended_jobs.sql");
+
 /// In order, one for every version after the first.
 const STEPS: &[Step] = &[
     Step { to: 2, sql: "ALTER TABLE ended_tasks ADD COLUMN parts BLOB" },
     Step { to: 3, sql: "ALTER TABLE ended_tasks ADD COLUMN usage BLOB" },
+    Step { to: 4, sql: ENDED_JOBS },
 ];
 
 /// What a file turns out to be.
@@ -74,6 +78,7 @@ fn found(connection: &Connection, path: &Path) -> Result<Found, StoreError> {
 fn create(connection: &mut Connection) -> rusqlite::Result<()> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     transaction.execute_batch(include_str!("schema.sql"))?;
+    transaction.execute_batch(ENDED_JOBS)?;
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
     finish(transaction, VERSION)
 }

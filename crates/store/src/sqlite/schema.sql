@@ -1,4 +1,4 @@
--- The whole schema of a store, at the version that `schema.rs` names.
+-- The schema of a store, at the version that `schema.rs` names, but for what `ended_jobs.sql` has.
 -- Anything changed here is also a numbered step in `schema.rs` for the stores that exist.
 
 -- The log: opaque events, numbered from 1 without gaps, from just after the snapshot.

@@ -8,7 +8,9 @@ use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, 
 use super::lock::Lock;
 use super::open::OpenOptions;
 use super::read::Pool;
-use super::rows::{Trouble, checksum, insert_ended, unsigned};
+use super::rows::{
+    Trouble, checksum, drop_environment, insert_ended, insert_environment, insert_job, remove_job, unsigned,
+};
 use crate::store::Tail;
 use crate::{Batch, Change, Loaded, Reader, Snapshot, Store, StoreError};
 
@@ -221,7 +223,12 @@ fn apply(transaction: &Transaction<'_>, change: &Change) -> rusqlite::Result<()>
         Change::Reopened(task) => transaction
             .prepare_cached("DELETE FROM ended_tasks WHERE job = ?1 AND idx = ?2")?
             .execute(params![task.job.0.cast_signed(), task.index])?,
+        Change::JobEnded(job) => return insert_job(transaction, job),
+        Change::JobReopened(id) => return remove_job(transaction, *id),
+        Change::Environment { job, digest, bytes } => return insert_environment(transaction, *job, digest, bytes),
         Change::Forgotten(job) => {
+            remove_job(transaction, *job)?;
+            drop_environment(transaction, *job)?;
             transaction.prepare_cached("DELETE FROM ended_tasks WHERE job = ?1")?.execute([job.0.cast_signed()])?
         }
         Change::PutBlob(digest, bytes) => transaction

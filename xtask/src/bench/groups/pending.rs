@@ -1,12 +1,12 @@
-//! What many waiting jobs cost: the head's memory for each, and the time of a query.
+//! What many waiting jobs cost: the head's memory for each, and the time of a query. The jobs are what a loop in a person's shell submits:
+//! a command with another argument each time, and the shell's environment.
 
-use std::path::Path;
 use std::sync::Mutex;
 
 use anyhow::{Context, Result};
 
 use crate::bench::Bench;
-use crate::bench::cluster::{Cluster, Role};
+use crate::bench::cluster::{self, Cluster};
 use crate::bench::floors;
 use crate::bench::measure::{Contender, interleave, spread};
 use crate::bench::report::{Goal, Row, compare};
@@ -16,16 +16,15 @@ const FLOOR: &str = "bash -c true";
 
 pub(super) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     let Some(cluster) = bench.cluster()? else { return Ok(Vec::new()) };
-    let project = cluster.empty_project()?;
-    let empty_kib = head_kib(&cluster)?;
+    let empty_kib = cluster.head_kib()?;
     let mut rows = Vec::new();
     let mut waiting = 0;
     for (size, bound_ms) in [(10_000, 30.0), (100_000, 50.0)] {
         let count = bench.scaled(size);
-        let last = submit_held(&cluster, &project, count - waiting)?;
+        let last = submit_held(&cluster, count - waiting)?;
         waiting = count;
         rows.extend(queries(bench, &cluster, count, &last, bound_ms)?);
-        let each_kib = (head_kib(&cluster)? - empty_kib) / count as f64;
+        let each_kib = (cluster.head_kib()? - empty_kib) / count as f64;
         let row = Row::once(format!("memory of the head a job, {count} pending"), each_kib, "KiB");
         rows.push(row.with_goal(Goal::AtMost(1.0)));
     }
@@ -33,10 +32,12 @@ pub(super) fn measure(bench: &Bench) -> Result<Vec<Row>> {
 }
 
 /// Submits `count` jobs that stay pending; the id of one of them.
-fn submit_held(cluster: &Cluster, project: &Path, count: usize) -> Result<String> {
+fn submit_held(cluster: &Cluster, count: usize) -> Result<String> {
     let last = Mutex::new(None);
-    spread(count, CLIENTS, |_| {
-        let id = cluster.submit(project, &["--hold"])?;
+    spread(count, CLIENTS, |number| {
+        let number = number.to_string();
+        let words = ["run", "--detach", "--hold", "--", "./simulate", &number];
+        let id = cluster.output(cluster.command(&words).envs(cluster::ordinary_environment()))?;
         *last.lock().expect("no holder panics") = Some(id);
         Ok(())
     })?;
@@ -57,11 +58,4 @@ fn queries(bench: &Bench, cluster: &Cluster, count: usize, id: &str, bound_ms: f
     let first_page = samples.iter().find(|sample| sample.name == list).expect("it is a contender");
     rows.push(Row::alone(first_page, "ms").with_goal(Goal::AtMost(bound_ms)));
     Ok(rows)
-}
-
-fn head_kib(cluster: &Cluster) -> Result<f64> {
-    let daemons = cluster.daemons()?;
-    let head =
-        daemons.iter().find(|daemon| daemon.role == Role::Head).context("the head is not among its processes")?;
-    Ok(head.resident_kib())
 }

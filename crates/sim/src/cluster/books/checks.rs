@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hostler_core::head::{Job, Part, State, SubmissionKey, explain};
-use hostler_model::{IndexSet, JobId};
+use hostler_model::{Digest, IndexSet, JobId};
 
 use super::{Books, PartAccount, Standing, any_result};
 use crate::cluster::disk::Disk;
@@ -49,12 +49,15 @@ impl Books {
             self.acknowledged.iter().map(|(key, job)| (*key, *job)).collect();
         for (key, job) in acknowledged {
             let is_forgotten = self.jobs.get(&job).is_some_and(|account| account.is_forgotten);
-            let is_there = state.job(job).is_some() && state.job_of_key(key) == Some(job);
+            let ended = disk.jobs.get(&job);
+            let is_live = state.job(job).is_some() && state.job_of_key(key) == Some(job);
+            // An older release has what has ended in the state as well.
+            let is_there = is_live != ended.is_some_and(|ended| ended.key == key);
             self.expect(is_forgotten || is_there, || format!("I1: job {job} was acknowledged and is gone"));
         }
         let mut differences = Vec::new();
         for (id, account) in self.jobs.iter().filter(|(_, account)| !account.is_forgotten) {
-            let Some(job) = state.job(*id) else {
+            let Some(job) = state.job(*id).or_else(|| disk.jobs.get(id)) else {
                 differences.push(format!("job {id} is gone"));
                 continue;
             };
@@ -92,9 +95,19 @@ impl Books {
         if let Some(first) = differences.into_iter().next() {
             self.wrong(format!("the accounts disagree: {first}"));
         }
+        self.check_environments(state, disk);
         self.check_live(state);
         self.check_rows(disk);
         self.check_kept_results(disk);
+    }
+
+    /// Exactly those jobs that run or may run have their environment.
+    fn check_environments(&mut self, state: &State, disk: &Disk) {
+        let needed = state.jobs().chain(disk.jobs.values()).filter_map(|job| Some((job.id, job.environment?)));
+        let needed: BTreeMap<JobId, Digest> = needed.collect();
+        self.expect(needed == disk.environments, || {
+            format!("environments are kept of {:?} and needed by {needed:?}", disk.environments)
+        });
     }
 
     /// Every row of the history is about a task that has ended so.

@@ -1,0 +1,66 @@
+//! Jobs that have ended are in the store: a head that was killed and started again answers for them as before.
+
+use std::fs;
+
+use hostler_testkit::{Cluster, Size};
+
+const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
+
+const SMALL: Size = Size { nodes: 1, cpus: 2, memory: "1G" };
+
+fn restart(cluster: &Cluster) {
+    cluster.kill_9(cluster.head_pid());
+    cluster.start(SMALL);
+}
+
+#[test]
+fn ended_jobs_answer_after_a_restart_as_before_it() {
+    let cluster = Cluster::up(HOSTLER, SMALL);
+    cluster.write("model/main.sh", "echo made; echo content > result.txt\n");
+    let folder = cluster.path("model").to_string_lossy().into_owned();
+    let project = cluster.ok(&["submit", &folder, "main.sh", "-m", "16M"]);
+    let good = cluster.ok(&["run", "--detach", "-m", "16M", "--", "sh", "-c", "echo well done"]);
+    let script = format!("echo try $WORD; test -e {}", cluster.path("now-it-works").display());
+    let mut failing = cluster.command(&["run", "--detach", "-m", "16M", "--", "sh", "-c", &script]);
+    let failing = failing.env("WORD", "of the caller").output().expect("it runs");
+    let bad = String::from_utf8(failing.stdout).expect("an id").trim().to_owned();
+    let array =
+        cluster.ok(&["run", "--detach", "-a", "0-9", "-m", "16M", "--", "sh", "-c", "echo $HOSTLER_ARRAY_INDEX"]);
+    for (id, state) in [(&project, "completed"), (&good, "completed"), (&bad, "failed"), (&array, "completed")] {
+        cluster.wait_for_state(id, state);
+    }
+    let before = cluster.json(&["jobs", "--all"]);
+    let shown: Vec<_> = [&project, &good, &bad, &array].map(|id| cluster.json(&["job", id])).into();
+
+    restart(&cluster);
+    assert_eq!(cluster.json(&["jobs", "--all"]), before);
+    assert_eq!(Vec::from([&project, &good, &bad, &array].map(|id| cluster.json(&["job", id]))), shown);
+    assert_eq!(cluster.ok(&["logs", &good]), "well done");
+    assert!(cluster.ok(&["why", &good]).contains("has ended as completed"));
+    cluster.ok(&["wait", &good]);
+    cluster.ok(&["fetch", &project, "--to", "out"]);
+    assert_eq!(fs::read_to_string(cluster.path(&format!("out/{project}/result.txt"))).expect("home"), "content\n");
+    assert!(cluster.json(&["job", &project])["unfetched"] == 0);
+
+    // What depends on them starts or never will.
+    let after = |condition: &str, on: &str| {
+        let flag = format!("{condition}:{on}");
+        cluster.ok(&["run", "--detach", "--after", &flag, "-m", "16M", "--", "true"])
+    };
+    let (met, broken) = (after("afterok", &good), after("afterok", &bad));
+    cluster.wait_for_state(&met, "completed");
+    cluster.wait_for_state(&broken, "cancelled");
+
+    // One that failed runs again as it was submitted; one that completed cannot, for its environment is gone.
+    cluster.write("now-it-works", "");
+    cluster.ok(&["requeue", &bad]);
+    cluster.wait_for_state(&bad, "completed");
+    restart(&cluster);
+    let attempt = cluster.json(&["job", &bad]);
+    assert_eq!((&attempt["attempt"], &attempt["state"]), (&2.into(), &"completed".into()), "{attempt}");
+    assert_eq!(cluster.ok(&["logs", &bad]), "try of the caller");
+    assert!(cluster.fails(&["requeue", &bad]).contains("submit it again"));
+    cluster.ok(&["fetch", "--all", "--to", "all"]);
+    assert!(cluster.path(&format!("all/{array}_7")).exists());
+    assert_eq!(cluster.json(&["job", &array])["unfetched"], 0);
+}

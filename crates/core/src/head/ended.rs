@@ -1,0 +1,262 @@
+//! Jobs that have ended. The head's store has them; the state has not.
+//!
+//! With the event that ends its last task a job leaves the state as [`Record::JobEnded`], which the store keeps in the same transaction
+//! as the event. A command about such a job needs it back: the head's shell [looks it up](Ended::look_up) and hands it to
+//! [`super::decide`], and an event that changes the job carries it. So the state can be rebuilt from the log alone, and its size depends
+//! only on what has not ended.
+//!
+//! Until its transaction is durable, a job is neither in the state nor visible in the store: [`Moves`] has it meanwhile.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use hostler_model::{JobId, JobState, Timestamp};
+
+use super::command::Command;
+use super::event::{Record, SubmissionKey};
+use super::job::Job;
+use super::state::State;
+
+/// The ended jobs that a command is about.
+#[derive(Debug, Clone, Default)]
+pub struct Ended {
+    of_key: Option<JobId>,
+    jobs: BTreeMap<JobId, Arc<Job>>,
+}
+
+/// Where ended jobs are kept, as far as that is durable.
+pub trait EndedJobs {
+    /// Why a job could not be read.
+    type Error;
+
+    /// An ended job by id.
+    ///
+    /// # Errors
+    /// When what is kept cannot be read.
+    fn job(&self, id: JobId) -> Result<Option<Arc<Job>>, Self::Error>;
+
+    /// The ended job that was submitted with this key.
+    ///
+    /// # Errors
+    /// When what is kept cannot be read.
+    fn job_of_key(&self, key: SubmissionKey) -> Result<Option<JobId>, Self::Error>;
+}
+
+impl Ended {
+    /// Looks up the ended jobs that `command` is about.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn look_up<S: EndedJobs>(state: &State, moves: &Moves, store: &S, command: &Command) -> Result<Self, S::Error> {
+        let mut ended = Self::default();
+        match command {
+            Command::Submit { key, spec, .. } => {
+                if state.job_of_key(*key).is_none() {
+                    ended.of_key = moves.find_key(store, *key)?;
+                }
+                // A retry of what was accepted is about nothing else.
+                if ended.of_key.is_none() {
+                    for dependency in &spec.after {
+                        ended.add(state, moves, store, dependency.job)?;
+                    }
+                }
+            }
+            Command::Act { job, .. } | Command::Fetched { job, .. } | Command::DropResults { job, .. } => {
+                ended.add(state, moves, store, *job)?;
+            }
+            _ => {}
+        }
+        Ok(ended)
+    }
+
+    fn add<S: EndedJobs>(&mut self, state: &State, moves: &Moves, store: &S, id: JobId) -> Result<(), S::Error> {
+        if state.job(id).is_none()
+            && let Some(job) = moves.find(store, id)?
+        {
+            self.jobs.insert(id, job);
+        }
+        Ok(())
+    }
+
+    /// The ended job that was submitted with the key of the command.
+    #[must_use]
+    pub fn of_key(&self) -> Option<JobId> {
+        self.of_key
+    }
+
+    /// An ended job of those that the command is about.
+    pub(super) fn job(&self, id: JobId) -> Option<&Arc<Job>> {
+        self.jobs.get(&id)
+    }
+
+    /// How those that the command is about have ended.
+    pub(super) fn states(&self) -> Vec<(JobId, JobState)> {
+        self.jobs.values().map(|job| (job.id, job.state())).collect()
+    }
+}
+
+/// Jobs between the state and the store: the records about them are not known to be durable yet.
+///
+/// The shell [notes](Self::note) every record with the number of the round that it belongs to, under the lock of the state, and
+/// [settles](Self::settle) rounds as they become durable. Who looks a job up asks the state first, then this, then the store.
+#[derive(Debug, Clone, Default)]
+pub struct Moves {
+    jobs: BTreeMap<JobId, Move>,
+    keys: BTreeMap<SubmissionKey, JobId>,
+    rounds: VecDeque<(u64, JobId)>,
+}
+
+#[derive(Debug, Clone)]
+struct Move {
+    round: u64,
+    /// Absent when it leaves the store: it lives again, or its retention is over.
+    job: Option<Arc<Job>>,
+}
+
+impl Moves {
+    /// A record is on its way to the store, in this round. Rounds count up.
+    pub fn note(&mut self, record: &Record, round: u64) {
+        let (id, job) = match record {
+            Record::JobEnded(job) => (job.id, Some(Arc::clone(job))),
+            Record::JobReopened(id) | Record::Forgotten(id) => (*id, None),
+            Record::Ended(_) | Record::Reopened(_) | Record::Environment { .. } => return,
+        };
+        if let Some(job) = &job {
+            self.keys.insert(job.key, id);
+        }
+        self.put(id, Some(Move { round, job }));
+        self.rounds.push_back((round, id));
+    }
+
+    /// Everything up to this round is durable.
+    pub fn settle(&mut self, round: u64) {
+        while let Some((noted, id)) = self.rounds.pop_front_if(|(noted, _)| *noted <= round) {
+            // A later round may have moved it again.
+            if self.jobs.get(&id).is_some_and(|last| last.round == noted) {
+                self.put(id, None);
+            }
+        }
+    }
+
+    fn put(&mut self, id: JobId, new: Option<Move>) {
+        let key = |it: &Move| it.job.as_ref().map(|job| job.key);
+        let new_key = new.as_ref().and_then(key);
+        let old = match new {
+            Some(new) => self.jobs.insert(id, new),
+            None => self.jobs.remove(&id),
+        };
+        if let Some(old_key) = old.as_ref().and_then(key).filter(|old| Some(*old) != new_key) {
+            self.keys.remove(&old_key);
+        }
+    }
+
+    /// Jobs that have left the state and are not known to be in the store yet, by id, ascending.
+    pub fn jobs(&self) -> impl DoubleEndedIterator<Item = &Arc<Job>> {
+        self.jobs.values().filter_map(|it| it.job.as_ref())
+    }
+
+    /// Jobs of which the store may not have the latest, by id, ascending.
+    pub fn ids(&self) -> impl Iterator<Item = JobId> {
+        self.jobs.keys().copied()
+    }
+
+    /// A job that is not in the state: `None` when the store must be asked, `Some(None)` when there is none whatever the store says.
+    #[must_use]
+    pub fn job(&self, id: JobId) -> Option<Option<&Arc<Job>>> {
+        self.jobs.get(&id).map(|it| it.job.as_ref())
+    }
+
+    /// The job with this key that has left the state and is not known to be in the store yet.
+    #[must_use]
+    pub fn job_of_key(&self, key: SubmissionKey) -> Option<JobId> {
+        self.keys.get(&key).copied()
+    }
+
+    fn find<S: EndedJobs>(&self, store: &S, id: JobId) -> Result<Option<Arc<Job>>, S::Error> {
+        match self.job(id) {
+            Some(job) => Ok(job.cloned()),
+            None => store.job(id),
+        }
+    }
+
+    fn find_key<S: EndedJobs>(&self, store: &S, key: SubmissionKey) -> Result<Option<JobId>, S::Error> {
+        if let Some(id) = self.job_of_key(key) {
+            return Ok(Some(id));
+        }
+        // What the store has of a job that is moving is out of date.
+        Ok(store.job_of_key(key)?.filter(|id| self.job(*id).is_none()))
+    }
+}
+
+impl State {
+    /// Until when a job is kept that ended at this time.
+    #[must_use]
+    pub fn kept_until(&self, ended: Timestamp) -> Timestamp {
+        ended.plus_ms(self.settings.retention_ms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use hostler_model::{JobSpec, Request, Work};
+
+    use super::*;
+
+    /// A store that has one job and an older word about another.
+    struct Stored(Vec<Arc<Job>>);
+
+    impl EndedJobs for Stored {
+        type Error = Infallible;
+
+        fn job(&self, id: JobId) -> Result<Option<Arc<Job>>, Infallible> {
+            Ok(self.0.iter().find(|job| job.id == id).cloned())
+        }
+
+        fn job_of_key(&self, key: SubmissionKey) -> Result<Option<JobId>, Infallible> {
+            Ok(self.0.iter().find(|job| job.key == key).map(|job| job.id))
+        }
+    }
+
+    fn job(id: u64) -> Arc<Job> {
+        let spec = JobSpec::new("test", Work::command(["true"], "/"), Request::new(1, 1));
+        let key = SubmissionKey(u128::from(id));
+        Arc::new(Job::new(JobId(id), key, ("ada", None), &Arc::new(spec), Default::default()))
+    }
+
+    #[test]
+    fn a_moving_job_is_found_and_a_forgotten_one_is_not_whatever_the_store_says() {
+        let store = Stored(vec![job(1), job(2)]);
+        let mut moves = Moves::default();
+        moves.note(&Record::JobEnded(job(3)), 1);
+        moves.note(&Record::Forgotten(JobId(2)), 1);
+        let found = |moves: &Moves| {
+            [1, 2, 3].map(|id| {
+                let by_id = moves.find(&store, JobId(id)).expect("infallible").is_some();
+                let by_key = moves.find_key(&store, SubmissionKey(u128::from(id))).expect("infallible").is_some();
+                assert_eq!(by_id, by_key);
+                by_id
+            })
+        };
+        assert_eq!(found(&moves), [true, false, true]);
+        moves.settle(1);
+        assert_eq!(moves.ids().count(), 0);
+        assert_eq!(found(&moves), [true, true, false], "the store is asked once everything is durable");
+    }
+
+    #[test]
+    fn settling_a_round_keeps_what_a_later_round_moved_again() {
+        let mut moves = Moves::default();
+        moves.note(&Record::JobEnded(job(1)), 1);
+        moves.note(&Record::JobReopened(JobId(1)), 2);
+        moves.settle(1);
+        assert_eq!(moves.job(JobId(1)), Some(None));
+        moves.note(&Record::JobEnded(job(1)), 3);
+        moves.settle(2);
+        assert_eq!(moves.job_of_key(SubmissionKey(1)), Some(JobId(1)));
+        moves.settle(3);
+        assert_eq!((moves.job(JobId(1)), moves.job_of_key(SubmissionKey(1))), (None, None));
+        assert!(moves.rounds.is_empty() && moves.keys.is_empty());
+    }
+}

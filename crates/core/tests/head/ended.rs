@@ -1,0 +1,196 @@
+//! Jobs that have ended are in the store and not in the state; whatever is asked of them still works.
+
+use std::sync::Arc;
+
+use hostler_core::head::{Changes, Command, Event, Record, Refusal, Stamped, State, SubmissionKey, update};
+use hostler_model::{Dependency, Digest, Environment, IndexSet, JobId, JobSpec, JobState};
+use hostler_proto::api::JobAction;
+use hostler_proto::link::{HeadMessage, RunEnd, RunResult, RunStatus};
+
+use crate::harness::{Head, ended, name, spec, user};
+
+/// A head with a node, and a job that has ended on it with this exit code.
+fn head_with_ended_job(code: i32) -> (Head, JobId) {
+    let mut head = Head::new();
+    head.hello("n1", 1, "boot", vec![]);
+    let job = head.submit(spec()).expect("accepted");
+    end(&mut head, job, code);
+    (head, job)
+}
+
+/// The run of a job ends with a result.
+fn end(head: &mut Head, job: JobId, code: i32) {
+    let RunStatus::Ended(end) = ended(code) else { unreachable!("it is an end") };
+    let result = Some(RunResult { manifest: Digest([7; 32]), inline: Vec::new() });
+    head.report(1, head.run_of(job), RunStatus::Ended(RunEnd { result, ..end })).expect("known");
+}
+
+fn after(text: &str) -> JobSpec {
+    JobSpec { after: Dependency::parse_list(text).expect("valid"), ..spec() }
+}
+
+#[test]
+fn ended_job_leaves_the_state_and_a_restart_does_not_bring_it_back() {
+    let (mut head, job) = head_with_ended_job(0);
+    assert!(head.state.job(job).is_none() && head.state.job_count() == 0);
+    assert_eq!(head.stored.0[&job].state(), JobState::Completed);
+    head.restart();
+    assert_eq!(head.state.job_count(), 0);
+    assert_eq!(head.submit(spec()).expect("accepted").0, job.0 + 1, "numbers are not given again");
+}
+
+#[test]
+fn retried_submission_of_an_ended_job_is_the_same_job() {
+    let (mut head, job) = head_with_ended_job(0);
+    head.restart();
+    head.keys -= 1;
+    assert_eq!(head.submit(spec()), Ok(job));
+    assert_eq!((head.state.job_count(), head.stored.0.len()), (0, 1), "nothing runs a second time");
+}
+
+#[test]
+fn dependencies_on_ended_jobs_are_settled_by_how_they_ended() {
+    for (code, met, broken) in [(0, "afterok", "afternotok"), (1, "afternotok", "afterok")] {
+        let (mut head, job) = head_with_ended_job(code);
+        head.restart();
+        let runs = |head: &Head, id| head.stored.0.get(&id).is_none_or(|job| job.state() != JobState::Cancelled);
+        for condition in [met, "after", "afterany"] {
+            let id = head.submit(after(&format!("{condition}:{job}"))).expect("accepted");
+            assert!(runs(&head, id), "{condition} is satisfied");
+        }
+        let id = head.submit(after(&format!("{broken}:{job}"))).expect("accepted");
+        assert_eq!(head.state_of(id), JobState::Cancelled);
+        let how = if code == 0 { "completed" } else { "failed" };
+        let says_how = |record: &Record| matches!(record, Record::Ended(row) if row.job == id && row.message.as_deref().is_some_and(|it| it.contains(how)));
+        assert!(head.records.iter().any(says_how), "{:?}", head.records.last());
+    }
+}
+
+#[test]
+fn ended_job_runs_again_when_it_is_requeued_and_ends_again() {
+    let (mut head, job) = head_with_ended_job(1);
+    head.restart();
+    let eve = Command::Act { caller: user("eve"), job, index: None, action: JobAction::Requeue };
+    assert!(matches!(head.command(&eve), Err(Refusal::NotYours { .. })));
+    head.act(job, JobAction::Requeue).expect("an ended job may run again");
+    assert!(!head.stored.0.contains_key(&job), "what lives is not in the store");
+    assert_eq!(head.state.job_of_key(SubmissionKey(1)), Some(job));
+    head.restart();
+    head.hello("n1", 1, "boot", vec![]);
+    assert_eq!(head.run_of(job).attempt.0, 2);
+    end(&mut head, job, 0);
+    assert_eq!(head.state_of(job), JobState::Completed);
+    assert!(head.state.job(job).is_none() && head.stored.0.contains_key(&job));
+}
+
+#[test]
+fn results_of_ended_jobs_are_fetched_and_dropped_in_the_store() {
+    let (mut head, job) = head_with_ended_job(0);
+    head.restart();
+    let dropped = Command::DropResults { job, indices: IndexSet::one(0) };
+    head.command(&dropped).expect("it is known");
+    assert!(head.stored.0[&job].results.contains(0), "nobody has fetched it");
+    head.command(&Command::Fetched { caller: user("ada"), job, indices: IndexSet::one(0) }).expect("it is hers");
+    assert!(head.stored.0[&job].fetched.contains(0));
+    head.command(&dropped).expect("it is known");
+    assert!(!head.stored.0[&job].results.contains(0));
+    assert!(head.state.job(job).is_none());
+    head.restart();
+    assert_eq!(head.state.job_count(), 0);
+}
+
+#[test]
+fn other_actions_on_ended_jobs_are_answered_as_before() {
+    let (mut head, job) = head_with_ended_job(0);
+    assert_eq!(head.act(job, JobAction::Cancel), Ok(()));
+    let why = |refused: Result<(), Refusal>| refused.expect_err("it makes no sense").to_string();
+    assert!(why(head.act(job, JobAction::Hold)).contains("has ended"));
+    assert!(why(head.act(job, JobAction::Release)).contains("is not held"));
+    assert_eq!(head.act(JobId(99), JobAction::Requeue), Err(Refusal::NoSuchJob(JobId(99))));
+
+    let held = head.submit(JobSpec { hold: true, ..spec() }).expect("accepted");
+    head.act(held, JobAction::Cancel).expect("allowed");
+    head.act(held, JobAction::Release).expect("a cancelled job may be released");
+    head.act(held, JobAction::Requeue).expect("and run");
+    assert_eq!(head.state_of(held), JobState::Starting);
+}
+
+#[test]
+fn requeued_job_does_not_wait_for_what_ended_while_it_was_cancelled() {
+    let mut head = Head::new();
+    head.hello("n1", 1, "boot", vec![]);
+    let first = head.submit(spec()).expect("accepted");
+    let second = head.submit(after(&format!("afterok:{first}"))).expect("accepted");
+    head.act(second, JobAction::Cancel).expect("allowed");
+    end(&mut head, first, 1);
+    head.act(second, JobAction::Requeue).expect("allowed");
+    assert_eq!(head.state_of(second), JobState::Starting);
+}
+
+#[test]
+fn environment_goes_when_its_job_has_completed_and_stays_when_it_has_not() {
+    let environment = Some(Digest([3; 32]));
+    for (code, is_kept) in [(1, true), (0, false)] {
+        let mut head = Head::new();
+        let submit = Command::Submit {
+            caller: user("ada"),
+            key: SubmissionKey(1),
+            spec: Arc::new(spec()),
+            environment,
+            snapshot_is_complete: true,
+        };
+        head.command(&submit).expect("accepted");
+        let job = JobId(1);
+        assert!(head.records.contains(&Record::Environment { job, digest: Digest([3; 32]) }));
+        head.hello("n1", 1, "boot", vec![]);
+        assert!(matches!(head.sent().as_slice(), [HeadMessage::Launch(launch)] if launch.environment == environment));
+        end(&mut head, job, code);
+        assert_eq!(head.stored.0[&job].environment, environment.filter(|_| is_kept));
+        let again = head.act(job, JobAction::Requeue);
+        assert_eq!(again.is_ok(), is_kept, "{again:?}");
+        let relaunched = head
+            .sent()
+            .iter()
+            .any(|message| matches!(message, HeadMessage::Launch(launch) if launch.environment == environment));
+        assert_eq!(relaunched, is_kept);
+    }
+}
+
+/// Older heads kept ended jobs in the state and environments in specifications.
+#[test]
+fn jobs_that_ended_under_an_older_head_move_to_the_store_when_a_newer_one_starts() {
+    let mut head = Head::new();
+    head.state = State::default();
+    head.stored.0.clear();
+    let epoch = head.state.next_epoch();
+    head.apply(Event::EpochStarted { epoch, archives: false });
+    head.hello("n1", 1, "boot", vec![]);
+    let environment = Environment::from([("SECRET".to_owned(), "hush".to_owned())]);
+    let done = head.submit(JobSpec { environment: environment.clone(), ..spec() }).expect("accepted");
+    let failed = head.submit(JobSpec { environment: environment.clone(), ..spec() }).expect("accepted");
+    let lives = head.submit(JobSpec { hold: true, environment: environment.clone(), ..spec() }).expect("accepted");
+    end(&mut head, done, 0);
+    end(&mut head, failed, 1);
+    head.apply(Event::Fetched { job: done, indices: IndexSet::one(0), ended: None });
+    assert_eq!((head.state.job_count(), head.stored.0.len()), (3, 0), "as an older head has it");
+
+    let bytes = hostler_proto::encode(&head.state);
+    head.state = hostler_proto::decode::<State>(&bytes).expect("a snapshot can be read").restored();
+    let epoch = head.state.next_epoch();
+    let now = head.now;
+    let mut changes = Changes::default();
+    let stamped = Stamped { now, event: Event::EpochStarted { epoch, archives: true } };
+    update(&mut head.state.clone(), &stamped, &mut changes);
+    let moved: Vec<JobId> = changes
+        .records
+        .iter()
+        .filter_map(|record| if let Record::JobEnded(job) = record { Some(job.id) } else { None })
+        .collect();
+    assert_eq!(moved, [done, failed]);
+    head.apply(stamped.event);
+    assert_eq!(head.state.jobs().map(|job| job.id).collect::<Vec<_>>(), [lives]);
+    assert!(head.stored.0[&done].fetched.contains(0));
+    assert!(head.stored.0[&done].spec.environment.is_empty() && head.stored.0[&done].lost_environment);
+    assert_eq!(head.stored.0[&failed].spec.environment, environment, "it may run again");
+    assert!(head.state.node(&name("n1")).is_some());
+}

@@ -1,0 +1,97 @@
+//! What the head's state costs in memory: as little as this for each job that waits, and nothing for one that has ended.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use hostler_core::head::{Changes, Event, Now, Stamped, State, SubmissionKey, update};
+use hostler_model::{Digest, JobId, JobSpec, Request, Timestamp, WallTime, Work};
+
+/// Counts what is allocated, as the C library rounds it up.
+struct Counting;
+
+static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
+
+fn rounded(bytes: usize) -> usize {
+    ((bytes + 8).next_multiple_of(16)).max(32)
+}
+
+// SAFETY: everything is passed on to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATED.fetch_add(rounded(layout.size()), Ordering::Relaxed);
+        // SAFETY: the caller keeps to the contract.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        ALLOCATED.fetch_sub(rounded(layout.size()), Ordering::Relaxed);
+        // SAFETY: the caller keeps to the contract.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const JOBS: u64 = 10_000;
+
+fn apply(state: &mut State, event: Event) {
+    let now = Now { at: Timestamp(0), wall: WallTime(0) };
+    update(state, &Stamped { now, event }, &mut Changes::default());
+}
+
+/// Submits jobs as `hostler run --detach` does, with what `spec` makes of a number.
+fn state_with_jobs(spec: impl Fn(u64) -> JobSpec) -> State {
+    let mut state = State::default();
+    let epoch = state.next_epoch();
+    apply(&mut state, Event::EpochStarted { epoch, archives: true });
+    for number in 1..=JOBS {
+        // As it comes from the network: nothing is shared, and nothing has room to spare.
+        let spec = hostler_proto::decode(&hostler_proto::encode(&spec(number))).expect("as it was encoded");
+        apply(
+            &mut state,
+            Event::Submitted {
+                job: JobId(number),
+                key: SubmissionKey(u128::from(number) << 60),
+                user: "ada".to_owned(),
+                uid: Some(1000),
+                spec: Arc::new(spec),
+                environment: Some(Digest([7; 32])),
+                after: Vec::new(),
+            },
+        );
+    }
+    state
+}
+
+fn command(argv: &[&str]) -> JobSpec {
+    let work = Work::command(argv.iter().copied(), "/home/ada/projects/simulation");
+    JobSpec { umask: Some(0o022), ..JobSpec::new(argv[0], work, Request::new(1, 1 << 30)) }
+}
+
+/// One test, since all threads of a process count together.
+#[test]
+fn waiting_job_takes_less_than_a_kibibyte_and_an_ended_one_nothing() {
+    println!("a job {} bytes, a specification {} bytes", size_of::<hostler_core::head::Job>(), size_of::<JobSpec>());
+    let before = ALLOCATED.load(Ordering::Relaxed);
+    let each = |state: &State| {
+        assert_eq!(state.job_count() as u64, JOBS);
+        (ALLOCATED.load(Ordering::Relaxed) - before) / JOBS as usize
+    };
+    let state = state_with_jobs(|number| command(&["./simulate", &format!("{number}")]));
+    let different = each(&state);
+    drop(state);
+    let state = state_with_jobs(|_| command(&["./simulate", "1"]));
+    let equal = each(&state);
+    println!("{different} bytes for each of {JOBS} different jobs, {equal} for each of as many equal ones");
+    assert!(different < 1024 && equal < 600, "{different} and {equal} bytes a job");
+
+    let mut state = state;
+    for number in 1..=JOBS {
+        apply(&mut state, Event::Cancelled { job: JobId(number), index: None });
+    }
+    assert_eq!(state.job_count(), 0);
+    let left = (ALLOCATED.load(Ordering::Relaxed) - before) / JOBS as usize;
+    assert!(left < 4, "{left} bytes are left of each job that has ended");
+}

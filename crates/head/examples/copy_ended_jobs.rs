@@ -1,0 +1,55 @@
+//! Fills the store of a head that is down with copies of the first job that has ended there, for `cargo xtask bench ended`.
+//!
+//! `copy_ended_jobs head.db 1000000`
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context;
+use hostler_core::head::{Job, SubmissionKey};
+use hostler_model::JobId;
+use hostler_store::{Batch, Change, EndedJob, KeptResults, SqliteStore, Store};
+
+/// Where the numbers of copies begin: far from those that the head gives.
+const FIRST: u64 = 1_000_000_000;
+
+/// Copies in one transaction.
+const AT_ONCE: u64 = 10_000;
+
+fn main() -> anyhow::Result<()> {
+    let mut words = std::env::args().skip(1);
+    let path = words.next().context("the first word is the database")?;
+    let count: u64 = words.next().context("the second word is how many")?.parse()?;
+    let mut store = SqliteStore::open(Path::new(&path))?;
+    store.load()?;
+    let (first, _) = *store.reader().first_ended(1)?.first().context("no job has ended there")?;
+    let bytes = store.reader().ended_job(first)?.context("it was just listed")?;
+    let job: Job = hostler_proto::decode(&bytes)?;
+    let rows = store.reader().ended_of(first, 0..=u32::MAX, 1)?;
+    for some in (0..count).step_by(AT_ONCE as usize) {
+        let mut changes = Vec::new();
+        for number in some..(some + AT_ONCE).min(count) {
+            let id = JobId(FIRST + number);
+            // Keys are as good as random.
+            let key = u128::from(number).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C834);
+            let copy = Job { id, key: SubmissionKey(key), spec: Arc::clone(&job.spec), ..job.clone() };
+            changes.push(Change::JobEnded(EndedJob {
+                id,
+                key,
+                user: copy.user.clone(),
+                state: copy.state(),
+                ended: copy.ended.unwrap_or_default(),
+                snapshot: None,
+                results: KeptResults { any: true, unfetched: true, fetched: false },
+                keeps_environment: false,
+                bytes: hostler_proto::encode(&copy).into(),
+            }));
+            changes.extend(
+                rows.iter().map(|row| Change::Ended(hostler_proto::record::EndedTask { job: id, ..row.clone() })),
+            );
+        }
+        store.commit(&Batch::of_changes(changes))?;
+        store.maintain();
+    }
+    Ok(())
+}

@@ -1,0 +1,271 @@
+//! Jobs that have ended, for whoever asks for one: on their way to the store, or in it.
+//!
+//! The state has the jobs that have not ended. Every question about any job goes through here.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use hostler_core::head::{EndedJobs, Job, Moves, Record, SubmissionKey};
+use hostler_model::{JobId, JobState, Work};
+use hostler_proto::DecodeError;
+use hostler_store::{EndedJob, JobFilter, KeptResults, Reader, StoreError};
+
+use crate::engine::Engine;
+
+/// How often a list is made anew because a job that had ended was started again meanwhile.
+const TRIES: usize = 5;
+
+/// Where jobs are that have ended.
+pub(crate) struct Archive {
+    history: Reader,
+    moves: Mutex<Moves>,
+    /// How many jobs have left the store to live again.
+    reopened: AtomicU64,
+    /// How many were dropped because their retention was over.
+    forgotten: AtomicU64,
+}
+
+/// Why an ended job cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ArchiveError {
+    /// The store fails.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// What is stored is no job that this release knows.
+    #[error("a job that has ended cannot be read; was it written by a newer release?")]
+    Damaged(#[from] DecodeError),
+    /// The thread that read has panicked.
+    #[error("reading ended jobs failed: {0}")]
+    Thread(#[from] tokio::task::JoinError),
+}
+
+impl Archive {
+    pub(crate) fn new(history: Reader) -> Self {
+        Self { history, moves: Mutex::default(), reopened: AtomicU64::new(0), forgotten: AtomicU64::new(0) }
+    }
+
+    /// Jobs between the state and the store. Who has locked the state may lock this too, and not the other way round.
+    pub(crate) fn moves(&self) -> MutexGuard<'_, Moves> {
+        self.moves.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes records that are on their way to the store; the caller has locked the state.
+    pub(crate) fn note(&self, records: &[Record], round: u64) {
+        if records.is_empty() {
+            return;
+        }
+        let mut moves = self.moves();
+        for record in records {
+            moves.note(record, round);
+            match record {
+                Record::JobReopened(_) => self.reopened.fetch_add(1, Ordering::AcqRel),
+                Record::Forgotten(_) => self.forgotten.fetch_add(1, Ordering::Relaxed),
+                Record::Ended(_) | Record::Reopened(_) | Record::JobEnded(_) | Record::Environment { .. } => continue,
+            };
+        }
+    }
+
+    /// How many jobs were dropped since the head started because their retention was over.
+    pub(crate) fn forgotten(&self) -> u64 {
+        self.forgotten.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn history(&self) -> &Reader {
+        &self.history
+    }
+}
+
+/// What is durable.
+impl EndedJobs for Archive {
+    type Error = ArchiveError;
+
+    fn job(&self, id: JobId) -> Result<Option<Arc<Job>>, ArchiveError> {
+        self.history.ended_job(id)?.map(|bytes| read(&bytes)).transpose()
+    }
+
+    fn job_of_key(&self, key: SubmissionKey) -> Result<Option<JobId>, ArchiveError> {
+        Ok(self.history.job_of_key(key.0)?)
+    }
+}
+
+/// A job as it is stored.
+pub(crate) fn read(bytes: &[u8]) -> Result<Arc<Job>, ArchiveError> {
+    Ok(Arc::new(hostler_proto::decode(bytes)?))
+}
+
+/// A job as the store takes it.
+pub(crate) fn as_stored(job: &Job) -> EndedJob {
+    EndedJob {
+        id: job.id,
+        key: job.key.0,
+        user: job.user.clone(),
+        state: job.state(),
+        ended: job.ended.unwrap_or_default(),
+        snapshot: match &job.spec.work {
+            Work::Project { snapshot, .. } => Some(*snapshot),
+            Work::Command { .. } => None,
+        },
+        results: KeptResults {
+            any: !job.results.is_empty(),
+            unfetched: !job.results.is_subset(&job.fetched),
+            fetched: !job.results.is_disjoint(&job.fetched),
+        },
+        keeps_environment: job.environment.is_some(),
+        bytes: hostler_proto::encode(job).into(),
+    }
+}
+
+/// Which jobs a list is about.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Wanted {
+    /// Whose; anybody's when absent.
+    pub(crate) user: Option<String>,
+    /// In which states; any when empty.
+    pub(crate) states: Vec<JobState>,
+}
+
+impl Wanted {
+    fn wants(&self, job: &Job) -> bool {
+        self.user.as_ref().is_none_or(|user| *user == job.user)
+            && (self.states.is_empty() || self.states.contains(&job.state()))
+    }
+
+    /// Whether jobs that have ended may be among them.
+    fn wants_ended(&self) -> bool {
+        self.states.is_empty() || self.states.iter().any(|state| state.is_ended())
+    }
+}
+
+impl Engine {
+    /// A job, whether or not it has ended.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub(crate) async fn job(&self, id: JobId) -> Result<Option<Arc<Job>>, ArchiveError> {
+        if let Some(found) = self.job_at_hand(id) {
+            return Ok(found);
+        }
+        let engine = self.clone();
+        tokio::task::spawn_blocking(move || engine.find_job(id)).await?
+    }
+
+    /// The same for a thread that may block.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub(crate) fn find_job(&self, id: JobId) -> Result<Option<Arc<Job>>, ArchiveError> {
+        if let Some(found) = self.job_at_hand(id) {
+            return Ok(found);
+        }
+        if let Some(job) = self.archive().job(id)? {
+            return Ok(Some(job));
+        }
+        // It may have left the store since the state was looked at.
+        Ok(self.job_at_hand(id).flatten())
+    }
+
+    /// A job that is in memory; `None` when the store must be asked.
+    fn job_at_hand(&self, id: JobId) -> Option<Option<Arc<Job>>> {
+        let state = self.state();
+        match state.job(id) {
+            Some(job) => Some(Some(Arc::clone(job))),
+            None => self.archive().moves().job(id).map(Option::<&Arc<Job>>::cloned),
+        }
+    }
+
+    /// Whether a job that has ended was submitted with this key, as far as the store is readable.
+    pub(crate) async fn ended_with_key(&self, key: SubmissionKey) -> Result<bool, ArchiveError> {
+        if self.archive().moves().job_of_key(key).is_some() {
+            return Ok(true);
+        }
+        let engine = self.clone();
+        tokio::task::spawn_blocking(move || Ok(engine.archive().job_of_key(key)?.is_some())).await?
+    }
+
+    /// The newest of the jobs that are wanted, at most `limit`, from the one before `before` on; and how many are wanted in all.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub(crate) async fn jobs(
+        &self,
+        wanted: Wanted,
+        before: Option<JobId>,
+        limit: usize,
+    ) -> Result<(Vec<Arc<Job>>, u64), ArchiveError> {
+        let is_all = wanted.states.is_empty() && wanted.user.is_none();
+        let has_begun = |job: &Job| before.is_none_or(|before| job.id < before);
+        let mut left = TRIES;
+        loop {
+            left -= 1;
+            let reopened = self.archive().reopened.load(Ordering::Acquire);
+            let (mut page, mut total, except) = {
+                let state = self.state();
+                let moves = self.archive().moves();
+                let moving: Vec<&Arc<Job>> = moves.jobs().filter(|job| wanted.wants(job)).collect();
+                let live = || state.jobs().rev().filter(|job| wanted.wants(job));
+                // Without a filter the total is known, and a full page is the end.
+                let total = if is_all { state.job_count() as u64 } else { live().count() as u64 };
+                let live = live().filter(|job| has_begun(job)).take(limit);
+                let moved = moving.iter().rev().filter(|job| has_begun(job)).take(limit).copied();
+                let page: Vec<Arc<Job>> = live.chain(moved).cloned().collect();
+                (page, total + moving.len() as u64, moves.ids().collect())
+            };
+            if wanted.wants_ended() {
+                let filter = JobFilter { user: wanted.user.clone(), states: wanted.states.clone(), except };
+                let history = self.archive().history().clone();
+                let read_page = move || -> Result<_, ArchiveError> {
+                    let ended = history.ended_jobs(&filter, before, limit)?;
+                    let jobs: Result<Vec<Arc<Job>>, ArchiveError> = ended.jobs.iter().map(|job| read(job)).collect();
+                    Ok((jobs?, ended.total))
+                };
+                let (jobs, ended) = tokio::task::spawn_blocking(read_page).await??;
+                // What is in the state has left the store since, or will in a moment.
+                total += ended;
+                page.extend(jobs);
+            }
+            if self.archive().reopened.load(Ordering::Acquire) == reopened || left == 0 {
+                page.sort_unstable_by_key(|job| std::cmp::Reverse(job.id));
+                page.dedup_by_key(|job| job.id);
+                page.truncate(limit);
+                return Ok((page, total));
+            }
+        }
+    }
+
+    /// Jobs of a user of which a result is kept, by id, about `limit` of them from the first one after `after`, and the last one that was
+    /// looked at if there may be more. With `unfetched` only those of which one has not reached a client.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub(crate) async fn jobs_with_results(
+        &self,
+        user: &str,
+        unfetched: bool,
+        after: JobId,
+        limit: usize,
+    ) -> Result<(Vec<Arc<Job>>, Option<JobId>), ArchiveError> {
+        let mut jobs: Vec<Arc<Job>> = {
+            let state = self.state();
+            let moves = self.archive().moves();
+            let live = state.jobs().filter(|job| !job.results.is_empty());
+            let theirs = live.chain(moves.jobs()).filter(|job| job.user == user && job.id > after);
+            theirs.cloned().collect()
+        };
+        jobs.sort_by_key(|job| job.id);
+        jobs.truncate(limit);
+        let history = self.archive().history().clone();
+        let user = user.to_owned();
+        let ended = tokio::task::spawn_blocking(move || -> Result<_, ArchiveError> {
+            let page = history.jobs_with_results(Some(&user), unfetched, after, limit)?;
+            page.iter().map(|(_, bytes)| read(bytes)).collect::<Result<Vec<Arc<Job>>, ArchiveError>>()
+        });
+        // In the order of what is known latest: the state, what moves, the store.
+        jobs.extend(ended.await??);
+        jobs.sort_by_key(|job| job.id);
+        jobs.dedup_by_key(|job| job.id);
+        jobs.truncate(limit);
+        let next = if jobs.len() == limit { jobs.last().map(|job| job.id) } else { None };
+        jobs.retain(|job| if unfetched { !job.results.is_subset(&job.fetched) } else { !job.results.is_empty() });
+        Ok((jobs, next))
+    }
+}

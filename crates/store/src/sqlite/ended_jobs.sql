@@ -1,0 +1,41 @@
+-- What version 4 added.
+
+-- Jobs that have ended: what they are found by, and bytes that only the head understands.
+CREATE TABLE IF NOT EXISTS ended_jobs (
+    id        INTEGER PRIMARY KEY,
+    key       BLOB    NOT NULL,         -- 16 bytes: the key with which it was submitted
+    user      TEXT    NOT NULL,
+    state     TEXT    NOT NULL,         -- an ended state, such as `completed`
+    ended     INTEGER NOT NULL,         -- milliseconds on the cluster's clock
+    snapshot  BLOB,                     -- 32 bytes: the hash of the captured folder in which it ran
+    results   INTEGER NOT NULL,         -- whether some result is kept
+    unfetched INTEGER NOT NULL,         -- whether some kept result has not reached a client
+    fetched   INTEGER NOT NULL,         -- whether some kept result has
+    bytes     BLOB    NOT NULL
+) STRICT;
+CREATE INDEX IF NOT EXISTS ended_jobs_key ON ended_jobs (key);
+CREATE INDEX IF NOT EXISTS ended_jobs_ended ON ended_jobs (ended, id);
+CREATE INDEX IF NOT EXISTS ended_jobs_state ON ended_jobs (state, id);
+CREATE INDEX IF NOT EXISTS ended_jobs_user ON ended_jobs (user, id, state);
+CREATE INDEX IF NOT EXISTS ended_jobs_unfetched ON ended_jobs (user, id) WHERE unfetched;
+CREATE INDEX IF NOT EXISTS ended_jobs_fetched ON ended_jobs (ended, id) WHERE fetched;
+CREATE INDEX IF NOT EXISTS ended_jobs_snapshot ON ended_jobs (snapshot) WHERE snapshot IS NOT NULL;
+
+-- How many of them there are: to count a million rows takes too long.
+CREATE TABLE IF NOT EXISTS ended_counts (
+    user  TEXT    NOT NULL,
+    state TEXT    NOT NULL,
+    jobs  INTEGER NOT NULL,
+    PRIMARY KEY (user, state)
+) STRICT, WITHOUT ROWID;
+
+-- Environments of jobs that run or may run, each once, and which job has which.
+CREATE TABLE IF NOT EXISTS environments (
+    digest BLOB NOT NULL PRIMARY KEY,   -- 32 bytes
+    bytes  BLOB NOT NULL
+) STRICT;
+CREATE TABLE IF NOT EXISTS job_environments (
+    job    INTEGER PRIMARY KEY,
+    digest BLOB NOT NULL
+) STRICT;
+CREATE INDEX IF NOT EXISTS job_environments_digest ON job_environments (digest);
