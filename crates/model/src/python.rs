@@ -36,7 +36,7 @@ impl PythonVersions {
 
     /// Those that both ask for.
     #[must_use]
-    pub fn and(self, other: Self) -> Self {
+    pub fn and(&self, other: &Self) -> Self {
         Self(self.0.iter().chain(other.0.iter()).cloned().collect())
     }
 

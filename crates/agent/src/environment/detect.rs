@@ -138,7 +138,7 @@ pub fn python_wanted(project_dir: &Path, entrypoint: &str) -> Result<Option<Pyth
     let file = project.read_optional(".python-version")?;
     let pinned = file.and_then(|text| PythonVersions::of_version_file(&text));
     Ok(match (required, pinned) {
-        (Some(required), Some(pinned)) => Some(required.and(pinned)),
+        (Some(required), Some(pinned)) => Some(required.and(&pinned)),
         (required, pinned) => required.or(pinned),
     })
 }

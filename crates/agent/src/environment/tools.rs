@@ -34,7 +34,7 @@ print(os.path.realpath(sys.executable), sys.version.replace('\\n', ' '), sys.imp
 ";
 
 /// How long an interpreter that is a script may take to say its version when the agent starts.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What builds an environment on this node.
 pub(super) struct Tools {
@@ -270,9 +270,10 @@ fn other_pythons(settings: &Settings) -> Vec<PathBuf> {
     act_as(settings.builder(), || versioned_pythons(&settings.search_path)).unwrap_or_default()
 }
 
-/// The programs `python3.N` of a search path, the newest first.
+/// The programs `python3.N` of a search path, the newest first. One name may be there several times: a shim of pyenv's for a version that is
+/// switched off must not hide the system's.
 fn versioned_pythons(search_path: &OsStr) -> Vec<PathBuf> {
-    let mut found: BTreeMap<Reverse<u32>, PathBuf> = BTreeMap::new();
+    let mut found: Vec<(Reverse<u32>, PathBuf)> = Vec::new();
     for directory in std::env::split_paths(search_path).filter(|directory| directory.is_absolute()) {
         for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
             let name = entry.file_name();
@@ -280,11 +281,13 @@ fn versioned_pythons(search_path: &OsStr) -> Vec<PathBuf> {
             if let Some(minor) = minor
                 && is_executable(&entry.path())
             {
-                found.entry(Reverse(minor)).or_insert_with(|| entry.path());
+                found.push((Reverse(minor), entry.path()));
             }
         }
     }
-    found.into_values().collect()
+    // Stable: within a version, the order of the search path.
+    found.sort_by_key(|(minor, _)| *minor);
+    found.into_iter().map(|(_, path)| path).collect()
 }
 
 /// The features that say which versions of Python this node has: `python3.11`. A name is taken for the truth where it is that of a program;
@@ -311,7 +314,7 @@ fn minor_version(program: &Path) -> Option<String> {
         return Some(version.to_owned());
     }
     let mut child = Command::new(program)
-        .args(["-I", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"])
+        .args(["-I", "-c", WHO_ARE_YOU])
         .current_dir("/")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -329,7 +332,7 @@ fn minor_version(program: &Path) -> Option<String> {
     }
     let mut answer = String::new();
     child.stdout.take()?.read_to_string(&mut answer).ok()?;
-    answer.lines().last().map(|line| line.trim().to_owned())
+    answer.lines().rev().nth(1).map(|line| line.trim().to_owned())
 }
 
 fn choose_python(settings: &Settings) -> Result<PathBuf, EnvError> {
