@@ -50,6 +50,13 @@ fn as_many_nodes_come_as_the_queue_needs_and_all_go_off_again() {
     }
     assert_eq!(starts(&cluster).into_values().collect::<Vec<_>>(), [1, 1, 0], "no more than were needed");
     wait_until("they go off again", 60, || (power(&cluster).values().all(|power| power == "off")).then_some(()));
+    let nodes = cluster.json(&["nodes"]);
+    let states: Vec<_> = nodes.as_array().expect("a list").iter().map(|node| &node["state"]).collect();
+    assert_eq!(states, ["off"; 3], "switched off, not lost");
+    assert_eq!(
+        (cluster.json(&["info"])["nodes"]["off"].as_u64(), cluster.json(&["info"])["nodes"]["down"].as_u64()),
+        (Some(3), Some(0))
+    );
     // Called again, `up` leaves a cluster alone that is asleep.
     cluster.ok(&["up"]);
     assert!(power(&cluster).len() == 3 && power(&cluster).values().all(|power| power == "off"));
@@ -59,7 +66,13 @@ fn as_many_nodes_come_as_the_queue_needs_and_all_go_off_again() {
     assert!(why.contains("usually ready in"), "{why}");
     cluster.ok(&["wait", &job]);
     let energy = cluster.ok(&["info", "--energy"]);
-    assert!(energy.contains("saved, by the figures of power.toml"), "{energy}");
+    assert!(energy.contains("power.toml has no `watts` there"), "{energy}");
+    let energy = cluster.json(&["info", "--energy"]);
+    let rows = energy["nodes"].as_object().expect("by node");
+    for figure in ["watts", "watt_hours", "measured_watt_hours"] {
+        let sum: u64 = rows.values().map(|row| row[figure].as_u64().expect("a number")).sum();
+        assert_eq!(energy[figure].as_u64(), Some(sum), "{figure} adds up: {energy}");
+    }
 }
 
 #[test]

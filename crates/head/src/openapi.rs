@@ -160,7 +160,8 @@ fn schemas() -> Value {
     all.insert("Supply".to_owned(), words(&["on", "off"]));
     all.insert("Gauge".to_owned(), words(&["agent", "controller"]));
     all.insert("PowerAction".to_owned(), words(&["on", "off", "look"]));
-    all.insert("NodeState".to_owned(), words(&["up", "suspect", "down", "draining", "drained", "removed"]));
+    let states = ["up", "suspect", "down", "off", "waking", "stopping", "draining", "drained", "removed"];
+    all.insert("NodeState".to_owned(), words(&states));
     all.insert("QuotaKind".to_owned(), words(&["cpus", "memory", "jobs"]));
     all.insert("Vendor".to_owned(), words(&["nvidia", "amd", "intel"]));
     all.insert("Role".to_owned(), words(&["user", "operator", "admin"]));

@@ -442,11 +442,11 @@ fn more_lines(state: &State, job: &Job, reason: &Reason, now: Now) -> Vec<String
             until.into_iter().collect()
         }
         Reason::NodesDown { nodes, .. } => {
-            nodes.iter().filter_map(|name| state.node(name)).map(|node| down_line(node, now)).collect()
+            nodes.iter().filter_map(|name| state.node(name)).map(|node| down_line(state, node, now)).collect()
         }
         Reason::NodesDrained { nodes, down, .. } => {
             let all = nodes.iter().chain(down).filter_map(|name| state.node(name));
-            all.map(|node| nodes::drained_line(node).unwrap_or_else(|| down_line(node, now))).collect()
+            all.map(|node| nodes::drained_line(node).unwrap_or_else(|| down_line(state, node, now))).collect()
         }
         Reason::PartitionPaused { partition } | Reason::PartitionGone { partition } => {
             vec![format!(
@@ -507,15 +507,13 @@ fn shortfall_line(state: &State, lack: &Shortfall) -> String {
     text
 }
 
-fn down_line(node: &Node, now: Now) -> String {
+fn down_line(state: &State, node: &Node, now: Now) -> String {
     let silent = format_duration(Duration::from_millis(now.at.ms_since(node.last_heard)));
-    match node.state() {
-        state @ (NodeState::Up | NodeState::Draining | NodeState::Drained | NodeState::Removed) => {
-            format!("Node {} is {}.", node.name, state.as_str())
-        }
+    match state.node_state(node) {
         state @ (NodeState::Suspect | NodeState::Down) => {
             format!("Node {} is {}: not heard of for {silent}.", node.name, state.as_str())
         }
+        state => format!("Node {} is {}.", node.name, state.as_str()),
     }
 }
 

@@ -93,6 +93,12 @@ pub enum NodeState {
     Suspect,
     /// Its agent has been silent for so long that what can run again runs elsewhere; in the end its jobs are given up.
     Down,
+    /// Its controller says that it is off. It is switched on when it is needed.
+    Off,
+    /// It is being switched on; its agent has not come yet, or may not be given work yet.
+    Waking,
+    /// It is being switched off: nothing new is placed, and nothing runs there.
+    Stopping,
     /// An operator drains it: nothing new is placed, and tasks still run there.
     Draining,
     /// An operator has drained it, and nothing runs there any more.
@@ -109,6 +115,9 @@ impl NodeState {
             Self::Up => "up",
             Self::Suspect => "suspect",
             Self::Down => "down",
+            Self::Off => "off",
+            Self::Waking => "waking",
+            Self::Stopping => "stopping",
             Self::Draining => "draining",
             Self::Drained => "drained",
             Self::Removed => "removed",

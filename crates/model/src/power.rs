@@ -188,11 +188,14 @@ pub struct PowerTraits {
     pub idle_ms: Option<u64>,
     /// Whether it is switched on and off as the queue needs it; else only by operators.
     pub is_managed: bool,
+    /// Nobody has said what it draws: the figures are those of [`Watts::default`].
+    #[serde(default)]
+    pub are_watts_assumed: bool,
 }
 
 impl Default for PowerTraits {
     fn default() -> Self {
-        Self { watts: Watts::default(), boot_ms: 180_000, idle_ms: None, is_managed: true }
+        Self { watts: Watts::default(), boot_ms: 180_000, idle_ms: None, is_managed: true, are_watts_assumed: true }
     }
 }
 

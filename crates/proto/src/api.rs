@@ -166,6 +166,15 @@ pub struct NodeCounts {
     /// Drained by an operator.
     #[serde(default)]
     pub drained: u32,
+    /// Switched off.
+    #[serde(default)]
+    pub off: u32,
+    /// Being switched on.
+    #[serde(default)]
+    pub waking: u32,
+    /// Being switched off.
+    #[serde(default)]
+    pub stopping: u32,
 }
 
 /// Live tasks by state.

@@ -32,12 +32,15 @@ pub struct PowerView {
     pub failures: u32,
     /// What it draws now, in watts.
     pub watts: u32,
-    /// Who measures that; absent when it is by the configured figures.
+    /// Who measures that; absent when it is estimated.
     #[serde(default)]
     pub gauge: Option<Gauge>,
+    /// Estimates rest on assumed figures, because `power.toml` has none for this node.
+    #[serde(default)]
+    pub are_watts_assumed: bool,
     /// What it has drawn since the head knows of its power, in watt-hours.
     pub watt_hours: u64,
-    /// What of that was measured. The rest is by the configured figures.
+    /// What of that was measured. The rest is estimated.
     #[serde(default)]
     pub measured_watt_hours: u64,
     /// What it would have drawn had it never been switched off, in watt-hours.
@@ -46,7 +49,7 @@ pub struct PowerView {
     pub off_ms: u64,
 }
 
-/// `GET /energy`: what the nodes have drawn that the head can switch.
+/// `GET /energy`: what the nodes have drawn that the head can switch. Each figure for all of them is the sum of theirs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EnergyView {
     /// By node.
@@ -69,7 +72,7 @@ pub struct EnergyView {
 pub struct JobEnergy {
     /// All of it, in joules.
     pub joules: u64,
-    /// What of that was measured. The rest is by the configured figures.
+    /// What of that was measured. The rest is estimated.
     pub measured_joules: u64,
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hostler_model::{Gauge, NodeName, Supply, format_bytes, format_duration};
+use hostler_model::{Gauge, NodeName, NodeState, Supply, Watts, format_bytes, format_duration};
 use hostler_proto::api::{CertificateView, GpuView, NodeDetail, NodeView};
 use hostler_proto::power::{EnergyView, JobEnergy, PowerView};
 
@@ -131,6 +131,7 @@ fn state(detail: &NodeDetail) -> String {
     let state = detail.node.state.as_str();
     match detail.silent_ms {
         0 => state.to_owned(),
+        _ if matches!(detail.node.state, NodeState::Off | NodeState::Waking | NodeState::Stopping) => state.to_owned(),
         silent => format!("{state}, not heard of for {}", format_duration(Duration::from_millis(silent))),
     }
 }
@@ -168,7 +169,8 @@ fn energy_line(power: &PowerView) -> String {
     let measured = match power.gauge {
         Some(Gauge::Controller) => ", as its controller measures",
         Some(Gauge::Agent) => ", as its processors measure",
-        None => "",
+        None if power.are_watts_assumed => ", assumed since power.toml has no figures for it",
+        None => ", by the figures of power.toml",
     };
     format!("{} W{measured}; {} drawn, {} saved; switched on {starts}", power.watts, kwh(power.watt_hours), kwh(saved))
 }
@@ -182,27 +184,59 @@ pub(crate) fn energy(energy: &EnergyView, width: Option<usize>) -> String {
             name.to_string(),
             power.state.as_str().to_owned(),
             format!("{}{} W", if power.gauge.is_none() { "~" } else { "" }, power.watts),
-            kwh(power.watt_hours),
-            kwh(power.always_on_watt_hours.saturating_sub(power.watt_hours)),
+            exact_kwh(power.watt_hours),
+            exact_kwh(power.always_on_watt_hours.saturating_sub(power.watt_hours)),
             span(power.off_ms),
             power.starts.to_string(),
             span(power.boot_ms),
         ]);
     }
-    let all =
-        format!("{} W now; {} drawn, {} saved", energy.watts, kwh(energy.watt_hours), kwh(energy.saved_watt_hours));
-    let by = match energy.measured_watt_hours {
-        0 => "by the figures of power.toml".to_owned(),
-        measured if measured >= energy.watt_hours => "as measured".to_owned(),
-        measured => format!("of which {} measured and the rest by the figures of power.toml", kwh(measured)),
-    };
-    format!("{}\n{all}, {by}", table.render(width))
+    if energy.nodes.len() > 1 {
+        table.row([
+            "all".to_owned(),
+            String::new(),
+            format!("{} W", energy.watts),
+            exact_kwh(energy.watt_hours),
+            exact_kwh(energy.saved_watt_hours),
+            String::new(),
+            energy.nodes.values().map(|power| power.starts).sum::<u64>().to_string(),
+            String::new(),
+        ]);
+    }
+    format!("{}\n{}", table.render(width), basis(energy))
 }
 
-/// `1.2 Wh, by the figures of power.toml`.
+/// Where the figures come from.
+fn basis(energy: &EnergyView) -> String {
+    let estimated = energy.nodes.iter().filter(|(_, power)| power.measured_watt_hours < power.watt_hours);
+    let (assumed, given): (Vec<_>, Vec<_>) = estimated.partition(|(_, power)| power.are_watts_assumed);
+    let measured = energy.measured_watt_hours;
+    if assumed.is_empty() && given.is_empty() {
+        return if measured > 0 { "all of it measured".to_owned() } else { "nothing drawn yet".to_owned() };
+    }
+    let names = |nodes: &[(&NodeName, &PowerView)]| {
+        nodes.iter().map(|(name, _)| name.to_string()).collect::<Vec<_>>().join(", ")
+    };
+    let mut parts = Vec::new();
+    parts.extend((measured > 0).then(|| format!("{} of what was drawn is measured", exact_kwh(measured))));
+    parts.extend((!given.is_empty()).then(|| format!("{} estimated by the figures of power.toml", names(&given))));
+    let usual = Watts::default();
+    parts.extend((!assumed.is_empty()).then(|| {
+        format!(
+            "{} estimated with {} W off, {} W idle and {} W busy, since power.toml has no `watts` there",
+            names(&assumed),
+            usual.off,
+            usual.idle,
+            usual.busy
+        )
+    }));
+    parts.join("; ")
+}
+
+/// `1.2 Wh, estimated`.
 pub(crate) fn job_energy(energy: &JobEnergy) -> String {
     let by = match energy.measured_joules {
-        0 => ", by the figures of power.toml".to_owned(),
+        0 => ", estimated".to_owned(),
         measured if measured >= energy.joules => ", measured".to_owned(),
         measured => format!(", of which {} measured", watt_hours(measured)),
     };
@@ -215,6 +249,11 @@ fn watt_hours(joules: u64) -> String {
         3_600..360_000 => format!("{:.1} Wh", joules as f64 / 3_600.0),
         _ => kwh(joules / 3_600),
     }
+}
+
+/// Energy to the watt-hour, so that a column adds up.
+fn exact_kwh(watt_hours: u64) -> String {
+    format!("{}.{:03} kWh", watt_hours / 1_000, watt_hours % 1_000)
 }
 
 /// Energy as people read it.
@@ -235,7 +274,7 @@ fn certificate(certificate: &CertificateView) -> String {
 
 #[cfg(test)]
 mod tests {
-    use hostler_model::{Advisory, Counted, NodeState};
+    use hostler_model::{Advisory, Counted};
 
     use super::*;
 
@@ -291,5 +330,50 @@ n1    up     on        4     1      4G    1G      3  4711  0.1.0    camera 0/1,l
         let some = |text: &str| text.parse::<Counted>().expect("counts");
         let (counted, counted_free) = (some("license=10,camera"), some("license=8"));
         assert_eq!(node_list(&[NodeView { counted, counted_free, ..node }], None), expected);
+    }
+
+    fn drawn(watt_hours: u64, measured_watt_hours: u64, are_watts_assumed: bool) -> PowerView {
+        PowerView {
+            state: hostler_model::PowerState::Off,
+            for_ms: 1,
+            since: hostler_model::WallTime(1),
+            why: String::new(),
+            supply: None,
+            supply_age_ms: None,
+            fault: None,
+            boot_ms: 60_000,
+            boots: 1,
+            starts: 2,
+            failures: 0,
+            watts: 8,
+            gauge: None,
+            are_watts_assumed,
+            watt_hours,
+            measured_watt_hours,
+            always_on_watt_hours: 2 * watt_hours,
+            off_ms: 1_000,
+        }
+    }
+
+    #[test]
+    fn rows_of_energy_add_up_and_say_what_is_assumed() {
+        let nodes = [("n1", drawn(1_460, 1_460, true)), ("n2", drawn(1_460, 0, true)), ("n3", drawn(460, 60, false))];
+        let view = EnergyView {
+            nodes: nodes.into_iter().map(|(name, power)| (name.parse().expect("a name"), power)).collect(),
+            watts: 24,
+            watt_hours: 3_380,
+            measured_watt_hours: 1_520,
+            saved_watt_hours: 3_380,
+            trouble: None,
+        };
+        let expected = "\
+NAME  POWER   NOW      DRAWN      SAVED  OFF  STARTS  BOOT
+n1    off    ~8 W  1.460 kWh  1.460 kWh   1s       2    1m
+n2    off    ~8 W  1.460 kWh  1.460 kWh   1s       2    1m
+n3    off    ~8 W  0.460 kWh  0.460 kWh   1s       2    1m
+all          24 W  3.380 kWh  3.380 kWh            6
+1.520 kWh of what was drawn is measured; n3 estimated by the figures of power.toml; \
+n2 estimated with 8 W off, 90 W idle and 200 W busy, since power.toml has no `watts` there";
+        assert_eq!(energy(&view, None), expected);
     }
 }

@@ -408,7 +408,10 @@ pub(crate) fn info(info: &Info) -> String {
         (0, 0) => String::new(),
         (draining, drained) => format!(", {draining} draining, {drained} drained"),
     };
-    lines.add("nodes", format!("{} up, {} suspect, {} down{drained}", nodes.up, nodes.suspect, nodes.down));
+    let power = [(nodes.off, "off"), (nodes.waking, "waking"), (nodes.stopping, "stopping")];
+    let power = power.iter().filter(|(count, _)| *count > 0).map(|(count, state)| format!(", {count} {state}"));
+    let power: String = power.collect();
+    lines.add("nodes", format!("{} up, {} suspect, {} down{power}{drained}", nodes.up, nodes.suspect, nodes.down));
     lines.add("cpus", format!("{} of {} free", info.cpus.free, info.cpus.total));
     let memory = &info.memory_bytes;
     lines.add("memory", format!("{} of {} free", format_bytes(memory.free), format_bytes(memory.total)));
@@ -655,7 +658,7 @@ ended      2027-01-15 08:00:31, after 30s
 used       28s of CPU time in user mode, 90ms in the kernel; at most 100M of memory in one process, 110M in all with cached files; \
 3M read from disks, 7K written
 message    exit code 1
-energy     2.5 Wh, by the figures of power.toml
+energy     2.5 Wh, estimated
 results    not fetched yet: hostler fetch 7
 ";
         assert_eq!(job(&detail(summary, vec![ended_task()]), &moment(), None), expected);

@@ -338,16 +338,30 @@ impl State {
         self.needs_pass && !self.queue.is_empty() && !self.connections.is_empty()
     }
 
+    /// Whether a node can be given work, its power included: one that was switched off is off, not lost.
+    #[must_use]
+    pub fn node_state(&self, node: &Node) -> NodeState {
+        match self.power.node(&node.name).map(|power| power.stage) {
+            Some(super::power::Stage::Off) => NodeState::Off,
+            Some(super::power::Stage::Waking) => NodeState::Waking,
+            Some(super::power::Stage::Asking | super::power::Stage::Stopping) => NodeState::Stopping,
+            _ => node.state(),
+        }
+    }
+
     /// Nodes by state.
     #[must_use]
     pub fn node_counts(&self) -> NodeCounts {
         self.nodes.values().fold(NodeCounts::default(), |mut counts, node| {
-            match node.state() {
+            match self.node_state(node) {
                 NodeState::Up => counts.up += 1,
                 NodeState::Suspect => counts.suspect += 1,
                 NodeState::Down => counts.down += 1,
                 NodeState::Draining => counts.draining += 1,
                 NodeState::Drained => counts.drained += 1,
+                NodeState::Off => counts.off += 1,
+                NodeState::Waking => counts.waking += 1,
+                NodeState::Stopping => counts.stopping += 1,
                 NodeState::Removed => {}
             }
             counts
@@ -375,7 +389,7 @@ impl State {
     #[must_use]
     pub fn capacity(&self) -> Capacity {
         let mut all = Capacity::default();
-        for node in self.nodes.values().filter(|node| node.state() == NodeState::Up) {
+        for node in self.nodes.values().filter(|node| self.node_state(node) == NodeState::Up) {
             all.cpus.total += u64::from(node.resources.cpus.len());
             all.cpus.free += u64::from(node.free_cpus().len());
             all.memory_bytes.total = all.memory_bytes.total.saturating_add(node.resources.memory_bytes);

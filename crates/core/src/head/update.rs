@@ -461,7 +461,7 @@ impl Step<'_> {
     }
 
     pub(super) fn notify_node(&mut self, name: &NodeName) {
-        let state = self.state.nodes[name].state();
+        let state = self.state.node_state(&self.state.nodes[name]);
         self.changes.effects.push(Effect::Notify(Notice::Node { name: name.clone(), state }));
     }
 }

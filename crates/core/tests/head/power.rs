@@ -4,8 +4,8 @@ use hostler_core::head::{
     Command, NewUser, PartitionsCommand, PowerCommand, PowerFault, Refusal, Stage, UsersCommand, explain,
 };
 use hostler_model::{
-    Energy, Gauge, Hours, JobState, PowerPlan, PowerPolicy, PowerState, PowerTraits, PowerVerb, Request, Supply,
-    Timestamp, WallTime, Watts,
+    Energy, Gauge, Hours, JobState, NodeState, PowerPlan, PowerPolicy, PowerState, PowerTraits, PowerVerb, Request,
+    Supply, Timestamp, WallTime, Watts,
 };
 use hostler_proto::link::{AgentMessage, HeadMessage, RunStatus};
 
@@ -389,6 +389,27 @@ fn answer_order(head: &mut Head, on: &[&str], outcome: &Result<Option<Supply>, P
 
 fn lasting() -> PowerFault {
     PowerFault { text: "its controller refuses".into(), is_lasting: true, retry_after_ms: 0 }
+}
+
+#[test]
+fn node_that_is_switched_off_on_purpose_is_off_and_not_down() {
+    let mut head = three_asleep();
+    let shown = |head: &Head, node: &str| head.state.node_state(head.state.node(&name(node)).expect("known"));
+    let counts = head.state.node_counts();
+    assert_eq!((shown(&head, "r1"), counts.off, counts.down, counts.suspect), (NodeState::Off, 3, 0, 0));
+    head.power(PowerCommand::On { node: name("r1"), by: "root".into() }).expect("it is off");
+    assert_eq!(shown(&head, "r1"), NodeState::Waking);
+    head.answer(&["r1"]);
+    head.hello("r1", 11, "second", vec![]);
+    assert_eq!(shown(&head, "r1"), NodeState::Up);
+    told_to_shut_down(&mut head, "r1", 11, "second");
+    let counts = head.state.node_counts();
+    assert_eq!((shown(&head, "r1"), counts.stopping, counts.off), (NodeState::Stopping, 1, 2));
+    // One that falls silent by itself is lost all the same.
+    head.hello("r2", 12, "second", vec![]);
+    head.vanish(12);
+    head.pass(MINUTE, &["r1", "r2"]);
+    assert_eq!(shown(&head, "r2"), NodeState::Down);
 }
 
 #[test]

@@ -274,6 +274,7 @@ fn the_cluster_is_described_as_it_is_sent() {
         failures: 0,
         watts: 1,
         gauge: Some(Gauge::Agent),
+        are_watts_assumed: false,
         watt_hours: 1,
         measured_watt_hours: 1,
         always_on_watt_hours: 1,

@@ -166,6 +166,7 @@ impl NodeText {
             boot_ms: self.boot.map_or(traits.boot_ms, |Span(span)| millis(span)),
             idle_ms: self.idle.map(|Span(span)| millis(span)),
             is_managed: self.managed,
+            are_watts_assumed: self.watts.is_none(),
         })
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hostler_core::head::{Drain, Job, Node, Now, State};
-use hostler_model::{Energy, GpuId, NodeName, TaskId};
+use hostler_model::{GpuId, NodeName, TaskId};
 use hostler_proto::api::{CertificateView, DrainView, GpuView, NodeDetail, NodeRunView, NodeView};
 use hostler_proto::power::{EnergyView, PowerView};
 
@@ -14,7 +14,7 @@ pub(crate) fn node(state: &State, node: &Node) -> NodeView {
     let link = node.link.as_ref();
     NodeView {
         name: node.name.clone(),
-        state: node.state(),
+        state: state.node_state(node),
         power: match state.power.node(&node.name) {
             Some(power) => power.state().as_str(),
             None if link.is_some() => "on",
@@ -76,7 +76,7 @@ pub(crate) fn node_detail(state: &State, node: &Node, now: Now) -> NodeDetail {
 
 /// The power of one node, if it can be switched.
 pub(crate) fn power(state: &State, name: &NodeName, now: Now) -> Option<PowerView> {
-    let power = state.power.node(name)?;
+    let power = state.power.node(name).filter(|_| state.power.is_planned(name))?;
     let meter = power.meter.at(now.at);
     let watts = meter.draws_mw.saturating_add(500) / 1_000;
     Some(PowerView {
@@ -93,6 +93,7 @@ pub(crate) fn power(state: &State, name: &NodeName, now: Now) -> Option<PowerVie
         failures: power.failures,
         watts: u32::try_from(watts).unwrap_or(u32::MAX),
         gauge: meter.measured.map(|(gauge, _)| gauge),
+        are_watts_assumed: state.power.traits(name).are_watts_assumed,
         watt_hours: hours(meter.energy.drawn_uj),
         measured_watt_hours: hours(meter.energy.measured_uj),
         always_on_watt_hours: hours(meter.always_on_uj),
@@ -104,14 +105,11 @@ pub(crate) fn power(state: &State, name: &NodeName, now: Now) -> Option<PowerVie
 pub(crate) fn energy(state: &State, now: Now, trouble: Option<String>) -> EnergyView {
     let nodes = state.power.nodes().filter_map(|(name, _)| Some((name.clone(), power(state, name, now)?)));
     let mut energy = EnergyView { nodes: nodes.collect(), trouble, ..EnergyView::default() };
-    energy.watts = energy.nodes.values().map(|power| u64::from(power.watts)).sum();
-    let meters = || state.power.nodes().map(|(_, power)| power.meter.at(now.at));
-    // What each has drawn is not a whole number of watt-hours; all together are, once.
-    let drawn = meters().fold(Energy::default(), |all, meter| all.plus(meter.energy));
-    energy.watt_hours = hours(drawn.drawn_uj);
-    energy.measured_watt_hours = hours(drawn.measured_uj);
-    energy.saved_watt_hours =
-        hours(meters().map(|meter| meter.always_on_uj.saturating_sub(meter.energy.drawn_uj)).sum());
+    let sum = |figure: fn(&PowerView) -> u64| energy.nodes.values().map(figure).sum();
+    // Whole watt-hours of each, so that whoever adds them up comes to the same.
+    (energy.watts, energy.watt_hours) = (sum(|power| u64::from(power.watts)), sum(|power| power.watt_hours));
+    energy.measured_watt_hours = sum(|power| power.measured_watt_hours);
+    energy.saved_watt_hours = sum(|power| power.always_on_watt_hours.saturating_sub(power.watt_hours));
     energy
 }
 

@@ -7,7 +7,7 @@ use hostler_proto::partitions::PartitionView;
 /// A partition with what its nodes have.
 pub(crate) fn partition(state: &State, partition: &Partition) -> PartitionView {
     let nodes: Vec<&Node> = state.nodes().filter(|node| partition.nodes.matches(&node.name)).collect();
-    let up: Vec<&&Node> = nodes.iter().filter(|node| node.state() == NodeState::Up).collect();
+    let up: Vec<&&Node> = nodes.iter().filter(|node| state.node_state(node) == NodeState::Up).collect();
     let count = |nodes: usize| u32::try_from(nodes).unwrap_or(u32::MAX);
     PartitionView {
         name: partition.name.clone(),
