@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use hostler_core::head::{Command, PowerCommand, PowerFault, Stage};
 use hostler_model::{Gauge, NodeName, PowerVerb, Supply};
-use hostler_power::{Answer, CommandConfig, Controller, ControllerConfig, Fault, Site};
+use hostler_power::{Answer, CommandConfig, Controller, ControllerConfig, Fault, FaultKind, Site};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
@@ -32,6 +32,10 @@ const READING: Duration = Duration::from_secs(8);
 
 /// A controller that could not measure so often in a row cannot.
 const MISSES: u32 = 3;
+
+/// An order that has not had its turn at a controller by then is given up. Less than the time after which the core counts it as lost: an order
+/// must not be carried out when nobody waits for it any more.
+const TURN: Duration = Duration::from_secs(240);
 
 /// How long the head may take to take leave of controllers when it stops.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -234,7 +238,11 @@ impl Switches {
     async fn carry_out(&self, Order { node, verb, ask }: Order) {
         let switch = self.known().get(&node).cloned();
         let outcome = match switch.map(|switch| switch.controller) {
-            Some(Ok(controller)) => controller.act(verb).await.map(supply_of).map_err(|fault| told(&fault)),
+            Some(Ok(controller)) => {
+                let late = || Fault::new(FaultKind::Busy, format!("its controller was busy for {} s", TURN.as_secs()));
+                let outcome = timeout(TURN, controller.act(verb)).await.unwrap_or_else(|_| Err(late()));
+                outcome.map(supply_of).map_err(|fault| told(&fault))
+            }
             Some(Err(fault)) => Err(fault),
             None => {
                 let text = "its controller is not known: power.toml has not been read yet".to_owned();

@@ -1,6 +1,7 @@
 //! The head's way to its nodes, for machines whose controllers need an agent's help.
 
 use futures_util::future::BoxFuture;
+use hostler_core::head::Stage;
 use hostler_model::{NodeName, NodeState};
 use hostler_power::{Fault, FaultKind, Reach, WakeUp};
 use hostler_proto::link::HeadMessage;
@@ -28,7 +29,14 @@ impl Reach for Agents {
     }
 
     fn shut_down<'a>(&'a self, node: &'a NodeName) -> BoxFuture<'a, Result<(), Fault>> {
-        Box::pin(async move { self.say(node, HeadMessage::PowerOff) })
+        let stage = self.0.state().power.node(node).map(|power| power.stage);
+        Box::pin(async move {
+            // The order may have waited for its turn until the head had changed its mind.
+            if stage.is_some_and(|stage| stage != Stage::Stopping) {
+                return Err(Fault::new(FaultKind::Busy, format!("{node} is not being switched off any more")));
+            }
+            self.say(node, HeadMessage::PowerOff)
+        })
     }
 
     fn is_alive(&self, node: &NodeName) -> bool {
