@@ -63,6 +63,8 @@ fn what_is_small_is_still_stored_when_others_have_filled_the_disk() {
 #[test]
 fn a_full_disk_that_writes_to_new_places_ends_no_process() {
     let directory = tempfile::tempdir().expect("a temporary directory");
+    // The mount below is this thread's alone then, and goes with it, however the test ends.
+    mount_for_this_thread(directory.path(), 200 << 20);
     let mounted = directory.path().join("mounted");
     let disk = SmallDisk::of_kind("btrfs", &mounted, 120 << 20);
     // A start takes a new block, which a head keeps in reserve.

@@ -24,7 +24,7 @@ use crate::StoreError;
 const LOG_BYTES: u64 = 12 << 20;
 
 /// On a small disk, this part of it.
-const PART: u64 = 20;
+const PART: u64 = 40;
 
 /// The size of a page in the log.
 const PAGE_BYTES: u64 = 4096;
