@@ -139,7 +139,7 @@ fn left_out(directories: &[LeftOut]) -> Option<String> {
 }
 
 /// Whether folder and entry point are there at all.
-fn check_project(path: &Path, entrypoint: &str) -> Result<(), Failure> {
+pub(crate) fn check_project(path: &Path, entrypoint: &str) -> Result<(), Failure> {
     match std::fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => {}
         Ok(_) => {

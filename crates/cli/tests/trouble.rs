@@ -58,6 +58,18 @@ fn what_cannot_be_submitted_is_refused_with_a_reason() {
 }
 
 #[test]
+fn a_folder_is_not_read_when_there_is_no_head_to_send_it_to() {
+    let cluster = Cluster::none(HOSTLER);
+    let project = folder(&cluster, &[("main.py", "print(1)")]);
+    // What cannot be captured would be named, were the folder read.
+    let _socket = UnixListener::bind(cluster.path("project/socket")).expect("a socket");
+    let error = cluster.fails(&["--head", "unix:/nowhere/head.sock", "submit", &project, "main.py"]);
+    assert!(error.contains("cannot reach the head") && !error.contains("project/socket"), "{error}");
+    let error = cluster.fails(&["--head", "unix:/nowhere/head.sock", "submit", &project, "missing.py"]);
+    assert!(error.contains("no entry point missing.py"), "a mistake is named first: {error}");
+}
+
+#[test]
 fn a_mistyped_flag_of_run_is_no_command() {
     let cluster = Cluster::none(HOSTLER);
     let outcome = cluster.run(&["run", "--memroy", "3G", "true"]);

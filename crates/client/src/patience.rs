@@ -20,19 +20,24 @@ const PAUSES_BEFORE_A_WORD: u32 = 4;
 pub struct Patience {
     /// Before the first connection was ever made: only for a socket whose head is gone, which may be restarting.
     pub at_first: Duration,
+    /// The same, for a head across a network that did not answer: the link may be cut for a moment.
+    pub to_reach: Duration,
     /// After a connection had been made.
     pub later: Duration,
 }
 
 impl Patience {
     /// Every failure is reported at once.
-    pub const NONE: Self = Self { at_first: Duration::ZERO, later: Duration::ZERO };
+    pub const NONE: Self = Self { at_first: Duration::ZERO, to_reach: Duration::ZERO, later: Duration::ZERO };
 
-    /// For commands that people wait for: a second for a head that is just restarting, a minute once it was there.
-    pub const COMMAND: Self = Self { at_first: Duration::from_secs(1), later: Duration::from_secs(60) };
+    /// For commands that people wait for: a second for a head that is just restarting, a few for a broken link, a minute once it was
+    /// there.
+    pub const COMMAND: Self =
+        Self { at_first: Duration::from_secs(1), to_reach: Duration::from_secs(5), later: Duration::from_secs(60) };
 
     /// For commands that wait for hours anyway.
-    pub const WATCH: Self = Self { at_first: Duration::from_secs(1), later: Duration::from_secs(600) };
+    pub const WATCH: Self =
+        Self { at_first: Duration::from_secs(1), to_reach: Duration::from_secs(20), later: Duration::from_secs(600) };
 }
 
 /// What a client tells whoever watches it.
@@ -65,10 +70,12 @@ impl Tries {
     pub(crate) async fn pause(&mut self, error: ClientError, was_connected: bool) -> Result<ClientError, ClientError> {
         let limit = if was_connected {
             self.patience.later
-        } else if matches!(error, ClientError::Connect { failure: ConnectFailure::StaleSocket, .. }) {
-            self.patience.at_first
         } else {
-            Duration::ZERO
+            match &error {
+                ClientError::Connect { failure: ConnectFailure::StaleSocket, .. } => self.patience.at_first,
+                ClientError::Connect { failure: ConnectFailure::Unreachable, .. } => self.patience.to_reach,
+                _ => Duration::ZERO,
+            }
         };
         let began = *self.began.get_or_insert_with(Instant::now);
         if !error.is_transient() || began.elapsed() >= limit {
@@ -110,6 +117,10 @@ mod tests {
         let mut tries = Tries::new(Patience::COMMAND);
         assert!(tries.pause(error(ConnectFailure::NoSocket), false).await.is_err(), "never there");
         assert!(tries.pause(error(ConnectFailure::StaleSocket), false).await.is_ok(), "may be restarting");
+        assert!(
+            tries.pause(error(ConnectFailure::Unreachable), false).await.is_ok(),
+            "the link may be cut for a moment"
+        );
         assert!(tries.pause(error(ConnectFailure::NoSocket), true).await.is_ok(), "was there a moment ago");
         assert!(tries.pause(error(ConnectFailure::NotAllowed), true).await.is_err(), "waiting does not help");
         assert!(Tries::new(Patience::NONE).pause(error(ConnectFailure::NoSocket), true).await.is_err());

@@ -2,14 +2,21 @@
 //!
 //! Nothing is remembered between attempts: whoever starts over asks what is missing, and what had arrived is not sent again.
 
+use std::time::{Duration, Instant};
+
 use bytes::Bytes;
 use hostler_model::Digest;
 use hostler_snapshot::Capture;
 
 use crate::{Client, ClientError, LocalError};
 
-/// How many content bytes travel in one request: enough to keep the connection busy, little enough to hold in memory.
-const REQUEST_BYTES: u64 = 4 << 20;
+/// How many content bytes travel in one request: at most enough to keep the connection busy, little enough to hold in memory. On a slow
+/// line fewer, so that it is seen how far the upload has come, and little is sent again when the line breaks.
+const MOST_REQUEST_BYTES: u64 = 4 << 20;
+const FIRST_REQUEST_BYTES: u64 = 256 << 10;
+
+/// A request that took less than this may be larger the next time.
+const QUICK: Duration = Duration::from_secs(1);
 
 /// How many hashes are asked about in one request.
 const DIGESTS_AT_ONCE: usize = 10_000;
@@ -67,9 +74,13 @@ async fn send_missing(
     }
     done.missing_bytes = done.bytes + missing.iter().map(length).sum::<u64>();
     let mut rest = missing.as_slice();
+    let mut request_bytes = FIRST_REQUEST_BYTES;
+    progress(done);
     while !rest.is_empty() {
-        let (request, after) = rest.split_at(first_request(rest, length));
+        let (request, after) = rest.split_at(first_request(rest, request_bytes, length));
+        let began = Instant::now();
         client.send_pack(pack(capture, request)?).await?;
+        request_bytes = next_size(request_bytes, began.elapsed());
         done.chunks += request.len();
         done.bytes += request.iter().map(length).sum::<u64>();
         progress(done);
@@ -78,12 +89,17 @@ async fn send_missing(
     Ok(())
 }
 
-/// How many of `digests`, at least one, go into one request.
-fn first_request(digests: &[Digest], length: impl Fn(&Digest) -> u64) -> usize {
+/// How large the next request should be after one that took so long.
+fn next_size(bytes: u64, took: Duration) -> u64 {
+    if took < QUICK { (bytes * 2).min(MOST_REQUEST_BYTES) } else { (bytes / 2).max(FIRST_REQUEST_BYTES) }
+}
+
+/// How many of `digests`, at least one, go into one request of at most so many bytes.
+fn first_request(digests: &[Digest], most_bytes: u64, length: impl Fn(&Digest) -> u64) -> usize {
     let mut bytes = 0;
     let fits = digests.iter().take_while(|digest| {
         bytes += length(digest);
-        bytes <= REQUEST_BYTES
+        bytes <= most_bytes
     });
     fits.count().max(1)
 }
@@ -103,8 +119,15 @@ mod tests {
     #[test]
     fn requests_are_cut_by_size() {
         let digests: Vec<Digest> = (0..10).map(|i| Digest([i; 32])).collect();
-        assert_eq!(first_request(&digests, |_| 1), 10);
-        assert_eq!(first_request(&digests, |_| REQUEST_BYTES / 4), 4);
-        assert_eq!(first_request(&digests, |_| REQUEST_BYTES * 2), 1);
+        assert_eq!(first_request(&digests, 4000, |_| 1), 10);
+        assert_eq!(first_request(&digests, 4000, |_| 1000), 4);
+        assert_eq!(first_request(&digests, 4000, |_| 8000), 1);
+    }
+
+    #[test]
+    fn requests_are_large_on_a_fast_line_and_small_on_a_slow_one() {
+        let after =
+            |took: u64| (0..10).fold(FIRST_REQUEST_BYTES * 2, |bytes, _| next_size(bytes, Duration::from_millis(took)));
+        assert_eq!((after(10), after(2_000)), (MOST_REQUEST_BYTES, FIRST_REQUEST_BYTES));
     }
 }

@@ -1,6 +1,7 @@
 //! The client against a head that hangs up, dies, comes back, or is none: real sockets, scripted answers.
 
 use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -178,6 +179,26 @@ async fn a_head_that_dies_and_comes_back_is_a_pause() {
     client.nodes().await.expect("the first head");
     client.nodes().await.expect("the second head");
     life.join().expect("no panic");
+}
+
+#[tokio::test]
+async fn a_link_that_is_cut_before_the_first_connection_is_tried_again() {
+    let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = free.local_addr().expect("it is bound");
+    drop(free);
+    let (tell, begins) = sync_channel(REQUESTS);
+    let client = Client::new(Endpoint::elsewhere(&address.to_string(), Digest([7; 32]), None))
+        .with_patience(Patience::COMMAND)
+        .watched_by(move |_| drop(tell.try_send(())));
+    let link = tokio::task::spawn_blocking(move || {
+        begins.recv_timeout(Duration::from_secs(10)).expect("it says that it cannot reach the head, and goes on");
+        let listener = TcpListener::bind(address).expect("the port is still free");
+        listener.accept().expect("it is tried again");
+    });
+    tokio::select! {
+        outcome = link => outcome.expect("no panic"),
+        outcome = client.info() => panic!("it has given up: {outcome:?}"),
+    }
 }
 
 #[tokio::test]

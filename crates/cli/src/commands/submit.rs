@@ -62,6 +62,9 @@ impl Submit {
         let fetches = self.fetch || self.follow || self.to.is_some();
         let destination = fetches.then(|| destination(self.to.as_deref(), false)).transpose()?;
         let client = if fetches || self.wait { context.watching_client()? } else { context.client()? };
+        submission::check_project(&self.project, &self.entrypoint)?;
+        // To read a large folder takes long, and is in vain when nobody is there to take it.
+        block_on(async { Ok(client.info().await?) })?;
         let captured = submission::capture(context, &self.project, &self.entrypoint, SeenFolder::of(&self.project))?;
         let work = submission::project_work(captured.capture.digest, &self.entrypoint, &self.args);
         let mut spec = self.flags.spec(work, &submission::project_name(&self.project), Environment::new())?;

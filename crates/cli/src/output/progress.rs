@@ -1,37 +1,104 @@
 //! Progress bars, on stderr.
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+
+/// After how long a silence it is said that nothing moves.
+const STALLED: Duration = Duration::from_secs(5);
 
 /// A bar, or nothing when nobody watches. Dropping it clears it.
 #[derive(Debug)]
 pub(crate) struct Progress {
     bar: ProgressBar,
+    /// How far it was when it last moved, and when that was.
+    moved: Arc<Mutex<(u64, Instant)>>,
 }
 
 impl Progress {
     pub(crate) fn hidden() -> Self {
-        Self { bar: ProgressBar::hidden() }
+        Self::with(ProgressBar::hidden(), fresh())
     }
 
     pub(crate) fn shown(label: &str, total_bytes: u64) -> Self {
-        let style =
-            ProgressStyle::with_template("{msg} [{bar:30}] {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec}")
-                .expect("the template is valid");
+        let moved = fresh();
+        let since = Arc::clone(&moved);
+        let rest = move |state: &ProgressState, f: &mut dyn fmt::Write| {
+            let (_, at) = *since.lock().unwrap_or_else(PoisonError::into_inner);
+            // A bar that cannot be written is not seen.
+            let _ = f.write_str(&rest(at.elapsed(), state.eta(), state.pos()));
+        };
+        let style = ProgressStyle::with_template(
+            "{msg} [{bar:30}] {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {rest}",
+        )
+        .expect("the template is valid");
         let bar = ProgressBar::with_draw_target(Some(total_bytes), ProgressDrawTarget::stderr());
-        bar.set_style(style.progress_chars("=> "));
+        bar.set_style(style.progress_chars("=> ").with_key("rest", rest));
         bar.set_message(label.to_owned());
-        Self { bar }
+        // A silence is seen to grow.
+        bar.enable_steady_tick(Duration::from_secs(1));
+        Self::with(bar, moved)
+    }
+
+    fn with(bar: ProgressBar, moved: Arc<Mutex<(u64, Instant)>>) -> Self {
+        Self { bar, moved }
     }
 
     /// So much is done now, of so much.
     pub(crate) fn at(&self, done_bytes: u64, total_bytes: u64) {
+        {
+            let mut moved = self.moved.lock().unwrap_or_else(PoisonError::into_inner);
+            if moved.0 != done_bytes {
+                *moved = (done_bytes, Instant::now());
+            }
+        }
         self.bar.set_length(total_bytes);
         self.bar.set_position(done_bytes);
+    }
+}
+
+fn fresh() -> Arc<Mutex<(u64, Instant)>> {
+    Arc::new(Mutex::new((0, Instant::now())))
+}
+
+/// What is said behind the bar: how long it will take, or for how long nothing has moved.
+fn rest(silence: Duration, eta: Duration, done_bytes: u64) -> String {
+    match silence {
+        long if long >= STALLED => format!("no data for {} s", long.as_secs()),
+        _ if done_bytes == 0 || eta.is_zero() => String::new(),
+        _ => format!("ETA {}", hostler_model::format_duration(Duration::from_secs(eta.as_secs().max(1)))),
     }
 }
 
 impl Drop for Progress {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stall_is_said_and_else_what_is_left() {
+        let said = |silence, eta, done| rest(Duration::from_secs(silence), Duration::from_secs(eta), done);
+        assert_eq!(said(12, 90, 1), "no data for 12 s");
+        assert_eq!(said(12, 0, 0), "no data for 12 s");
+        assert_eq!(said(1, 90, 1), "ETA 1m30s");
+        assert_eq!(said(1, 90, 0), "", "nothing is known yet");
+    }
+
+    #[test]
+    fn a_bar_knows_when_it_last_moved() {
+        let progress = Progress::shown("uploading", 10);
+        let since = |progress: &Progress| progress.moved.lock().expect("no panic").1;
+        let begin = since(&progress);
+        progress.at(0, 10);
+        assert_eq!(since(&progress), begin, "as far as before");
+        progress.at(5, 10);
+        assert!(since(&progress) > begin);
     }
 }
