@@ -5,5 +5,6 @@
 //! same code.
 
 pub mod agent;
+pub mod doorway;
 pub mod head;
 pub mod link;

@@ -267,3 +267,21 @@ fn blocked_user_is_refused_and_their_waiting_jobs_wait_until_they_are_let_in() {
     let root = UsersCommand::Block { name: name("root"), uid: Some(0), by: "root".to_owned(), reason: None };
     assert_eq!(head.command(&Command::Users(root)).expect_err("never").code(), "cannot_block");
 }
+
+#[test]
+fn waiting_jobs_of_one_user_are_bounded_without_any_quota() {
+    let mut head = Head::start();
+    head.state.settings.waiting_jobs = 3;
+    // An array is one, however long.
+    let array = head.submit("ada", 1_000_000, 1, 1).expect("the first");
+    head.submit("ada", 1, 1, 1).expect("the second");
+    head.submit("ada", 1, 1, 1).expect("the third");
+    let refused = head.submit("ada", 1, 1, 1).expect_err("three wait");
+    assert!(refused.to_string().starts_with("ada may have at most 3 jobs waiting"), "{refused}");
+    assert_eq!(refused.code(), "over_quota");
+    head.submit("ben", 1, 1, 1).expect("he has none yet");
+    let caller = Caller { user: "ada".to_owned(), uid: None, operator: false };
+    head.command(&Command::Act { caller, job: array, index: None, action: JobAction::Cancel }).expect("it is hers");
+    head.submit("ada", 1, 1, 1).expect("two wait");
+    assert_eq!(State::default().settings.waiting_jobs, 100_000);
+}

@@ -13,6 +13,7 @@ mod room;
 
 use std::collections::{HashMap, HashSet};
 use std::io;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -47,6 +48,9 @@ const RESERVE_PART: u64 = 20;
 /// What results may take unless somebody has said otherwise: this part of the disk.
 const RESULTS_PART: u64 = 2;
 
+/// Manifests of more bytes than this are read one at a time: what is made of one takes several times its bytes in memory.
+const LONG_MANIFEST_BYTES: u64 = 4 << 20;
+
 /// Everything the head keeps of folders and results.
 pub(crate) struct Library {
     directory: PathBuf,
@@ -61,6 +65,22 @@ pub(crate) struct Library {
     /// How many collections have begun.
     turns: AtomicUsize,
     room: Room,
+    /// Held while a long manifest is in memory.
+    long: Mutex<()>,
+}
+
+/// A manifest that was read.
+struct Opened<'a> {
+    anything: Anything,
+    _turn: Option<MutexGuard<'a, ()>>,
+}
+
+impl Deref for Opened<'_> {
+    type Target = Anything;
+
+    fn deref(&self) -> &Anything {
+        &self.anything
+    }
 }
 
 /// What a manifest turned out to be.
@@ -126,6 +146,7 @@ impl Library {
             // What the last process left may have lost its purpose.
             changed: AtomicBool::new(true),
             turns: AtomicUsize::new(0),
+            long: Mutex::default(),
         })
     }
 
@@ -253,7 +274,7 @@ impl Library {
     /// # Errors
     /// When it is not here, or is no result.
     pub(crate) fn result(&self, manifest: &Digest) -> Result<ResultManifest, LibraryError> {
-        match self.anything(manifest)? {
+        match self.anything(manifest)?.anything {
             Anything::Result(result) => Ok(result),
             Anything::Folder(_) => Err(LibraryError::NotAManifest(*manifest)),
         }
@@ -277,8 +298,11 @@ impl Library {
         Ok(self.chunks.read_ahead(&self.named_by(manifest)?, most))
     }
 
-    fn anything(&self, manifest: &Digest) -> Result<Anything, LibraryError> {
-        Self::read(manifest, &self.get(manifest)?)
+    fn anything(&self, manifest: &Digest) -> Result<Opened<'_>, LibraryError> {
+        // What lies in the table came with a report, which is short.
+        let is_long = self.chunks.length_of(manifest).is_some_and(|bytes| bytes > LONG_MANIFEST_BYTES);
+        let turn = is_long.then(|| self.long.lock().unwrap_or_else(PoisonError::into_inner));
+        Ok(Opened { anything: Self::read(manifest, &self.get(manifest)?)?, _turn: turn })
     }
 
     fn read(manifest: &Digest, bytes: &[u8]) -> Result<Anything, LibraryError> {

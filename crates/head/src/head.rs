@@ -16,6 +16,7 @@ use crate::audit::Audit;
 use crate::blobs::Library;
 use crate::engine::Engine;
 use crate::environments::Environments;
+use crate::guests::Guests;
 use crate::login::Logins;
 use crate::power::Switches;
 use crate::start::Config;
@@ -36,6 +37,8 @@ pub(crate) struct Head {
     pub(crate) library: Arc<Library>,
     /// Certificates and invitations.
     pub(crate) trust: Trust,
+    /// What each party takes of the head.
+    pub(crate) guests: Guests,
     /// Logins under way.
     pub(crate) logins: Logins,
     /// Held while users are added, so that no two of them are given the same uid.
@@ -80,6 +83,7 @@ impl Head {
             history,
             library,
             trust,
+            guests: Guests::default(),
             logins: Logins::default(),
             admitting: tokio::sync::Mutex::default(),
             audit,

@@ -22,6 +22,7 @@ mod engine;
 mod environments;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod guests;
 mod head;
 mod invitations;
 mod link;

@@ -5,46 +5,43 @@
 //! extensions.
 //!
 //! Anything may knock at a port. Another protocol gets a short answer where there is one, and a line in the log; handshakes and
-//! request heads must be done in ten seconds, and strangers are few at a time.
+//! request heads must be done in ten seconds. Strangers are few at a time, and when there are too many the oldest has to go, so that
+//! silent ones keep nobody out; see [`crate::guests`].
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::convert::Infallible;
 use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use axum::Router;
+use hostler_core::doorway::{Place, Share};
+use hostler_model::NodeName;
+use hostler_proto::api::ErrorBody;
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use nix::unistd::{Uid, User};
+use nix::unistd::{Uid, User, geteuid};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
+use crate::guests::UserShare;
 use crate::head::Head;
 use crate::trust::{Bearer, bearer_of, random_name};
 
 /// How long a TLS handshake, and each request's head, may take.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Connections without a certificate, and those that have not shown one yet: enough for a shelf of servers that joins at once.
-const STRANGERS: usize = 256;
-
-/// How many of them may come from one address, so that one machine cannot keep all others out. Many machines may share an address, but
-/// their handshakes take milliseconds.
-const STRANGERS_OF_ONE: usize = STRANGERS / 2;
 
 /// How long a stranger may stay: joining is one request.
 const STRANGER_TIME: Duration = Duration::from_secs(60);
@@ -78,27 +75,46 @@ pub(crate) enum Peer {
     Unknown,
 }
 
-/// Somebody who came over TLS. Whoever has no certificate is a stranger, of whom there are only so many at a time and each for a
-/// short while, until a request of theirs shows that they are known.
+/// Somebody who came over TLS. Whoever has no certificate is a stranger, who goes when others come and in any case after a short while,
+/// until a request of theirs shows that they are known.
 #[derive(Clone)]
 pub(crate) struct Visitor {
     /// Where they are.
     pub(crate) from: SocketAddr,
-    /// Their place among the strangers, as long as they are one.
-    place: Arc<Mutex<Option<Permit>>>,
+    /// Their place, wherever that is.
+    place: Arc<Mutex<Standing>>,
+}
+
+/// Where a visitor's place is. Giving it up makes room for others.
+enum Standing {
+    /// Among those who have shown nothing yet.
+    Stranger { _place: Place<oneshot::Sender<()>> },
+    /// Among the connections of a user.
+    User { _share: UserShare },
+    /// Among those of a node.
+    Node { _share: Share<NodeName> },
 }
 
 impl Visitor {
-    /// Says that they are known: their place is for others, and they may stay.
-    pub(crate) fn welcome(&self) {
-        self.place().take();
+    fn stranger(from: SocketAddr, place: Place<oneshot::Sender<()>>) -> Self {
+        Self { from, place: Arc::new(Mutex::new(Standing::Stranger { _place: place })) }
+    }
+
+    /// Says that a stranger is this user; `false` when that user has as many connections as one may have.
+    pub(crate) fn welcome(&self, head: &Head, user: &str) -> bool {
+        let mut standing = self.standing();
+        if matches!(*standing, Standing::Stranger { .. }) {
+            let Some(share) = head.guests.users.take(user.to_owned()) else { return false };
+            *standing = Standing::User { _share: share };
+        }
+        true
     }
 
     fn is_stranger(&self) -> bool {
-        self.place().is_some()
+        matches!(*self.standing(), Standing::Stranger { .. })
     }
 
-    fn place(&self) -> std::sync::MutexGuard<'_, Option<Permit>> {
+    fn standing(&self) -> MutexGuard<'_, Standing> {
         self.place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -193,9 +209,8 @@ async fn serve_socket(listener: UnixListener, head: Arc<Head>, routes: Router) {
             Ok((stream, _)) => {
                 let (head, routes) = (Arc::clone(&head), routes.clone());
                 head.clone().tasks.spawn(async move {
-                    match local_peer(&stream).await {
-                        Ok(peer) => serve_connection(&head, &routes, stream, (peer, None), Http::One).await,
-                        Err(error) => tracing::warn!(%error, "cannot find out who is at the socket"),
+                    if let Err(error) = serve_local(&head, &routes, stream).await {
+                        tracing::warn!(%error, "cannot find out who is at the socket");
                     }
                 });
             }
@@ -204,9 +219,38 @@ async fn serve_socket(listener: UnixListener, head: Arc<Head>, routes: Router) {
     }
 }
 
-/// The user at the other end, by the kernel's word.
-async fn local_peer(stream: &UnixStream) -> io::Result<Peer> {
+/// Serves a user of this machine.
+async fn serve_local(head: &Arc<Head>, routes: &Router, mut stream: UnixStream) -> io::Result<()> {
     let uid = stream.peer_cred()?.uid();
+    // Root and the user who runs the head could harm it in other ways.
+    let counts = uid != 0 && uid != geteuid().as_raw();
+    let share = counts.then(|| head.guests.uids.take(uid));
+    if matches!(share, Some(None)) {
+        tracing::warn!(
+            uid,
+            most = head.guests.uids.most(),
+            "a user has as many connections as one may have; closing this one"
+        );
+        answer_at_once(&mut stream, "503 Service Unavailable", "application/json", &too_many_connections(head)).await;
+        return Ok(());
+    }
+    let peer = local_peer(uid).await?;
+    serve_connection(head, routes, stream, (peer, None), Http::One).await;
+    drop(share);
+    Ok(())
+}
+
+/// What a user is told who has too many connections, as the API's errors are.
+fn too_many_connections(head: &Head) -> String {
+    let message =
+        format!("you have {} connections to the head, which is as many as one user may have", head.guests.uids.most());
+    let hints = vec!["end some of your commands that wait or follow, and try again".to_owned()];
+    let body = ErrorBody { code: "too_many_connections".to_owned(), message, hints };
+    serde_json::to_string(&body).expect("API types are valid JSON")
+}
+
+/// The user at the other end, by the kernel's word.
+async fn local_peer(uid: u32) -> io::Result<Peer> {
     // Where names come from a directory server, this may take a while.
     let name = tokio::task::spawn_blocking(move || User::from_uid(Uid::from_raw(uid)).ok().flatten());
     let name = name.await.map_err(io::Error::other)?.map(|user| user.name);
@@ -215,7 +259,6 @@ async fn local_peer(stream: &UnixStream) -> io::Result<Peer> {
 
 async fn serve_port(listener: TcpListener, head: Arc<Head>, routes: Router) {
     let acceptor = TlsAcceptor::from(head.trust.server());
-    let strangers = Arc::new(Strangers::default());
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -223,53 +266,14 @@ async fn serve_port(listener: TcpListener, head: Arc<Head>, routes: Router) {
         };
         match accepted {
             Ok((stream, from)) => {
-                let Some(permit) = strangers.admit(from.ip()) else {
-                    tracing::warn!(%from, "too many connections without a certificate; closing this one");
-                    continue;
-                };
                 let (head, routes, acceptor) = (Arc::clone(&head), routes.clone(), acceptor.clone());
                 head.clone().tasks.spawn(async move {
-                    let visitor = Visitor { from, place: Arc::new(Mutex::new(Some(permit))) };
-                    if let Err(error) = serve_stranger(&head, &routes, &acceptor, stream, visitor).await {
+                    if let Err(error) = serve_stranger(&head, &routes, &acceptor, stream, from).await {
                         tracing::debug!(%from, "connection refused: {error:#}");
                     }
                 });
             }
             Err(error) => pause_after("port", &error).await,
-        }
-    }
-}
-
-/// Connections without a certificate that there are, by address.
-#[derive(Default)]
-struct Strangers(Mutex<HashMap<IpAddr, usize>>);
-
-/// A stranger's place. Dropping it gives the place up.
-struct Permit {
-    strangers: Arc<Strangers>,
-    from: IpAddr,
-}
-
-impl Strangers {
-    /// A place for one more from this address, if there is one.
-    fn admit(self: &Arc<Self>, from: IpAddr) -> Option<Permit> {
-        let mut here = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if here.values().sum::<usize>() >= STRANGERS || here.get(&from).is_some_and(|own| *own >= STRANGERS_OF_ONE) {
-            return None;
-        }
-        *here.entry(from).or_default() += 1;
-        Some(Permit { strangers: Arc::clone(self), from })
-    }
-}
-
-impl Drop for Permit {
-    fn drop(&mut self) {
-        let mut here = self.strangers.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Entry::Occupied(mut own) = here.entry(self.from) {
-            *own.get_mut() -= 1;
-            if *own.get() == 0 {
-                own.remove();
-            }
         }
     }
 }
@@ -285,8 +289,9 @@ async fn serve_stranger(
     routes: &Router,
     acceptor: &TlsAcceptor,
     stream: TcpStream,
-    visitor: Visitor,
+    from: SocketAddr,
 ) -> anyhow::Result<()> {
+    let (waiting, must_go) = head.guests.begin(from.ip());
     // Small answers must not wait for acknowledgements.
     stream.set_nodelay(true)?;
     let handshake = async {
@@ -304,6 +309,7 @@ async fn serve_stranger(
     };
     let stream = tokio::select! {
         outcome = timeout(HANDSHAKE_TIMEOUT, handshake) => outcome.context("no TLS handshake in time")??,
+        _ = must_go => bail!("no TLS handshake yet, and there are too many others"),
         () = head.stop.cancelled() => return Ok(()),
     };
     let session = stream.get_ref().1;
@@ -311,18 +317,29 @@ async fn serve_stranger(
     let certificate = session.peer_certificates().and_then(|chain| chain.first());
     match certificate.map(bearer_of) {
         None => {
+            let (place, must_go) = head.guests.stay(from.ip());
+            drop(waiting);
+            let visitor = Visitor::stranger(from, place);
             let mut service =
                 pin!(serve_connection(head, routes, stream, (Peer::Unknown, Some(visitor.clone())), http));
-            if timeout(STRANGER_TIME, service.as_mut()).await.is_err() {
-                if visitor.is_stranger() {
-                    bail!("stayed too long without a certificate or a token");
-                }
-                service.await;
+            let why = tokio::select! {
+                () = service.as_mut() => return Ok(()),
+                () = tokio::time::sleep(STRANGER_TIME) => "stayed too long without a certificate or a token",
+                // Also when its place was given up because it is known now.
+                _ = must_go => "no certificate and no token yet, and there are too many others",
+            };
+            if visitor.is_stranger() {
+                bail!(why);
             }
+            service.await;
         }
         Some(None) => bail!("its certificate names no node"),
         Some(Some(bearer)) => {
-            visitor.welcome();
+            head.guests.know(from.ip());
+            drop(waiting);
+            let share = head.guests.nodes.take(bearer.node.clone());
+            let share = share.with_context(|| format!("node {} has too many connections", bearer.node))?;
+            let visitor = Visitor { from, place: Arc::new(Mutex::new(Standing::Node { _share: share })) };
             serve_connection(head, routes, stream, (Peer::Node(bearer), Some(visitor)), http).await;
         }
     }
@@ -348,9 +365,14 @@ async fn turn_away(mut stream: TcpStream, first: u8) {
     }
     const TEXT: &str = "This is a Hostler head, which speaks TLS here. Agents use https with the certificate they were given; \
                         users run `hostler login` with this address, or talk to the head through its socket on this machine.\n";
+    answer_at_once(&mut stream, "400 Bad Request", "text/plain; charset=utf-8", TEXT).await;
+}
+
+/// Answers whatever is asked, and closes.
+async fn answer_at_once(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), status: &str, kind: &str, text: &str) {
     let answer = format!(
-        "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{TEXT}",
-        TEXT.len()
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{text}",
+        text.len()
     );
     if stream.write_all(answer.as_bytes()).await.is_ok() && stream.shutdown().await.is_ok() {
         // Closing with the request unread would reset the connection and take the answer with it.

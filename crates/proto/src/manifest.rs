@@ -3,11 +3,22 @@
 //! A manifest is stored in the chunk store under the hash of its encoding, like any chunk, so naming a manifest names every byte
 //! of the folder. Paths are bytes, as on Linux: they need not be UTF-8.
 
+use std::fmt;
+use std::marker::PhantomData;
+
 use hostler_model::{Digest, RunId};
-use serde::{Deserialize, Serialize};
+use serde::de::{Error, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// The version of this format; a reader refuses a newer one.
 pub const VERSION: u16 = 1;
+
+/// The most entries of a manifest, and of a list of paths in one. A manifest of this many honest entries could not travel; one made to
+/// exhaust memory would have more, in a byte or two each.
+pub const MAX_ENTRIES: usize = 1_000_000;
+
+/// The most problems of a result.
+pub const MAX_PROBLEMS: usize = 100_000;
 
 /// A captured folder. Entries are sorted by path, so a folder has exactly one manifest.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,6 +26,7 @@ pub struct Manifest {
     /// [`VERSION`] of the writer.
     pub version: u16,
     /// Everything in the folder, parents before children, without the folder itself.
+    #[serde(deserialize_with = "at_most::<_, _, MAX_ENTRIES>")]
     pub entries: Vec<Entry>,
 }
 
@@ -76,6 +88,7 @@ pub struct ResultManifest {
     /// Created and changed entries of the work directory, with the directories that hold them.
     pub tree: Manifest,
     /// Paths of the captured folder that the run removed.
+    #[serde(deserialize_with = "at_most::<_, _, MAX_ENTRIES>")]
     pub removed: Vec<serde_bytes::ByteBuf>,
     /// What it wrote to standard output.
     pub stdout: Content,
@@ -84,5 +97,80 @@ pub struct ResultManifest {
     /// What preparing its environment wrote; empty when nothing had to be built.
     pub setup: Content,
     /// What could not be captured, one sentence each.
+    #[serde(deserialize_with = "at_most::<_, _, MAX_PROBLEMS>")]
     pub problems: Vec<String>,
+}
+
+/// Reads a list of at most `MOST` elements. An element may take a hundred times as much memory as it has bytes.
+fn at_most<'de, D: Deserializer<'de>, T: Deserialize<'de>, const MOST: usize>(
+    deserializer: D,
+) -> Result<Vec<T>, D::Error> {
+    struct List<T, const MOST: usize>(PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>, const MOST: usize> Visitor<'de> for List<T, MOST> {
+        type Value = Vec<T>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "a list of at most {MOST} elements")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Vec<T>, A::Error> {
+            let mut list = Vec::with_capacity(elements.size_hint().unwrap_or_default().min(1024));
+            while let Some(element) = elements.next_element()? {
+                if list.len() == MOST {
+                    return Err(A::Error::custom(format_args!("a list of more than {MOST} elements")));
+                }
+                list.push(element);
+            }
+            Ok(list)
+        }
+    }
+
+    deserializer.deserialize_seq(List::<T, MOST>(PhantomData))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{decode, encode};
+
+    /// A result whose lists are as long as this.
+    fn result(removed: usize, problems: usize) -> Vec<u8> {
+        #[derive(Serialize)]
+        struct Written {
+            version: u16,
+            run: RunId,
+            tree: Manifest,
+            removed: Vec<serde_bytes::ByteBuf>,
+            stdout: Content,
+            stderr: Content,
+            setup: Content,
+            problems: Vec<String>,
+        }
+        let run =
+            serde_json::from_value(serde_json::json!({ "task": { "job": 1, "index": 0 }, "attempt": 1, "epoch": 1 }));
+        encode(&Written {
+            version: VERSION,
+            run: run.expect("a run"),
+            tree: Manifest { version: VERSION, entries: Vec::new() },
+            removed: vec![serde_bytes::ByteBuf::new(); removed],
+            stdout: Content::default(),
+            stderr: Content::default(),
+            setup: Content::default(),
+            problems: vec![String::new(); problems],
+        })
+    }
+
+    #[test]
+    fn lists_that_would_exhaust_memory_are_refused() {
+        let read =
+            |bytes: &[u8]| decode::<ResultManifest>(bytes).map(|result| result.removed.len() + result.problems.len());
+        assert_eq!(read(&result(1000, MAX_PROBLEMS)).expect("as long as it may be"), 1000 + MAX_PROBLEMS);
+        for (removed, problems) in [(MAX_ENTRIES + 1, 0), (0, MAX_PROBLEMS + 1)] {
+            let error = std::error::Error::source(&read(&result(removed, problems)).expect_err("too long"))
+                .map(ToString::to_string)
+                .unwrap_or_default();
+            assert!(error.contains("a list of more than"), "{error}");
+        }
+    }
 }

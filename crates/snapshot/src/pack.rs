@@ -107,6 +107,12 @@ impl Decoder {
         Ok(Some(frame))
     }
 
+    /// How long the wire form of the frame is that has begun and is not complete, as it says; zero before that is known.
+    #[must_use]
+    pub fn announced(&self) -> usize {
+        self.header().map_or(0, |(_, length)| length)
+    }
+
     /// Checks that the body ended where a frame did.
     ///
     /// # Errors

@@ -185,6 +185,16 @@ impl ChunkStore {
         wire::decode(digest, &wire).map_err(|source| self.remove_corrupt(digest, source))
     }
 
+    /// How long a chunk is, as it says, without reading more of it; `None` when it is not here or makes no sense.
+    #[must_use]
+    pub fn length_of(&self, digest: &Digest) -> Option<u64> {
+        let file = File::open(self.path_of(digest)).ok()?;
+        let wire_bytes = file.metadata().ok()?.len();
+        let mut start = Vec::with_capacity(wire::START_BYTES);
+        file.take(wire::START_BYTES as u64).read_to_end(&mut start).ok()?;
+        wire::content_length(&start, wire_bytes)
+    }
+
     /// Writes the bytes of `content` to `file`, chunk by chunk, each checked. The chunks are not renewed: ask whether they are
     /// [`missing`](Self::missing) before.
     pub(crate) fn write_content(

@@ -18,6 +18,9 @@ pub const MAX_BLOB_BYTES: usize = 64 << 20;
 /// The longest wire form, in bytes: content that does not compress is kept as it is.
 pub const MAX_WIRE_BYTES: usize = MAX_BLOB_BYTES + 1;
 
+/// The most of a wire form that says how long its content is: one byte, and the header of a frame.
+pub(crate) const START_BYTES: usize = 1 + 18;
+
 const RAW: u8 = 0;
 const ZSTD: u8 = 1;
 /// Fast enough to keep ahead of a gigabit link on one core.
@@ -114,6 +117,16 @@ fn length_of(frame: &[u8]) -> Result<usize, WireError> {
     let damaged = || WireError::Damaged(io::Error::other("no valid frame"));
     let length = get_frame_content_size(frame).ok().flatten().ok_or_else(damaged)?;
     if length > MAX_BLOB_BYTES as u64 { Err(WireError::TooLong) } else { Ok(length as usize) }
+}
+
+/// How long the content of a wire form of `wire_bytes` is that begins so, as it says; `None` when that makes no sense. The first
+/// [`START_BYTES`] suffice.
+pub(crate) fn content_length(start: &[u8], wire_bytes: u64) -> Option<u64> {
+    match start.split_first() {
+        Some((&RAW, _)) => Some(wire_bytes - 1),
+        Some((&ZSTD, frame)) => get_frame_content_size(frame).ok().flatten(),
+        _ => None,
+    }
 }
 
 /// Checks that `raw` is the content called `digest`.

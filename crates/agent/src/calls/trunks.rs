@@ -3,21 +3,21 @@
 //! Both sides show a certificate that bears their key and nothing else. The head has told both which key is whose, and whoever it no
 //! longer names is cut off, with what it has running here.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::TcpListener as StdListener;
 use std::sync::{Arc, Mutex as StdMutex};
 use std::time::Duration;
 
 use hostler_calls::{Frame, Line, Trunk, Watch, trunk};
+use hostler_core::doorway::{Network, Shares, WaitingRoom};
 use hostler_model::{Digest, NodeName};
 use hostler_steps::{keep_alive, server_name};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::{Mutex, oneshot};
 use tokio::time::{interval, sleep, timeout};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use super::{Calling, lock, run};
-use crate::door::Crowd;
 use crate::gossip::CallDoor;
 
 /// How long another node may take to answer before the next best is asked.
@@ -26,9 +26,11 @@ const REACH_BOUND: Duration = Duration::from_secs(3);
 /// How long somebody may take to show a certificate.
 const HANDSHAKE_BOUND: Duration = Duration::from_secs(10);
 
-/// How many may stand at the door, and how many of them from one address: nobody is to keep others out.
+/// How many may stand at the door. When another comes, the one that has stood there longest goes, so that silent ones keep nobody out.
 const MAX_AT_THE_DOOR: usize = 128;
-const MAX_OF_ONE_ADDRESS: usize = 16;
+
+/// Connections of one node: it needs one, and another one while it is not sure of the first.
+const MAX_OF_ONE_NODE: usize = 8;
 
 /// How often it is asked whether the node at the other end is still one of ours.
 const LOOK: Duration = Duration::from_secs(2);
@@ -111,20 +113,32 @@ pub(super) async fn serve(calling: &Arc<Calling>, listener: Option<StdListener>)
         tracing::info!(%address, "other nodes may bring commands");
         gossiping.takes_commands_at(address.port());
     }
-    let at_the_door = Arc::new(Semaphore::new(MAX_AT_THE_DOOR));
-    let crowd = Arc::new(Crowd::of(MAX_OF_ONE_ADDRESS));
+    let at_the_door = WaitingRoom::new(MAX_AT_THE_DOOR);
+    let nodes = Shares::of(MAX_OF_ONE_NODE);
+    // Networks from which a node has come go last.
+    let known: Arc<StdMutex<BTreeSet<Network>>> = Arc::default();
     loop {
         match listener.accept().await {
             Ok((stream, from)) => {
                 // Whoever has no certificate takes up a place for a while, and nothing else.
-                let Ok(place) = Arc::clone(&at_the_door).try_acquire_owned() else { continue };
-                let Some(place) = crowd.admit(from.ip().to_canonical(), place) else { continue };
-                let calling = Arc::clone(calling);
+                let network = Network::from(from.ip());
+                let (line, must_go) = oneshot::channel::<()>();
+                let place = at_the_door.enter(network, lock(&known).contains(&network), line);
+                let (calling, nodes, known) = (Arc::clone(calling), Arc::clone(&nodes), Arc::clone(&known));
                 tokio::spawn(async move {
-                    let admitted = timeout(HANDSHAKE_BOUND, admit(&calling, stream)).await;
+                    let admitted = tokio::select! {
+                        admitted = timeout(HANDSHAKE_BOUND, admit(&calling, stream)) => admitted,
+                        _ = must_go => return tracing::debug!(%from, "somebody made room for another"),
+                    };
+                    if matches!(admitted, Ok(Ok(_))) {
+                        remember(&known, network);
+                    }
                     drop(place);
                     match admitted {
-                        Ok(Ok((stream, key, node))) => attend(&calling, stream, key, &node).await,
+                        Ok(Ok((stream, key, node))) => match nodes.take(node.clone()) {
+                            Some(_share) => attend(&calling, stream, key, &node).await,
+                            None => tracing::warn!(%node, "it has too many connections for calls; closing this one"),
+                        },
                         Ok(Err(error)) => tracing::debug!(%from, %error, "somebody was not let in"),
                         Err(_) => tracing::debug!(%from, "somebody took too long to say who they are"),
                     }
@@ -136,6 +150,16 @@ pub(super) async fn serve(calling: &Arc<Calling>, listener: Option<StdListener>)
             }
         }
     }
+}
+
+/// Remembers where a node has come from, for as many networks as a cluster may be in.
+fn remember(known: &StdMutex<BTreeSet<Network>>, network: Network) {
+    const MOST: usize = 4096;
+    let mut known = lock(known);
+    if known.len() >= MOST {
+        known.clear();
+    }
+    known.insert(network);
 }
 
 type Admitted = tokio_rustls::server::TlsStream<TcpStream>;

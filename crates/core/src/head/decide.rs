@@ -20,7 +20,7 @@ use super::member;
 use super::node::{Node, Silence};
 use super::partitions::{self, decide_partitions};
 use super::power::{decide_drew, decide_power, decide_resting};
-use super::quotas::refuses_submission;
+use super::quotas::{refuses_more_waiting, refuses_submission};
 use super::schedule::asked;
 use super::settings::Setting;
 use super::state::State;
@@ -159,6 +159,9 @@ fn decide_submit(
     }
     if refuses_root(state, caller, spec) {
         return Err(Refusal::NotForRoot);
+    }
+    if let Some(why) = refuses_more_waiting(state, &caller.user).filter(|_| !caller.operator) {
+        return Err(Refusal::OverQuota(why));
     }
     if let Some(why) = refuses_submission(state, &caller.user, spec) {
         return Err(Refusal::OverQuota(why));

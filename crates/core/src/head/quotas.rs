@@ -151,6 +151,21 @@ pub(super) fn waits_for_quota(state: &State, job: &Job) -> Option<Reason> {
     Some(Reason::Quota { whose: party.describe(), kind: room.kind, used: room.used, limit: room.limit })
 }
 
+/// Why a user may have no more jobs that wait, as a sentence: each takes the head's memory, whatever quotas there are. Jobs count here and
+/// not tasks, since a large array takes no more of it than a job.
+pub(super) fn refuses_more_waiting(state: &State, user: &str) -> Option<String> {
+    let most = state.settings.waiting_jobs;
+    let most_jobs = usize::try_from(most).unwrap_or(usize::MAX);
+    // With fewer jobs than one user may have nobody has too many.
+    if state.live.len() < most_jobs {
+        return None;
+    }
+    let waiting = state.live_jobs().filter(|job| job.user == user && job.pending.len() > 0).take(most_jobs).count();
+    (waiting >= most_jobs).then(|| {
+        format!("{user} may have at most {most} jobs waiting, an array counting as one; operators change that with the setting waiting-jobs")
+    })
+}
+
 /// Why a submission is too much for its user, as a sentence.
 pub(super) fn refuses_submission(state: &State, user: &str, spec: &JobSpec) -> Option<String> {
     let tasks = spec.array.as_ref().map_or(1, |array| array.indices.len());

@@ -47,6 +47,8 @@ pub struct Settings {
     /// Whether operators and admins keep their role when they come through a node. Then root of any node can make itself one: a node's
     /// word is taken for who its users are.
     pub roles_through_nodes: bool,
+    /// How many jobs of one user may wait, an array counting as one: each takes the head's memory. Operators' own do not count.
+    pub waiting_jobs: u32,
     /// How waiting jobs are chosen.
     pub policy: Policy,
     /// What a submission has that does not say it. What is absent here is left to the tool that submits.
@@ -81,6 +83,7 @@ impl Default for Settings {
             results_cap_bytes: None,
             output_cap_bytes: None,
             roles_through_nodes: false,
+            waiting_jobs: 100_000,
             // Backfill that never delays the first waiting job.
             policy: Policy::Easy,
             job: JobDefaults::default(),
@@ -108,6 +111,8 @@ pub enum Setting {
     ResultsCap,
     /// [`Settings::output_cap_bytes`].
     OutputCap,
+    /// [`Settings::waiting_jobs`].
+    WaitingJobs,
     /// [`Settings::policy`].
     Policy,
     /// [`JobDefaults::nodes`].
@@ -162,7 +167,7 @@ pub struct SetBy {
 
 impl Setting {
     /// Every setting, in the order in which they are shown.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Heartbeat,
         Self::SuspectAfter,
         Self::DownAfter,
@@ -171,6 +176,7 @@ impl Setting {
         Self::Retention,
         Self::ResultsCap,
         Self::OutputCap,
+        Self::WaitingJobs,
         Self::Policy,
         Self::DefaultNodes,
         Self::DefaultProcesses,
@@ -191,6 +197,7 @@ impl Setting {
             Self::Retention => "retention",
             Self::ResultsCap => "results-cap",
             Self::OutputCap => "output-cap",
+            Self::WaitingJobs => "waiting-jobs",
             Self::Policy => "policy",
             Self::DefaultNodes => "default-nodes",
             Self::DefaultProcesses => "default-processes",
@@ -212,6 +219,7 @@ impl Setting {
             Self::Retention => "how long ended jobs and their results are kept",
             Self::ResultsCap => "what results may take on the head's disk before fetched ones are dropped",
             Self::OutputCap => "how much is kept of a job's stdout, and of its stderr; the rest is cut",
+            Self::WaitingJobs => "how many jobs of one user may wait; an array is one, and operators may have more",
             Self::Policy => {
                 "fcfs keeps the order of the queue; easy lets later jobs start when that delays none before them"
             }
@@ -233,6 +241,7 @@ impl Setting {
             Self::Grace => Kind::Time(0, HOUR),
             Self::Retention => Kind::Time(MINUTE, 3650 * DAY),
             Self::ResultsCap | Self::OutputCap => Kind::Size(1 << 20),
+            Self::WaitingJobs => Kind::Count(100_000_000),
             Self::Policy => Kind::Policy,
             Self::DefaultNodes => Kind::Count(10_000),
             Self::DefaultProcesses => Kind::Count(4_096),
@@ -361,6 +370,7 @@ impl Settings {
             Setting::Retention => Some(TimeMs(self.retention_ms)),
             Setting::ResultsCap => self.results_cap_bytes.map(Bytes),
             Setting::OutputCap => self.output_cap_bytes.map(Bytes),
+            Setting::WaitingJobs => Some(Count(self.waiting_jobs)),
             Setting::Policy => Some(SettingValue::Policy(self.policy)),
             Setting::DefaultNodes => self.job.nodes.map(Count),
             Setting::DefaultProcesses => self.job.tasks_per_node.map(Count),
@@ -384,6 +394,7 @@ impl Settings {
             (Slot::Policy(slot), Some(SettingValue::Policy(policy))) => *slot = policy,
             (Slot::MayBeWide(slot), Some(SettingValue::TimeMs(wide) | SettingValue::Bytes(wide))) => *slot = Some(wide),
             (Slot::MayBeWide(slot), None) => *slot = None,
+            (Slot::Count(slot), Some(SettingValue::Count(count))) => *slot = count,
             (Slot::MayBeCount(slot), Some(SettingValue::Count(count))) => *slot = Some(count),
             (Slot::MayBeCount(slot), None) => *slot = None,
             (_, value) => panic!("{setting} cannot be {value:?}"),
@@ -402,6 +413,7 @@ impl Settings {
             Setting::Retention => Slot::Time(&mut self.retention_ms),
             Setting::ResultsCap => Slot::MayBeWide(&mut self.results_cap_bytes),
             Setting::OutputCap => Slot::MayBeWide(&mut self.output_cap_bytes),
+            Setting::WaitingJobs => Slot::Count(&mut self.waiting_jobs),
             Setting::Policy => Slot::Policy(&mut self.policy),
             Setting::DefaultNodes => Slot::MayBeCount(&mut self.job.nodes),
             Setting::DefaultProcesses => Slot::MayBeCount(&mut self.job.tasks_per_node),
@@ -478,6 +490,7 @@ impl Settings {
 /// Where a setting's value is; what may be absent is left to others then.
 enum Slot<'a> {
     Time(&'a mut u64),
+    Count(&'a mut u32),
     Policy(&'a mut Policy),
     MayBeWide(&'a mut Option<u64>),
     MayBeCount(&'a mut Option<u32>),

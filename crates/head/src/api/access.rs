@@ -12,6 +12,7 @@ use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use hostler_core::doorway::Share;
 use hostler_core::head::{Caller, Refusal, State as Cluster, Unwelcome, Users, UsersRefusal};
 use hostler_model::{Digest, NodeName, Role, UserName};
 use hostler_proto::api::BASE;
@@ -19,6 +20,7 @@ use hostler_proto::users::{AuditEntry, RELAY_HEADER};
 
 use super::error::{ApiError, ErrorCode};
 use crate::blobs::name_of;
+use crate::guests::Party;
 use crate::head::Head;
 use crate::listen::{Peer, Visitor};
 use crate::rights::{Who, is_audited, rule_of};
@@ -26,6 +28,9 @@ use crate::trust::Bearer;
 
 /// The longest name that a node's kernel may give a user.
 const MAX_NAME_LEN: usize = 64;
+
+/// Operations whose body is not read at once: it is as long as it takes. Uploads have turns of their own.
+const STREAMED: [&str; 2] = ["/blobs", "/agent/streams/{id}"];
 
 /// What an operation has brought about, for the audit log: handlers put it among an answer's extensions.
 #[derive(Debug, Clone)]
@@ -109,20 +114,52 @@ pub(crate) async fn check(State(head): State<Arc<Head>>, mut request: Request, n
     let Some(rule) = rule_of(&method, &path) else { return super::wrong_method().await.into_response() };
     let visitor = request.extensions().get::<Visitor>().cloned();
     let identity = identify(&head, request.extensions().get::<Peer>(), request.headers());
-    if let (Identity::User(_), Some(visitor)) = (&identity, &visitor) {
-        visitor.welcome();
-    }
+    let party = Party::from(&identity);
+    let share = match share_of(&head, &identity, visitor.as_ref()) {
+        Ok(share) => share,
+        Err(refusal) => return refusal.into_response(),
+    };
     let action = format!("{} {}", request.method(), below_base(&request));
     request.extensions_mut().insert(identity.clone());
     let response = match allow(rule, &identity, &head) {
+        Ok(()) if has_large_body(&request) && !STREAMED.contains(&path.as_str()) => {
+            let _turn = head.guests.bodies.take(&party, 1).await;
+            next.run(request).await
+        }
         Ok(()) => next.run(request).await,
         Err(refusal) => refusal.into_response(),
     };
+    drop(share);
     let refused = matches!(response.status(), StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED);
     if refused || (response.status().is_success() && is_audited(&method, &path)) {
         head.audit.write(entry(&head, &identity, visitor.as_ref(), action, &response), refused).await;
     }
     response
+}
+
+/// What a request counts as of its user's share. Operators need not be kept from crowding others out.
+fn share_of(head: &Head, identity: &Identity, visitor: Option<&Visitor>) -> Result<Option<Share<String>>, ApiError> {
+    let Identity::User(person) = identity else { return Ok(None) };
+    let too_many = |code, what: &str, most: usize| {
+        let message = format!("{} has {most} {what}, which is as many as one user may have", person.name);
+        ApiError::new(StatusCode::TOO_MANY_REQUESTS, code, message)
+            .hint("end some of your commands that wait or follow, and try again")
+    };
+    if visitor.is_some_and(|visitor| !visitor.welcome(head, &person.name)) {
+        return Err(too_many("too_many_connections", "connections to the head", head.guests.users.most()));
+    }
+    if person.role >= Role::Operator {
+        return Ok(None);
+    }
+    let requests = &head.guests.requests;
+    let share = requests.take(person.name.clone());
+    share.map(Some).ok_or_else(|| too_many("too_many_requests", "requests that are not answered yet", requests.most()))
+}
+
+/// Whether a body may take more memory than is worth a thought.
+fn has_large_body(request: &Request) -> bool {
+    const SMALL: u64 = 64 << 10;
+    axum::body::HttpBody::size_hint(request.body()).upper().is_none_or(|most| most > SMALL)
 }
 
 /// The path and query of a request, as much of it as anybody needs.

@@ -16,7 +16,6 @@ use hostler_model::{Digest, Role, TaskId};
 use hostler_proto::api::{BlobRequest, DigestList};
 use hostler_snapshot::pack;
 use serde::Deserialize;
-use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
 use super::access::Identity;
@@ -25,13 +24,14 @@ use super::extract::{Json as JsonBody, Path, Query, list as parse_list};
 use super::results::readable;
 use super::who::{Anyone, User};
 use crate::blobs::{Library, LibraryError};
+use crate::guests::Party;
 use crate::head::Head;
-
-/// Uploads at once; the others wait. Each may hold what it gathers and one chunk that is not complete yet.
-static UPLOADS: Semaphore = Semaphore::const_new(16);
 
 /// Chunks gathered before they are written, in bytes: enough to keep a disk busy.
 const GATHER_BYTES: usize = 2 << 20;
+
+/// Chunks longer than this have to wait until there is memory for them.
+const LONG_BYTES: usize = 2 << 20;
 
 /// An upload brings at least this many bytes in each such time: others may be waiting for its place. A kilobyte a second is slower than
 /// any line that people still use.
@@ -51,8 +51,15 @@ pub(crate) async fn missing(
 }
 
 /// `POST /blobs`: a pack. Chunks that came whole are kept even when the rest never comes.
-pub(crate) async fn upload(who: Anyone, State(head): State<Arc<Head>>, body: Body) -> Result<StatusCode, ApiError> {
-    let _turn = UPLOADS.acquire().await.expect("never closed");
+pub(crate) async fn upload(
+    who: Anyone,
+    Extension(identity): Extension<Identity>,
+    State(head): State<Arc<Head>>,
+    body: Body,
+) -> Result<StatusCode, ApiError> {
+    let party = Party::from(&identity);
+    let _turn = head.guests.uploads.take(&party, 1).await;
+    let mut room = None;
     let mut body = body.into_data_stream();
     let mut decoder = pack::Decoder::default();
     let (mut frames, mut size) = (Vec::new(), 0);
@@ -64,9 +71,14 @@ pub(crate) async fn upload(who: Anyone, State(head): State<Arc<Head>>, body: Bod
             if size >= GATHER_BYTES {
                 keep(&head, who, std::mem::take(&mut frames)).await?;
                 size = 0;
+                room = None;
                 // The disk's time is not the sender's.
                 due = Instant::now() + PACE_TIME;
             }
+        }
+        if room.is_none() && decoder.announced() > LONG_BYTES {
+            room = Some(head.guests.long.take(&party, decoder.announced().div_ceil(1 << 20)).await);
+            due = Instant::now() + PACE_TIME;
         }
         match timeout_at(due, body.next()).await {
             Ok(Some(Ok(bytes))) => {
@@ -195,9 +207,12 @@ async fn may_read(head: &Head, identity: &Identity, digests: &[Digest], results:
 /// `POST /snapshots/{digest}/commit`.
 pub(crate) async fn commit(
     _: Anyone,
+    Extension(identity): Extension<Identity>,
     State(head): State<Arc<Head>>,
     Path(manifest): Path<Digest>,
 ) -> Result<StatusCode, ApiError> {
+    // Threads that may block are few.
+    let _turn = head.guests.commits.take(&Party::from(&identity), 1).await;
     let outcome = on_disk(&head, move |library| library.commit(&manifest)).await;
     outcome.map(|()| StatusCode::NO_CONTENT).map_err(|error| match error {
         // Not "no such blob": what is missing can be sent.

@@ -5,8 +5,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hostler_client::{Terminal, TerminalMessage, tls};
-use hostler_model::{TaskId, WindowSize};
+use hostler_model::{Attempt, Epoch, JobId, RunId, TaskId, WindowSize};
 use hostler_proto::join::JoinCode;
+use hostler_proto::manifest::{Content, Manifest, ResultManifest, VERSION};
+use hostler_proto::users::RELAY_HEADER;
+use hostler_snapshot::chunk::digest_of;
+use hostler_snapshot::{pack, wire};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
@@ -16,6 +20,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::agent::{FakeAgent, Identity};
 use crate::harness::{PATIENCE, TestHead, request, soon};
+use crate::jobs::code;
 use crate::output::{next_stream, running};
 
 /// What a flood may cost the head while it lasts.
@@ -202,6 +207,96 @@ async fn uploads_of_a_byte_a_second_lose_their_place() {
         .expect("an empty pack");
     assert!(began.elapsed() < Duration::from_secs(50));
     drippers.shutdown().await;
+}
+
+#[tokio::test]
+async fn slow_uploads_of_one_user_hold_up_no_other() {
+    let head = TestHead::start().await;
+    let node = Identity::join(&head, "n1").await.endpoint(&head);
+    let mut drippers = Vec::new();
+    for _ in 0..32 {
+        let mut stream = node.connect().await.expect("the head listens");
+        let start = format!(
+            "POST /api/v1/blobs HTTP/1.1\r\nHost: x\r\n{RELAY_HEADER}: 4711:eve\r\nContent-Length: 1000000\r\n\r\nx"
+        );
+        pour(&mut stream, start.as_bytes()).await;
+        drippers.push(stream);
+    }
+    let began = Instant::now();
+    let client = head.client();
+    soon("an upload of somebody else", client.send_pack(bytes::Bytes::new())).await.expect("an empty pack");
+    soon("a submission of somebody else", client.submit(&request("honest"))).await.expect("accepted");
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    drop(drippers);
+}
+
+#[tokio::test]
+async fn one_user_cannot_have_every_request() {
+    let head = TestHead::start().await;
+    let nodes = [Identity::join(&head, "n1").await.endpoint(&head), Identity::join(&head, "n2").await.endpoint(&head)];
+    let id = head.client().submit(&request("waits")).await.expect("accepted").id;
+    let ask = async |number: usize, user: &str, wait_ms: u32| {
+        let mut stream = nodes[number % 2].connect().await.expect("the head listens");
+        let text =
+            format!("GET /api/v1/jobs/{id}?wait_ms={wait_ms} HTTP/1.1\r\nHost: x\r\n{RELAY_HEADER}: {user}\r\n\r\n");
+        pour(&mut stream, text.as_bytes()).await;
+        stream
+    };
+    let mut waiting = Vec::new();
+    for number in 0..1024 {
+        waiting.push(ask(number, "4711:eve", 300_000).await);
+    }
+    let heard = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    let refused = async {
+        loop {
+            // The last ones may not have been read yet.
+            let answer = heard(hear(&mut ask(0, "4711:eve", 1).await).await);
+            if answer.starts_with("HTTP/1.1 429") {
+                return answer;
+            }
+        }
+    };
+    let refused = soon("a refusal", refused).await;
+    assert!(refused.contains("too_many_requests") && refused.contains("eve has 1024 requests"), "{refused}");
+    assert!(heard(hear(&mut ask(1, "4712:bob", 1).await).await).starts_with("HTTP/1.1 200"));
+}
+
+#[tokio::test]
+async fn a_manifest_that_unfolds_in_memory_is_refused_before_it_does() {
+    const LENGTH: u32 = 8_000_000;
+    let head = TestHead::start().await;
+    let watch = Watch::over(&head).await;
+    let before = head.peak_bytes();
+    let run = RunId { task: TaskId { job: JobId(1), index: 0 }, attempt: Attempt(1), epoch: Epoch(1) };
+    let honest = ResultManifest {
+        version: VERSION,
+        run,
+        tree: Manifest { version: VERSION, entries: Vec::new() },
+        removed: Vec::new(),
+        stdout: Content::default(),
+        stderr: Content::default(),
+        setup: Content::default(),
+        problems: Vec::new(),
+    };
+    // The last list, which is empty, becomes one of eight million empty words of a byte each.
+    let mut bytes = hostler_proto::encode(&honest);
+    assert_eq!(bytes.pop(), Some(0x90), "an empty list");
+    bytes.push(0xdd);
+    bytes.extend(LENGTH.to_be_bytes());
+    bytes.resize(bytes.len() + LENGTH as usize, 0xa0);
+    let digest = digest_of(&bytes);
+    let pack = pack::frame(&digest, &wire::encode(&bytes));
+    assert!(pack.len() < 1 << 20, "that is a small upload");
+    let client = head.client();
+    client.send_pack(pack.into()).await.expect("the bytes are what they are called");
+    let commits = (0..2).map(|_| client.commit_snapshot(&digest));
+    for outcome in soon("two commits", futures_util::future::join_all(commits)).await {
+        assert_eq!(code(outcome), "bad_manifest");
+    }
+    // The bytes themselves, of each commit for a moment; what they would become is 400 MB for both.
+    let grown = head.peak_bytes().saturating_sub(before);
+    assert!(grown < 2 * ROOM_BYTES, "the head has grown by {} MiB", grown >> 20);
+    watch.all_is_well("a manifest of eight million words").await;
 }
 
 async fn hear_first(stream: &mut (impl AsyncRead + Unpin)) -> bool {

@@ -151,6 +151,15 @@ impl TestHead {
         pages * 4096
     }
 
+    /// The most of its memory that was ever in use, in bytes.
+    pub(crate) fn peak_bytes(&self) -> u64 {
+        let pid = self.process.as_ref().expect("it runs").id();
+        let text = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("the kernel's form");
+        let kib: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
+        kib << 10
+    }
+
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }

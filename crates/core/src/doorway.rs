@@ -1,0 +1,241 @@
+//! Admission at a door: who may wait there unidentified, and how much of something one party may have at once.
+//!
+//! A [`WaitingRoom`] holds connections whose peer has not shown who it is. It is bounded, and nobody is refused: when it is full, the
+//! connection that has waited longest goes, taken from the network that has most of them. A handshake takes milliseconds, so an honest peer
+//! is through long before its turn to go comes, however many silent connections others open. [`Shares`] counts what parties that are known
+//! have. Neither reads a clock or a socket.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The part of an address that is one party's: all of an IPv4 address, the first 64 bits of an IPv6 address, since whoever has one of
+/// those has all others that begin with them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Network(IpAddr);
+
+impl From<IpAddr> for Network {
+    fn from(address: IpAddr) -> Self {
+        Self(match address.to_canonical() {
+            IpAddr::V6(address) => {
+                let [a, b, c, d, ..] = address.segments();
+                IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
+            }
+            address @ IpAddr::V4(_) => address,
+        })
+    }
+}
+
+/// Connections that have not shown who they are. `T` is dropped when a connection has to go: a channel's end, for instance.
+#[derive(Debug)]
+pub struct WaitingRoom<T> {
+    most: usize,
+    guests: Mutex<Guests<T>>,
+}
+
+#[derive(Debug)]
+struct Guests<T> {
+    /// By the number in which they came.
+    here: BTreeMap<u64, Guest<T>>,
+    next: u64,
+}
+
+#[derive(Debug)]
+struct Guest<T> {
+    network: Network,
+    is_known: bool,
+    _line: T,
+}
+
+/// A place in a waiting room. Dropping it gives the place up.
+#[derive(Debug)]
+pub struct Place<T> {
+    room: Arc<WaitingRoom<T>>,
+    number: u64,
+}
+
+impl<T> WaitingRoom<T> {
+    /// A room for so many.
+    #[must_use]
+    pub fn new(most: usize) -> Arc<Self> {
+        Arc::new(Self { most: most.max(1), guests: Mutex::new(Guests { here: BTreeMap::new(), next: 0 }) })
+    }
+
+    /// Lets one more in. When there are too many then, one has to go: somebody from a network that is not known before somebody from one
+    /// that is, somebody from the network that has most here before others, and of those who came first.
+    pub fn enter(self: &Arc<Self>, network: Network, is_known: bool, line: T) -> Place<T> {
+        let mut guests = self.guests();
+        let number = guests.next;
+        guests.next += 1;
+        guests.here.insert(number, Guest { network, is_known, _line: line });
+        let gone = if guests.here.len() > self.most { guests.remove_one() } else { None };
+        drop(guests);
+        // Outside of the lock: whoever is told may want it.
+        drop(gone);
+        Place { room: Arc::clone(self), number }
+    }
+
+    fn guests(&self) -> MutexGuard<'_, Guests<T>> {
+        self.guests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> Guests<T> {
+    fn remove_one(&mut self) -> Option<Guest<T>> {
+        let mut of: BTreeMap<Network, usize> = BTreeMap::new();
+        self.here.values().for_each(|guest| *of.entry(guest.network).or_default() += 1);
+        // The first of those that are equal is the one that came first.
+        let (number, _) = self
+            .here
+            .iter()
+            .min_by_key(|(number, guest)| (guest.is_known, std::cmp::Reverse(of[&guest.network]), **number))?;
+        let number = *number;
+        self.here.remove(&number)
+    }
+}
+
+impl<T> Drop for Place<T> {
+    fn drop(&mut self) {
+        let left = self.room.guests().here.remove(&self.number);
+        drop(left);
+    }
+}
+
+/// How much of something each party has, and may have at most.
+#[derive(Debug)]
+pub struct Shares<K> {
+    most: usize,
+    of: Mutex<BTreeMap<K, usize>>,
+}
+
+/// One of a party's share. Dropping it gives it back.
+#[derive(Debug)]
+pub struct Share<K: Clone + Ord> {
+    shares: Arc<Shares<K>>,
+    party: K,
+}
+
+impl<K: Clone + Ord> Shares<K> {
+    /// At most so many for each.
+    #[must_use]
+    pub fn of(most: usize) -> Arc<Self> {
+        Arc::new(Self { most, of: Mutex::default() })
+    }
+
+    /// How many a party may have.
+    #[must_use]
+    pub fn most(&self) -> usize {
+        self.most
+    }
+
+    /// One more for a party; `None` when it has as many as it may have.
+    pub fn take(self: &Arc<Self>, party: K) -> Option<Share<K>> {
+        let mut of = self.of.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = of.entry(party.clone()).or_default();
+        if *own >= self.most {
+            return None;
+        }
+        *own += 1;
+        Some(Share { shares: Arc::clone(self), party })
+    }
+}
+
+impl<K: Clone + Ord> Drop for Share<K> {
+    fn drop(&mut self) {
+        let mut of = self.shares.of.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Entry::Occupied(mut own) = of.entry(self.party.clone()) {
+            *own.get_mut() -= 1;
+            if *own.get() == 0 {
+                own.remove();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn network(text: &str) -> Network {
+        text.parse::<IpAddr>().expect("an address").into()
+    }
+
+    /// A room, and a way to let somebody in there and see whether they are still there.
+    struct Trial {
+        room: Arc<WaitingRoom<Arc<()>>>,
+        guests: Vec<(Place<Arc<()>>, Arc<()>)>,
+    }
+
+    impl Trial {
+        fn of(most: usize) -> Self {
+            Self { room: WaitingRoom::new(most), guests: Vec::new() }
+        }
+
+        fn enter(&mut self, from: &str, is_known: bool) {
+            let line = Arc::new(());
+            let place = self.room.enter(network(from), is_known, Arc::clone(&line));
+            self.guests.push((place, line));
+        }
+
+        fn here(&self) -> Vec<bool> {
+            self.guests.iter().map(|(_, line)| Arc::strong_count(line) == 2).collect()
+        }
+    }
+
+    #[test]
+    fn the_oldest_connection_of_the_largest_network_is_evicted() {
+        let mut trial = Trial::of(3);
+        for from in ["10.0.0.1", "10.0.0.2", "10.0.0.2"] {
+            trial.enter(from, false);
+        }
+        assert_eq!(trial.here(), [true; 3]);
+        trial.enter("10.0.0.3", false);
+        assert_eq!(trial.here(), [true, false, true, true]);
+        trial.enter("10.0.0.3", false);
+        assert_eq!(trial.here(), [true, false, true, false, true]);
+    }
+
+    #[test]
+    fn a_known_network_stays_while_there_are_others_and_is_bounded_too() {
+        let mut trial = Trial::of(3);
+        for from in ["10.0.0.1", "10.0.0.1", "10.0.0.9"] {
+            trial.enter(from, from == "10.0.0.1");
+        }
+        trial.enter("10.0.0.8", false);
+        assert_eq!(trial.here(), [true, true, false, true]);
+        trial.enter("10.0.0.1", true);
+        assert_eq!(trial.here(), [true, true, false, false, true]);
+        trial.enter("10.0.0.1", true);
+        assert_eq!(trial.here(), [false, true, false, false, true, true]);
+    }
+
+    #[test]
+    fn a_place_that_is_given_up_is_free() {
+        let mut trial = Trial::of(2);
+        trial.enter("10.0.0.1", false);
+        trial.enter("10.0.0.1", false);
+        drop(trial.guests.remove(0));
+        trial.enter("10.0.0.2", false);
+        assert_eq!(trial.here(), [true, true]);
+        assert_eq!(trial.room.guests().here.len(), 2);
+    }
+
+    #[test]
+    fn ipv6_addresses_count_by_their_first_64_bits() {
+        assert_eq!(network("2001:db8:1:2::1"), network("2001:db8:1:2:ffff::2"));
+        assert_ne!(network("2001:db8:1:2::1"), network("2001:db8:1:3::1"));
+        assert_eq!(network("::ffff:10.0.0.1"), network("10.0.0.1"));
+        assert_ne!(network("10.0.0.1"), network("10.0.0.2"));
+    }
+
+    #[test]
+    fn nobody_gets_more_than_a_share() {
+        let shares = Shares::of(2);
+        let held = [shares.take("ada"), shares.take("ada")];
+        assert!(held.iter().all(Option::is_some) && shares.take("ada").is_none() && shares.take("bob").is_some());
+        drop(held);
+        assert!(shares.take("ada").is_some());
+        assert!(shares.of.lock().expect("no panic").is_empty());
+    }
+}
