@@ -189,7 +189,9 @@ async fn a_link_that_is_cut_before_the_first_connection_is_tried_again() {
     let (tell, begins) = sync_channel(REQUESTS);
     let client = Client::new(Endpoint::elsewhere(&address.to_string(), Digest([7; 32]), None))
         .with_patience(Patience::COMMAND)
-        .watched_by(move |_| drop(tell.try_send(())));
+        .watched_by(move |_| {
+            let _ = tell.try_send(());
+        });
     let link = tokio::task::spawn_blocking(move || {
         begins.recv_timeout(Duration::from_secs(10)).expect("it says that it cannot reach the head, and goes on");
         let listener = TcpListener::bind(address).expect("the port is still free");
