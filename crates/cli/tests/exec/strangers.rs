@@ -133,6 +133,19 @@ fn nobody_but_nodes_can_bring_a_command() {
 }
 
 #[test]
+fn silent_connections_from_many_addresses_keep_no_node_out() {
+    let machines = Machines::of(2);
+    // More than may stand at the door, from twenty addresses of the loopback network, and n1 has never called n2.
+    let idle = "import socket, time\nheld = [socket.create_connection(('127.0.0.1', 7761), 10, (f'127.0.0.{i % 20 + 2}', 0)) for i in range(200)]\n\
+                print('held', flush=True)\ntime.sleep(1008)\n";
+    machines.nodes[1].write("/home/op/idle.py", idle);
+    let held = machines.nodes[1].daemon("idle", &["sh", "-c", "exec python3 /home/op/idle.py >/home/op/held"]);
+    wait_until("the connections", 30, || machines.nodes[1].read("/home/op/held").contains("held").then_some(()));
+    assert_eq!(machines.ok(0, "dsh --node n2 echo here"), "here");
+    held.kill_9();
+}
+
+#[test]
 fn nobody_speaks_for_somebody_else() {
     let machines = Machines::of(2);
     machines.nodes[0].ok(&["sh", "-c", &format!("mkdir /home/{OTHER} && chown {OTHER} /home/{OTHER}")]);
