@@ -160,7 +160,9 @@ fn decide_submit(
     if refuses_root(state, caller, spec) {
         return Err(Refusal::NotForRoot);
     }
-    if let Some(why) = refuses_more_waiting(state, &caller.user).filter(|_| !caller.operator) {
+    if !caller.operator
+        && let Some(why) = refuses_more_waiting(state, &caller.user)
+    {
         return Err(Refusal::OverQuota(why));
     }
     if let Some(why) = refuses_submission(state, &caller.user, spec) {

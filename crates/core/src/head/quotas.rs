@@ -157,7 +157,7 @@ pub(super) fn refuses_more_waiting(state: &State, user: &str) -> Option<String> 
     let most = state.settings.waiting_jobs;
     let most_jobs = usize::try_from(most).unwrap_or(usize::MAX);
     // With fewer jobs than one user may have nobody has too many.
-    if state.live.len() < most_jobs {
+    if state.job_count() < most_jobs {
         return None;
     }
     let waiting = state.live_jobs().filter(|job| job.user == user && job.pending.len() > 0).take(most_jobs).count();

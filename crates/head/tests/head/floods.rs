@@ -285,7 +285,7 @@ async fn a_manifest_that_unfolds_in_memory_is_refused_before_it_does() {
     bytes.extend(LENGTH.to_be_bytes());
     bytes.resize(bytes.len() + LENGTH as usize, 0xa0);
     let digest = digest_of(&bytes);
-    let pack = pack::frame(&digest, &wire::encode(&bytes));
+    let pack = pack::frame(&digest, &wire::encode(&bytes)).expect("it fits");
     assert!(pack.len() < 1 << 20, "that is a small upload");
     let client = head.client();
     client.send_pack(pack.into()).await.expect("the bytes are what they are called");
