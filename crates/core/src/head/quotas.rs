@@ -160,7 +160,7 @@ pub(super) fn refuses_more_waiting(state: &State, user: &str) -> Option<String> 
     if state.job_count() < most_jobs {
         return None;
     }
-    let waiting = state.live_jobs().filter(|job| job.user == user && job.pending.len() > 0).take(most_jobs).count();
+    let waiting = state.live_jobs().filter(|job| job.user == user && !job.pending.is_empty()).take(most_jobs).count();
     (waiting >= most_jobs).then(|| {
         format!("{user} may have at most {most} jobs waiting, an array counting as one; operators change that with the setting waiting-jobs")
     })
