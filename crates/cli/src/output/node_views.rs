@@ -208,11 +208,12 @@ pub(crate) fn energy(energy: &EnergyView, width: Option<usize>) -> String {
 
 /// Where the figures come from.
 fn basis(energy: &EnergyView) -> String {
-    let estimated = energy.nodes.iter().filter(|(_, power)| power.measured_watt_hours < power.watt_hours);
+    let is_estimated = |power: &PowerView| power.gauge.is_none() || power.measured_watt_hours < power.watt_hours;
+    let estimated = energy.nodes.iter().filter(|(_, power)| is_estimated(power));
     let (assumed, given): (Vec<_>, Vec<_>) = estimated.partition(|(_, power)| power.are_watts_assumed);
     let measured = energy.measured_watt_hours;
     if assumed.is_empty() && given.is_empty() {
-        return if measured > 0 { "all of it measured".to_owned() } else { "nothing drawn yet".to_owned() };
+        return "all of it measured".to_owned();
     }
     let names = |nodes: &[(&NodeName, &PowerView)]| {
         nodes.iter().map(|(name, _)| name.to_string()).collect::<Vec<_>>().join(", ")
@@ -346,7 +347,7 @@ n1    up     on        4     1      4G    1G      3  4711  0.1.0    camera 0/1,l
             starts: 2,
             failures: 0,
             watts: 8,
-            gauge: None,
+            gauge: (measured_watt_hours == watt_hours).then_some(Gauge::Controller),
             are_watts_assumed,
             watt_hours,
             measured_watt_hours,
@@ -368,7 +369,7 @@ n1    up     on        4     1      4G    1G      3  4711  0.1.0    camera 0/1,l
         };
         let expected = "\
 NAME  POWER   NOW      DRAWN      SAVED  OFF  STARTS  BOOT
-n1    off    ~8 W  1.460 kWh  1.460 kWh   1s       2    1m
+n1    off     8 W  1.460 kWh  1.460 kWh   1s       2    1m
 n2    off    ~8 W  1.460 kWh  1.460 kWh   1s       2    1m
 n3    off    ~8 W  0.460 kWh  0.460 kWh   1s       2    1m
 all          24 W  3.380 kWh  3.380 kWh            6
