@@ -368,11 +368,12 @@ n1    up     on        4     1      4G    1G      3  4711  0.1.0    camera 0/1,l
             trouble: None,
         };
         let expected = "\
-NAME  POWER   NOW      DRAWN      SAVED  OFF  STARTS  BOOT
-n1    off     8 W  1.460 kWh  1.460 kWh   1s       2    1m
-n2    off    ~8 W  1.460 kWh  1.460 kWh   1s       2    1m
-n3    off    ~8 W  0.460 kWh  0.460 kWh   1s       2    1m
-all          24 W  3.380 kWh  3.380 kWh            6
+NAME  POWER   NOW      DRAWN      SAVED   OFF  STARTS   BOOT
+n1    off     8 W  1.460 kWh  1.460 kWh  1.0s       2  1m00s
+n2    off    ~8 W  1.460 kWh  1.460 kWh  1.0s       2  1m00s
+n3    off    ~8 W  0.460 kWh  0.460 kWh  1.0s       2  1m00s
+all          24 W  3.380 kWh  3.380 kWh             6
+
 1.520 kWh of what was drawn is measured; n3 estimated by the figures of power.toml; \
 n2 estimated with 8 W off, 90 W idle and 200 W busy, since power.toml has no `watts` there";
         assert_eq!(energy(&view, None), expected);
