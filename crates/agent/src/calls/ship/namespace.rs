@@ -345,7 +345,7 @@ mod tests {
             });
             assert!(is_there, "the tree is at its place");
             assert_eq!(seen, is_shown, "{mode:o}");
-            fs::remove_dir_all(folder.path().join("mirror")).expect("ours");
+            hostler_snapshot::remove_tree(&folder.path().join("mirror")).expect("ours");
         }
     }
 
