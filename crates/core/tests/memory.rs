@@ -73,7 +73,6 @@ fn command(argv: &[&str]) -> JobSpec {
 /// One test, since all threads of a process count together.
 #[test]
 fn waiting_job_takes_less_than_a_kibibyte_and_an_ended_one_nothing() {
-    println!("a job {} bytes, a specification {} bytes", size_of::<hostler_core::head::Job>(), size_of::<JobSpec>());
     let before = ALLOCATED.load(Ordering::Relaxed);
     let each = |state: &State| {
         assert_eq!(state.job_count() as u64, JOBS);
@@ -84,7 +83,6 @@ fn waiting_job_takes_less_than_a_kibibyte_and_an_ended_one_nothing() {
     drop(state);
     let state = state_with_jobs(|_| command(&["./simulate", "1"]));
     let equal = each(&state);
-    println!("{different} bytes for each of {JOBS} different jobs, {equal} for each of as many equal ones");
     assert!(different < 1024 && equal < 600, "{different} and {equal} bytes a job");
 
     let mut state = state;

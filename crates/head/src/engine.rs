@@ -7,6 +7,9 @@
 //! When a batch cannot be stored, the state in memory is ahead of the disk and therefore wrong: it is thrown away and loaded
 //! again, exactly as after a restart, and agents reconnect to say what has become of their runs.
 
+mod batch;
+mod ended;
+
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
@@ -14,17 +17,18 @@ use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use hostler_core::head::{
-    Changes, Command, ConnectionId, Effect, Ended, Event, Moves, Now, Record, Refusal, Stamped, State, decide,
-    follow_up, update,
+    Changes, Command, ConnectionId, Effect, Moves, Now, Record, Refusal, Stamped, State, decide, follow_up, update,
 };
 use hostler_model::{Digest, JobId, Timestamp, WallTime};
 use hostler_proto::api::Notice;
 use hostler_proto::link::HeadMessage;
-use hostler_store::{Batch, Change, Reader, Writer};
+use hostler_store::{Reader, Writer};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 
-use crate::archive::{Archive, ArchiveError, as_stored};
+use self::batch::batch;
+pub(crate) use self::batch::begin_epoch;
+use crate::archive::{Archive, ArchiveError};
 use crate::power::Order;
 use crate::restore::restore;
 
@@ -40,12 +44,6 @@ const NOTICES_LEN: usize = 4096;
 
 /// A snapshot is written when the log has this many events more than the state has jobs: a head that starts reads no more than that.
 const EVENTS_BETWEEN_SNAPSHOTS: u64 = 10_000;
-
-/// How many jobs are dropped at once when their retention is over, so that a large backlog does not stall the loop.
-const FORGET_AT_ONCE: usize = 1_000;
-
-/// When those whose retention is over are looked for again after that failed, in milliseconds.
-const FORGET_AGAIN_MS: u64 = 60_000;
 
 /// How often a store that failed is tried again.
 const RECOVERY_PAUSE: Duration = Duration::from_secs(1);
@@ -469,13 +467,6 @@ impl Loop {
         }
     }
 
-    /// The ended jobs that a command is about.
-    fn look_up(&self, command: &Command) -> Result<Ended, ArchiveError> {
-        let state = self.shared.state();
-        let moves = self.shared.archive.moves();
-        Ended::look_up(&state, &moves, &self.shared.archive, command)
-    }
-
     /// Applies an event and keeps it for the log if it belongs there.
     fn apply(&self, state: &mut State, round: &mut Round, stamped: Stamped) {
         let noted = round.changes.records.len();
@@ -483,41 +474,6 @@ impl Loop {
         self.shared.archive.note(&round.changes.records[noted..], self.rounds);
         if stamped.event.is_durable() {
             round.events.push(stamped);
-        }
-    }
-
-    /// When the retention of some job is over.
-    fn forget_at(&self, state: &State) -> Option<Timestamp> {
-        Some(state.kept_until(self.first_ended?).plus_ms(1).max(self.forget_from))
-    }
-
-    /// Has jobs dropped whose retention is over, if it is time for that.
-    fn forget_old_jobs(&mut self, round: &mut Round) {
-        let now = self.shared.clock.now();
-        if self.forget_at(&self.shared.state()).is_none_or(|at| now.at < at) {
-            return;
-        }
-        let ended = {
-            let moves = self.shared.archive.moves();
-            let moving: Vec<JobId> = moves.ids().collect();
-            // Those that move have ended just now, or are gone already.
-            self.shared.archive.history().first_ended(FORGET_AT_ONCE + moving.len()).map(|mut ended| {
-                ended.retain(|(id, _)| moving.binary_search(id).is_err());
-                let moved = moves.jobs().filter_map(|job| job.ended).min();
-                (ended, moved)
-            })
-        };
-        match ended {
-            Ok((jobs, moved)) => {
-                let is_kept = |(_, ended): &&(JobId, Timestamp)| self.shared.state().kept_until(*ended) >= now.at;
-                let first_kept = jobs.iter().find(is_kept).or(jobs.last()).map(|(_, ended)| *ended);
-                self.first_ended = first_kept.into_iter().chain(moved).min();
-                self.take(round, &Command::Forget { jobs }, Vec::new(), None, None);
-            }
-            Err(error) => {
-                tracing::error!(%error, "cannot look for jobs whose retention is over");
-                self.forget_from = now.at.plus_ms(FORGET_AGAIN_MS);
-            }
         }
     }
 
@@ -666,37 +622,4 @@ impl Loop {
             let _ = reply.send(Err(EngineError::NotStored(self.shared.trouble().unwrap_or_default())));
         }
     }
-}
-
-/// A round as the store takes it.
-fn batch(
-    first_sequence: u64,
-    events: &[Stamped],
-    records: Vec<Record>,
-    blobs: Vec<(Digest, Vec<u8>)>,
-    environments: &HashMap<Digest, Bytes>,
-) -> Batch {
-    let events = events.iter().map(hostler_proto::encode).collect();
-    let blobs = blobs.into_iter().map(|(digest, bytes)| Change::PutBlob(digest, bytes.into()));
-    let records = records.into_iter().map(|record| match record {
-        Record::Ended(task) => Change::Ended(*task),
-        Record::Reopened(task) => Change::Reopened(task),
-        Record::JobEnded(job) => Change::JobEnded(as_stored(&job)),
-        Record::JobReopened(id) => Change::JobReopened(id),
-        Record::Environment { job, digest } => {
-            let bytes = environments.get(&digest).cloned().expect("it came with the submission");
-            Change::Environment { job, digest, bytes }
-        }
-        Record::Forgotten(job) => Change::Forgotten(job),
-    });
-    Batch { first_sequence, events, changes: blobs.chain(records).collect() }
-}
-
-/// Begins an epoch on a state whose log ends before `next_sequence`: what is to be stored before anything else, with the jobs that ended
-/// under a head that kept them in its state.
-pub(crate) fn begin_epoch(state: &mut State, next_sequence: u64, now: Now) -> Batch {
-    let first = Stamped { now, event: Event::EpochStarted { epoch: state.next_epoch(), archives: true } };
-    let mut changes = Changes::default();
-    update(state, &first, &mut changes);
-    batch(next_sequence, &[first], changes.records, Vec::new(), &HashMap::new())
 }

@@ -1,14 +1,17 @@
 //! The head's shell: rounds of commands, group commit, and what happens when the disk says no. Mirrors the daemon's engine.
 
+mod brief;
+mod ended;
+
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 
 use hostler_core::head::{
-    Changes, Command, ConnectionId, Effect, Ended, Event, Job, Moves, Now, Refusal, Stamped, Start, State, decide,
-    follow_up, update,
+    Changes, Command, ConnectionId, Effect, Ended, Event, Moves, Now, Refusal, Stamped, State, decide, follow_up,
+    update,
 };
-use hostler_model::{Digest, GpuId, JobId, NodeState, TaskId, Timestamp, WallTime};
+use hostler_model::{Digest, JobId, NodeState, TaskId, Timestamp, WallTime};
 
+use self::brief::brief;
 use super::Rule;
 use super::disk::{Batch, Disk, Logged, Order, Work, Writer};
 use super::faults::Fault;
@@ -316,21 +319,6 @@ impl World {
             process.wakes_us = Some(at_us);
             self.head_later(at_us - now_us + late, HeadStep::Wake { at_us });
         }
-    }
-
-    /// When time alone next matters: to the state, or because the retention of a job is over.
-    fn deadline(&self) -> Option<Timestamp> {
-        let process = self.head.process.as_ref()?;
-        let moved = process.moves.jobs().filter_map(|job| job.ended);
-        let first = self.ended_on_disk(process).map(|(_, ended)| ended).chain(moved).min();
-        let retention = first.map(|ended| process.state.kept_until(ended).plus_ms(1));
-        process.state.next_deadline().into_iter().chain(retention).min()
-    }
-
-    /// Jobs that the disk has for good, and when they ended.
-    fn ended_on_disk(&self, process: &Process) -> impl Iterator<Item = (JobId, Timestamp)> {
-        let is_there = |job: &&Arc<Job>| process.moves.job(job.id).is_none();
-        self.head.disk.jobs.values().filter(is_there).filter_map(|job| Some((job.id, job.ended?)))
     }
 
     /// The time has come, unless it was put off.
@@ -649,16 +637,6 @@ impl World {
     }
 }
 
-impl Process {
-    /// Applies an event of a round.
-    fn apply(&mut self, batch: &mut Batch, stamped: &Stamped) {
-        let logged = apply(&mut self.state, stamped, &mut batch.effects);
-        let records = logged.iter().flat_map(|logged| &logged.records);
-        records.for_each(|record| self.moves.note(record, batch.round));
-        batch.events.extend(logged);
-    }
-}
-
 /// Applies an event; it comes back if it belongs in the log.
 fn apply(state: &mut State, stamped: &Stamped, effects: &mut Vec<Effect>) -> Option<Logged> {
     let mut changes = Changes::default();
@@ -670,30 +648,4 @@ fn apply(state: &mut State, stamped: &Stamped, effects: &mut Vec<Effect>) -> Opt
         stamped: stamped.clone(),
         records: changes.records,
     })
-}
-
-/// An event in a few words.
-fn brief(event: &Event) -> String {
-    match event {
-        Event::Submitted { job, spec, .. } => format!(
-            "job {job} submitted: {} cpus, array {:?}, after {:?}, requeue {}",
-            spec.request.cpus,
-            spec.array.as_ref().map(ToString::to_string),
-            spec.after.iter().map(ToString::to_string).collect::<Vec<_>>(),
-            spec.requeue
-        ),
-        Event::Placed { starts } => {
-            let starts: Vec<String> = starts
-                .iter()
-                .map(|Start { run, node, resources }| {
-                    let gpus: Vec<&str> = resources.gpus.iter().map(GpuId::as_str).collect();
-                    format!("{run} on {node} {} {}", resources.cpus, gpus.join("+"))
-                })
-                .collect();
-            format!("placed {}", starts.join(", "))
-        }
-        Event::Ended { run, fate, result, .. } => format!("{run} ended {fate:?}, result {}", result.is_some()),
-        Event::NodeSeen { node, boot, .. } => format!("{node} seen, {}", boot.0),
-        other => format!("{other:?}"),
-    }
 }
