@@ -104,12 +104,12 @@ impl Call {
 }
 
 impl Client {
-    /// A client with the patience of a command; nothing is connected yet.
+    /// A client with the patience of a program; nothing is connected yet.
     #[must_use]
     pub fn new(endpoint: Endpoint) -> Self {
         Self {
             endpoint,
-            patience: Patience::COMMAND,
+            patience: Patience::PROGRAM,
             watcher: None,
             idle: Mutex::new(None),
             generation: AtomicU64::new(0),

@@ -30,6 +30,10 @@ impl Patience {
     /// Every failure is reported at once.
     pub const NONE: Self = Self { at_first: Duration::ZERO, to_reach: Duration::ZERO, later: Duration::ZERO };
 
+    /// For programs that try again by themselves when they cannot reach the head.
+    pub const PROGRAM: Self =
+        Self { at_first: Duration::from_secs(1), to_reach: Duration::ZERO, later: Duration::from_secs(60) };
+
     /// For commands that people wait for: a second for a head that is just restarting, a few for a broken link, a minute once it was
     /// there.
     pub const COMMAND: Self =
