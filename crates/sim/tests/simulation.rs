@@ -70,7 +70,7 @@ fn seeds_that_failed_once_do_not_fail_again() {
 
 /// Every commit is tried in worlds of its own, so that with time many are seen. The time is bounded, the number is not.
 #[test]
-#[expect(clippy::print_stdout, reason = "a later run can try the same worlds")]
+#[expect(clippy::print_stdout, reason = "which seeds were tried belongs in the log of a build")]
 fn worlds_that_nobody_has_seen_before_end_well() {
     let commit = commit().unwrap_or_default();
     let first = commit
