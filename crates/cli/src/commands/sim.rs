@@ -1,5 +1,6 @@
 //! `hostler sim`.
 
+use std::io::Write as _;
 use std::ops::{ControlFlow, Range};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -180,7 +181,10 @@ fn name_seed_in_panics() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         if let Some(seed) = cluster::current_seed() {
-            eprintln!("seed {seed}: the production code panicked; to see it again: hostler sim --seed {seed}");
+            let text =
+                format!("seed {seed}: the production code panicked; to see it again: hostler sim --seed {seed}\n");
+            // A panic must not lead to another.
+            let _ = std::io::stderr().write_all(text.as_bytes());
         }
         before(panic);
     }));
