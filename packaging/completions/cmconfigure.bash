@@ -133,6 +133,9 @@ _cmconfigure() {
             cmconfigure__subcmd__help__subcmd__user,add)
                 cmd="cmconfigure__subcmd__help__subcmd__user__subcmd__add"
                 ;;
+            cmconfigure__subcmd__help__subcmd__user,block)
+                cmd="cmconfigure__subcmd__help__subcmd__user__subcmd__block"
+                ;;
             cmconfigure__subcmd__help__subcmd__user,import)
                 cmd="cmconfigure__subcmd__help__subcmd__user__subcmd__import"
                 ;;
@@ -156,6 +159,9 @@ _cmconfigure() {
                 ;;
             cmconfigure__subcmd__help__subcmd__user,show)
                 cmd="cmconfigure__subcmd__help__subcmd__user__subcmd__show"
+                ;;
+            cmconfigure__subcmd__help__subcmd__user,unblock)
+                cmd="cmconfigure__subcmd__help__subcmd__user__subcmd__unblock"
                 ;;
             cmconfigure__subcmd__help__subcmd__user__subcmd__key,add)
                 cmd="cmconfigure__subcmd__help__subcmd__user__subcmd__key__subcmd__add"
@@ -274,6 +280,9 @@ _cmconfigure() {
             cmconfigure__subcmd__user,add)
                 cmd="cmconfigure__subcmd__user__subcmd__add"
                 ;;
+            cmconfigure__subcmd__user,block)
+                cmd="cmconfigure__subcmd__user__subcmd__block"
+                ;;
             cmconfigure__subcmd__user,help)
                 cmd="cmconfigure__subcmd__user__subcmd__help"
                 ;;
@@ -301,8 +310,14 @@ _cmconfigure() {
             cmconfigure__subcmd__user,show)
                 cmd="cmconfigure__subcmd__user__subcmd__show"
                 ;;
+            cmconfigure__subcmd__user,unblock)
+                cmd="cmconfigure__subcmd__user__subcmd__unblock"
+                ;;
             cmconfigure__subcmd__user__subcmd__help,add)
                 cmd="cmconfigure__subcmd__user__subcmd__help__subcmd__add"
+                ;;
+            cmconfigure__subcmd__user__subcmd__help,block)
+                cmd="cmconfigure__subcmd__user__subcmd__help__subcmd__block"
                 ;;
             cmconfigure__subcmd__user__subcmd__help,help)
                 cmd="cmconfigure__subcmd__user__subcmd__help__subcmd__help"
@@ -330,6 +345,9 @@ _cmconfigure() {
                 ;;
             cmconfigure__subcmd__user__subcmd__help,show)
                 cmd="cmconfigure__subcmd__user__subcmd__help__subcmd__show"
+                ;;
+            cmconfigure__subcmd__user__subcmd__help,unblock)
+                cmd="cmconfigure__subcmd__user__subcmd__help__subcmd__unblock"
                 ;;
             cmconfigure__subcmd__user__subcmd__help__subcmd__key,add)
                 cmd="cmconfigure__subcmd__user__subcmd__help__subcmd__key__subcmd__add"
@@ -882,7 +900,7 @@ _cmconfigure() {
             return 0
             ;;
         cmconfigure__subcmd__help__subcmd__user)
-            opts="add list show remove role key import invite quota"
+            opts="add list show remove block unblock role key import invite quota"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -896,6 +914,20 @@ _cmconfigure() {
             return 0
             ;;
         cmconfigure__subcmd__help__subcmd__user__subcmd__add)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__help__subcmd__user__subcmd__block)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1036,6 +1068,20 @@ _cmconfigure() {
             return 0
             ;;
         cmconfigure__subcmd__help__subcmd__user__subcmd__show)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__help__subcmd__user__subcmd__unblock)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1764,7 +1810,7 @@ _cmconfigure() {
             return 0
             ;;
         cmconfigure__subcmd__user)
-            opts="-q -h --head --json --quiet --help add list show remove role key import invite quota help"
+            opts="-q -h --head --json --quiet --help add list show remove block unblock role key import invite quota help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1815,8 +1861,34 @@ _cmconfigure() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        cmconfigure__subcmd__user__subcmd__block)
+            opts="-q -h --reason --uid --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --reason)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --uid)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         cmconfigure__subcmd__user__subcmd__help)
-            opts="add list show remove role key import invite quota help"
+            opts="add list show remove block unblock role key import invite quota help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1830,6 +1902,20 @@ _cmconfigure() {
             return 0
             ;;
         cmconfigure__subcmd__user__subcmd__help__subcmd__add)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__user__subcmd__help__subcmd__block)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1984,6 +2070,20 @@ _cmconfigure() {
             return 0
             ;;
         cmconfigure__subcmd__user__subcmd__help__subcmd__show)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__user__subcmd__help__subcmd__unblock)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -2232,6 +2332,24 @@ _cmconfigure() {
             return 0
             ;;
         cmconfigure__subcmd__user__subcmd__show)
+            opts="-q -h --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cmconfigure__subcmd__user__subcmd__unblock)
             opts="-q -h --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )

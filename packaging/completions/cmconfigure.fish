@@ -36,20 +36,22 @@ complete -c cmconfigure -n "__fish_cmconfigure_needs_command" -f -a "node" -d 'M
 complete -c cmconfigure -n "__fish_cmconfigure_needs_command" -f -a "partition" -d 'Partitions: parts of the cluster to which jobs are submitted, with limits and a priority of their own'
 complete -c cmconfigure -n "__fish_cmconfigure_needs_command" -f -a "setting" -d 'List the settings of the cluster, show one, or change it'
 complete -c cmconfigure -n "__fish_cmconfigure_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and not __fish_seen_subcommand_from add list show remove role key import invite quota help" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
-complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and not __fish_seen_subcommand_from add list show remove role key import invite quota help" -l json -d 'Print data as JSON'
-complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and not __fish_seen_subcommand_from add list show remove role key import invite quota help" -s q -l quiet -d 'Say nothing but data and errors'
-complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and not __fish_seen_subcommand_from add list show remove role key import invite quota help" -s h -l help -d 'Print help'
-complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and not __fish_seen_subcommand_from add list show remove role key import invite quota help" -f -a "add" -d 'Add a user; agents that may create their account on every node'
-complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and not __fish_seen_subcommand_from add list show remove role key import invite quota help" -f -a "list" -d 'List the users'
-complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and not __fish_seen_subcommand_from add list show remove role key import invite quota help" -f -a "show" -d 'Show one user'
-complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and not __fish_seen_subcommand_from add list show remove role key import invite quota help" -f -a "remove" -d 'Remove users and void their logins; their jobs and accounts stay as they are'
-complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and not __fish_seen_subcommand_from add list show remove role key import invite quota help" -f -a "role" -d 'Give a user another role, from their next request on'
-complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and not __fish_seen_subcommand_from add list show remove role key import invite quota help" -f -a "key" -d 'Add and remove SSH keys'
-complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and not __fish_seen_subcommand_from add list show remove role key import invite quota help" -f -a "import" -d 'Add or change many users from a roster, all of them or none'
-complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and not __fish_seen_subcommand_from add list show remove role key import invite quota help" -f -a "invite" -d 'Make a login code, good for a day and one use'
-complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and not __fish_seen_subcommand_from add list show remove role key import invite quota help" -f -a "quota" -d 'Say how much a user may have'
-complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and not __fish_seen_subcommand_from add list show remove role key import invite quota help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and not __fish_seen_subcommand_from add list show remove block unblock role key import invite quota help" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and not __fish_seen_subcommand_from add list show remove block unblock role key import invite quota help" -l json -d 'Print data as JSON'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and not __fish_seen_subcommand_from add list show remove block unblock role key import invite quota help" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and not __fish_seen_subcommand_from add list show remove block unblock role key import invite quota help" -s h -l help -d 'Print help'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and not __fish_seen_subcommand_from add list show remove block unblock role key import invite quota help" -f -a "add" -d 'Add a user; agents that may create their account on every node'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and not __fish_seen_subcommand_from add list show remove block unblock role key import invite quota help" -f -a "list" -d 'List the users'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and not __fish_seen_subcommand_from add list show remove block unblock role key import invite quota help" -f -a "show" -d 'Show one user'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and not __fish_seen_subcommand_from add list show remove block unblock role key import invite quota help" -f -a "remove" -d 'Remove users and void their logins; their accounts may still use the cluster as `block` says'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and not __fish_seen_subcommand_from add list show remove block unblock role key import invite quota help" -f -a "block" -d 'Keep an account out of the cluster'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and not __fish_seen_subcommand_from add list show remove block unblock role key import invite quota help" -f -a "unblock" -d 'Let blocked accounts in again'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and not __fish_seen_subcommand_from add list show remove block unblock role key import invite quota help" -f -a "role" -d 'Give a user another role, from their next request on'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and not __fish_seen_subcommand_from add list show remove block unblock role key import invite quota help" -f -a "key" -d 'Add and remove SSH keys'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and not __fish_seen_subcommand_from add list show remove block unblock role key import invite quota help" -f -a "import" -d 'Add or change many users from a roster, all of them or none'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and not __fish_seen_subcommand_from add list show remove block unblock role key import invite quota help" -f -a "invite" -d 'Make a login code, good for a day and one use'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and not __fish_seen_subcommand_from add list show remove block unblock role key import invite quota help" -f -a "quota" -d 'Say how much a user may have'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and not __fish_seen_subcommand_from add list show remove block unblock role key import invite quota help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from add" -l uid -d 'The uid on all machines; by default that of the account of this name here, or one that is free' -r
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from add" -l role -d 'user, operator or admin' -r
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from add" -l group -d 'A group whose quota counts; may be repeated' -r
@@ -69,7 +71,17 @@ complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from remove" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from remove" -l json -d 'Print data as JSON'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from remove" -s q -l quiet -d 'Say nothing but data and errors'
-complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from remove" -s h -l help -d 'Print help'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from remove" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from block" -l reason -d 'Why, for the user to read' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from block" -l uid -d 'The account\'s uid, if neither the cluster nor the head\'s machine knows it' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from block" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from block" -l json -d 'Print data as JSON'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from block" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from block" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from unblock" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from unblock" -l json -d 'Print data as JSON'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from unblock" -s q -l quiet -d 'Say nothing but data and errors'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from unblock" -s h -l help -d 'Print help'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from role" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from role" -l json -d 'Print data as JSON'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from role" -s q -l quiet -d 'Say nothing but data and errors'
@@ -100,7 +112,9 @@ complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from help" -f -a "add" -d 'Add a user; agents that may create their account on every node'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from help" -f -a "list" -d 'List the users'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from help" -f -a "show" -d 'Show one user'
-complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from help" -f -a "remove" -d 'Remove users and void their logins; their jobs and accounts stay as they are'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from help" -f -a "remove" -d 'Remove users and void their logins; their accounts may still use the cluster as `block` says'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from help" -f -a "block" -d 'Keep an account out of the cluster'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from help" -f -a "unblock" -d 'Let blocked accounts in again'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from help" -f -a "role" -d 'Give a user another role, from their next request on'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from help" -f -a "key" -d 'Add and remove SSH keys'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand user; and __fish_seen_subcommand_from help" -f -a "import" -d 'Add or change many users from a roster, all of them or none'
@@ -286,7 +300,9 @@ complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and not __
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and __fish_seen_subcommand_from user" -f -a "add" -d 'Add a user; agents that may create their account on every node'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and __fish_seen_subcommand_from user" -f -a "list" -d 'List the users'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and __fish_seen_subcommand_from user" -f -a "show" -d 'Show one user'
-complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and __fish_seen_subcommand_from user" -f -a "remove" -d 'Remove users and void their logins; their jobs and accounts stay as they are'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and __fish_seen_subcommand_from user" -f -a "remove" -d 'Remove users and void their logins; their accounts may still use the cluster as `block` says'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and __fish_seen_subcommand_from user" -f -a "block" -d 'Keep an account out of the cluster'
+complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and __fish_seen_subcommand_from user" -f -a "unblock" -d 'Let blocked accounts in again'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and __fish_seen_subcommand_from user" -f -a "role" -d 'Give a user another role, from their next request on'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and __fish_seen_subcommand_from user" -f -a "key" -d 'Add and remove SSH keys'
 complete -c cmconfigure -n "__fish_cmconfigure_using_subcommand help; and __fish_seen_subcommand_from user" -f -a "import" -d 'Add or change many users from a roster, all of them or none'

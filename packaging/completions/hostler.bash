@@ -259,6 +259,9 @@ _hostler() {
             hostler__subcmd__configure__subcmd__help__subcmd__user,add)
                 cmd="hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__add"
                 ;;
+            hostler__subcmd__configure__subcmd__help__subcmd__user,block)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__block"
+                ;;
             hostler__subcmd__configure__subcmd__help__subcmd__user,import)
                 cmd="hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__import"
                 ;;
@@ -282,6 +285,9 @@ _hostler() {
                 ;;
             hostler__subcmd__configure__subcmd__help__subcmd__user,show)
                 cmd="hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__show"
+                ;;
+            hostler__subcmd__configure__subcmd__help__subcmd__user,unblock)
+                cmd="hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__unblock"
                 ;;
             hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__key,add)
                 cmd="hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__key__subcmd__add"
@@ -400,6 +406,9 @@ _hostler() {
             hostler__subcmd__configure__subcmd__user,add)
                 cmd="hostler__subcmd__configure__subcmd__user__subcmd__add"
                 ;;
+            hostler__subcmd__configure__subcmd__user,block)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__block"
+                ;;
             hostler__subcmd__configure__subcmd__user,help)
                 cmd="hostler__subcmd__configure__subcmd__user__subcmd__help"
                 ;;
@@ -427,8 +436,14 @@ _hostler() {
             hostler__subcmd__configure__subcmd__user,show)
                 cmd="hostler__subcmd__configure__subcmd__user__subcmd__show"
                 ;;
+            hostler__subcmd__configure__subcmd__user,unblock)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__unblock"
+                ;;
             hostler__subcmd__configure__subcmd__user__subcmd__help,add)
                 cmd="hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__add"
+                ;;
+            hostler__subcmd__configure__subcmd__user__subcmd__help,block)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__block"
                 ;;
             hostler__subcmd__configure__subcmd__user__subcmd__help,help)
                 cmd="hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__help"
@@ -456,6 +471,9 @@ _hostler() {
                 ;;
             hostler__subcmd__configure__subcmd__user__subcmd__help,show)
                 cmd="hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__show"
+                ;;
+            hostler__subcmd__configure__subcmd__user__subcmd__help,unblock)
+                cmd="hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__unblock"
                 ;;
             hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__key,add)
                 cmd="hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__key__subcmd__add"
@@ -775,6 +793,9 @@ _hostler() {
             hostler__subcmd__help__subcmd__configure__subcmd__user,add)
                 cmd="hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__add"
                 ;;
+            hostler__subcmd__help__subcmd__configure__subcmd__user,block)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__block"
+                ;;
             hostler__subcmd__help__subcmd__configure__subcmd__user,import)
                 cmd="hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__import"
                 ;;
@@ -798,6 +819,9 @@ _hostler() {
                 ;;
             hostler__subcmd__help__subcmd__configure__subcmd__user,show)
                 cmd="hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__show"
+                ;;
+            hostler__subcmd__help__subcmd__configure__subcmd__user,unblock)
+                cmd="hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__unblock"
                 ;;
             hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__key,add)
                 cmd="hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__key__subcmd__add"
@@ -1742,7 +1766,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__configure__subcmd__help__subcmd__user)
-            opts="add list show remove role key import invite quota"
+            opts="add list show remove block unblock role key import invite quota"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1756,6 +1780,20 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__add)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__block)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1896,6 +1934,20 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__show)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__help__subcmd__user__subcmd__unblock)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -2624,7 +2676,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__configure__subcmd__user)
-            opts="-q -h --head --json --quiet --help add list show remove role key import invite quota help"
+            opts="-q -h --head --json --quiet --help add list show remove block unblock role key import invite quota help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2675,8 +2727,34 @@ _hostler() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        hostler__subcmd__configure__subcmd__user__subcmd__block)
+            opts="-q -h --reason --uid --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --reason)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --uid)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         hostler__subcmd__configure__subcmd__user__subcmd__help)
-            opts="add list show remove role key import invite quota help"
+            opts="add list show remove block unblock role key import invite quota help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2690,6 +2768,20 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__add)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__block)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -2844,6 +2936,20 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__show)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__user__subcmd__help__subcmd__unblock)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -3092,6 +3198,24 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__configure__subcmd__user__subcmd__show)
+            opts="-q -h --head --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --head)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__configure__subcmd__user__subcmd__unblock)
             opts="-q -h --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -4372,7 +4496,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__help__subcmd__configure__subcmd__user)
-            opts="add list show remove role key import invite quota"
+            opts="add list show remove block unblock role key import invite quota"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -4386,6 +4510,20 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__add)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__block)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -4526,6 +4664,20 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__show)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hostler__subcmd__help__subcmd__configure__subcmd__user__subcmd__unblock)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -5346,13 +5498,17 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__job)
-            opts="-q -h --tasks --head --json --quiet --help"
+            opts="-q -h --tasks --from --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
                 --tasks)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --from)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -5982,7 +6138,7 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__run)
-            opts="-c -N -n -m -g -t -p -a -d -q -h --cpus --nodes --tasks-per-node --first-node --memory --gpus --resource --time --partition --constraint --array --after --name --requeue --priority --hold --env --grace --pty --detach --label --head --json --quiet --help"
+            opts="-c -N -n -m -g -t -p -a -d -q -h --cpus --nodes --tasks-per-node --first-node --memory --gpus --resource --time --partition --constraint --array --after --name --requeue --priority --hold --env --grace --pty --detach --label --env-only --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -6084,6 +6240,10 @@ _hostler() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --env-only)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --head)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -6132,12 +6292,24 @@ _hostler() {
             return 0
             ;;
         hostler__subcmd__sim)
-            opts="-q -h --power --home-lab --days --boot --policy --nodes --cpus --memory --head --json --quiet --help"
+            opts="-q -h --seed --whole-story --seeds --threads --power --home-lab --days --boot --policy --nodes --cpus --memory --head --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --seed)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --seeds)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --threads)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --days)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

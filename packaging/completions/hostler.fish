@@ -36,10 +36,10 @@ complete -c hostler -n "__fish_hostler_needs_command" -f -a "submit" -d 'Queue a
 complete -c hostler -n "__fish_hostler_needs_command" -f -a "run" -d 'Queue a command, show its output as it appears, and exit with its exit code'
 complete -c hostler -n "__fish_hostler_needs_command" -f -a "exec" -d 'Run a command now, on the node with the most room, as if it ran here'
 complete -c hostler -n "__fish_hostler_needs_command" -f -a "jobs" -d 'List jobs that have not ended, newest first'
-complete -c hostler -n "__fish_hostler_needs_command" -f -a "job" -d 'Show everything about a job'
-complete -c hostler -n "__fish_hostler_needs_command" -f -a "why" -d 'Say why a job waits, and when it should start'
+complete -c hostler -n "__fish_hostler_needs_command" -f -a "job" -d 'Show everything about a job, or about one task of an array'
+complete -c hostler -n "__fish_hostler_needs_command" -f -a "why" -d 'Say why a job or a task of an array waits, and when it should start'
 complete -c hostler -n "__fish_hostler_needs_command" -f -a "logs" -d 'Print what jobs write: their stdout to stdout, their stderr and the preparation of their environment to stderr'
-complete -c hostler -n "__fish_hostler_needs_command" -f -a "wait" -d 'Wait until jobs have ended; the exit code is 0 if all of them completed, 1 if not'
+complete -c hostler -n "__fish_hostler_needs_command" -f -a "wait" -d 'Wait until jobs or tasks have ended; the exit code is 0 if all of them completed, 1 if not'
 complete -c hostler -n "__fish_hostler_needs_command" -f -a "fetch" -d 'Bring results home'
 complete -c hostler -n "__fish_hostler_needs_command" -f -a "cancel" -d 'End jobs; what they made so far still comes home'
 complete -c hostler -n "__fish_hostler_needs_command" -f -a "hold" -d 'Keep waiting jobs from starting'
@@ -70,7 +70,7 @@ complete -c hostler -n "__fish_hostler_using_subcommand demo" -l head -d 'The cl
 complete -c hostler -n "__fish_hostler_using_subcommand demo" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand demo" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_using_subcommand demo" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c hostler -n "__fish_hostler_using_subcommand up" -l nodes -d 'How many nodes; four by default' -r
+complete -c hostler -n "__fish_hostler_using_subcommand up" -l nodes -d 'How many nodes; four by default. Without any of the sizes, a cluster gets those that were named for it last' -r
 complete -c hostler -n "__fish_hostler_using_subcommand up" -l cpus -d 'CPUs for each node; by default the machine\'s are divided, and shared if there are more nodes. More than the machine has is for trying things: CPU ids beyond those that there are stand for none, and a task that gets only such ids is not bound to any' -r
 complete -c hostler -n "__fish_hostler_using_subcommand up" -l memory -d 'Memory for each node; by default four fifths of what is free, at least half of all, are divided' -r
 complete -c hostler -n "__fish_hostler_using_subcommand up" -l gpus -d 'The GPUs of all nodes together: `all`, `none`, or a list of indices and unique ids; by default all. Each is given to one node' -r
@@ -130,6 +130,7 @@ complete -c hostler -n "__fish_hostler_using_subcommand run" -l name -d 'A name 
 complete -c hostler -n "__fish_hostler_using_subcommand run" -l priority -d 'Higher goes first' -r
 complete -c hostler -n "__fish_hostler_using_subcommand run" -l env -d 'Set a variable for the job, or pass on one of yours by its name alone; may be repeated' -r
 complete -c hostler -n "__fish_hostler_using_subcommand run" -l grace -d 'Time between TERM and KILL when the job is ended' -r
+complete -c hostler -n "__fish_hostler_using_subcommand run" -l env-only -d 'Pass on only these of your variables, e.g. PATH,HOME,LC_*; may be repeated [default: all, or `env_only` of config.toml]' -r
 complete -c hostler -n "__fish_hostler_using_subcommand run" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c hostler -n "__fish_hostler_using_subcommand run" -l first-node -d 'Start the program on the first node only; `mpirun` and `hostler step` launch on the others, which wait'
 complete -c hostler -n "__fish_hostler_using_subcommand run" -l requeue -d 'Run again from the start if the node is lost'
@@ -168,6 +169,7 @@ complete -c hostler -n "__fish_hostler_using_subcommand jobs" -l json -d 'Print 
 complete -c hostler -n "__fish_hostler_using_subcommand jobs" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_using_subcommand jobs" -s h -l help -d 'Print help'
 complete -c hostler -n "__fish_hostler_using_subcommand job" -l tasks -d 'Show at most this many tasks of an array that have ended' -r
+complete -c hostler -n "__fish_hostler_using_subcommand job" -l from -d 'Show only tasks that have ended, from this index on' -r
 complete -c hostler -n "__fish_hostler_using_subcommand job" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c hostler -n "__fish_hostler_using_subcommand job" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand job" -s q -l quiet -d 'Say nothing but data and errors'
@@ -213,7 +215,7 @@ complete -c hostler -n "__fish_hostler_using_subcommand release" -s h -l help -d
 complete -c hostler -n "__fish_hostler_using_subcommand requeue" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c hostler -n "__fish_hostler_using_subcommand requeue" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand requeue" -s q -l quiet -d 'Say nothing but data and errors'
-complete -c hostler -n "__fish_hostler_using_subcommand requeue" -s h -l help -d 'Print help'
+complete -c hostler -n "__fish_hostler_using_subcommand requeue" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c hostler -n "__fish_hostler_using_subcommand attach" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
 complete -c hostler -n "__fish_hostler_using_subcommand attach" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand attach" -s q -l quiet -d 'Say nothing but data and errors'
@@ -339,7 +341,9 @@ complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_se
 complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from user" -f -a "add" -d 'Add a user; agents that may create their account on every node'
 complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from user" -f -a "list" -d 'List the users'
 complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from user" -f -a "show" -d 'Show one user'
-complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from user" -f -a "remove" -d 'Remove users and void their logins; their jobs and accounts stay as they are'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from user" -f -a "remove" -d 'Remove users and void their logins; their accounts may still use the cluster as `block` says'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from user" -f -a "block" -d 'Keep an account out of the cluster'
+complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from user" -f -a "unblock" -d 'Let blocked accounts in again'
 complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from user" -f -a "role" -d 'Give a user another role, from their next request on'
 complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from user" -f -a "key" -d 'Add and remove SSH keys'
 complete -c hostler -n "__fish_hostler_using_subcommand configure; and __fish_seen_subcommand_from user" -f -a "import" -d 'Add or change many users from a roster, all of them or none'
@@ -568,6 +572,9 @@ complete -c hostler -n "__fish_hostler_using_subcommand steps" -l head -d 'The c
 complete -c hostler -n "__fish_hostler_using_subcommand steps" -l json -d 'Print data as JSON'
 complete -c hostler -n "__fish_hostler_using_subcommand steps" -s q -l quiet -d 'Say nothing but data and errors'
 complete -c hostler -n "__fish_hostler_using_subcommand steps" -s h -l help -d 'Print help'
+complete -c hostler -n "__fish_hostler_using_subcommand sim" -l seed -d 'Run the simulated cluster of this seed once and print the outcome' -r
+complete -c hostler -n "__fish_hostler_using_subcommand sim" -l seeds -d 'Run the simulated clusters of these seeds on all CPUs, e.g. 0..1000, and print the seeds that fail' -r
+complete -c hostler -n "__fish_hostler_using_subcommand sim" -l threads -d 'With --seeds: how many threads [default: one per CPU]' -r
 complete -c hostler -n "__fish_hostler_using_subcommand sim" -l days -d 'With --power: jobs that are submitted within so many days' -r
 complete -c hostler -n "__fish_hostler_using_subcommand sim" -l boot -d 'With --power: how long a machine takes to boot' -r
 complete -c hostler -n "__fish_hostler_using_subcommand sim" -l policy -d 'fcfs (first come, first served) or easy (backfill)' -r
@@ -575,6 +582,7 @@ complete -c hostler -n "__fish_hostler_using_subcommand sim" -l nodes -d 'How ma
 complete -c hostler -n "__fish_hostler_using_subcommand sim" -l cpus -d 'CPUs of each node; by default those of the recorded machine' -r
 complete -c hostler -n "__fish_hostler_using_subcommand sim" -l memory -d 'Memory of each node; by default as much as any job asks for' -r
 complete -c hostler -n "__fish_hostler_using_subcommand sim" -l head -d 'The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login' -r
+complete -c hostler -n "__fish_hostler_using_subcommand sim" -l whole-story -d 'With --seed: if it fails, print every event and not only the last ones'
 complete -c hostler -n "__fish_hostler_using_subcommand sim" -l power -d 'Switch machines on and off, and compare what is drawn and what jobs wait: machines that are always on, a script that looks every two minutes, and the head\'s own policy at three settings'
 complete -c hostler -n "__fish_hostler_using_subcommand sim" -l home-lab -d 'With --power: thirty days of made-up arrivals as in a home lab, in place of a trace; on six nodes of 8 CPUs unless others are said'
 complete -c hostler -n "__fish_hostler_using_subcommand sim" -l json -d 'Print data as JSON'
@@ -602,10 +610,10 @@ complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_see
 complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run exec jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent gateway ranks virtual-node seat step steps sim shims completions gen help" -f -a "run" -d 'Queue a command, show its output as it appears, and exit with its exit code'
 complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run exec jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent gateway ranks virtual-node seat step steps sim shims completions gen help" -f -a "exec" -d 'Run a command now, on the node with the most room, as if it ran here'
 complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run exec jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent gateway ranks virtual-node seat step steps sim shims completions gen help" -f -a "jobs" -d 'List jobs that have not ended, newest first'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run exec jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent gateway ranks virtual-node seat step steps sim shims completions gen help" -f -a "job" -d 'Show everything about a job'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run exec jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent gateway ranks virtual-node seat step steps sim shims completions gen help" -f -a "why" -d 'Say why a job waits, and when it should start'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run exec jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent gateway ranks virtual-node seat step steps sim shims completions gen help" -f -a "job" -d 'Show everything about a job, or about one task of an array'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run exec jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent gateway ranks virtual-node seat step steps sim shims completions gen help" -f -a "why" -d 'Say why a job or a task of an array waits, and when it should start'
 complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run exec jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent gateway ranks virtual-node seat step steps sim shims completions gen help" -f -a "logs" -d 'Print what jobs write: their stdout to stdout, their stderr and the preparation of their environment to stderr'
-complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run exec jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent gateway ranks virtual-node seat step steps sim shims completions gen help" -f -a "wait" -d 'Wait until jobs have ended; the exit code is 0 if all of them completed, 1 if not'
+complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run exec jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent gateway ranks virtual-node seat step steps sim shims completions gen help" -f -a "wait" -d 'Wait until jobs or tasks have ended; the exit code is 0 if all of them completed, 1 if not'
 complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run exec jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent gateway ranks virtual-node seat step steps sim shims completions gen help" -f -a "fetch" -d 'Bring results home'
 complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run exec jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent gateway ranks virtual-node seat step steps sim shims completions gen help" -f -a "cancel" -d 'End jobs; what they made so far still comes home'
 complete -c hostler -n "__fish_hostler_using_subcommand help; and not __fish_seen_subcommand_from demo up down submit run exec jobs job why logs wait fetch cancel hold release requeue attach info nodes node login logout configure head agent gateway ranks virtual-node seat step steps sim shims completions gen help" -f -a "hold" -d 'Keep waiting jobs from starting'

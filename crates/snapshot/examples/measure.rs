@@ -70,7 +70,7 @@ fn main() {
     let options = ChangesOptions::default();
     time("changes, none", 9, || drop(changes(&work, &captured.manifest, &laid_out.baseline, &options)));
     time("changes, none, without baseline", 9, || {
-        drop(changes(&work, &captured.manifest, &Baseline::default(), &options))
+        drop(changes(&work, &captured.manifest, &Baseline::default(), &options));
     });
     let mut round = 0;
     time("deliver: decompress, write, sync", 3, || {

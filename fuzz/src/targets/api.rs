@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use hostler_core::head::{
-    Caller, Changes, Command, ConnectionId, Event, KEY_LIFE_MS, Now, Stamped, State, SubmissionKey, decide, explain,
-    schedule, update,
+    Caller, Changes, Command, ConnectionId, Ended, Event, KEY_LIFE_MS, Now, Stamped, State, SubmissionKey, decide,
+    explain, schedule, update,
 };
 use hostler_model::{Digest, Timestamp, WallTime};
 use hostler_proto::api::{
@@ -55,7 +55,7 @@ fn submit(request: SubmitRequest) {
     let mut state = State::default();
     let apply = |state: &mut State, event| update(state, &Stamped { now, event }, &mut Changes::default());
     let epoch = state.next_epoch();
-    apply(&mut state, Event::EpochStarted { epoch });
+    apply(&mut state, Event::EpochStarted { epoch, archives: true });
     let key = Digest([1; 32]);
     let hello = hostler_proto::link::AgentHello { runs: Vec::new(), ..values::hello() };
     let commands = [
@@ -65,11 +65,12 @@ fn submit(request: SubmitRequest) {
             caller: Caller { user: "ada".into(), uid: Some(1000), operator: false },
             key: SubmissionKey(1),
             spec: Arc::new(request.spec),
+            environment: None,
             snapshot_is_complete: true,
         },
     ];
     for command in commands {
-        let Ok(events) = decide(&state, &command, now) else { return };
+        let Ok(events) = decide(&state, &command, &Ended::default(), now) else { return };
         events.into_iter().for_each(|event| apply(&mut state, event));
     }
     while state.needs_pass() {

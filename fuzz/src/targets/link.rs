@@ -74,6 +74,8 @@ fn seeds() -> Vec<Vec<u8>> {
             gang: Some(Gang { rank: 1, nodes: vec![Peer { name: values::node(), address: None }] }),
         }],
         uid: Some(2000),
+        output_cap_bytes: None,
+        environment: None,
     };
     let stream = |what| HeadMessage::Stream(StreamRequest { stream: "x".into(), run, what });
     let to_agent = vec![

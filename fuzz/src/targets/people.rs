@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 
 use hostler_core::head::{
-    Changes, Command, Event, NewUser, Now, Setting, Stamped, State, UsersCommand, decide, update,
+    Changes, Command, Ended, Event, NewUser, Now, Setting, Stamped, State, UsersCommand, decide, update,
 };
 use hostler_head::fuzzing::{is_signed, normal_key, queries, relayed};
 use hostler_model::{Digest, Quota, Role, Timestamp, UserName, WallTime};
@@ -156,7 +156,7 @@ fn settings(text: &str) {
 
 fn carry_out(state: &mut State, command: &Command) {
     let now = Now { at: Timestamp(1), wall: WallTime(1_000_000) };
-    for event in decide(state, command, now).unwrap_or_default() {
+    for event in decide(state, command, &Ended::default(), now).unwrap_or_default() {
         update(state, &Stamped { now, event: Event::clone(&event) }, &mut Changes::default());
     }
 }

@@ -176,7 +176,6 @@ fn failed_as_json(failure: &cluster::Failure) -> serde_json::Value {
 }
 
 /// In a release build a panic ends the program, so the seed must be named before.
-#[expect(clippy::print_stderr, reason = "whatever panicked, the hook has no output at hand")]
 fn name_seed_in_panics() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
