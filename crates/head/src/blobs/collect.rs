@@ -241,7 +241,7 @@ mod tests {
 
     fn project(snapshot: Digest) -> Command {
         let work = Work::Project { snapshot, entrypoint: "main.py".to_owned(), args: Vec::new() };
-        let spec = JobSpec::new("test", work, Request::new(1, 1));
+        let spec = JobSpec::new("test", work, Request::new(1, 4 << 20));
         let caller = Caller { user: "a".to_owned(), uid: None, operator: false };
         Command::Submit {
             caller,

@@ -1,0 +1,246 @@
+//! What people read, word for word.
+
+use hostler_model::{Counted, JobId};
+use hostler_proto::api::{Amount, HeadInfo, LiveCounts, NodeCounts};
+use hostler_proto::link::{IoSource, IoUsage};
+use hostler_proto::power::JobEnergy;
+
+use super::*;
+
+fn moment() -> Moment {
+    Moment { now: WallTime(1_800_000_100_000), zone: TimeZone::UTC }
+}
+
+fn name(text: &str) -> NodeName {
+    text.parse().expect("valid")
+}
+
+fn plain(id: u64) -> JobSummary {
+    JobSummary {
+        id: JobId(id),
+        name: "train".to_owned(),
+        user: "ada".to_owned(),
+        state: JobState::Running,
+        reason: None,
+        node_problem: None,
+        attempt: Attempt(1),
+        nodes: vec![name("n1")],
+        exit_code: None,
+        command: None,
+        partition: None,
+        node_count: 1,
+        cpus: 2,
+        memory_bytes: 600 << 20,
+        gpus: 0,
+        counted: Counted::NONE,
+        array: None,
+        tasks: TaskCounts { total: 1, live: 1, ..TaskCounts::default() },
+        submitted_at: WallTime(1_800_000_000_000),
+        started_at: Some(WallTime(1_800_000_001_000)),
+        ended_at: None,
+    }
+}
+
+fn array(id: u64) -> JobSummary {
+    JobSummary {
+        name: "sweep".to_owned(),
+        nodes: vec![name("n1"), name("n2"), name("n3")],
+        array: Some("0-7".parse().expect("valid")),
+        tasks: TaskCounts { total: 8, pending: 2, live: 3, completed: 2, failed: 1, cancelled: 0 },
+        ..plain(id)
+    }
+}
+
+fn waiting(id: u64) -> JobSummary {
+    JobSummary {
+        state: JobState::Pending,
+        reason: Some("waits for job 7".to_owned()),
+        nodes: Vec::new(),
+        started_at: None,
+        ..plain(id)
+    }
+}
+
+fn detail(summary: JobSummary, tasks_shown: Vec<TaskView>) -> JobDetail {
+    JobDetail {
+        summary,
+        priority: 0,
+        requeue: false,
+        constraint: None,
+        after: Vec::new(),
+        command: "main.py --epochs 3".to_owned(),
+        snapshot: None,
+        limits: vec![
+            LimitView { name: "cpus".to_owned(), value: 2, enforcement: "enforced".to_owned(), why: None },
+            LimitView {
+                name: "memory".to_owned(),
+                value: 600 << 20,
+                enforcement: "advisory".to_owned(),
+                why: Some("no cgroup".to_owned()),
+            },
+        ],
+        energy: Some(JobEnergy { joules: 9_000, measured_joules: 0 }),
+        unfetched: 1,
+        tasks_shown,
+        tasks_next: None,
+    }
+}
+
+fn ended_task() -> TaskView {
+    TaskView {
+        index: 0,
+        state: JobState::Failed,
+        attempt: Attempt(2),
+        node: Some(name("n1")),
+        gpu_ids: Vec::new(),
+        exit_code: Some(1),
+        message: Some("exit code 1".to_owned()),
+        started_at: Some(WallTime(1_800_000_001_000)),
+        ended_at: Some(WallTime(1_800_000_031_000)),
+        result: None,
+        fetched: false,
+        usage: Some(Usage {
+            wall_ms: 30_000,
+            user_ms: 28_000,
+            system_ms: 90,
+            max_rss_bytes: 100 << 20,
+            memory_peak_bytes: Some(110 << 20),
+            io: Some(IoUsage { read_bytes: 3 << 20, write_bytes: 7 << 10, source: IoSource::Cgroup }),
+        }),
+        parts: Vec::new(),
+    }
+}
+
+#[test]
+fn the_list_of_jobs() {
+    let expected = "\
+ID  NAME   USER  STATE        CPUS  MEMORY   TIME  NODE  REASON
+ 9  train  ada   pending         2    600M      -  -     waits for job 7
+ 8  sweep  ada   running 3/8     2    600M  1m39s  n1+2  1 failed, 2 completed
+ 7  train  ada   running         2    600M  1m39s  n1
+";
+    assert_eq!(jobs(&[waiting(9), array(8), plain(7)], &moment(), None), expected);
+}
+
+#[test]
+fn an_array_that_has_ended_shows_how_many_tasks_ended_in_which_way() {
+    let ended = |state, completed, failed, cancelled| {
+        let tasks =
+            TaskCounts { total: completed + failed + cancelled, completed, failed, cancelled, ..TaskCounts::default() };
+        let job = JobSummary { state, tasks, exit_code: Some(3), ..array(8) };
+        (super::state(&job), outcome(&job))
+    };
+    let pair = |state: &str, outcome: &str| (state.to_owned(), outcome.to_owned());
+    assert_eq!(ended(JobState::Failed, 429, 71, 0), pair("failed", "71 failed, 429 completed"));
+    assert_eq!(ended(JobState::Cancelled, 0, 0, 8), pair("cancelled", "8 cancelled"));
+    assert_eq!(ended(JobState::Failed, 1, 2, 3), pair("failed", "2 failed, 3 cancelled, 1 completed"));
+    assert_eq!(ended(JobState::Completed, 8, 0, 0), pair("completed", ""));
+}
+
+#[test]
+fn a_task_of_an_array_is_shown_like_a_job() {
+    let text = task(&detail(array(8), vec![ended_task()]), "8_0".parse().expect("a task"), &moment(), None);
+    assert!(text.starts_with("job        8_0  sweep\n"), "{text}");
+    assert!(text.contains("state      failed with exit code 1 on n1, attempt 2\n"), "{text}");
+    assert!(text.contains("message    exit code 1\n") && text.contains("used       28s"), "{text}");
+}
+
+#[test]
+fn an_array_says_how_many_of_its_tasks_it_shows() {
+    let part = JobDetail { tasks_next: Some(3), ..detail(array(8), vec![ended_task()]) };
+    let text = job(&part, &moment(), None);
+    let expected = "1 of 8 tasks shown. `hostler job 8 --from 3` shows the next; `hostler job 8_3` shows one.\n";
+    assert!(text.ends_with(expected), "{text}");
+}
+
+#[test]
+fn a_job_that_failed() {
+    let summary = JobSummary {
+        state: JobState::Failed,
+        attempt: Attempt(2),
+        exit_code: Some(1),
+        ended_at: Some(WallTime(1_800_000_031_000)),
+        ..plain(7)
+    };
+    let expected = "\
+job        7  train
+user       ada
+state      failed with exit code 1 on n1, attempt 2
+command    main.py --epochs 3
+needs      2 CPUs and 600M of memory
+limits     cpus 2 (enforced); memory 600M (advisory: no cgroup)
+submitted  2027-01-15 08:00:00
+started    2027-01-15 08:00:01
+ended      2027-01-15 08:00:31, after 30s
+used       28s of CPU time in user mode, 90ms in the kernel; at most 100M of memory in one process, 110M in all with cached files; \
+3M read from disks, 7K written
+message    exit code 1
+energy     2.5 Wh, estimated
+results    not fetched yet: hostler fetch 7
+";
+    assert_eq!(job(&detail(summary, vec![ended_task()]), &moment(), None), expected);
+}
+
+#[test]
+fn an_array_shows_its_tasks() {
+    let text = job(&detail(array(8), vec![ended_task()]), &moment(), None);
+    assert!(text.contains("array      0-7  (8 tasks: 2 waiting, 3 live, 2 completed, 1 failed)\n"), "{text}");
+    let table = "\
+TASK  STATE   NODE  ATTEMPT  EXIT  TIME  MEMORY  MESSAGE
+   0  failed  n1          2     1   30s    100M  exit code 1
+";
+    assert!(text.ends_with(&format!("{table}\n1 of 8 tasks shown: 2 wait.\n")), "{text}");
+}
+
+#[test]
+fn the_cluster_at_a_glance() {
+    let cluster = Info {
+        head: HeadInfo {
+            pid: 42,
+            version: "0.1.0".to_owned(),
+            api: 1,
+            epoch: 3,
+            embedded: true,
+            address: "127.0.0.1:7000".to_owned(),
+            authority: None,
+            directory: "/state/head".to_owned(),
+            refusing: None,
+            results_bytes: Some(3 << 30),
+            results_cap_bytes: 40 << 30,
+            warning: None,
+            machine: None,
+        },
+        nodes: NodeCounts { up: 4, ..NodeCounts::default() },
+        tasks: LiveCounts { pending: 1, starting: 0, running: 2, completing: 0 },
+        cpus: Amount { total: 8, free: 6 },
+        memory_bytes: Amount { total: 16 << 30, free: 12 << 30 },
+        gpus: Amount::default(),
+        counted: [("license".to_owned(), 10)].into(),
+        counted_free: [("license".to_owned(), 8)].into(),
+    };
+    let expected = "\
+head       version 0.1.0, pid 42, epoch 3, embedded cluster
+address    127.0.0.1:7000
+state in   /state/head
+nodes      4 up, 0 suspect, 0 down
+cpus       6 of 8 free
+memory     12G of 16G free
+resources  license 8 of 10 free
+tasks      1 pending, 0 starting, 2 running, 0 completing
+results    3G, of 40G set aside
+";
+    assert_eq!(info(&cluster), expected);
+}
+
+#[test]
+fn why_says_when() {
+    let answer = Why {
+        id: JobId(9),
+        state: JobState::Pending,
+        reason: None,
+        lines: vec!["one job is ahead of it".to_owned()],
+        expected_start_at: Some(WallTime(1_800_000_160_000)),
+    };
+    let expected = "one job is ahead of it\nIt should start by 2027-01-15 08:02:40, 1m00s from now.\n";
+    assert_eq!(why(&answer, &moment()), expected);
+}
