@@ -174,9 +174,8 @@ impl Whose {
         variables.insert("HOSTLER_SNAPSHOT".into(), project.snapshot.to_string());
         variables.insert("PWD".into(), work.display().to_string());
         let mut orders = self.orders(entry.argv, variables, work);
-        if lease.is_some()
-            && let Some(limit) = &mut orders.options.time_limit
-        {
+        // Also when nothing was built: looking for what the folder asks for may have taken long.
+        if let Some(limit) = &mut orders.options.time_limit {
             *limit = limit.saturating_sub(began.elapsed());
         }
         Ok(orders)

@@ -2,7 +2,7 @@
 //!
 //! How many there are, and of how many files, is the user's choice: so all but the waiting is done beside the runtime.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -21,6 +21,12 @@ const REQUEST_BYTES: u64 = 4 << 20;
 /// How many hashes are asked about in one request.
 const DIGESTS_AT_ONCE: usize = 10_000;
 
+/// From which length on manifests are read one at a time, in bytes.
+const LARGE_MANIFEST_BYTES: u64 = 4 << 20;
+
+/// Held while one of them is: reading it takes several times its length, outside the limits of any job, and many jobs may start at once.
+static LARGE_MANIFESTS: Mutex<()> = Mutex::new(());
+
 /// Pauses between attempts to reach the head.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
 
@@ -32,7 +38,11 @@ pub(crate) async fn fetch_snapshot(node: &Arc<Node>, snapshot: Digest) -> anyhow
     let again = Arc::clone(node);
     let (manifest, requests) = blocking(move || {
         let chunks = &again.chunks;
-        let manifest: Manifest = hostler_proto::decode(&chunks.get(&snapshot)?).context("the manifest is damaged")?;
+        let manifest = {
+            let is_large = chunks.length_of(&snapshot).is_none_or(|bytes| bytes > LARGE_MANIFEST_BYTES);
+            let _turn = is_large.then(|| LARGE_MANIFESTS.lock().unwrap_or_else(PoisonError::into_inner));
+            hostler_proto::decode::<Manifest>(&chunks.get(&snapshot)?).context("the manifest is damaged")?
+        };
         let mut wanted: Vec<(Digest, u64)> = Vec::new();
         for entry in &manifest.entries {
             if let EntryKind::File(content) = &entry.kind {

@@ -123,8 +123,11 @@ fn log_in(account: &Account, all: &mut Environment) {
     for (name, value) in defaults {
         all.entry(name.into()).or_insert(value);
     }
+    // Another path may be on a disk that does not answer, and this may be the runtime's only thread.
+    let usual = Path::new("/run/user").join(account.ids.uid.to_string());
     let is_theirs = |directory: &String| {
-        std::fs::metadata(directory).is_ok_and(|metadata| metadata.is_dir() && metadata.uid() == account.ids.uid)
+        Path::new(directory) == usual
+            && std::fs::metadata(&usual).is_ok_and(|metadata| metadata.is_dir() && metadata.uid() == account.ids.uid)
     };
     if !all.get("XDG_RUNTIME_DIR").is_some_and(is_theirs) {
         all.remove("XDG_RUNTIME_DIR");
@@ -157,4 +160,29 @@ fn identity(launch: &RunLaunch, node: &NodeName) -> Vec<(&'static str, String)> 
         all.push(("HOSTLER_ARRAY_LEN", launch.array_len.to_string()));
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::account::Ids;
+
+    #[test]
+    fn a_runtime_directory_is_passed_on_only_from_its_usual_place() {
+        let elsewhere = tempfile::tempdir().expect("a temporary directory can be made");
+        let uid = std::fs::metadata(elsewhere.path()).expect("there").uid();
+        let ids = Ids { uid, gid: 0, groups: Vec::new() };
+        let account = Account { name: "ada".into(), ids, home: "/home/ada".into(), shell: "/bin/sh".into() };
+        let kept = |directory: &Path| {
+            let mut all = Environment::new();
+            all.insert("XDG_RUNTIME_DIR".into(), directory.to_str().expect("text").into());
+            log_in(&account, &mut all);
+            all.contains_key("XDG_RUNTIME_DIR")
+        };
+        assert!(!kept(elsewhere.path()), "it is theirs, and elsewhere");
+        let usual = format!("/run/user/{uid}");
+        let is_there = std::fs::metadata(&usual).is_ok_and(|metadata| metadata.is_dir() && metadata.uid() == uid);
+        assert_eq!(kept(Path::new(&usual)), is_there);
+        assert!(!kept(Path::new("/run/user/4000000001")), "it is somebody else's");
+    }
 }

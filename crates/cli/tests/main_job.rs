@@ -175,12 +175,12 @@ fn everything_about_files_survives_the_journey() {
 
 #[test]
 fn an_environment_is_built_once_and_its_failure_is_told_in_its_own_words() {
-    let cluster = Cluster::up(HOSTLER, Size { nodes: 4, cpus: 13, ..Size::default() });
+    let cluster = Cluster::up(HOSTLER, Size { nodes: 4, cpus: 13, memory: "4G" });
     cluster.write("env/main.py", "import six, sys\nprint(six.__name__, sys.prefix != sys.base_prefix)\n");
     cluster.write("env/requirements.txt", "six==1.16.0\n");
     let folder = cluster.path("env").to_string_lossy().into_owned();
     // Fifty tasks ask at the same moment, on four nodes of one machine.
-    let id = cluster.ok(&["submit", &folder, "main.py", "-a", "0-49", "-c", "1", "-m", "16M"]);
+    let id = cluster.ok(&["submit", &folder, "main.py", "-a", "0-49", "-c", "1", "-m", "256M"]);
     cluster.ok(&["wait", &id]);
     cluster.ok(&["fetch", "--all", "--to", "home"]);
     let of_task = |task: usize, name: &str| {

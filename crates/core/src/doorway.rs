@@ -62,14 +62,14 @@ impl<T> WaitingRoom<T> {
         Arc::new(Self { most: most.max(1), guests: Mutex::new(Guests { here: BTreeMap::new(), next: 0 }) })
     }
 
-    /// Lets one more in. When there are too many then, one has to go: somebody from a network that is not known before somebody from one
-    /// that is, somebody from the network that has most here before others, and of those who came first.
+    /// Lets one more in. When there are too many then, one has to go. Known networks keep what they have, up to half of the room, so that
+    /// whoever shares a node's address cannot keep all others out. Of the rest it is the oldest from the network that has most here.
     pub fn enter(self: &Arc<Self>, network: Network, is_known: bool, line: T) -> Place<T> {
         let mut guests = self.guests();
         let number = guests.next;
         guests.next += 1;
         guests.here.insert(number, Guest { network, is_known, _line: line });
-        let gone = if guests.here.len() > self.most { guests.remove_one() } else { None };
+        let gone = if guests.here.len() > self.most { guests.remove_one(self.most / 2) } else { None };
         drop(guests);
         // Outside of the lock: whoever is told may want it.
         drop(gone);
@@ -82,14 +82,15 @@ impl<T> WaitingRoom<T> {
 }
 
 impl<T> Guests<T> {
-    fn remove_one(&mut self) -> Option<Guest<T>> {
+    /// Removes the guest that has to go; a known network keeps as many as `kept`.
+    fn remove_one(&mut self, kept: usize) -> Option<Guest<T>> {
         let mut of: BTreeMap<Network, usize> = BTreeMap::new();
         self.here.values().for_each(|guest| *of.entry(guest.network).or_default() += 1);
         // The first of those that are equal is the one that came first.
-        let (number, _) = self
-            .here
-            .iter()
-            .min_by_key(|(number, guest)| (guest.is_known, std::cmp::Reverse(of[&guest.network]), **number))?;
+        let (number, _) = self.here.iter().min_by_key(|(number, guest)| {
+            let count = of[&guest.network];
+            (guest.is_known && count <= kept, std::cmp::Reverse(count), **number)
+        })?;
         let number = *number;
         self.here.remove(&number)
     }
@@ -197,17 +198,21 @@ mod tests {
     }
 
     #[test]
-    fn a_known_network_stays_while_there_are_others_and_is_bounded_too() {
-        let mut trial = Trial::of(3);
-        for from in ["10.0.0.1", "10.0.0.1", "10.0.0.9"] {
+    fn a_known_network_keeps_half_of_the_room_and_no_more() {
+        let mut trial = Trial::of(4);
+        for from in ["10.0.0.1", "10.0.0.1", "10.0.0.9", "10.0.0.8"] {
             trial.enter(from, from == "10.0.0.1");
         }
-        trial.enter("10.0.0.8", false);
-        assert_eq!(trial.here(), [true, true, false, true]);
+        trial.enter("10.0.0.7", false);
+        assert_eq!(trial.here(), [true, true, false, true, true]);
         trial.enter("10.0.0.1", true);
-        assert_eq!(trial.here(), [true, true, false, false, true]);
-        trial.enter("10.0.0.1", true);
-        assert_eq!(trial.here(), [false, true, false, false, true, true]);
+        assert_eq!(
+            trial.here(),
+            [false, true, false, true, true, true],
+            "with more than half it keeps nobody else out"
+        );
+        trial.enter("10.0.0.6", false);
+        assert_eq!(trial.here(), [false, true, false, false, true, true, true]);
     }
 
     #[test]

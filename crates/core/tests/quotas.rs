@@ -283,5 +283,15 @@ fn waiting_jobs_of_one_user_are_bounded_without_any_quota() {
     let caller = Caller { user: "ada".to_owned(), uid: None, operator: false };
     head.command(&Command::Act { caller, job: array, index: None, action: JobAction::Cancel }).expect("it is hers");
     head.submit("ada", 1, 1, 1).expect("two wait");
+    let again = |operator: bool| {
+        let caller = Caller { user: "ada".to_owned(), uid: None, operator };
+        Command::Act { caller, job: array, index: None, action: JobAction::Requeue }
+    };
+    assert_eq!(
+        head.command(&again(false)).expect_err("three wait").code(),
+        "over_quota",
+        "nor by requeuing what ended"
+    );
+    head.command(&again(true)).expect("operators may");
     assert_eq!(State::default().settings.waiting_jobs, 100_000);
 }

@@ -32,7 +32,7 @@ const OF_ONE_NODE: usize = 1024;
 /// Requests of one user that are not answered yet. Many may wait for the end of a job.
 const REQUESTS: usize = 1024;
 
-/// Requests with a large body, and checks of uploaded folders, of one party; others of that party wait.
+/// Requests with a large body, and checks of uploaded folders or readings of manifests, of one party; others of that party wait.
 const BODIES: usize = 4;
 const COMMITS: usize = 1;
 
@@ -68,6 +68,8 @@ pub(crate) struct Guests {
     pub(crate) bodies: Turns,
     /// Who may have an upload checked.
     pub(crate) commits: Turns,
+    /// Who may have the manifests of results read.
+    pub(crate) manifests: Turns,
     /// Who may upload.
     pub(crate) uploads: Lanes,
     /// Who may have so many MiB of a long chunk in memory.
@@ -86,6 +88,7 @@ impl Default for Guests {
             requests: Shares::of(REQUESTS),
             bodies: Turns::of(BODIES),
             commits: Turns::of(COMMITS),
+            manifests: Turns::of(COMMITS),
             uploads: Lanes::of(UPLOADS, UPLOADS_OF_USERS, UPLOADS_OF_NODES),
             long: Lanes::of(LONG_MIB, LONG_MIB_OF_ALL, LONG_MIB_OF_ALL),
         }

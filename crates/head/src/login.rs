@@ -78,27 +78,24 @@ pub(crate) enum LoginError {
     /// Too many failures.
     #[error("too many logins have failed from there; wait {0} seconds")]
     TooMany(u64),
-    /// More wait for an answer than are kept.
-    #[error("too many logins have begun that nobody goes on with")]
-    Busy,
 }
 
 impl Logins {
     /// A challenge to be signed.
-    ///
-    /// # Errors
-    /// When more are open than are kept.
-    pub(crate) fn challenge(&self) -> Result<String, LoginError> {
+    pub(crate) fn challenge(&self) -> String {
         let mut challenges = lock(&self.challenges);
         if challenges.len() >= MAX_CHALLENGES {
             challenges.retain(|_, made| made.elapsed() < CHALLENGE_TTL);
         }
-        if challenges.len() >= MAX_CHALLENGES {
-            return Err(LoginError::Busy);
+        // Whoever asks for many that they never answer keeps nobody else from logging in.
+        if challenges.len() >= MAX_CHALLENGES
+            && let Some(oldest) = challenges.iter().min_by_key(|(_, made)| **made).map(|(nonce, _)| nonce.clone())
+        {
+            challenges.remove(&oldest);
         }
         let nonce = secret();
         challenges.insert(nonce.clone(), Instant::now());
-        Ok(nonce)
+        nonce
     }
 
     /// Uses a challenge up.
@@ -276,6 +273,16 @@ mod tests {
     }
 
     #[test]
+    fn challenges_that_nobody_answers_keep_nobody_from_logging_in() {
+        let logins = Logins::default();
+        let first = logins.challenge();
+        let others: Vec<String> = (0..MAX_CHALLENGES).map(|_| logins.challenge()).collect();
+        assert_eq!(logins.answer(&first), Err(LoginError::BadChallenge), "the oldest made room");
+        assert_eq!(logins.answer(&others[MAX_CHALLENGES - 1]), Ok(()));
+        assert_eq!(logins.answer(&others[0]), Ok(()));
+    }
+
+    #[test]
     fn signatures_of_every_usual_kind_of_key_are_checked() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let (_, other) = key(directory.path(), &["-t", "ed25519", "-Z", "aes256-ctr"]);
@@ -310,7 +317,7 @@ mod tests {
     #[test]
     fn challenges_and_codes_are_good_once_and_for_a_while() {
         let logins = Logins::default();
-        let nonce = logins.challenge().expect("there is room");
+        let nonce = logins.challenge();
         assert_eq!(logins.answer("guess"), Err(LoginError::BadChallenge));
         assert_eq!([logins.answer(&nonce), logins.answer(&nonce)], [Ok(()), Err(LoginError::BadChallenge)]);
         let ada: UserName = "ada".parse().expect("a valid name");
@@ -318,7 +325,7 @@ mod tests {
         assert_eq!(logins.redeem("guess"), Err(LoginError::BadCode));
         assert_eq!([logins.redeem(&code), logins.redeem(&code)], [Ok(ada.clone()), Err(LoginError::BadCode)]);
 
-        let (nonce, code) = (logins.challenge().expect("there is room"), logins.invite(ada));
+        let (nonce, code) = (logins.challenge(), logins.invite(ada));
         let ago = |time| Instant::now().checked_sub(time).expect("the clock can tell");
         lock(&logins.challenges).values_mut().for_each(|made| *made = ago(CHALLENGE_TTL));
         lock(&logins.codes).values_mut().for_each(|code| code.made = ago(CODE_TTL));

@@ -71,7 +71,11 @@ impl Outputs {
     fn cut(&self, limit: u64) -> io::Result<()> {
         for file in [&self.stdout, &self.stderr].into_iter().flatten() {
             let metadata = file.metadata()?;
-            if metadata.len() > limit && metadata.blocks().saturating_mul(512) > limit {
+            let held = metadata.blocks().saturating_mul(512);
+            if metadata.len() <= limit && held > limit.saturating_mul(2) {
+                // Somebody has reserved blocks beyond the end; file systems by themselves do not reserve more than there is.
+                file.set_len(metadata.len())?;
+            } else if metadata.len() > limit && held > limit {
                 let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
                 fallocate(file, flags, limit.cast_signed(), (metadata.len() - limit).cast_signed())?;
             }

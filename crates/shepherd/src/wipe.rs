@@ -41,7 +41,8 @@ pub fn wipe(directory: &Path) -> io::Result<Option<u32>> {
         if !is_as_made || *owner.get_or_insert(metadata.uid()) != metadata.uid() || !is_ours_alone(&file) {
             return Ok(None);
         }
-        if metadata.len() > 0 {
+        // A file without content may hold blocks beyond its end.
+        if metadata.len() > 0 || metadata.blocks() > 0 {
             file.set_len(0)?;
         }
     }
@@ -77,6 +78,14 @@ mod tests {
         drop(writer);
         assert_eq!(wipe(directory.path()).expect("looks"), Some(nix::unistd::geteuid().as_raw()));
         assert!(std::fs::read(&stdout).expect("there").is_empty());
+        // What was reserved beyond the end goes too.
+        let file = OpenOptions::new().write(true).open(&stdout).expect("there");
+        nix::fcntl::fallocate(&file, nix::fcntl::FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, 1 << 20)
+            .expect("there is room");
+        assert_eq!((file.metadata().expect("open").len(), file.metadata().expect("open").blocks() > 0), (0, true));
+        drop(file);
+        assert!(wipe(directory.path()).expect("looks").is_some());
+        assert_eq!(std::fs::metadata(&stdout).expect("there").blocks(), 0);
         std::fs::hard_link(&stdout, directory.path().join("mine")).expect("links");
         assert_eq!(wipe(directory.path()).expect("looks"), None, "somebody keeps it");
     }

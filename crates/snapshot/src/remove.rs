@@ -3,6 +3,7 @@
 //! A program may nest directories as deep as it likes, and put as many names into one as the disk takes. So nothing here recurses: a deep
 //! directory is first moved up. Names are read in batches, links are never followed, and three descriptors are open at most.
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -19,11 +20,32 @@ const BATCH: usize = 4096;
 /// How often a directory is emptied into which somebody keeps writing.
 const ATTEMPTS: usize = 16;
 
+/// How many names are removed at most, those of moved directories counted again, so that somebody who keeps making files cannot keep this
+/// at work for ever. A disk of 4 TiB has as many files by default; of a tree with more, the next call removes the rest.
+const MOST_NAMES: u64 = 1 << 28;
+
+/// How many of them are left.
+struct Names(Cell<u64>);
+
+impl Names {
+    /// Takes these; at least one, for having looked.
+    fn take(&self, count: usize) -> io::Result<()> {
+        let left = self.0.get().checked_sub(count.max(1) as u64).ok_or_else(being_filled)?;
+        self.0.set(left);
+        Ok(())
+    }
+}
+
 /// Removes the directory at `path` and everything in it, on one disk, in constant memory and stack. A missing directory is no error.
 ///
 /// # Errors
 /// The first thing that could not be removed; other things are left with it. A link or a file at `path` is an error.
 pub fn remove_tree(path: &Path) -> io::Result<()> {
+    remove_within(path, MOST_NAMES)
+}
+
+fn remove_within(path: &Path, most_names: u64) -> io::Result<()> {
+    let left = Names(Cell::new(most_names));
     let top = match open(path, directory_flags(), Mode::empty()) {
         Ok(top) => top,
         Err(Errno::ENOENT) => return Ok(()),
@@ -32,7 +54,7 @@ pub fn remove_tree(path: &Path) -> io::Result<()> {
     let mut moved = 0_u64;
     for _ in 0..ATTEMPTS {
         // What is moved up here comes up in a later round.
-        while empty(&top, |name| remove_directory(&top, name, &mut moved))? > 0 {}
+        while empty(&top, &left, |name| remove_directory(&top, name, &mut moved, &left))? > 0 {}
         match std::fs::remove_dir(path) {
             Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
             removed => return removed,
@@ -46,7 +68,7 @@ const fn directory_flags() -> OFlag {
 }
 
 /// Removes a directory of `top`, after moving the directories in it up into `top`.
-fn remove_directory(top: &OwnedFd, name: &[u8], moved: &mut u64) -> io::Result<()> {
+fn remove_directory(top: &OwnedFd, name: &[u8], moved: &mut u64, left: &Names) -> io::Result<()> {
     if remove_if_empty(top, name)? {
         return Ok(());
     }
@@ -56,7 +78,7 @@ fn remove_directory(top: &OwnedFd, name: &[u8], moved: &mut u64) -> io::Result<(
         opened => opened?,
     };
     for _ in 0..ATTEMPTS {
-        empty(&directory, |below| {
+        empty(&directory, left, |below| {
             if remove_if_empty(&directory, below)? { Ok(()) } else { move_up(&directory, below, top, moved) }
         })?;
         if remove_if_empty(top, name)? {
@@ -77,7 +99,7 @@ fn remove_if_empty(parent: &OwnedFd, name: &[u8]) -> io::Result<bool> {
 
 /// Removes everything but the directories from a directory, and hands those to `each`, which makes them go from it. Returns how many
 /// names there were, at least in the last batch.
-fn empty(directory: &OwnedFd, mut each: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<usize> {
+fn empty(directory: &OwnedFd, left: &Names, mut each: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<usize> {
     loop {
         let names = batch(directory)?;
         for (name, kind) in &names {
@@ -91,6 +113,7 @@ fn empty(directory: &OwnedFd, mut each: impl FnMut(&[u8]) -> io::Result<()>) -> 
                 Err(error) => return Err(error.into()),
             }
         }
+        left.take(names.len())?;
         if names.len() < BATCH {
             return Ok(names.len());
         }
@@ -174,6 +197,36 @@ mod tests {
         }
         remove_tree(&doomed).expect("it can be removed");
         assert!(!doomed.exists());
+    }
+
+    #[test]
+    fn a_directory_that_is_filled_for_ever_is_given_up() {
+        let folder = tempfile::tempdir().expect("a temporary directory can be made");
+        let top = open(folder.path(), directory_flags(), Mode::empty()).expect("there");
+        mkdirat(&top, "0", Mode::S_IRWXU).expect("writable");
+        let left = Names(Cell::new(1000));
+        let mut made = 0;
+        let mut remove_and_make = |name: &[u8]| {
+            assert!(remove_if_empty(&top, name)?);
+            made += 1;
+            Ok(mkdirat(&top, made.to_string().as_str(), Mode::S_IRWXU)?)
+        };
+        let given_up = (0..2000).find_map(|_| empty(&top, &left, &mut remove_and_make).err());
+        assert_eq!(given_up.expect("it ends").kind(), io::ErrorKind::DirectoryNotEmpty);
+        assert_eq!(made, 1001);
+    }
+
+    #[test]
+    fn more_names_than_are_removed_at_a_time_go_with_later_calls() {
+        let folder = tempfile::tempdir().expect("a temporary directory can be made");
+        let doomed = folder.path().join("doomed");
+        for number in 0..100 {
+            fs::create_dir_all(doomed.join(format!("{number}/a/b"))).expect("writable");
+        }
+        let error = remove_within(&doomed, 50).expect_err("more than 50");
+        assert_eq!(error.kind(), io::ErrorKind::DirectoryNotEmpty);
+        let calls = (1..100).find(|_| remove_within(&doomed, 50).is_ok());
+        assert!(calls.is_some() && !doomed.exists(), "each call gets on");
     }
 
     #[test]

@@ -163,7 +163,10 @@ fn one_thing_may_become_another() {
 
 #[test]
 fn leftovers_of_python_stay_behind_unless_they_were_captured() {
-    let run = Run::of(&[("lib/__pycache__/old.pyc", b"old"), ("lib/x.py", b"")]);
+    // Captured only because the project says so.
+    let captured: [(&str, &[u8]); 3] =
+        [(".hostlerignore", b"!__pycache__/\n"), ("lib/__pycache__/old.pyc", b"old"), ("lib/x.py", b"")];
+    let run = Run::of(&captured);
     let work = run.work();
     put(&work, "__pycache__/new.pyc", "new");
     put(&work, "lib/__pycache__/new.pyc", "new");

@@ -56,7 +56,7 @@ fn commits_fail_while_the_disk_is_full_and_go_on_when_it_is_not() {
 #[test]
 fn what_is_small_is_still_stored_when_others_have_filled_the_disk() {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    mount_for_this_thread(directory.path(), 40 << 20);
+    mount_for_this_thread(directory.path(), 80 << 20);
     store_on_full_disk(directory.path(), true);
 }
 

@@ -15,7 +15,7 @@ use std::time::Instant;
 use hostler_snapshot::remove_tree;
 
 use super::cache::Cache;
-use super::detect::{Line, List, Plan, Requirements};
+use super::detect::{LOCK_BYTES, Line, List, PROJECT_BYTES, Plan, Requirements};
 use super::runner::{Ended, Runner, Step, Stopped};
 use super::tools::{Interpreter, Tools, Uv};
 use super::{BuildError, EnvError, IoContext, files};
@@ -140,10 +140,12 @@ impl Build<'_> {
         if whole_tree {
             return files::copy_tree(from, work).map_err(failed);
         }
-        for name in ["pyproject.toml", "uv.lock", "uv.toml"] {
-            match fs::copy(from.join(name), work.join(name)) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                copied => drop(copied.map_err(failed)?),
+        for (name, most) in [("pyproject.toml", PROJECT_BYTES), ("uv.lock", LOCK_BYTES), ("uv.toml", PROJECT_BYTES)] {
+            match files::copy_regular(&from.join(name), &work.join(name), most) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(failed(io::Error::new(error.kind(), format!("cannot copy {name}: {error}"))));
+                }
+                Ok(()) | Err(_) => {}
             }
         }
         Ok(())

@@ -16,10 +16,21 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use hostler_model::PythonVersions;
 
-use super::{EnvError, IoContext, files, one_line};
+use super::{Bound, EnvError, IoContext, files, one_line};
+
+/// How much of `pyproject.toml`, of a file with a version, and of a script up to the end of its metadata is read, in bytes.
+pub(super) const PROJECT_BYTES: u64 = 4 << 20;
+
+/// How long a `uv.lock` may be, in bytes.
+pub(super) const LOCK_BYTES: u64 = 16 << 20;
+
+/// How much requirements files and all that they include may have together.
+const REQUIREMENTS_BYTES: u64 = 4 << 20;
+const REQUIREMENTS_LINES: usize = 100_000;
 
 /// Where the requirements were found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,14 +139,14 @@ pub fn python_wanted(project_dir: &Path, entrypoint: &str) -> Result<Option<Pyth
     if let Some(table) = script_metadata(&project, entrypoint)? {
         return requires_python(entrypoint, &table);
     }
-    let required = match project.read_optional("pyproject.toml")? {
+    let required = match project.read_optional("pyproject.toml", PROJECT_BYTES)? {
         Some(text) => match parse_toml("pyproject.toml", &text)?.get("project").and_then(toml::Value::as_table) {
             Some(section) => requires_python("pyproject.toml", section)?,
             None => None,
         },
         None => None,
     };
-    let file = project.read_optional(".python-version")?;
+    let file = project.read_optional(".python-version", PROJECT_BYTES)?;
     let pinned = file.and_then(|text| PythonVersions::of_version_file(&text));
     Ok(match (required, pinned) {
         (Some(required), Some(pinned)) => Some(required.and(&pinned)),
@@ -156,16 +167,18 @@ fn packages(project_dir: &Path, entrypoint: &str) -> Result<Option<Requirements>
     if let Some(found) = script(&project, entrypoint)? {
         return Ok(Some(found));
     }
-    let pyproject =
-        project.read_optional("pyproject.toml")?.map(|text| parse_toml("pyproject.toml", &text)).transpose()?;
+    let pyproject = project
+        .read_optional("pyproject.toml", PROJECT_BYTES)?
+        .map(|text| parse_toml("pyproject.toml", &text))
+        .transpose()?;
     if let Some(table) = &pyproject
-        && let Some(lock) = project.read_optional("uv.lock")?
+        && let Some(path) = project.find("uv.lock")?
     {
-        return uv_lock(&project, table, &lock).map(Some);
+        return uv_lock(&project, table, &path).map(Some);
     }
-    if let Some(text) = project.read_optional("requirements.txt")? {
+    if let Some(path) = project.find("requirements.txt")? {
         let mut reader = RequirementsReader::new(&project);
-        reader.read_text(&text, "requirements.txt", false)?;
+        reader.read_file(&path, "requirements.txt", false)?;
         if let Some(found) = reader.finish(Kind::RequirementsTxt)? {
             return Ok(Some(found));
         }
@@ -179,19 +192,19 @@ struct Project {
 }
 
 impl Project {
-    /// The text of a file that may be absent.
-    fn read_optional(&self, name: &str) -> Result<Option<String>, EnvError> {
+    /// The real path of a file that may be absent.
+    fn find(&self, name: &str) -> Result<Option<PathBuf>, EnvError> {
         let path = self.root.join(name);
         match fs::symlink_metadata(&path) {
-            Ok(_) => self.read(&self.inside(&path, name, name)?, name).map(Some),
+            Ok(_) => self.inside(&path, name, name).map(Some),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error).context("read", &path),
         }
     }
 
-    fn read(&self, path: &Path, shown: &str) -> Result<String, EnvError> {
-        let bytes = files::read_regular(path).context("read", path)?;
-        String::from_utf8(bytes).map_err(|_| problem(shown, "is not UTF-8 text"))
+    /// The text of a file that may be absent.
+    fn read_optional(&self, name: &str, most: u64) -> Result<Option<String>, EnvError> {
+        self.find(name)?.map(|path| read(&path, name, most, Bound::Bytes(most))).transpose()
     }
 
     /// The real path of `path`, which `file` refers to as `target`; an error if links or dots lead out of the folder.
@@ -206,6 +219,15 @@ impl Project {
             Err(EnvError::OutsideProject { file: file.to_owned(), target: target.to_owned() })
         }
     }
+}
+
+/// The text of a file of `most` bytes at most; a longer one breaks `bound`.
+fn read(path: &Path, shown: &str, most: u64, bound: Bound) -> Result<String, EnvError> {
+    let bytes = files::read_regular(path, most).map_err(|source| match source.kind() {
+        io::ErrorKind::FileTooLarge => EnvError::TooLong { file: shown.to_owned(), bound },
+        _ => EnvError::Io { action: "read", path: path.to_owned(), source },
+    })?;
+    String::from_utf8(bytes).map_err(|_| problem(shown, "is not UTF-8 text"))
 }
 
 fn script(project: &Project, entrypoint: &str) -> Result<Option<Requirements>, EnvError> {
@@ -225,10 +247,27 @@ fn script_metadata(project: &Project, entrypoint: &str) -> Result<Option<toml::T
     let Some(real) = path.canonicalize().ok().filter(|real| is_python && real.starts_with(&project.root)) else {
         return Ok(None);
     };
+    let mut start = files::read_start(&real, PROJECT_BYTES + 1).context("read", &real)?;
+    let is_whole = start.len() as u64 <= PROJECT_BYTES;
+    if !is_whole {
+        // A script may be longer than what is read of it, which then ends with a whole line.
+        start.truncate(start.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1));
+    }
     // A script in another encoding is Python's business; it has no metadata that we could read.
-    let Ok(text) = String::from_utf8(files::read_regular(&real).context("read", &real)?) else { return Ok(None) };
-    let Some(metadata) = inline_metadata(&text) else { return Ok(None) };
-    parse_toml(entrypoint, &metadata).map(Some)
+    let Ok(text) = String::from_utf8(start) else { return Ok(None) };
+    match inline_metadata(&text) {
+        Some(metadata) => parse_toml(entrypoint, &metadata).map(Some),
+        None if !is_whole && ends_in_metadata(&text) => {
+            Err(EnvError::TooLong { file: entrypoint.to_owned(), bound: Bound::ScriptBytes(PROJECT_BYTES) })
+        }
+        None => Ok(None),
+    }
+}
+
+/// Whether the first `# /// script` goes on to the end of the text.
+fn ends_in_metadata(text: &str) -> bool {
+    let mut lines = text.lines().skip_while(|line| line.trim_end() != "# /// script");
+    lines.next().is_some() && lines.all(|line| line.starts_with('#'))
 }
 
 /// The TOML between `# /// script` and `# ///`.
@@ -246,12 +285,20 @@ fn inline_metadata(text: &str) -> Option<String> {
     }
 }
 
-fn uv_lock(project: &Project, pyproject: &toml::Table, lock: &str) -> Result<Requirements, EnvError> {
-    let locked = parse_toml("uv.lock", lock)?;
-    let whole_tree = names_local_paths(pyproject) || lock_has_local_sources(&locked);
+/// Held while a `uv.lock` is parsed: it takes many times its length then, and many jobs may start at once.
+static LOCK_TURN: Mutex<()> = Mutex::new(());
+
+fn uv_lock(project: &Project, pyproject: &toml::Table, path: &Path) -> Result<Requirements, EnvError> {
     let mut hasher = fingerprint_of(Kind::UvLock);
-    // Parsed and printed again, so that layout and comments do not count.
-    hash_field(&mut hasher, locked.to_string().as_bytes());
+    let text = read(path, "uv.lock", LOCK_BYTES, Bound::Bytes(LOCK_BYTES))?;
+    let whole_tree = {
+        // Taken after reading: what a user may make slow must not hold up others.
+        let _turn = LOCK_TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let locked = parse_toml("uv.lock", &text)?;
+        // Parsed and printed again, so that layout and comments do not count.
+        hash_field(&mut hasher, locked.to_string().as_bytes());
+        names_local_paths(pyproject) || lock_has_local_sources(&locked)
+    };
     hash_field(&mut hasher, dependency_part(pyproject).as_bytes());
     if whole_tree {
         hash_path(&mut hasher, &project.root)?;
@@ -347,6 +394,9 @@ struct RequirementsReader<'a> {
     seen: HashSet<(PathBuf, bool)>,
     /// How many files that include each other are being read.
     depth: usize,
+    /// How many bytes and lines the files read so far have.
+    bytes: u64,
+    lines: usize,
 }
 
 /// The most of them: each takes room on the stack.
@@ -354,7 +404,8 @@ const MOST_INCLUDES: usize = 64;
 
 impl<'a> RequirementsReader<'a> {
     fn new(project: &'a Project) -> Self {
-        Self { project, list: List::default(), hasher: blake3::Hasher::new(), seen: HashSet::new(), depth: 0 }
+        let (list, hasher, seen) = (List::default(), blake3::Hasher::new(), HashSet::new());
+        Self { project, list, hasher, seen, depth: 0, bytes: 0, lines: 0 }
     }
 
     /// `None` when nothing is required; constraints alone require nothing.
@@ -379,9 +430,17 @@ impl<'a> RequirementsReader<'a> {
         }))
     }
 
-    fn read_text(&mut self, text: &str, shown: &str, constraint: bool) -> Result<(), EnvError> {
+    fn read_file(&mut self, path: &Path, shown: &str, constraint: bool) -> Result<(), EnvError> {
+        let bound = Bound::RequirementsBytes(REQUIREMENTS_BYTES);
+        let text = read(path, shown, REQUIREMENTS_BYTES - self.bytes, bound)?;
+        self.bytes += text.len() as u64;
+        self.lines += text.lines().count();
+        if self.lines > REQUIREMENTS_LINES {
+            let bound = Bound::RequirementsLines(REQUIREMENTS_LINES);
+            return Err(EnvError::TooLong { file: shown.to_owned(), bound });
+        }
         let dir = self.project.root.join(shown).parent().map_or_else(|| self.project.root.clone(), Path::to_owned);
-        for line in logical_lines(text) {
+        for line in logical_lines(&text) {
             self.line(&line, shown, &dir, constraint)?;
         }
         Ok(())
@@ -415,9 +474,8 @@ impl<'a> RequirementsReader<'a> {
         if self.depth >= MOST_INCLUDES {
             return Err(problem(shown, format!("files include each other more than {MOST_INCLUDES} deep")));
         }
-        let text = self.project.read(&path, &name)?;
         self.depth += 1;
-        self.read_text(&text, &name, constraint)?;
+        self.read_file(&path, &name, constraint)?;
         self.depth -= 1;
         Ok(())
     }

@@ -57,6 +57,9 @@ fn program(dir: &Path, entry: &str, lease: Option<&Lease>, path: &OsStr) -> Resu
     Err(EnvError::NoEntry { entry: entry.to_owned(), candidates: python_files(dir) })
 }
 
+/// How much of a shell script is read for its first line.
+const START_BYTES: u64 = 4096;
+
 /// A file that is no Python program: started itself if allowed, by a shell if it is plainly meant for one.
 fn file_program(file: &Path, entry: &str, path: &OsStr) -> Result<Vec<String>, EnvError> {
     let file_text = text(file)?;
@@ -66,7 +69,7 @@ fn file_program(file: &Path, entry: &str, path: &OsStr) -> Result<Vec<String>, E
     if file.extension().is_none_or(|extension| extension != "sh") {
         return Err(EnvError::NotExecutable { entry: entry.to_owned() });
     }
-    let start = files::read_start(file).context("read", file)?;
+    let start = files::read_start(file, START_BYTES).context("read", file)?;
     let mut argv = shebang(&start).unwrap_or_default();
     if argv.is_empty() {
         let shell = which("bash", path).or_else(|| which("sh", path)).unwrap_or_else(|| PathBuf::from("/bin/sh"));

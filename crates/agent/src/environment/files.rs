@@ -34,25 +34,33 @@ const MOST_ENTRIES: usize = 1_000_000;
 /// How much of a project a build copies or hashes, in bytes: holes in files count, as they are read.
 const MOST_TREE_BYTES: u64 = 64 << 30;
 
-/// The longest file that describes a project or an index, in bytes.
-const MOST_BYTES: u64 = 64 << 20;
-
-/// Reads a file that somebody else may put anything in the place of: what is no regular file, or too long, is an error, and never waited for.
-pub(super) fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    open_regular(path)?.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > MOST_BYTES {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it has more than {} MiB", MOST_BYTES >> 20)));
-    }
+/// Reads a file that somebody else may put anything in the place of: what is no regular file is an error, and never waited for. So is one
+/// that is longer, as [`io::ErrorKind::FileTooLarge`].
+pub(super) fn read_regular(path: &Path, most_bytes: u64) -> io::Result<Vec<u8>> {
+    let bytes = read_start(path, most_bytes.saturating_add(1))?;
+    within(bytes.len() as u64, most_bytes)?;
     Ok(bytes)
 }
 
 /// The first bytes of such a file.
-pub(super) fn read_start(path: &Path) -> io::Result<Vec<u8>> {
-    const START_BYTES: u64 = 4096;
+pub(super) fn read_start(path: &Path, most_bytes: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    open_regular(path)?.take(START_BYTES).read_to_end(&mut bytes)?;
+    open_regular(path)?.take(most_bytes).read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+/// Copies such a file to `to`, which must not exist.
+pub(super) fn copy_regular(from: &Path, to: &Path, most_bytes: u64) -> io::Result<()> {
+    let mut source = open_regular(from)?.take(most_bytes.saturating_add(1));
+    within(io::copy(&mut source, &mut fs::File::create_new(to)?)?, most_bytes)
+}
+
+fn within(bytes: u64, most_bytes: u64) -> io::Result<()> {
+    if bytes <= most_bytes {
+        return Ok(());
+    }
+    let message = format!("it has more than {}", hostler_model::format_bytes(most_bytes));
+    Err(io::Error::new(io::ErrorKind::FileTooLarge, message))
 }
 
 fn open_regular(path: &Path) -> io::Result<fs::File> {

@@ -75,6 +75,9 @@ fn build_variables(settings: &Settings) -> Vec<(String, String)> {
     variables
 }
 
+/// The longest of them, in bytes.
+const MOST_INDEX_BYTES: u64 = 4 << 20;
+
 /// The configuration files in which an operator or user names a package index.
 fn index_files(settings: &Settings) -> Vec<Vec<u8>> {
     let mut files = vec!["/etc/pip.conf".into(), "/etc/uv/uv.toml".into()];
@@ -83,6 +86,6 @@ fn index_files(settings: &Settings) -> Vec<Vec<u8>> {
         files.extend([".config/pip/pip.conf", ".pip/pip.conf", ".config/uv/uv.toml"].map(|name| home.join(name)));
     }
     // A file that cannot be read is one the tools cannot read either.
-    let read = || files.iter().filter_map(|file| read_regular(file).ok()).collect();
+    let read = || files.iter().filter_map(|file| read_regular(file, MOST_INDEX_BYTES).ok()).collect();
     act_as(settings.builder(), read).unwrap_or_default()
 }

@@ -72,6 +72,14 @@ pub enum EnvError {
         /// What is wrong with it.
         problem: String,
     },
+    /// A project file has more than one may have, or with it the files that are read with it have.
+    #[error("{file} is too long: {bound}")]
+    TooLong {
+        /// The file, relative to the project folder.
+        file: String,
+        /// How much there may be.
+        bound: Bound,
+    },
     /// A project file refers to something that does not travel with the project.
     #[error("{file} refers to {target}, which is outside the project folder")]
     OutsideProject {
@@ -185,6 +193,23 @@ pub enum BuildError {
     System(String),
 }
 
+/// How much may be read of what describes a project: the agent reads it outside the limits of the job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Bound {
+    /// Bytes of this file.
+    #[error("more than {}", format_bytes(*.0))]
+    Bytes(u64),
+    /// Bytes of the inline metadata of a script, and of what is before it.
+    #[error("its `# /// script` block does not end within {}", format_bytes(*.0))]
+    ScriptBytes(u64),
+    /// Bytes of requirements files with everything that they include.
+    #[error("requirements files and all that they include have more than {} together", format_bytes(*.0))]
+    RequirementsBytes(u64),
+    /// Lines of requirements files with everything that they include.
+    #[error("requirements files and all that they include have more than {0} lines together")]
+    RequirementsLines(usize),
+}
+
 impl BuildError {
     /// Whether the limits of the job that built are to blame: another job's may do.
     pub fn is_of_the_builder(&self) -> bool {
@@ -222,6 +247,7 @@ impl EnvError {
             }
             Self::Io { .. }
             | Self::Project { .. }
+            | Self::TooLong { .. }
             | Self::BrokenTool { .. }
             | Self::Build(BuildError::Failed { .. } | BuildError::System(_))
             | Self::Cancelled

@@ -238,15 +238,24 @@ fn pass_on(reader: &mut PipeReader, shepherd: &Shepherd, output: &mut dyn FnMut(
     read_once(reader, output)
 }
 
-/// What is left in the pipe of a command that has ended.
+/// As much as a pipe holds at most, unless root made it larger. What comes after it was written after the command's end.
+const DRAINED_BYTES: usize = 1 << 20;
+
+/// What is left in the pipe of a command that has ended. Somebody who got hold of its other end may write on.
 fn drain(reader: &mut PipeReader, output: &mut dyn FnMut(&[u8])) -> Result<(), Stopped> {
-    loop {
+    let mut drained = 0;
+    while drained < DRAINED_BYTES {
         let mut set = [PollFd::new(reader.as_fd(), PollFlags::POLLIN)];
         wait(&mut set, 0)?;
-        if set[0].any() != Some(true) || !read_once(reader, output)? {
-            return Ok(());
+        let mut take = |bytes: &[u8]| {
+            drained += bytes.len();
+            output(bytes);
+        };
+        if set[0].any() != Some(true) || !read_once(reader, &mut take)? {
+            break;
         }
     }
+    Ok(())
 }
 
 fn read_once(reader: &mut PipeReader, output: &mut dyn FnMut(&[u8])) -> Result<bool, Stopped> {
@@ -265,4 +274,26 @@ fn wait(set: &mut [PollFd<'_>], milliseconds: u16) -> Result<(), Stopped> {
 
 fn system(error: impl std::error::Error + Send + Sync + 'static) -> Stopped {
     Stopped::System(io::Error::other(super::one_line(&error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn output_that_never_ends_is_not_read_for_ever() {
+        let (mut reader, mut writer) = io::pipe().expect("a pipe can be made");
+        // Ends when nobody reads any more.
+        let endless = std::thread::spawn(move || while writer.write_all(&[b'x'; 65536]).is_ok() {});
+        let mut read = 0;
+        // The pipe may be empty for a moment, which is its end here.
+        while read < DRAINED_BYTES {
+            drain(&mut reader, &mut |bytes| read += bytes.len()).expect("readable");
+        }
+        assert!(read < 2 * DRAINED_BYTES + 8192, "{read}");
+        drop(reader);
+        endless.join().expect("it ends");
+    }
 }

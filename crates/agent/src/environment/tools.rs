@@ -198,10 +198,13 @@ impl Answers {
         settings: &Settings,
         runner: &dyn Runner,
     ) -> Result<(Interpreter, bool), EnvError> {
-        let stamp = stamp(&program);
-        if let (Some(known), Some(stamp)) = (self.pythons.get(&program), &stamp)
+        let known = self.pythons.get(&program);
+        // The job chose the search path, and the program named its executable.
+        let look = || (stamp(&program), known.is_some_and(|known| known.answer.executable.exists()));
+        let (stamp, is_there) = act_as(settings.builder(), look).unwrap_or_default();
+        if let (Some(known), Some(stamp)) = (known, &stamp)
             && known.stamp == *stamp
-            && known.answer.executable.exists()
+            && is_there
         {
             return Ok((known.answer.clone(), false));
         }
@@ -217,9 +220,9 @@ impl Answers {
         if !settings.use_uv {
             return Ok((None, false));
         }
-        let found = act_as(settings.builder(), || which("uv", &settings.search_path));
-        let Ok(Some(program)) = found else { return Ok((None, false)) };
-        let stamp = stamp(&program);
+        let look = || which("uv", &settings.search_path).map(|program| (stamp(&program), program));
+        let found = act_as(settings.builder(), look);
+        let Ok(Some((stamp, program))) = found else { return Ok((None, false)) };
         if let (Some(known), Some(stamp)) = (self.uvs.get(&program), &stamp)
             && known.stamp == *stamp
         {
@@ -379,10 +382,10 @@ fn ask(step: Step, settings: &Settings, runner: &dyn Runner) -> Result<Result<St
     }
 }
 
+/// `None` of what is no regular file; never waits for one. A program that may only be executed is taken for no script.
 fn stamp(program: &Path) -> Option<Stamp> {
-    let metadata = fs::metadata(program).ok()?;
-    let mut start = [0; 2];
-    let script = fs::File::open(program).and_then(|mut file| file.read_exact(&mut start)).is_ok() && start == *b"#!";
+    let metadata = fs::metadata(program).ok().filter(fs::Metadata::is_file)?;
+    let script = files::read_start(program, 2).is_ok_and(|start| start == b"#!");
     Some(Stamp {
         inode: metadata.ino(),
         len: metadata.len(),
@@ -394,4 +397,28 @@ fn stamp(program: &Path) -> Option<Stamp> {
 
 fn lasting<T: Clone>(answers: &BTreeMap<PathBuf, Answer<T>>) -> BTreeMap<PathBuf, Answer<T>> {
     answers.iter().filter(|(_, known)| !known.stamp.script).map(|(path, known)| (path.clone(), known.clone())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
+
+    use super::*;
+
+    #[test]
+    fn a_program_is_looked_at_without_waiting() {
+        let folder = tempfile::tempdir().expect("a temporary directory can be made");
+        let file = |name: &str| folder.path().join(name);
+        fs::write(file("script"), "#!/bin/sh\n").expect("ours");
+        fs::write(file("program"), "#").expect("ours");
+        mkfifo(&file("pipe"), Mode::S_IRWXU).expect("ours");
+        symlink(file("pipe"), file("link")).expect("ours");
+        assert!(stamp(&file("script")).expect("a file").script);
+        assert!(!stamp(&file("program")).expect("a file").script);
+        assert!(stamp(&file("pipe")).is_none() && stamp(&file("link")).is_none());
+        assert!(stamp(folder.path()).is_none() && stamp(&file("missing")).is_none());
+    }
 }

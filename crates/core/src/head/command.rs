@@ -202,6 +202,9 @@ pub enum Refusal {
     /// It is root's, and no node that it may use runs jobs of root.
     #[error("no node that this job may use runs jobs of root")]
     NotForRoot,
+    /// It was submitted by root through a node, whom no other node knows.
+    #[error("jobs of a node's root are not run; submit it as another user, or on the head's machine")]
+    NotForRootOfNode,
     /// It is more than its user may have.
     #[error("{0}")]
     OverQuota(String),
@@ -311,7 +314,7 @@ impl Refusal {
     pub const fn code(&self) -> &'static str {
         match self {
             Self::NeverFits(_) => "never_fits",
-            Self::NotForRoot => "not_for_root",
+            Self::NotForRoot | Self::NotForRootOfNode => "not_for_root",
             Self::OverQuota(_) => "over_quota",
             Self::SnapshotMissing => "snapshot_missing",
             Self::NoSuchJob(_) => "no_such_job",

@@ -20,7 +20,7 @@ use super::member;
 use super::node::{Node, Silence};
 use super::partitions::{self, decide_partitions};
 use super::power::{decide_drew, decide_power, decide_resting};
-use super::quotas::{refuses_more_waiting, refuses_submission};
+use super::quotas::{refuses_more_waiting, refuses_submission, refuses_tasks};
 use super::schedule::asked;
 use super::settings::Setting;
 use super::state::State;
@@ -158,7 +158,8 @@ fn decide_submit(
         Err(too_large) => return Err(Refusal::NeverFits(Box::new(too_large))),
     }
     if refuses_root(state, caller, spec) {
-        return Err(Refusal::NotForRoot);
+        let is_of_node = caller.user.starts_with("root@");
+        return Err(if is_of_node { Refusal::NotForRootOfNode } else { Refusal::NotForRoot });
     }
     if !caller.operator
         && let Some(why) = refuses_more_waiting(state, &caller.user)
@@ -255,7 +256,17 @@ fn decide_action(
         JobAction::Requeue if job.lost_environment => {
             wrong("has completed, and its environment was not kept after that: submit it again")
         }
-        JobAction::Requeue => Ok(vec![Event::Requeued { job: id, index, ended }]),
+        JobAction::Requeue => {
+            // What waits again counts like a submission.
+            let more = if job.pending.is_empty() { refuses_more_waiting(state, &job.user) } else { None };
+            let tasks = if index.is_some() { 1 } else { job.len() - job.pending.len() };
+            if !caller.operator
+                && let Some(why) = more.or_else(|| refuses_tasks(state, &job.user, &job.spec, tasks))
+            {
+                return Err(Refusal::OverQuota(why));
+            }
+            Ok(vec![Event::Requeued { job: id, index, ended }])
+        }
     }
 }
 

@@ -168,7 +168,11 @@ pub(super) fn refuses_more_waiting(state: &State, user: &str) -> Option<String> 
 
 /// Why a submission is too much for its user, as a sentence.
 pub(super) fn refuses_submission(state: &State, user: &str, spec: &JobSpec) -> Option<String> {
-    let tasks = spec.array.as_ref().map_or(1, |array| array.indices.len());
+    refuses_tasks(state, user, spec, spec.array.as_ref().map_or(1, |array| array.indices.len()))
+}
+
+/// Why so many more tasks of such a job are too much for its user, as a sentence.
+pub(super) fn refuses_tasks(state: &State, user: &str, spec: &JobSpec, tasks: u64) -> Option<String> {
     for (party, quota) in parties(&state.users, user) {
         let never = Used::default().room(quota, spec).into_iter().flatten().find(|room| room.tasks == 0);
         if let Some(room) = never {

@@ -114,7 +114,7 @@ impl From<Refusal> for ApiError {
             Refusal::SnapshotMissing | Refusal::WrongState { .. } | Refusal::NodeInUse { .. } | Refusal::Stale => {
                 StatusCode::CONFLICT
             }
-            Refusal::OverQuota(_) | Refusal::NotForRoot => StatusCode::FORBIDDEN,
+            Refusal::OverQuota(_) | Refusal::NotForRoot | Refusal::NotForRootOfNode => StatusCode::FORBIDDEN,
             Refusal::NameTaken(_) => StatusCode::CONFLICT,
             Refusal::NeverFits(_) | Refusal::NoSuchDependency(_) | Refusal::BadSpec(_) | Refusal::BadSetting(_) => {
                 StatusCode::UNPROCESSABLE_ENTITY
@@ -175,7 +175,8 @@ impl From<Refusal> for ApiError {
             Refusal::Users(UsersRefusal::UnknownUid(name)) => Some(format!(
                 "`id -u {name}` on a node shows it; name it with `hostler configure user block {name} --uid N`"
             )),
-            Refusal::BadPartition(_) => None,
+            Refusal::NotForRootOfNode
+            | Refusal::BadPartition(_) => None,
             Refusal::Users(_) | Refusal::BadSpec(_) | Refusal::Unwelcome(_) | Refusal::Stale => None,
         };
         let error = Self::new(status, refusal.code(), refusal.to_string());

@@ -25,7 +25,7 @@ pub(crate) async fn challenge(
     State(head): State<Arc<Head>>,
 ) -> Result<Json<Challenge>, ApiError> {
     head.logins.may_try(address(visitor.as_ref())).map_err(refusal)?;
-    let nonce = head.logins.challenge().map_err(refusal)?;
+    let nonce = head.logins.challenge();
     Ok(Json(Challenge { nonce, cluster: head.trust.fingerprint() }))
 }
 
@@ -121,8 +121,5 @@ fn refusal(error: LoginError) -> ApiError {
         LoginError::BadCode => ApiError::new(StatusCode::UNAUTHORIZED, "bad_code", message)
             .hint("an admin makes a new one with `hostler configure user invite`"),
         LoginError::TooMany(_) => ApiError::new(StatusCode::TOO_MANY_REQUESTS, "too_many_logins", message),
-        LoginError::Busy => {
-            ApiError::new(StatusCode::TOO_MANY_REQUESTS, "too_many_logins", message).hint("try again in a minute")
-        }
     }
 }

@@ -57,7 +57,7 @@ async fn what_a_submission_leaves_open_is_as_operators_have_set_it() {
     assert_eq!(spec.time_limit_ms, Some(7_200_000));
     client.submit(&request("said")).await.expect("accepted");
     let spec = agent.next_launch().await.spec;
-    assert_eq!((spec.request.memory_bytes, spec.time_limit_ms), (1 << 20, None), "what was said stands");
+    assert_eq!((spec.request.memory_bytes, spec.time_limit_ms), (4 << 20, None), "what was said stands");
 }
 
 #[tokio::test]

@@ -524,9 +524,13 @@ impl Books {
     fn see_record(&mut self, record: &Record, disk: &Disk) {
         match record {
             Record::Ended(row) if row.attempt.0 == 0 => {
-                // A dependency that broke: one row stands for all tasks that waited.
-                for task in self.account(row.job).tasks.values_mut().filter(|task| task.at == Standing::Waiting) {
-                    task.at = Standing::Ended { state: JobState::Cancelled, result: None };
+                // Cancelled before it ran: alone, or because a dependency broke. Then one row, with the reason, stands for all that waited.
+                let alone = row.message.is_none().then_some(row.index);
+                let tasks = self.account(row.job).tasks.iter_mut();
+                for (_, task) in tasks.filter(|(index, _)| alone.is_none_or(|alone| alone == **index)) {
+                    if task.at == Standing::Waiting {
+                        task.at = Standing::Ended { state: JobState::Cancelled, result: None };
+                    }
                 }
             }
             Record::Ended(row) => {

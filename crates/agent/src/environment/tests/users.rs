@@ -8,8 +8,8 @@ use std::sync::Arc;
 use nix::sys::stat::Mode;
 use nix::unistd::{User, mkfifo};
 
-use super::super::files::chown_tree;
-use super::super::{EnvError, Environments, Requirements, Settings, detect};
+use super::super::files::{chown_tree, copy_regular};
+use super::super::{Bound, EnvError, Environments, Requirements, Settings, detect};
 use super::{GIB, Place, Unconfined, import, obtain, real_uv};
 use crate::account::Account;
 
@@ -181,7 +181,57 @@ fn what_describes_a_project_is_never_read_without_end() {
     let file = fs::File::options().write(true).open(place.project().join("requirements.txt")).expect("ours");
     file.set_len(1 << 42).expect("sparse");
     let error = detect(&place.project(), "main.py").expect_err("too long");
-    assert!(format!("{error:?}").contains("more than 64 MiB"), "{error:?}");
+    assert_eq!(
+        error.to_string(),
+        "requirements.txt is too long: requirements files and all that they include have more than 4M together"
+    );
+}
+
+#[test]
+fn files_that_describe_a_project_have_a_bound_together() {
+    let too_long = |files: &[(&str, &str)]| match detect(&Place::with(files).project(), "main.py") {
+        Err(EnvError::TooLong { file, bound }) => Some((file, bound)),
+        other => {
+            other.expect("sound");
+            None
+        }
+    };
+    let bytes = |count: usize| format!("#{}\n", "x".repeat(count - 2));
+    let half = bytes(2 << 20);
+    let included = |last: &str| {
+        let files = [("requirements.txt", "x\n-r a.txt\n-c b.txt\n"), ("a.txt", &half), ("b.txt", last)];
+        too_long(&files)
+    };
+    assert_eq!(included(&bytes((2 << 20) - 22)), None);
+    assert_eq!(included(&half), Some(("b.txt".into(), Bound::RequirementsBytes(4 << 20))));
+    let lines = |count: usize| too_long(&[("requirements.txt", "-r a.txt\n"), ("a.txt", &"x\n".repeat(count))]);
+    assert_eq!(lines(99_999), None);
+    assert_eq!(lines(100_000), Some(("a.txt".into(), Bound::RequirementsLines(100_000))));
+    let project = "[project]\nname = 'x'\n";
+    let long = bytes((4 << 20) + 1);
+    assert_eq!(too_long(&[("pyproject.toml", &long)]), Some(("pyproject.toml".into(), Bound::Bytes(4 << 20))));
+    assert_eq!(too_long(&[(".python-version", &long)]), Some((".python-version".into(), Bound::Bytes(4 << 20))));
+    assert_eq!(too_long(&[("pyproject.toml", project), ("uv.lock", &bytes(16 << 20))]), None);
+    let lock = too_long(&[("pyproject.toml", project), ("uv.lock", &bytes((16 << 20) + 1))]);
+    assert_eq!(lock, Some(("uv.lock".into(), Bound::Bytes(16 << 20))));
+    // A script may be long; its metadata may not.
+    assert_eq!(too_long(&[("main.py", &format!("# /// script\n# ///\n{long}"))]), None);
+    assert_eq!(too_long(&[("main.py", &long)]), None);
+    let endless = format!("# /// script\n{}", "# x\n".repeat(2 << 20));
+    assert_eq!(too_long(&[("main.py", &endless)]), Some(("main.py".into(), Bound::ScriptBytes(4 << 20))));
+}
+
+#[test]
+fn a_pipe_where_a_lock_was_is_not_waited_for() {
+    let place = Place::new();
+    mkfifo(&place.path("uv.lock"), Mode::S_IRWXU).expect("ours");
+    let copy = |most| copy_regular(&place.path("uv.lock"), &place.path("copy"), most);
+    assert_eq!(copy(10).expect_err("a pipe").to_string(), "no regular file");
+    fs::remove_file(place.path("uv.lock")).expect("ours");
+    fs::write(place.path("uv.lock"), "12345").expect("ours");
+    copy(5).expect("short enough");
+    fs::remove_file(place.path("copy")).expect("ours");
+    assert_eq!(copy(4).expect_err("too long").kind(), std::io::ErrorKind::FileTooLarge);
 }
 
 #[test]
