@@ -16,6 +16,9 @@ use crate::world::{FIRST_UID, NODES, USERS, World, name_of};
 /// What a daemon may grow by while it is left alone, beside a tenth: caches fill.
 const GROWTH_KIB: u64 = 12 << 10;
 
+/// As many directories of runs as an agent keeps to use them again, and a few of runs whose end the head has not confirmed yet.
+const MOST_DIRECTORIES: usize = 64 + 8;
+
 /// What the machine holds apart from processes.
 pub(crate) struct Held {
     mounts: usize,
@@ -164,7 +167,7 @@ fn leaks(world: &World, before: &Held) -> Vec<String> {
     for node in NODES {
         let runs = fs::read_dir(world.path(&format!("{node}/state/runs"))).map_or(0, Iterator::count);
         println!("{node}: {runs} directories of runs");
-        if runs > 16 {
+        if runs > MOST_DIRECTORIES {
             faults.push(format!("{node} keeps {runs} directories of runs"));
         }
     }
