@@ -258,7 +258,7 @@ impl Accounts {
         *self.blocked.lock().unwrap_or_else(PoisonError::into_inner) = Blocked { names, uids };
     }
 
-    /// Refuses whoever is kept out.
+    /// Refuses a blocked account, by its name or its uid.
     ///
     /// # Errors
     /// [`AccountError::Blocked`].

@@ -49,7 +49,7 @@ impl Peer {
         self.uid
     }
 
-    /// The process, if it still runs and nobody but this user does anything by it.
+    /// The process, if it still runs with the rights of this user alone.
     pub(super) fn process(&self) -> Option<&Process> {
         self.process.as_ref().filter(|process| process.is_of(self.uid))
     }
@@ -59,7 +59,7 @@ impl Process {
     /// The process with this pid, if it is the one behind the handle and runs.
     fn behind(pid: u32, handle: OwnedFd) -> Option<Self> {
         let id = ProcessId::of(pid)?;
-        // While it has not ended nobody else is given its pid: so that was its start.
+        // The pid cannot be reused while the process runs, so this start time is the caller's.
         (!pidfd_ended(handle.as_fd())).then_some(Self { id, handle })
     }
 
@@ -127,7 +127,7 @@ mod tests {
         command.stdin(Stdio::null()).spawn().expect("these tests need python3, and root")
     }
 
-    /// A process of the test's own user with this pid, which nobody has.
+    /// A process of the test's own user with this unused pid.
     fn take(pid: u32) -> Child {
         let until = Instant::now() + Duration::from_secs(60);
         while Instant::now() < until {
