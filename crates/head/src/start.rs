@@ -32,6 +32,12 @@ use crate::reserve;
 use crate::restore::restore;
 use crate::trust::{Trust, replace_file};
 
+/// What is allocated in a mapping of its own, which goes back to the system when it is freed.
+const LARGE_BYTES: i32 = 256 << 10;
+
+/// What may stay free at the end of a heap.
+const SPARE_BYTES: i32 = 1 << 20;
+
 /// Threads that serve requests. The head's work is waiting; what computes or blocks runs elsewhere.
 const WORKER_THREADS: usize = 2;
 
@@ -75,6 +81,7 @@ pub struct Config {
 /// When it cannot start: another head runs, the state cannot be read, an address is taken.
 pub fn run(config: Config) -> anyhow::Result<()> {
     allow_many_files();
+    hand_memory_back();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKER_THREADS)
         .max_blocking_threads(BLOCKING_THREADS)
@@ -94,6 +101,21 @@ fn allow_many_files() {
         .and_then(|(soft, hard)| if soft < hard { setrlimit(Resource::RLIMIT_NOFILE, hard, hard) } else { Ok(()) });
     if let Err(error) = raised {
         tracing::warn!(%error, "cannot raise the limit of open files");
+    }
+}
+
+/// Has what was freed go back to the system. By itself the allocator keeps, for each thread that once took the marks of a collection or a
+/// large manifest, as much as that was, to use it again: hundreds of megabytes after an hour.
+fn hand_memory_back() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it sets two numbers of the allocator's, and no other thread is there yet.
+    let is_set = unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE_BYTES) == 1
+            && libc::mallopt(libc::M_TRIM_THRESHOLD, SPARE_BYTES) == 1
+    };
+    #[cfg(target_env = "gnu")]
+    if !is_set {
+        tracing::warn!("the allocator takes no advice: memory that was freed may stay with the head");
     }
 }
 

@@ -57,6 +57,10 @@ const FAILED_ONCE: &[(u64, &str)] = &[
     ),
     (39_806, "the controller confirmed the off of a power failure, not of the order, which came after the next boot"),
     (50_238, "a node left the plan while its agent was asked whether it may be switched off; nobody told the agent"),
+    (
+        81_447,
+        "the world's own fault: a node was forgotten while it was off and out of the plan, and nobody switched it on",
+    ),
 ];
 
 #[test]

@@ -23,6 +23,6 @@ pub use network::{Daemon, Host, Network};
 pub use processes::{is_alive, kill, processes_with};
 pub use program::{Running, free_port, program};
 pub use real::{RealCluster, end};
-pub use shared::SharedCluster;
+pub use shared::{SharedCluster, invite};
 pub use slurm::Slurm;
 pub use wait::wait_until;

@@ -43,7 +43,7 @@ impl SharedCluster {
         let agent_options = agent_options.iter().map(|&option| option.to_owned()).collect();
         let mut cluster = Self { home, executable: copy, agent_options, agent: None, head };
         wait_until("the head to listen", 30, || UnixStream::connect(cluster.socket()).ok());
-        let code = cluster.invite("n1");
+        let code = invite(&cluster.socket(), "n1");
         fs::write(cluster.path("join"), code).expect("ours");
         fs::set_permissions(cluster.path("join"), Permissions::from_mode(0o600)).expect("ours");
         cluster.start_agent();
@@ -183,23 +183,6 @@ impl SharedCluster {
     fn socket(&self) -> PathBuf {
         self.path("head.sock")
     }
-
-    /// A join code for a node.
-    fn invite(&self, node: &str) -> String {
-        let mut socket = UnixStream::connect(self.socket()).expect("the head listens");
-        let body = format!("{{\"node\":\"{node}\"}}");
-        let request = format!(
-            "POST /api/v1/nodes/invite HTTP/1.1\r\nhost: hostler\r\ncontent-type: application/json\r\n\
-             content-length: {}\r\nconnection: close\r\n\r\n{body}",
-            body.len()
-        );
-        socket.write_all(request.as_bytes()).expect("the head reads");
-        let mut answer = String::new();
-        socket.read_to_string(&mut answer).expect("the head answers");
-        let json = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-        let invitation: Value = serde_json::from_str(json).unwrap_or_else(|error| panic!("{error}: {answer}"));
-        invitation["code"].as_str().unwrap_or_else(|| panic!("no code: {answer}")).to_owned()
-    }
 }
 
 impl Drop for SharedCluster {
@@ -253,4 +236,24 @@ fn give(path: &Path, user: &str) {
 
 fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
+}
+
+/// A join code for a node, from the head that listens on `socket`.
+///
+/// # Panics
+/// When the head does not give one.
+pub fn invite(socket: &Path, node: &str) -> String {
+    let mut socket = UnixStream::connect(socket).expect("the head listens");
+    let body = format!("{{\"node\":\"{node}\"}}");
+    let request = format!(
+        "POST /api/v1/nodes/invite HTTP/1.1\r\nhost: hostler\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\nconnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    socket.write_all(request.as_bytes()).expect("the head reads");
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).expect("the head answers");
+    let json = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    let invitation: Value = serde_json::from_str(json).unwrap_or_else(|error| panic!("{error}: {answer}"));
+    invitation["code"].as_str().unwrap_or_else(|| panic!("no code: {answer}")).to_owned()
 }

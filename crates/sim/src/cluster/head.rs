@@ -615,7 +615,9 @@ impl World {
         }
         // Somebody tidies up the list of nodes, whatever is connected by the time this is decided.
         let down = process.state.nodes().find(|node| node.state() == NodeState::Down).map(|node| node.name.clone());
-        if let Some(node) = down {
+        if let Some(node) = down
+            && !self.comes_back_only_by_hand(&node)
+        {
             self.input(Input { command: Command::ForgetNode { node }, blobs: Vec::new(), reply: None });
         }
         // What is dropped now to make room is swept the next time.

@@ -10,6 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::random::Random;
+use crate::verdict::DISK_FULL;
 use crate::world::{FIRST_UID, World};
 
 /// What one user did.
@@ -156,6 +157,8 @@ impl Person<'_> {
         match outcome.code {
             7 if outcome.stdout.trim() == token => {}
             124 | 125 | 137 | 143 => {}
+            // Its words found no room.
+            7 if outcome.stderr.contains(DISK_FULL) => {}
             _ => self.ledger.faults.push(format!("`run` of {token} came to {outcome:?}")),
         }
     }

@@ -13,6 +13,9 @@ use crate::users::{Kind, Ledger, Submitted};
 use crate::watch::{Look, Looks, look_at};
 use crate::world::{FIRST_UID, NODES, USERS, World, name_of};
 
+/// What is said of a run that failed because the small disk of its node was full.
+pub(crate) const DISK_FULL: &str = "the disk of node n1 is full";
+
 /// What a daemon may grow by while it is left alone, beside a tenth: caches fill.
 const GROWTH_KIB: u64 = 12 << 10;
 
@@ -103,7 +106,7 @@ fn judge_job(world: &World, user: u32, job: &Submitted, known: Option<&Value>) -
     faults.extend(ran_twice(&runs, &job.token));
     let (state, completed) = (known["state"].as_str().unwrap_or_default(), known["tasks"]["completed"].as_u64());
     let expected = if job.exit == 0 { "completed" } else { "failed" };
-    if !["cancelled", "node_fail", expected].contains(&state) {
+    if !["cancelled", "node_fail", expected].contains(&state) && !failed_for_want_of_room(world, id) {
         faults.push(format!("job {id} of {} ended as {state}: {known}", name_of(user)));
     }
     let indices: BTreeSet<&str> = runs.iter().filter_map(|run| run.split(' ').next()).collect();
@@ -114,6 +117,12 @@ fn judge_job(world: &World, user: u32, job: &Submitted, known: Option<&Value>) -
         faults.push(format!("job {id} has {} tasks, not {}", known["tasks"]["total"], job.tasks));
     }
     faults
+}
+
+/// Whether a job says that the small disk of a node was full.
+fn failed_for_want_of_room(world: &World, id: u64) -> bool {
+    let shown = world.run(None, &["job", &id.to_string(), "--json"]).stdout;
+    shown.contains(DISK_FULL)
 }
 
 /// `INDEX ATTEMPT` of every run that began.

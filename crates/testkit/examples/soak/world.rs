@@ -1,7 +1,6 @@
 //! The cluster and its users: a head and four agents, run by root, with small disks, and accounts that only this process sees.
 
 use std::fs::{self, File, Permissions};
-use std::io::{Read, Write};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -9,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 
-use hostler_testkit::{Outcome, SmallDisk, free_port, kill, wait_until};
+use hostler_testkit::{Outcome, SmallDisk, free_port, invite, kill, wait_until};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::Signal;
@@ -64,7 +63,7 @@ impl World {
         };
         world.start_head();
         for (index, node) in NODES.iter().enumerate() {
-            fs::write(world.path(&format!("{node}.join")), world.invite(node)).expect("ours");
+            fs::write(world.path(&format!("{node}.join")), invite(&world.socket(), node)).expect("ours");
             world.start_agent(index);
         }
         world.wait_for_nodes();
@@ -207,22 +206,6 @@ impl World {
         let info = self.run(None, &["info", "--json"]).stdout;
         let info: Value = serde_json::from_str(&info).unwrap_or_default();
         format!("nodes {}, tasks {}", info["nodes"], info["tasks"])
-    }
-
-    fn invite(&self, node: &str) -> String {
-        let mut socket = UnixStream::connect(self.socket()).expect("the head listens");
-        let body = format!("{{\"node\":\"{node}\"}}");
-        let length = body.len();
-        let request = format!(
-            "POST /api/v1/nodes/invite HTTP/1.1\r\nhost: hostler\r\ncontent-type: application/json\r\n\
-             content-length: {length}\r\nconnection: close\r\n\r\n{body}"
-        );
-        socket.write_all(request.as_bytes()).expect("the head reads");
-        let mut answer = String::new();
-        socket.read_to_string(&mut answer).expect("the head answers");
-        let json = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-        let invitation: Value = serde_json::from_str(json).unwrap_or_else(|error| panic!("{error}: {answer}"));
-        invitation["code"].as_str().unwrap_or_else(|| panic!("no code: {answer}")).to_owned()
     }
 }
 
