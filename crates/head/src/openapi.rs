@@ -237,6 +237,7 @@ fn schemas() -> Value {
                     &[
                         ("partition", "string?", "whose nodes it may use; all when null"),
                         ("constraint", "string?", "what they must have"),
+                        ("for_root", "boolean", "whether there are such nodes, and none of them runs jobs of root"),
                     ],
                 ),
                 ("resources", &[("closest", "[Shortfall]", "the nodes that came closest, best first")]),

@@ -281,7 +281,7 @@ pub(crate) fn unfetched(job: &Job) -> u64 {
 fn limits<'a>(state: &State, job: &Job, rows: impl Iterator<Item = &'a EndedTask>) -> Vec<LimitView> {
     let ended = rows.flat_map(|row| row.node.iter().chain(row.parts.iter().map(|part| &part.node)));
     let on: BTreeSet<&NodeName> = job.active.values().flat_map(Active::nodes).chain(ended).collect();
-    let is_its = |node: &&Node| if on.is_empty() { state.may_use(&job.spec, node) } else { on.contains(&node.name) };
+    let is_its = |node: &&Node| if on.is_empty() { state.may_use(job, node) } else { on.contains(&node.name) };
     let nodes: Vec<&Node> = state.nodes().filter(is_its).collect();
     let held = if on.is_empty() && job.started_at.is_none() { "unknown" } else { "enforced" };
     let limit = |name: &str, value, why: &dyn Fn(&Advisory) -> Option<&String>| {
@@ -452,6 +452,9 @@ fn more_lines(state: &State, job: &Job, reason: &Reason, now: Now) -> Vec<String
             vec![format!(
                 "An operator changes that with `hostler configure partition`; `-p` names another than {partition}."
             )]
+        }
+        Reason::NoNodes { for_root: true, .. } => {
+            vec!["An admin of a node allows them with `root_jobs = true` in its agent.toml.".to_owned()]
         }
         Reason::NoNodes { .. } => {
             vec!["`hostler nodes` shows what nodes have and which partitions they are in.".to_owned()]

@@ -58,6 +58,9 @@ pub enum Reason {
         partition: Option<PartitionName>,
         /// What they must have.
         constraint: Option<Constraint>,
+        /// There are such nodes, but it is a job of root and none of them runs those.
+        #[serde(default)]
+        for_root: bool,
     },
     /// No node that is up has enough free and it is the first in the queue, or no node is large enough at all.
     Resources {
@@ -153,11 +156,11 @@ impl fmt::Display for Reason {
             Self::Blocked { user, why: Some(why) } => write!(f, "{user} is blocked on this cluster: {why}"),
             Self::PartitionPaused { partition } => write!(f, "partition {partition} is paused"),
             Self::PartitionGone { partition } => write!(f, "there is no partition {partition} any more"),
-            Self::NoNodes { partition, constraint } => {
+            Self::NoNodes { partition, constraint, for_root } => {
                 f.write_str("no node")?;
                 partition.iter().try_for_each(|partition| write!(f, " of partition {partition}"))?;
                 constraint.iter().try_for_each(|constraint| write!(f, " that has {constraint}"))?;
-                f.write_str(" is in the cluster")
+                f.write_str(if *for_root { " runs jobs of root" } else { " is in the cluster" })
             }
             Self::ArrayLimit { limit } => write!(f, "its array runs at most {limit} tasks at once"),
             Self::Resources { closest } => match closest.first() {

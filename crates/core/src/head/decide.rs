@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use hostler_model::{
-    Digest, Epoch, Gauge, IndexSet, JobId, JobSpec, JobState, LEAST_MEMORY_BYTES, NodeName, Reason, RunId, Timestamp,
-    Work, format_bytes,
+    Digest, Epoch, Gauge, IndexSet, JobId, JobSpec, JobState, LEAST_MEMORY_BYTES, NodeName, RunId, Timestamp, Work,
+    format_bytes,
 };
 use hostler_proto::api::JobAction;
 use hostler_proto::link::{AgentHello, AgentMessage, Fate, RunEnd, RunReport, RunStatus, Usage};
@@ -18,7 +18,7 @@ use super::event::{ConnectionId, Event, Now, SubmissionKey};
 use super::job::{Job, Phase};
 use super::member;
 use super::node::{Node, Silence};
-use super::partitions::{self, decide_partitions};
+use super::partitions::{self, Owner, decide_partitions, no_nodes};
 use super::power::{decide_drew, decide_power, decide_resting};
 use super::quotas::{refuses_more_waiting, refuses_submission, refuses_tasks};
 use super::schedule::asked;
@@ -148,18 +148,16 @@ fn decide_submit(
         }
     }
     partitions::admit(state, &caller.user, spec)?;
-    match state.pool.admit(&asked(state, spec)).map_err(|refusal| *refusal) {
+    let owner = Owner::of(&caller.user, caller.uid);
+    if state.all_refuse(owner, spec) {
+        return Err(if owner == Owner::RootOfNode { Refusal::NotForRootOfNode } else { Refusal::NotForRoot });
+    }
+    match state.pool.admit(&asked(state, owner, spec)).map_err(|refusal| *refusal) {
         // Nodes are still to come, and one of them may have what it takes.
         Ok(()) | Err(NeverFits::NoNodes) => {}
-        Err(NeverFits::NoneMay) => {
-            let (partition, constraint) = (spec.partition.clone(), spec.constraint.clone());
-            return Err(Refusal::NoNodes(Reason::NoNodes { partition, constraint }));
-        }
+        Err(NeverFits::NoneMay) if spec.partition.is_none() && spec.constraint.is_none() => {}
+        Err(NeverFits::NoneMay) => return Err(Refusal::NoNodes(no_nodes(spec, false))),
         Err(too_large) => return Err(Refusal::NeverFits(Box::new(too_large))),
-    }
-    if refuses_root(state, caller, spec) {
-        let is_of_node = caller.user.starts_with("root@");
-        return Err(if is_of_node { Refusal::NotForRootOfNode } else { Refusal::NotForRoot });
     }
     if !caller.operator
         && let Some(why) = refuses_more_waiting(state, &caller.user)
@@ -175,18 +173,6 @@ fn decide_submit(
     let (user, uid) = (caller.user.clone(), caller.uid);
     let (job, spec) = (state.next_job(), Arc::clone(spec));
     Ok(vec![Event::Submitted { job, key, user, uid, spec, environment, after }])
-}
-
-/// Whether the caller is root, and all nodes that the job may use, if there are any, refuse jobs of root.
-fn refuses_root(state: &State, caller: &Caller, spec: &JobSpec) -> bool {
-    let refuses: fn(&Node) -> bool = match caller.user.as_str() {
-        // Root of a node has no account anywhere: only where all jobs run as one user does it not need one.
-        user if user.starts_with("root@") => |node| node.advisory.users.is_none(),
-        user if user == "root" || caller.uid == Some(0) => |node| node.advisory.refuses_root,
-        _ => return false,
-    };
-    let mut its = state.nodes().filter(|node| state.may_use(spec, node)).peekable();
-    its.peek().is_some() && its.all(refuses)
 }
 
 /// Refuses what no node could make sense of.

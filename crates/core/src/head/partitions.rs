@@ -3,7 +3,7 @@
 //! A partition is a part of the cluster with limits and a priority of its own. Which nodes are in it is said by patterns of their names,
 //! so that nodes which join later are in it as well. What a node has is said by features: its agent names some, operators others, and
 //! its name is one. A job may use the nodes of its partition that satisfy its constraint; without either it may use all nodes, and
-//! costs nothing here.
+//! costs nothing here. A job of root may use only nodes that run jobs of root.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -78,8 +78,42 @@ pub struct Partitions {
     is_stale: bool,
 }
 
-/// By partition and constraint. Two maps, so that looking up copies neither.
-type Sets = BTreeMap<Option<PartitionName>, BTreeMap<Option<Constraint>, Arc<NodeSet>>>;
+/// By owner, partition and constraint. Nested maps, so that looking up copies nothing.
+type Sets = BTreeMap<Owner, BTreeMap<Option<PartitionName>, BTreeMap<Option<Constraint>, Arc<NodeSet>>>>;
+
+/// Whose a job is, as far as that decides which nodes run it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Owner {
+    /// Any user but root.
+    User,
+    /// Root of the cluster's machines.
+    Root,
+    /// Root of one node, who has no account on the others.
+    RootOfNode,
+}
+
+impl Owner {
+    /// The owner with this name in the cluster, and this uid if it is known.
+    pub(super) fn of(user: &str, uid: Option<u32>) -> Self {
+        if user.starts_with("root@") {
+            Self::RootOfNode
+        } else if user == "root" || uid == Some(0) {
+            Self::Root
+        } else {
+            Self::User
+        }
+    }
+
+    /// Whether a node's agent runs jobs of this owner.
+    pub(super) const fn runs_on(self, node: &Node) -> bool {
+        match self {
+            Self::User => true,
+            Self::Root => !node.advisory.refuses_root,
+            // Only where all jobs run as one user does a job need no account.
+            Self::RootOfNode => node.advisory.users.is_some(),
+        }
+    }
+}
 
 /// What an operator wants about partitions and traits.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -154,10 +188,12 @@ impl Partitions {
             || self.traits.get(&node.name).is_some_and(|traits| traits.features.contains(feature))
     }
 
-    /// Whether a job may use a node.
-    fn may_use(&self, partition: Option<&PartitionName>, constraint: Option<&Constraint>, node: &Node) -> bool {
-        partition.is_none_or(|name| self.get(name).is_some_and(|partition| partition.nodes.matches(&node.name)))
-            && constraint.is_none_or(|constraint| constraint.holds(|feature| self.has(node, feature)))
+    /// Whether a job with this specification may use a node.
+    fn may_use(&self, owner: Owner, spec: &JobSpec, node: &Node) -> bool {
+        let is_in = |name: &PartitionName| self.get(name).is_some_and(|partition| partition.nodes.matches(&node.name));
+        owner.runs_on(node)
+            && spec.partition.as_ref().is_none_or(is_in)
+            && spec.constraint.as_ref().is_none_or(|constraint| constraint.holds(|feature| self.has(node, feature)))
     }
 
     fn known(&self, name: &PartitionName) -> Result<&Partition, Refusal> {
@@ -243,8 +279,17 @@ impl State {
 
     /// Whether a job may use a node, whatever its size and state.
     #[must_use]
-    pub fn may_use(&self, spec: &JobSpec, node: &Node) -> bool {
-        self.partitions.may_use(spec.partition.as_ref(), spec.constraint.as_ref(), node)
+    pub fn may_use(&self, job: &Job, node: &Node) -> bool {
+        self.partitions.may_use(job.owner(), &job.spec, node)
+    }
+
+    /// Whether there are nodes for such a job, and none of them runs jobs of this owner.
+    pub(super) fn all_refuse(&self, owner: Owner, spec: &JobSpec) -> bool {
+        if owner == Owner::User {
+            return false;
+        }
+        let mut its = self.nodes().filter(|node| self.partitions.may_use(Owner::User, spec, node)).peekable();
+        its.peek().is_some() && !its.any(|node| owner.runs_on(node))
     }
 
     /// Everything that a node has but its name.
@@ -255,30 +300,31 @@ impl State {
     }
 
     /// The nodes that a job may use; `None` when it may use all.
-    pub(super) fn among(&self, spec: &JobSpec) -> Option<Arc<NodeSet>> {
-        if spec.partition.is_none() && spec.constraint.is_none() {
+    pub(super) fn among(&self, owner: Owner, spec: &JobSpec) -> Option<Arc<NodeSet>> {
+        if may_use_all(owner, spec) {
             return None;
         }
-        let known = self.partitions.sets.get(&spec.partition).and_then(|sets| sets.get(&spec.constraint));
-        match known {
+        let sets = self.partitions.sets.get(&owner).and_then(|sets| sets.get(&spec.partition));
+        match sets.and_then(|sets| sets.get(&spec.constraint)) {
             Some(set) if !self.partitions.is_stale => Some(Arc::clone(set)),
-            _ => Some(Arc::new(self.nodes_for(spec.partition.as_ref(), spec.constraint.as_ref()))),
+            _ => Some(Arc::new(self.nodes_for(owner, spec))),
         }
     }
 
-    fn nodes_for(&self, partition: Option<&PartitionName>, constraint: Option<&Constraint>) -> NodeSet {
-        let usable = self.nodes().filter(|node| self.partitions.may_use(partition, constraint, node));
+    fn nodes_for(&self, owner: Owner, spec: &JobSpec) -> NodeSet {
+        let usable = self.nodes().filter(|node| self.partitions.may_use(owner, spec, node));
         usable.map(|node| node.ix).collect()
     }
 
     /// Remembers which nodes a job of the queue may use.
-    pub(super) fn remember_set(&mut self, spec: &JobSpec) {
+    pub(super) fn remember_set(&mut self, owner: Owner, spec: &JobSpec) {
         if self.partitions.is_stale {
             return;
         }
         let mut sets = std::mem::take(&mut self.partitions.sets);
-        if self.add_set(&mut sets, spec) {
-            self.partitions.is_stale = sets.values().map(BTreeMap::len).sum::<usize>() > SETS_BEFORE_CLEANING;
+        if self.add_set(&mut sets, owner, spec) {
+            let count: usize = sets.values().flat_map(BTreeMap::values).map(BTreeMap::len).sum();
+            self.partitions.is_stale = count > SETS_BEFORE_CLEANING;
         }
         self.partitions.sets = sets;
     }
@@ -288,23 +334,28 @@ impl State {
         if std::mem::take(&mut self.partitions.is_stale) {
             let mut sets = Sets::new();
             self.queue().for_each(|job| {
-                self.add_set(&mut sets, &job.spec);
+                self.add_set(&mut sets, job.owner(), &job.spec);
             });
             self.partitions.sets = sets;
         }
     }
 
     /// Adds the set of a job that may not use all nodes; says whether it was not there.
-    fn add_set(&self, sets: &mut Sets, spec: &JobSpec) -> bool {
+    fn add_set(&self, sets: &mut Sets, owner: Owner, spec: &JobSpec) -> bool {
         let (partition, constraint) = (&spec.partition, &spec.constraint);
-        let may_use_all = partition.is_none() && constraint.is_none();
-        if may_use_all || sets.get(partition).is_some_and(|sets| sets.contains_key(constraint)) {
+        let sets = sets.entry(owner).or_default();
+        if may_use_all(owner, spec) || sets.get(partition).is_some_and(|sets| sets.contains_key(constraint)) {
             return false;
         }
-        let set = Arc::new(self.nodes_for(partition.as_ref(), constraint.as_ref()));
+        let set = Arc::new(self.nodes_for(owner, spec));
         sets.entry(partition.clone()).or_default().insert(constraint.clone(), set);
         true
     }
+}
+
+/// Whether nothing keeps a job from any node.
+fn may_use_all(owner: Owner, spec: &JobSpec) -> bool {
+    owner == Owner::User && spec.partition.is_none() && spec.constraint.is_none()
 }
 
 /// Refuses a job that its partition does not take, or that no node of the cluster may run.
@@ -327,8 +378,13 @@ pub(super) fn waits_for_partition(state: &State, job: &Job) -> Option<Reason> {
             Some(_) => {}
         }
     }
-    let is_nowhere = state.among(spec).is_some_and(|among| among.is_empty());
-    is_nowhere.then(|| Reason::NoNodes { partition: spec.partition.clone(), constraint: spec.constraint.clone() })
+    let is_nowhere = state.among(job.owner(), spec).is_some_and(|among| among.is_empty());
+    is_nowhere.then(|| no_nodes(spec, state.all_refuse(job.owner(), spec)))
+}
+
+/// The reason of a job that no node may run.
+pub(super) fn no_nodes(spec: &JobSpec, for_root: bool) -> Reason {
+    Reason::NoNodes { partition: spec.partition.clone(), constraint: spec.constraint.clone(), for_root }
 }
 
 /// The events that follow from `command`.

@@ -8,7 +8,7 @@ use hostler_sched::{Running, Waiting, plan};
 use super::event::{Event, Now, Start};
 use super::job::{Active, Job};
 use super::node::Node;
-use super::partitions::waits_for_partition;
+use super::partitions::{Owner, waits_for_partition};
 use super::power::{manage, why_asleep};
 use super::quotas::{Budget, waits_for_admin, waits_for_quota};
 use super::state::State;
@@ -118,12 +118,12 @@ impl State {
 
 fn waiting(state: &State, job: &Job) -> Waiting {
     let time_limit_ms = longest_ms(state, job);
-    Waiting { job: job.id, tasks: job.startable(), time_limit_ms, ..asked(state, &job.spec) }
+    Waiting { job: job.id, tasks: job.startable(), time_limit_ms, ..asked(state, job.owner(), &job.spec) }
 }
 
 /// What a specification asks for, as the scheduler sees it: one task of a job without a number.
-pub(super) fn asked(state: &State, spec: &JobSpec) -> Waiting {
-    let among = state.among(spec);
+pub(super) fn asked(state: &State, owner: Owner, spec: &JobSpec) -> Waiting {
+    let among = state.among(owner, spec);
     Waiting { job: JobId(0), request: spec.request.clone(), nodes: spec.nodes, among, tasks: 1, time_limit_ms: None }
 }
 

@@ -483,9 +483,10 @@ impl State {
         self.power.changed();
         let job = &self.jobs[&id];
         if job.startable() > 0 {
-            let (spec, tier) = (Arc::clone(&job.spec), self.partitions.tier(job.spec.partition.as_ref()));
+            let (owner, spec, tier) =
+                (job.owner(), Arc::clone(&job.spec), self.partitions.tier(job.spec.partition.as_ref()));
             self.needs_pass |= self.queue.insert(job, tier);
-            self.remember_set(&spec);
+            self.remember_set(owner, &spec);
         } else {
             self.queue.remove(job);
         }

@@ -9,8 +9,8 @@ use hostler_core::head::{
     Refusal, Stamped, State, SubmissionKey, decide, follow_up, update,
 };
 use hostler_model::{
-    BootId, CpuSet, Digest, Ending, Hardware, JobId, JobSpec, JobState, NodeName, NodeState, PowerVerb, Request,
-    Resources, RunId, Timestamp, WallTime, Work,
+    Advisory, BootId, CpuSet, Digest, Ending, Hardware, JobId, JobSpec, JobState, NodeName, NodeState, PowerVerb,
+    Request, Resources, RunId, Timestamp, WallTime, Work,
 };
 use hostler_proto::api::JobAction;
 use hostler_proto::link::{AgentHello, AgentMessage, Fate, HeadMessage, RunEnd, RunReport, RunStatus, Usage};
@@ -29,6 +29,8 @@ pub(crate) struct Head {
     pub(crate) keys: u128,
     /// Where agents that say hello from now on gossip.
     pub(crate) gossip_at: Option<std::net::SocketAddr>,
+    /// What agents that say hello from now on say that jobs cannot count on.
+    pub(crate) advisory: Advisory,
 }
 
 impl Head {
@@ -43,6 +45,7 @@ impl Head {
             stored: Stored::default(),
             keys: 0,
             gossip_at: None,
+            advisory: Advisory::default(),
         };
         let epoch = head.state.next_epoch();
         head.apply(Event::EpochStarted { epoch, archives: true });
@@ -118,9 +121,13 @@ impl Head {
     }
 
     pub(crate) fn submit(&mut self, spec: JobSpec) -> Result<JobId, Refusal> {
+        self.submit_as(user("ada"), spec)
+    }
+
+    pub(crate) fn submit_as(&mut self, caller: Caller, spec: JobSpec) -> Result<JobId, Refusal> {
         self.keys += 1;
         let key = SubmissionKey(self.keys);
-        let (caller, spec) = (user("ada"), Arc::new(spec));
+        let spec = Arc::new(spec);
         self.command(&Command::Submit { caller, key, spec, environment: None, snapshot_is_complete: true })?;
         let Ok(stored) = self.stored.job_of_key(key);
         Ok(self.state.job_of_key(key).or(stored).expect("it was accepted"))
@@ -169,7 +176,7 @@ impl Head {
             pid: 1,
             resources,
             hardware,
-            advisory: Default::default(),
+            advisory: self.advisory.clone(),
             features: std::collections::BTreeSet::new(),
             address: self.gossip_at.map(|_| [192, 0, 2, 7].into()),
             gossip_at: self.gossip_at,

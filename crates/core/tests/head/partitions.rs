@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use hostler_core::head::{Command, PartitionsCommand, Refusal, explain};
-use hostler_model::{Feature, JobId, JobSpec, JobState, PartitionName, PartitionState, Timestamp};
+use hostler_core::head::{Caller, Command, PartitionsCommand, Refusal, explain};
+use hostler_model::{Advisory, Feature, JobId, JobSpec, JobState, PartitionName, PartitionState, Timestamp};
 use hostler_proto::api::Unsaid;
 use hostler_proto::link::RunStatus;
 use hostler_proto::partitions::PartitionChange;
@@ -245,4 +245,59 @@ fn what_is_set_survives_a_restart_and_nonsense_is_refused() {
     let restored = head.state.partitions.get(&"a".parse().expect("a name")).expect("it is there");
     assert_eq!((restored.priority, restored.nodes.to_string().as_str()), (-3, "n[1-4]"));
     assert_eq!(head.state.partitions_of(&name("n3")).count(), 1);
+}
+
+/// Three nodes; the first one refuses jobs of root, on the second one all jobs run as one user.
+fn cluster_with_root() -> Head {
+    let mut head = Head::new();
+    let advisory = [
+        Advisory { refuses_root: true, ..Advisory::default() },
+        Advisory { users: Some("jobs run as ada".to_owned()), ..Advisory::default() },
+        Advisory { refuses_root: true, ..Advisory::default() },
+    ];
+    for ((connection, node), advisory) in (1..).zip(["n1", "n2", "n3"]).zip(advisory) {
+        head.advisory = advisory;
+        head.hello(node, connection, "boot", vec![]);
+    }
+    head
+}
+
+#[test]
+fn jobs_of_root_are_placed_only_on_nodes_that_run_them() {
+    for name in ["root", "toor", "root@n3"] {
+        let caller = Caller { uid: Some(0), ..user(name) };
+        let mut head = cluster_with_root();
+        let jobs = [(); 3].map(|()| head.submit_as(caller.clone(), spec()).expect("n2 runs them"));
+        let at: Vec<_> = jobs.iter().map(|job| node_of(&head, *job)).collect();
+        assert_eq!(at, [Some("n2".to_owned()), Some("n2".to_owned()), None], "{name}");
+        assert_eq!(why(&head, jobs[2]), "no node has enough free now; closest is n2, which lacks 1 CPU", "{name}");
+        let of_ada = head.submit(spec()).expect("any node runs them");
+        assert!(node_of(&head, of_ada).is_some_and(|node| node != "n2"), "{name}");
+        // More nodes than run them, and a node that does not.
+        let two = head.submit_as(caller.clone(), JobSpec { nodes: 2, ..spec() });
+        assert!(matches!(two, Err(Refusal::NeverFits(_))), "{name}: {two:?}");
+        let elsewhere = head.submit_as(caller, needing("n1"));
+        assert!(matches!(elsewhere, Err(Refusal::NotForRoot | Refusal::NotForRootOfNode)), "{name}: {elsewhere:?}");
+        // The node comes back and refuses them as well.
+        head.restart();
+        head.advisory = Advisory { refuses_root: true, ..Advisory::default() };
+        for (connection, node) in (11..).zip(["n1", "n2", "n3"]) {
+            head.hello(node, connection, "boot", vec![]);
+        }
+        assert_eq!(node_of(&head, jobs[2]), None, "{name}");
+        assert_eq!(why(&head, jobs[2]), "no node runs jobs of root", "{name}");
+    }
+}
+
+#[test]
+fn job_of_root_waits_for_the_first_node_of_its_cluster() {
+    let mut head = Head::new();
+    let job = head.submit_as(user("root"), spec()).expect("a node may still come");
+    assert_eq!(why(&head, job), "no node is in the cluster");
+    head.advisory.refuses_root = true;
+    head.hello("n1", 1, "boot", vec![]);
+    assert_eq!(why(&head, job), "no node runs jobs of root");
+    head.advisory.refuses_root = false;
+    head.hello("n2", 2, "boot", vec![]);
+    assert_eq!(node_of(&head, job).as_deref(), Some("n2"));
 }

@@ -441,7 +441,7 @@ fn what_comes_in_kinds_is_described_as_it_is_sent() {
         Reason::Blocked { user: String::new(), why: None },
         Reason::PartitionPaused { partition: partition() },
         Reason::PartitionGone { partition: partition() },
-        Reason::NoNodes { partition: None, constraint: None },
+        Reason::NoNodes { partition: None, constraint: None, for_root: false },
         Reason::Resources { closest: vec![Shortfall { node: node.clone(), lacks: all_of_it() }] },
         Reason::TooFewNodes { wanted: 2, enough: 1, closest: Vec::new() },
         Reason::Priority { ahead: 1 },

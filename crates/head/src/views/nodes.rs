@@ -165,6 +165,6 @@ pub(super) fn drained_line(node: &Node) -> Option<String> {
 pub(super) fn drained_lines(state: &State, job: &Job) -> Vec<String> {
     let request = &job.spec.request;
     let could_run = |node: &&Node| node.resources.counts().covers(request);
-    let may_run = |node: &&Node| state.may_use(&job.spec, node) && could_run(node);
+    let may_run = |node: &&Node| state.may_use(job, node) && could_run(node);
     state.nodes().filter(may_run).filter_map(drained_line).take(NAMED).collect()
 }

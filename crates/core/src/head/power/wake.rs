@@ -278,11 +278,11 @@ fn why_not(state: &State, name: &NodeName, power: &Power, now: Now) -> Option<St
 pub(in crate::head) fn why_asleep(state: &State, job: &Job, now: Now) -> Option<Reason> {
     // Most heads can switch no node, and ask this of every job that is listed.
     state.power.nodes().next()?;
-    let waiting = asked(state, &job.spec);
+    let waiting = asked(state, job.owner(), &job.spec);
     let fits = |name: &NodeName| {
         state
             .node(name)
-            .is_some_and(|node| state.may_use(&job.spec, node) && node.resources.counts().covers(&waiting.request))
+            .is_some_and(|node| state.may_use(job, node) && node.resources.counts().covers(&waiting.request))
     };
     let suited: Vec<(&NodeName, &Power)> = state.power.nodes().filter(|(name, _)| fits(name)).collect();
     let waking: Vec<WakingNode> = suited
