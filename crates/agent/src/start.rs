@@ -54,6 +54,8 @@ pub struct Config {
     pub gpus: Vec<MachineGpu>,
     /// Whether jobs of root run too. Without root's rights this means nothing.
     pub root_jobs: bool,
+    /// Whether uv may install versions of Python that projects ask for and the node lacks.
+    pub install_python: bool,
     /// A file with a join code, for a node that has not joined yet.
     pub join_file: Option<PathBuf>,
     /// A file in which a head on the same machine says its address.
@@ -164,7 +166,11 @@ async fn serve(
     let gpus = Gpus::new(config.gpus);
     let hardware = Hardware { topology: config.topology.within(&config.cpus), gpus: gpus.given().cloned().collect() };
     let environments = config.environments.unwrap_or_else(|| directory.join("environments"));
-    let settings = environment::Settings { node: name.to_string(), ..environment::Settings::new(CACHE_BYTES) };
+    let settings = environment::Settings {
+        node: name.to_string(),
+        install_python: config.install_python,
+        ..environment::Settings::new(CACHE_BYTES)
+    };
     let resources = Resources {
         gpus: gpus.given().map(|gpu| gpu.id.clone()).collect(),
         counted: config.counted,

@@ -186,7 +186,7 @@ pub(crate) fn project_name(path: &Path) -> String {
     absolute.file_name().map_or_else(|| "project".to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
-/// Restricts a project's job to nodes that may have a version of Python which the project asks for; says which.
+/// Restricts a project's job to nodes that may have, or install, a version of Python which the project asks for; says which.
 pub(crate) fn ask_for_python(
     folder: &Path,
     entrypoint: &str,
@@ -217,7 +217,8 @@ pub(crate) async fn explain_python(client: &Client, wanted: Option<PythonVersion
     let versions =
         if versions.is_empty() { "no Python".to_owned() } else { versions.into_iter().collect::<Vec<_>>().join(", ") };
     failure.hint(format!(
-        "the project asks for Python {wanted} (requires-python, .python-version), and the nodes have {versions}"
+        "the project asks for Python {wanted} (requires-python, .python-version), and the nodes have {versions}; \
+         an admin of a node can let uv install others there, with install_python = true in its agent.toml"
     ))
 }
 

@@ -164,6 +164,7 @@ fn project_that_asks_for_another_python_is_refused_or_fails_before_anything_runs
     let job = cluster.job(id);
     assert_eq!(job["state"], "failed", "{job}");
     assert!(job.to_string().contains("this node has") && job.to_string().contains(&version), "{job}");
+    assert!(job.to_string().contains("install_python = true"), "{job}");
     assert!(!cluster.run(ADA, &["logs", id]).stdout.contains("ran"), "{job}");
     // With what it has the project runs.
     let submitted = submit(&[("pyproject.toml", &requires(&format!(">={minor}"))), (".python-version", minor)]);

@@ -36,7 +36,7 @@ pub use job::{
 pub use node::{Advisory, NodeState, Resources};
 pub use partition::{NodePatterns, PartitionName, PartitionState};
 pub use power::{Energy, Gauge, Hours, PowerPlan, PowerPolicy, PowerState, PowerTraits, PowerVerb, Supply, Watts};
-pub use python::PythonVersions;
+pub use python::{PYTHON_INSTALL, PythonVersions};
 pub use reason::{Reason, Shortfall, WakingNode};
 pub use text::{ParseError, escaped, escaped_lines};
 pub use time::{Timestamp, WallTime};

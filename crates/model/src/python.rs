@@ -10,6 +10,9 @@ use crate::{Constraint, ParseError};
 /// The newest minor version of Python 3 that features are named for: far from any that there is.
 const LAST_MINOR: u32 = 30;
 
+/// The feature of nodes that install the version of Python that a project asks for.
+pub const PYTHON_INSTALL: &str = "python-install";
+
 /// The latest patch release that a minor version is taken to have.
 const LAST_PATCH: u32 = 60;
 
@@ -46,8 +49,8 @@ impl PythonVersions {
         Version::from_str(version).is_ok_and(|version| self.0.contains(&version))
     }
 
-    /// The nodes that may have one of them, by the features that agents name after minor versions. A patch version is looked at on the
-    /// node. `None` when every version of Python 3 will do.
+    /// The nodes that may have one of them, by the features that agents name after minor versions, and those that may install one. A
+    /// patch version is looked at on the node. `None` when every version of Python 3 will do.
     #[must_use]
     pub fn constraint(&self) -> Option<Constraint> {
         let may_fit = |minor: &u32| (0..=LAST_PATCH).any(|patch| self.fit(&format!("3.{minor}.{patch}")));
@@ -55,10 +58,10 @@ impl PythonVersions {
         if minors.len() as u32 > LAST_MINOR {
             return None;
         }
-        let names: Vec<String> = minors.iter().map(|minor| format!("python3.{minor}")).collect();
+        let mut names: Vec<String> = minors.iter().map(|minor| format!("python3.{minor}")).collect();
         // No version at all: a feature that no node has says so.
-        let text = if names.is_empty() { "python-none".to_owned() } else { names.join("|") };
-        Some(text.parse().expect("these are features"))
+        names.push(if names.is_empty() { "python-none" } else { PYTHON_INSTALL }.to_owned());
+        Some(names.join("|").parse().expect("these are features"))
     }
 }
 
@@ -107,8 +110,8 @@ mod tests {
     #[test]
     fn constraint_names_the_minor_versions_that_may_fit() {
         let of = |text: &str| text.parse::<PythonVersions>().expect("valid").constraint().map(|it| it.to_string());
-        assert_eq!(of(">=3.10,<3.13").as_deref(), Some("python3.10|python3.11|python3.12"));
-        assert_eq!(of("==3.11.4").as_deref(), Some("python3.11"));
+        assert_eq!(of(">=3.10,<3.13").as_deref(), Some("python3.10|python3.11|python3.12|python-install"));
+        assert_eq!(of("==3.11.4").as_deref(), Some("python3.11|python-install"));
         assert_eq!(of("<3").as_deref(), Some("python-none"));
         assert_eq!(of(">=3"), None);
     }

@@ -17,7 +17,7 @@ use hostler_snapshot::remove_tree;
 use super::cache::Cache;
 use super::detect::{LOCK_BYTES, Line, List, PROJECT_BYTES, Plan, Requirements};
 use super::runner::{Ended, Runner, Step, Stopped};
-use super::tools::{Interpreter, Tools, Uv};
+use super::tools::{Interpreter, Python, Tools, Uv};
 use super::{BuildError, EnvError, IoContext, files};
 use crate::account::act_as;
 
@@ -56,13 +56,18 @@ impl Build<'_> {
     /// What builds, in words.
     pub(super) fn tool(&self) -> String {
         let tool = self.tools.uv.as_ref().map_or("pip", |uv| uv.version.as_str());
-        format!("{tool} for Python {}", self.tools.python.version)
+        format!("{tool} for {}", self.tools.python)
     }
 
-    /// Builds in the folder `attempt`, which does not exist yet, and returns the environment's path in it.
-    pub(super) fn run(&self, attempt: &Path, log: &mut dyn FnMut(&[u8])) -> Result<PathBuf, EnvError> {
+    /// Builds in the folder `attempt`, which does not exist yet.
+    pub(super) fn run(&self, attempt: &Path, log: &mut dyn FnMut(&[u8])) -> Result<(), EnvError> {
         let started = Instant::now();
-        let site = Site { venv: attempt.join("venv"), work: attempt.join("work"), temporary: attempt.join("tmp") };
+        let site = Site {
+            venv: attempt.join("venv"),
+            python: attempt.join("python"),
+            work: attempt.join("work"),
+            temporary: attempt.join("tmp"),
+        };
         for dir in [&site.work, &site.temporary] {
             fs::create_dir_all(dir).map_err(|error| system_error(&self.cache.root, &error))?;
         }
@@ -76,7 +81,7 @@ impl Build<'_> {
             remove_tree(dir).context("remove", dir)?;
         }
         log(format!("hostler: environment ready after {:.1} s\n", started.elapsed().as_secs_f64()).as_bytes());
-        Ok(site.venv)
+        Ok(())
     }
 
     fn with_uv(&self, uv: &Uv, site: &Site, log: &mut dyn FnMut(&[u8])) -> Result<(), EnvError> {
@@ -86,21 +91,23 @@ impl Build<'_> {
         match plan {
             Plan::Lock { whole_tree } => {
                 self.with_rights(|| self.copy_project(*whole_tree, &site.work))?;
-                install.args(["sync", "--frozen", "--no-install-project", "--no-editable", "--python"]);
-                install.args([&self.tools.python.executable]).env("UV_PROJECT_ENVIRONMENT", &site.venv);
+                install.args(["sync", "--frozen", "--no-install-project", "--no-editable"]);
+                self.choose_python(&mut install, site);
+                install.env("UV_PROJECT_ENVIRONMENT", &site.venv);
             }
             Plan::List(list) => {
-                install.args(["pip", "install", "--python"]).args([site.python()]);
+                install.args(["pip", "install", "--python"]).args([site.interpreter()]);
                 self.with_rights(|| self.write_list(list, &site.work, &mut install))?;
             }
             Plan::Pyproject { whole_tree, .. } => {
                 self.with_rights(|| self.copy_project(*whole_tree, &site.work))?;
-                install.args(["pip", "install", "--python"]).args([site.python()]).args(["-r", "pyproject.toml"]);
+                install.args(["pip", "install", "--python"]).args([site.interpreter()]).args(["-r", "pyproject.toml"]);
             }
         }
         if !matches!(plan, Plan::Lock { .. }) {
-            let mut venv = Step::new(&uv.program, ["venv", "--python"]);
-            venv.args([&self.tools.python.executable, &site.venv]);
+            let mut venv = Step::new(&uv.program, ["venv"]);
+            self.choose_python(&mut venv, site);
+            venv.args([&site.venv]);
             self.step("uv venv", venv, site, log)?;
         }
         if matches!(plan, Plan::List(list) if list.requirements.is_empty()) {
@@ -114,11 +121,11 @@ impl Build<'_> {
         let (Plan::List(list) | Plan::Pyproject { list, .. }) = self.requirements.plan() else {
             return Err(EnvError::UvNeeded);
         };
-        let python = &self.tools.python;
+        let Python::Found(python) = &self.tools.python else { return Err(EnvError::UvNeeded) };
         self.require_venv(python, site)?;
         self.announce(log);
         let mut install =
-            Step::new(site.python(), ["-m", "pip", "install", "--disable-pip-version-check", "--no-input"]);
+            Step::new(site.interpreter(), ["-m", "pip", "install", "--disable-pip-version-check", "--no-input"]);
         self.with_rights(|| self.write_list(list, &site.work, &mut install))?;
         let mut venv = Step::new(&python.executable, ["-m", "venv"]);
         venv.args([&site.venv]);
@@ -127,6 +134,20 @@ impl Build<'_> {
             return Ok(());
         }
         self.step("pip install", install, site, log)
+    }
+
+    /// Says to uv with which Python it makes the environment. One that uv installs is part of the environment: it comes and goes with it.
+    fn choose_python(&self, command: &mut Step, site: &Site) {
+        command.args(["--python"]);
+        match &self.tools.python {
+            Python::Found(python) => command.args([&python.executable]),
+            Python::Installed(wanted) => command
+                .args([wanted.to_string()])
+                .env("UV_PYTHON_PREFERENCE", "only-managed")
+                .env("UV_PYTHON_DOWNLOADS", "automatic")
+                .env("UV_PYTHON_INSTALL_DIR", &site.python)
+                .env("UV_PYTHON_CACHE_DIR", self.cache.downloads().join("python")),
+        };
     }
 
     fn announce(&self, log: &mut dyn FnMut(&[u8])) {
@@ -275,13 +296,15 @@ fn is_withheld(name: &OsStr) -> bool {
 /// The folders of one attempt.
 struct Site {
     venv: PathBuf,
+    /// Where uv installs Python, if it has to.
+    python: PathBuf,
     work: PathBuf,
     /// For `TMPDIR`: uv leaves lock files there, and a large build would not fit a small `/tmp`.
     temporary: PathBuf,
 }
 
 impl Site {
-    fn python(&self) -> PathBuf {
+    fn interpreter(&self) -> PathBuf {
         self.venv.join("bin/python")
     }
 }

@@ -30,6 +30,9 @@ use crate::account::{Account, Ids, act_as};
 /// How often a job that waits for another's build looks again. Small beside any build, large beside the look.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
+/// Whose downloads are kept: uv's, pip's, and the archives from which uv installs Python.
+pub(super) const DOWNLOADS: [&str; 3] = ["uv", "pip", "python"];
+
 /// How environments are found, built and kept on this node.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -41,6 +44,8 @@ pub struct Settings {
     pub python: Option<PathBuf>,
     /// Whether uv is used when it is there. Default: yes.
     pub use_uv: bool,
+    /// Whether uv may install a version of Python that a project asks for and this node lacks. Default: no.
+    pub install_python: bool,
     /// Variables for the builders on top of the agent's own, such as a site's `UV_INDEX_URL` and `PIP_INDEX_URL`.
     pub variables: Vec<(String, String)>,
     /// The user who builds, with the cache to themselves: installing a package can run its code. Default: the agent's own user.
@@ -57,6 +62,7 @@ impl Settings {
             search_path: std::env::var_os("PATH").unwrap_or_default(),
             python: None,
             use_uv: true,
+            install_python: false,
             variables: Vec::new(),
             run_as: None,
             node: String::new(),
@@ -71,6 +77,11 @@ impl Settings {
             .filter(move |(name, _)| !overridden(name))
             .filter(|(name, _)| self.run_as.is_none() || is_of_the_site(name))
             .chain(self.variables.iter().map(|(name, value)| (name.into(), value.into())))
+    }
+
+    /// Whether a version of Python that is missing is installed, as far as the settings are concerned.
+    pub(super) fn installs_python(&self) -> bool {
+        self.install_python && self.use_uv && self.python.is_none()
     }
 
     /// With whose rights what belongs to the user is touched; `None` is the agent's own user.
@@ -196,7 +207,7 @@ impl Cache {
             }
         }
         // The tools make theirs themselves; and what the user has put in the place of one is that user's trouble.
-        let make = || ["uv", "pip"].iter().for_each(|tool| drop(fs::create_dir(root.join("downloads").join(tool))));
+        let make = || DOWNLOADS.iter().for_each(|tool| drop(fs::create_dir(root.join("downloads").join(tool))));
         if let Err(error) = act_as(settings.builder(), make) {
             tracing::debug!(%error, "cannot act as the user whose downloads these are");
         }
@@ -341,10 +352,11 @@ impl Cache {
         let env = self.env_dir(key);
         let users = env.join("users");
         fs::create_dir_all(&users).map_err(|error| build::system_error(&self.root, &error))?;
-        let venv = build.run(&env.join(attempt), log)?;
+        let attempt_dir = env.join(attempt);
+        build.run(&attempt_dir, log)?;
         let ready = Ready {
             attempt: attempt.to_owned(),
-            size_bytes: act_as(self.settings.builder(), || files::disk_usage(&venv)).unwrap_or_default(),
+            size_bytes: act_as(self.settings.builder(), || files::disk_usage(&attempt_dir)).unwrap_or_default(),
             tool: build.tool(),
         };
         File::create(env.join("last_used")).map_err(|error| build::system_error(&self.root, &error))?;

@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 use hostler_snapshot::remove_tree;
 use nix::fcntl::{Flock, FlockArg};
 
-use super::cache::Cache;
+use super::cache::{Cache, DOWNLOADS};
 use super::key::Key;
 use super::runner::{Runner, Step};
 use super::{files, tools};
@@ -182,7 +182,7 @@ impl Cache {
     }
 
     fn empty_downloads(&self) {
-        for tool in ["uv", "pip"] {
+        for tool in DOWNLOADS {
             let entries = fs::read_dir(self.downloads().join(tool));
             for path in entries.into_iter().flatten().flatten().map(|entry| entry.path()) {
                 let is_directory = fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_dir());

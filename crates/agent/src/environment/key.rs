@@ -48,7 +48,7 @@ pub(super) fn derive(requirements: &Requirements, tools: &Tools, settings: &Sett
         hasher.update(value);
     };
     field("requirements", requirements.fingerprint().as_bytes());
-    field("python", tools.python.identity.as_bytes());
+    field("python", tools.python.identity().as_bytes());
     field("tool", tools.uv.as_ref().map_or("pip", |uv| uv.version.as_str()).as_bytes());
     for (name, value) in build_variables(settings) {
         field("variable", name.as_bytes());

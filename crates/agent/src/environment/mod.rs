@@ -11,19 +11,20 @@
 //! several agents and a restarted agent all agree without talking:
 //!
 //! ```text
-//! <root>/tools.json                 what the interpreters and uv answered about themselves
-//! <root>/locks/<key>                shared lock: in use; exclusive lock: being built or removed; text: last failure
-//! <root>/envs/<key>/ready           written last; an environment without it does not exist
-//! <root>/envs/<key>/last_used       its modification time orders eviction
-//! <root>/envs/<key>/users/<run>     pins: runs that outlive the agent and its locks
-//! <root>/envs/<key>/<attempt>/venv  the environment, built in place because environments cannot be moved
-//! <root>/downloads/{uv,pip}         the tools' own caches, on the same filesystem so that uv can hard-link
+//! <root>/tools.json                   what the interpreters and uv answered about themselves
+//! <root>/locks/<key>                  shared lock: in use; exclusive lock: being built or removed; text: last failure
+//! <root>/envs/<key>/ready             written last; an environment without it does not exist
+//! <root>/envs/<key>/last_used         its modification time orders eviction
+//! <root>/envs/<key>/users/<run>       pins: runs that outlive the agent and its locks
+//! <root>/envs/<key>/<attempt>/venv    the environment, built in place because environments cannot be moved
+//! <root>/envs/<key>/<attempt>/python  the interpreter, where uv had to install one
+//! <root>/downloads/{uv,pip,python}    the tools' own caches, on the same filesystem so that uv can hard-link
 //! ```
 //!
 //! On a node with several users each has a cache like this one, see [`Environments`].
 //!
-//! Deliberately absent: conda, Poetry and Pipenv files, downloading another Python version, installing the
-//! project itself (a job runs in its folder), and cache roots on network filesystems, whose locks cannot be trusted.
+//! Deliberately absent: conda, Poetry and Pipenv files, installing the project itself (a job runs in its folder), and cache roots on
+//! network filesystems, whose locks cannot be trusted.
 
 mod build;
 mod cache;
@@ -101,6 +102,8 @@ pub enum EnvError {
         wanted: String,
         /// The versions of the interpreters that the job's user can start.
         found: Vec<String>,
+        /// uv may install such a version, and is not there.
+        lacks_uv: bool,
     },
     /// An interpreter or uv is there but does not work.
     #[error("{} does not work: {problem}", program.display())]
@@ -223,8 +226,12 @@ impl EnvError {
         let hint = match self {
             Self::OutsideProject { .. } => "only the project folder is copied to the node: move the file into it".into(),
             Self::NoPython { .. } => "install Python 3 on this node (Debian, Ubuntu: apt install python3)".into(),
+            Self::PythonVersion { lacks_uv: true, .. } => {
+                "install uv on the node, which may install the versions that projects ask for, or change requires-python or .python-version".into()
+            }
             Self::PythonVersion { .. } => {
-                "install one on the node, where python3.N of the agent's PATH finds it, or change requires-python or .python-version".into()
+                "change requires-python or .python-version, or ask an admin of the node to install one (python3.N on the agent's PATH) \
+                 or to let uv install it (install_python = true in agent.toml)".into()
             }
             Self::UvNeeded => {
                 "install uv on the node, or replace uv.lock by `uv export --format requirements-txt -o requirements.txt`".into()

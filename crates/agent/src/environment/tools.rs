@@ -4,9 +4,11 @@
 //! environment needs no process even right after an agent restart. Programs that are scripts (pyenv and asdf shims,
 //! wrappers) may answer differently without changing themselves, so their answers are kept in memory only.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
+use std::fmt;
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -16,7 +18,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hostler_model::{Feature, PythonVersions};
+use hostler_model::{Feature, PYTHON_INSTALL, PythonVersions};
 use serde::{Deserialize, Serialize};
 
 use super::cache::Settings;
@@ -38,9 +40,37 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What builds an environment on this node.
 pub(super) struct Tools {
-    pub(super) python: Interpreter,
+    pub(super) python: Python,
     /// `None` when there is none, or the settings forbid it: pip does it then.
     pub(super) uv: Option<Uv>,
+}
+
+/// Which Python an environment gets.
+#[derive(Clone)]
+pub(super) enum Python {
+    /// One of this node.
+    Found(Interpreter),
+    /// One of these versions, which uv installs into the environment: no interpreter of this node is of any of them.
+    Installed(PythonVersions),
+}
+
+impl Python {
+    /// What decides whether two environments have the same Python.
+    pub(super) fn identity(&self) -> Cow<'_, str> {
+        match self {
+            Self::Found(found) => Cow::Borrowed(&found.identity),
+            Self::Installed(wanted) => Cow::Owned(format!("installed|{wanted}")),
+        }
+    }
+}
+
+impl fmt::Display for Python {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Found(found) => write!(f, "Python {}", found.version),
+            Self::Installed(wanted) => write!(f, "Python {wanted}, which uv installs"),
+        }
+    }
 }
 
 /// A Python interpreter.
@@ -118,7 +148,7 @@ impl ToolBox {
     /// The tools that `settings` lead to. Starts a process only for programs that have not answered yet.
     ///
     /// # Errors
-    /// When no interpreter of the node is of a version that is `wanted`.
+    /// When no interpreter of the node is of a version that is `wanted`, and uv may not install one or is not there.
     pub(super) fn find(
         &self,
         settings: &Settings,
@@ -127,8 +157,14 @@ impl ToolBox {
     ) -> Result<Tools, EnvError> {
         // Asking under the lock, so that fifty jobs at once start one probe.
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        let (python, asked_python) = answers.fitting(settings, wanted, runner)?;
+        let fitting = answers.fitting(settings, wanted, runner);
         let (uv, asked_uv) = answers.uv(settings, runner)?;
+        let (python, asked_python) = match (fitting, wanted) {
+            (Err(EnvError::PythonVersion { .. }), Some(wanted)) if settings.installs_python() && uv.is_some() => {
+                (Python::Installed(wanted.clone()), false)
+            }
+            (fitting, _) => fitting.map(|(found, asked)| (Python::Found(found), asked))?,
+        };
         if asked_python || asked_uv {
             self.store(&answers);
         }
@@ -188,7 +224,7 @@ impl Answers {
             found.push(python.full_version().to_owned());
         }
         found.dedup();
-        Err(EnvError::PythonVersion { wanted: wanted.to_string(), found })
+        Err(EnvError::PythonVersion { wanted: wanted.to_string(), found, lacks_uv: settings.installs_python() })
     }
 
     /// What an interpreter says of itself, and whether it had to be asked.
@@ -294,7 +330,7 @@ fn versioned_pythons(search_path: &OsStr) -> Vec<PathBuf> {
 }
 
 /// The features that say which versions of Python this node has: `python3.11`. A name is taken for the truth where it is that of a program;
-/// a script, such as a shim of pyenv's, is asked.
+/// a script, such as a shim of pyenv's, is asked. One more feature says that uv may install others.
 pub(super) fn python_features(settings: &Settings) -> BTreeSet<Feature> {
     let mut programs = match &settings.python {
         Some(python) => vec![python.clone()],
@@ -304,7 +340,15 @@ pub(super) fn python_features(settings: &Settings) -> BTreeSet<Feature> {
     let questions: Vec<_> =
         programs.into_iter().map(|program| thread::spawn(move || minor_version(&program))).collect();
     let versions = questions.into_iter().filter_map(|question| question.join().ok().flatten());
-    versions.filter_map(|version| format!("python{version}").parse().ok()).collect()
+    let mut features: BTreeSet<Feature> =
+        versions.filter_map(|version| format!("python{version}").parse().ok()).collect();
+    if settings.installs_python() {
+        match which("uv", &settings.search_path) {
+            Some(_) => drop(features.insert(PYTHON_INSTALL.parse().expect("it is a feature"))),
+            None => tracing::warn!("no Python can be installed for projects: there is no uv on the agent's PATH"),
+        }
+    }
+    features
 }
 
 /// `3.11`, of the interpreter behind a program.

@@ -66,7 +66,7 @@ struct AgentJoin {
 /// It needs no flags once `hostler agent join` has been called: the node gives all CPUs, memory and GPUs that it may use, less a little
 /// memory for the system. `cpus`, `memory`, `gpus` and `environments` in /etc/hostler/agent.toml, or agent.toml in the node's directory, cap what it gives;
 /// `features` and the table `resources` there say what else it has; `accounts`, `homes` and `root_jobs` set to true are the flags of these
-/// names. `gossip` says where it tells other nodes of its load; with `calls = false` it tells of it and takes no commands. `load_weight`, `memory_weight` and the tables `status` and `dsh` are about how commands are spread over nodes.
+/// names; with `install_python = true` uv may install versions of Python that projects ask for. `gossip` says where it tells other nodes of its load; with `calls = false` it tells of it and takes no commands. `load_weight`, `memory_weight` and the tables `status` and `dsh` are about how commands are spread over nodes.
 #[derive(Debug, Default, Args)]
 pub(crate) struct AgentRun {
     /// Where it keeps jobs, environments and chunks
@@ -336,6 +336,7 @@ impl AgentRun {
             topology: there_is.topology(),
             gpus,
             root_jobs: self.root_jobs || caps.root_jobs,
+            install_python: caps.install_python,
             shared_machine: self.shared_machine || caps.shared_machine,
             join_file: self.join_file,
             head_file: self.head_file,

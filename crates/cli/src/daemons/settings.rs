@@ -26,6 +26,7 @@ const AGENT_KEYS: &[&str] = &[
     "gossip",
     "shared_machine",
     "root_jobs",
+    "install_python",
     "accounts",
     "homes",
     "calls",
@@ -81,6 +82,8 @@ pub(crate) struct AgentSettings {
     pub(crate) shared_machine: bool,
     /// Whether it runs jobs of root.
     pub(crate) root_jobs: bool,
+    /// Whether uv may install versions of Python that projects ask for.
+    pub(crate) install_python: bool,
     /// Whether it creates accounts that users of the cluster lack.
     pub(crate) accounts: bool,
     /// Whether it creates home directories along with them.
@@ -220,6 +223,7 @@ impl AgentSettings {
             status: status(file)?,
             shared_machine: is_set("shared_machine")?,
             root_jobs: is_set("root_jobs")?,
+            install_python: is_set("install_python")?,
             accounts,
             homes,
             policy: file.structure("dsh", "{ call_ms = 3000, remote_margin = 150 }")?,
@@ -351,6 +355,7 @@ mod tests {
         assert!(wrong("resources = { gpus = 2 }").contains("discovered"));
         assert!(wrong("homes = true").contains("add a line accounts = true"));
         assert!(wrong("root_jobs = \"yes\"").contains("not true or false"));
+        assert!(agent("install_python = true\n").expect("a right value").install_python);
         let users = agent("accounts = true\nhomes = true\nroot_jobs = true\n").expect("right values");
         assert_eq!((users.accounts, users.homes, users.root_jobs), (true, true, true));
         let set = agent(

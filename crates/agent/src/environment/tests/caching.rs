@@ -435,7 +435,30 @@ fn interpreter_is_one_of_the_versions_that_the_project_asks_for() {
     assert_eq!(key(">=3.8").expect("the usual one will do"), usual);
     assert_ne!(key(">=3.29").expect("there is another"), usual);
     let error = key(">=3.29.5").expect_err("none has that");
-    let EnvError::PythonVersion { wanted, found } = &error else { panic!("{error}") };
+    let EnvError::PythonVersion { wanted, found, .. } = &error else { panic!("{error}") };
     assert!(wanted == ">=3.29.5" && found.contains(&"3.29.4".to_owned()) && found.len() > 1, "{error}");
-    assert!(super::super::python_features(&settings).iter().any(|feature| feature.as_str() == "python3.29"));
+    let has = |settings: &Settings, feature: &str| {
+        super::super::python_features(settings).iter().any(|found| found.as_str() == feature)
+    };
+    assert!(has(&settings, "python3.29") && !has(&settings, "python-install"));
+    assert!(error.hint().is_some_and(|hint| hint.contains("install_python = true")), "{error:?}");
+
+    // Where uv may install versions, it is only asked for those that are not there.
+    let settings = Settings { install_python: true, ..settings };
+    let cache = Cache::with_settings(&place.root(), settings.clone()).expect("opens");
+    let key = |versions: &str| {
+        let project = format!("[project]\nname = 'x'\nversion = '1'\nrequires-python = '{versions}'\n");
+        place.write(&[("pyproject.toml", &project)]);
+        cache.key(&place.detect(), &Unconfined::default()).expect("uv is there")
+    };
+    assert_eq!(key(">=3.8,<3.29"), usual);
+    assert_ne!(key(">=3.29.5"), key(">=3.29.6"));
+    assert_eq!(key(">=3.29.5"), key(">=3.29.5"));
+    assert!(has(&settings, "python-install"));
+    // Without uv nobody installs any.
+    let settings = Settings { search_path: "/nowhere".into(), ..settings };
+    assert!(!has(&settings, "python-install"));
+    let cache = Cache::with_settings(&place.root(), settings).expect("opens");
+    let error = cache.key(&place.detect(), &Unconfined::default()).expect_err("there is no uv");
+    assert!(error.hint().is_some_and(|hint| hint.starts_with("install uv")), "{error:?}");
 }
