@@ -1,10 +1,11 @@
-//! What the head's state costs in memory: as little as this for each job that waits, and nothing for one that has ended.
+//! What the head's state costs in memory: as little as this for each job that waits, and nothing for one that has ended; and that what
+//! counts of a user's share is about what their jobs take.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use hostler_core::head::{Changes, Event, Now, Stamped, State, SubmissionKey, update};
+use hostler_core::head::{Changes, Event, Now, Stamped, State, SubmissionKey, memory_of, update};
 use hostler_model::{Digest, JobId, JobSpec, Request, Timestamp, WallTime, Work};
 
 /// Counts what is allocated, as the C library rounds it up.
@@ -43,10 +44,14 @@ fn apply(state: &mut State, event: Event) {
 
 /// Submits jobs as `hostler run --detach` does, with what `spec` makes of a number.
 fn state_with_jobs(spec: impl Fn(u64) -> JobSpec) -> State {
+    state_with(JOBS, spec)
+}
+
+fn state_with(jobs: u64, spec: impl Fn(u64) -> JobSpec) -> State {
     let mut state = State::default();
     let epoch = state.next_epoch();
     apply(&mut state, Event::EpochStarted { epoch, archives: true });
-    for number in 1..=JOBS {
+    for number in 1..=jobs {
         // As it comes from the network: nothing is shared, and nothing has room to spare.
         let spec = hostler_proto::decode(&hostler_proto::encode(&spec(number))).expect("as it was encoded");
         apply(
@@ -92,4 +97,27 @@ fn waiting_job_takes_less_than_a_kibibyte_and_an_ended_one_nothing() {
     assert_eq!(state.job_count(), 0);
     let left = (ALLOCATED.load(Ordering::Relaxed) - before) / JOBS as usize;
     assert!(left < 4, "{left} bytes are left of each job that has ended");
+    drop(state);
+
+    // What a job counts as of its user's share is what it takes, whatever it is that its submitter has made long.
+    let (many, empty) = ("x".repeat(60), "");
+    let long: [(&str, JobSpec); 6] = [
+        ("long arguments", command(&["./simulate", &"x".repeat(10_000)])),
+        ("many arguments", command(&[&many[..]; 200])),
+        ("empty arguments", command(&[empty; 1_000])),
+        ("dependencies", JobSpec { after: vec!["1".parse().expect("a dependency"); 1_000], ..command(&["x"]) }),
+        ("an array", JobSpec { array: Some("0-20000:2".parse().expect("an array")), ..command(&["x"]) }),
+        ("a constraint", JobSpec { constraint: Some(["a"; 400].join("|").parse().expect("one")), ..command(&["x"]) }),
+    ];
+    for (what, spec) in long {
+        const FEW: u64 = 100;
+        let before = ALLOCATED.load(Ordering::Relaxed);
+        // Different ones, so that nothing is shared.
+        let state = state_with(FEW, |number| JobSpec { priority: i32::try_from(number).expect("few"), ..spec.clone() });
+        let each = ((ALLOCATED.load(Ordering::Relaxed) - before) as u64) / FEW;
+        drop(state);
+        let counted = memory_of(&spec);
+        assert!(each < counted + counted / 2 + 2048, "{what}: {each} bytes, and {counted} are counted");
+        assert!(counted < 4 * each, "{what}: {counted} are counted of {each} bytes");
+    }
 }

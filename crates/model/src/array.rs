@@ -94,6 +94,12 @@ impl IndexSet {
         self.ranges.iter().map(|(first, last)| u64::from(last - first) + 1).sum()
     }
 
+    /// How much memory its ranges take, in bytes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        std::mem::size_of_val(&*self.ranges)
+    }
+
     /// Whether the set has no index.
     #[must_use]
     pub fn is_empty(&self) -> bool {

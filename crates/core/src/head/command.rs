@@ -208,6 +208,9 @@ pub enum Refusal {
     /// It is more than its user may have.
     #[error("{0}")]
     OverQuota(String),
+    /// Its user has as many jobs waiting as the head's memory has room for.
+    #[error("{0}")]
+    TooMuchWaits(String),
     /// The captured folder is not here, or not all of it.
     #[error("the captured folder is not on the head yet")]
     SnapshotMissing,
@@ -315,7 +318,7 @@ impl Refusal {
         match self {
             Self::NeverFits(_) => "never_fits",
             Self::NotForRoot | Self::NotForRootOfNode => "not_for_root",
-            Self::OverQuota(_) => "over_quota",
+            Self::OverQuota(_) | Self::TooMuchWaits(_) => "over_quota",
             Self::SnapshotMissing => "snapshot_missing",
             Self::NoSuchJob(_) => "no_such_job",
             Self::NoSuchTask { .. } => "no_such_task",

@@ -31,6 +31,10 @@ const MAX_ARRAY_LEN: u64 = 1_000_001;
 
 /// The most processes one task may have on one node.
 const MAX_TASKS_PER_NODE: u32 = 4096;
+
+/// The most jobs that one job may depend on: each is looked up, perhaps in the store, before anything else happens.
+pub(super) const MAX_DEPENDENCIES: usize = 1_000;
+
 /// The longest reason for a drain, in bytes.
 const MAX_REASON_BYTES: usize = 500;
 
@@ -160,9 +164,9 @@ fn decide_submit(
         Err(too_large) => return Err(Refusal::NeverFits(Box::new(too_large))),
     }
     if !caller.operator
-        && let Some(why) = refuses_more_waiting(state, &caller.user)
+        && let Some(why) = refuses_more_waiting(state, &caller.user, spec)
     {
-        return Err(Refusal::OverQuota(why));
+        return Err(Refusal::TooMuchWaits(why));
     }
     if let Some(why) = refuses_submission(state, &caller.user, spec) {
         return Err(Refusal::OverQuota(why));
@@ -202,6 +206,12 @@ fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
     }
     if spec.array.as_ref().is_some_and(|array| array.indices.is_empty() || array.indices.len() > MAX_ARRAY_LEN) {
         return bad("an array has at least one task and at most a million");
+    }
+    if spec.after.len() > MAX_DEPENDENCIES {
+        let many = spec.after.len();
+        return Err(Refusal::BadSpec(format!(
+            "a job depends on at most {MAX_DEPENDENCIES} others, and this one on {many}: have a job in between depend on some of them"
+        )));
     }
     match &spec.work {
         Work::Project { entrypoint, .. } if entrypoint.is_empty() => bad("the entry point is empty"),
@@ -244,12 +254,16 @@ fn decide_action(
         }
         JobAction::Requeue => {
             // What waits again counts like a submission.
-            let more = if job.pending.is_empty() { refuses_more_waiting(state, &job.user) } else { None };
-            let tasks = if index.is_some() { 1 } else { job.len() - job.pending.len() };
-            if !caller.operator
-                && let Some(why) = more.or_else(|| refuses_tasks(state, &job.user, &job.spec, tasks))
-            {
-                return Err(Refusal::OverQuota(why));
+            if !caller.operator {
+                if job.pending.is_empty()
+                    && let Some(why) = refuses_more_waiting(state, &job.user, &job.spec)
+                {
+                    return Err(Refusal::TooMuchWaits(why));
+                }
+                let tasks = if index.is_some() { 1 } else { job.len() - job.pending.len() };
+                if let Some(why) = refuses_tasks(state, &job.user, &job.spec, tasks) {
+                    return Err(Refusal::OverQuota(why));
+                }
             }
             Ok(vec![Event::Requeued { job: id, index, ended }])
         }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use hostler_model::{JobId, JobState, Timestamp};
 
 use super::command::Command;
+use super::decide::MAX_DEPENDENCIES;
 use super::event::{Record, SubmissionKey};
 use super::job::Job;
 use super::state::State;
@@ -56,7 +57,8 @@ impl Ended {
                 }
                 // A retry of what was accepted is about nothing else.
                 if ended.of_key.is_none() {
-                    for dependency in &spec.after {
+                    // One that has more of them is refused.
+                    for dependency in spec.after.iter().take(MAX_DEPENDENCIES) {
                         ended.add(state, moves, store, dependency.job)?;
                     }
                 }

@@ -24,6 +24,7 @@ mod settings;
 mod state;
 mod update;
 mod users;
+mod waiting;
 
 pub use command::{Caller, Command, Refusal};
 pub use decide::decide;
@@ -41,3 +42,4 @@ pub use update::update;
 pub use users::{
     AutomaticUids, Block, Former, NewUser, TOKEN_TTL_MS, User, Users, UsersCommand, UsersEvent, UsersRefusal,
 };
+pub use waiting::{WaitingJobs, memory_of};

@@ -8,11 +8,12 @@
 
 use std::collections::BTreeMap;
 
-use hostler_model::{JobSpec, Quota, QuotaKind, Reason, UserName};
+use hostler_model::{JobSpec, Quota, QuotaKind, Reason, UserName, format_bytes};
 
 use super::job::Job;
 use super::state::State;
 use super::users::Users;
+use super::waiting::memory_of;
 
 /// Jobs that are looked at to say what is left behind them.
 const LOOKED_AT: usize = 10_000;
@@ -151,18 +152,21 @@ pub(super) fn waits_for_quota(state: &State, job: &Job) -> Option<Reason> {
     Some(Reason::Quota { whose: party.describe(), kind: room.kind, used: room.used, limit: room.limit })
 }
 
-/// Why a user may have no more jobs that wait, as a sentence: each takes the head's memory, whatever quotas there are. Jobs count here and
-/// not tasks, since a large array takes no more of it than a job.
-pub(super) fn refuses_more_waiting(state: &State, user: &str) -> Option<String> {
-    let most = state.settings.waiting_jobs;
-    let most_jobs = usize::try_from(most).unwrap_or(usize::MAX);
-    // With fewer jobs than one user may have nobody has too many.
-    if state.job_count() < most_jobs {
-        return None;
+/// Why a user may not have one more job that waits, as a sentence: each takes the head's memory, whatever quotas there are. Jobs count here
+/// and not tasks, since a large array takes no more of it than a job.
+pub(super) fn refuses_more_waiting(state: &State, user: &str, spec: &JobSpec) -> Option<String> {
+    let (waiting, settings) = (state.waiting_jobs_of(user), &state.settings);
+    let most = settings.waiting_jobs;
+    if waiting.jobs >= u64::from(most) {
+        return Some(format!("{user} may have at most {most} jobs waiting, an array counting as one"));
     }
-    let waiting = state.live_jobs().filter(|job| job.user == user && !job.pending.is_empty()).take(most_jobs).count();
-    (waiting >= most_jobs).then(|| {
-        format!("{user} may have at most {most} jobs waiting, an array counting as one; operators change that with the setting waiting-jobs")
+    let bytes = waiting.bytes.saturating_add(memory_of(spec));
+    (bytes > settings.waiting_bytes).then(|| {
+        let (most, bytes) = (format_bytes(settings.waiting_bytes), format_bytes(bytes));
+        format!(
+            "the waiting jobs of {user} may take at most {most} of the head's memory, with their command lines and dependencies, \
+             and with this one they would take {bytes}"
+        )
     })
 }
 

@@ -49,6 +49,8 @@ pub struct Settings {
     pub roles_through_nodes: bool,
     /// How many jobs of one user may wait, an array counting as one: each takes the head's memory. Operators' own do not count.
     pub waiting_jobs: u32,
+    /// How much of the head's memory the waiting jobs of one user may take, in bytes. Operators' own do not count.
+    pub waiting_bytes: u64,
     /// How waiting jobs are chosen.
     pub policy: Policy,
     /// What a submission has that does not say it. What is absent here is left to the tool that submits.
@@ -84,6 +86,7 @@ impl Default for Settings {
             output_cap_bytes: None,
             roles_through_nodes: false,
             waiting_jobs: 100_000,
+            waiting_bytes: 64 << 20,
             // Backfill that never delays the first waiting job.
             policy: Policy::Easy,
             job: JobDefaults::default(),
@@ -113,6 +116,8 @@ pub enum Setting {
     OutputCap,
     /// [`Settings::waiting_jobs`].
     WaitingJobs,
+    /// [`Settings::waiting_bytes`].
+    WaitingBytes,
     /// [`Settings::policy`].
     Policy,
     /// [`JobDefaults::nodes`].
@@ -167,7 +172,7 @@ pub struct SetBy {
 
 impl Setting {
     /// Every setting, in the order in which they are shown.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Heartbeat,
         Self::SuspectAfter,
         Self::DownAfter,
@@ -177,6 +182,7 @@ impl Setting {
         Self::ResultsCap,
         Self::OutputCap,
         Self::WaitingJobs,
+        Self::WaitingBytes,
         Self::Policy,
         Self::DefaultNodes,
         Self::DefaultProcesses,
@@ -198,6 +204,7 @@ impl Setting {
             Self::ResultsCap => "results-cap",
             Self::OutputCap => "output-cap",
             Self::WaitingJobs => "waiting-jobs",
+            Self::WaitingBytes => "waiting-bytes",
             Self::Policy => "policy",
             Self::DefaultNodes => "default-nodes",
             Self::DefaultProcesses => "default-processes",
@@ -220,6 +227,7 @@ impl Setting {
             Self::ResultsCap => "what results may take on the head's disk before fetched ones are dropped",
             Self::OutputCap => "how much is kept of a job's stdout, and of its stderr; the rest is cut",
             Self::WaitingJobs => "how many jobs of one user may wait; an array is one, and operators may have more",
+            Self::WaitingBytes => "how much of the head's memory the waiting jobs of one user may take",
             Self::Policy => {
                 "fcfs keeps the order of the queue; easy lets later jobs start when that delays none before them"
             }
@@ -240,7 +248,7 @@ impl Setting {
             Self::LostAfter => Kind::Time(2 * SECOND, 30 * DAY),
             Self::Grace => Kind::Time(0, HOUR),
             Self::Retention => Kind::Time(MINUTE, 3650 * DAY),
-            Self::ResultsCap | Self::OutputCap => Kind::Size(1 << 20),
+            Self::ResultsCap | Self::OutputCap | Self::WaitingBytes => Kind::Size(1 << 20),
             Self::WaitingJobs => Kind::Count(100_000_000),
             Self::Policy => Kind::Policy,
             Self::DefaultNodes => Kind::Count(10_000),
@@ -371,6 +379,7 @@ impl Settings {
             Setting::ResultsCap => self.results_cap_bytes.map(Bytes),
             Setting::OutputCap => self.output_cap_bytes.map(Bytes),
             Setting::WaitingJobs => Some(Count(self.waiting_jobs)),
+            Setting::WaitingBytes => Some(Bytes(self.waiting_bytes)),
             Setting::Policy => Some(SettingValue::Policy(self.policy)),
             Setting::DefaultNodes => self.job.nodes.map(Count),
             Setting::DefaultProcesses => self.job.tasks_per_node.map(Count),
@@ -390,7 +399,7 @@ impl Settings {
         let value = value.or_else(|| Self::default().get(setting));
         let slot = new.slot(setting);
         match (slot, value) {
-            (Slot::Time(slot), Some(SettingValue::TimeMs(ms))) => *slot = ms,
+            (Slot::Wide(slot), Some(SettingValue::TimeMs(wide) | SettingValue::Bytes(wide))) => *slot = wide,
             (Slot::Policy(slot), Some(SettingValue::Policy(policy))) => *slot = policy,
             (Slot::MayBeWide(slot), Some(SettingValue::TimeMs(wide) | SettingValue::Bytes(wide))) => *slot = Some(wide),
             (Slot::MayBeWide(slot), None) => *slot = None,
@@ -405,15 +414,16 @@ impl Settings {
     /// Where a setting's value is.
     fn slot(&mut self, setting: Setting) -> Slot<'_> {
         match setting {
-            Setting::Heartbeat => Slot::Time(&mut self.heartbeat_ms),
-            Setting::SuspectAfter => Slot::Time(&mut self.suspect_after_ms),
-            Setting::DownAfter => Slot::Time(&mut self.down_after_ms),
-            Setting::LostAfter => Slot::Time(&mut self.lost_after_ms),
-            Setting::Grace => Slot::Time(&mut self.grace_ms),
-            Setting::Retention => Slot::Time(&mut self.retention_ms),
+            Setting::Heartbeat => Slot::Wide(&mut self.heartbeat_ms),
+            Setting::SuspectAfter => Slot::Wide(&mut self.suspect_after_ms),
+            Setting::DownAfter => Slot::Wide(&mut self.down_after_ms),
+            Setting::LostAfter => Slot::Wide(&mut self.lost_after_ms),
+            Setting::Grace => Slot::Wide(&mut self.grace_ms),
+            Setting::Retention => Slot::Wide(&mut self.retention_ms),
             Setting::ResultsCap => Slot::MayBeWide(&mut self.results_cap_bytes),
             Setting::OutputCap => Slot::MayBeWide(&mut self.output_cap_bytes),
             Setting::WaitingJobs => Slot::Count(&mut self.waiting_jobs),
+            Setting::WaitingBytes => Slot::Wide(&mut self.waiting_bytes),
             Setting::Policy => Slot::Policy(&mut self.policy),
             Setting::DefaultNodes => Slot::MayBeCount(&mut self.job.nodes),
             Setting::DefaultProcesses => Slot::MayBeCount(&mut self.job.tasks_per_node),
@@ -489,7 +499,7 @@ impl Settings {
 
 /// Where a setting's value is; what may be absent is left to others then.
 enum Slot<'a> {
-    Time(&'a mut u64),
+    Wide(&'a mut u64),
     Count(&'a mut u32),
     Policy(&'a mut Policy),
     MayBeWide(&'a mut Option<u64>),

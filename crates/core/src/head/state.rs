@@ -20,6 +20,7 @@ use super::power::Powers;
 use super::queue::Queue;
 use super::settings::{SetBy, Setting, SettingValue, Settings};
 use super::users::Users;
+use super::waiting::{Waiting, WaitingJobs};
 
 /// With how many specifications a new job's is compared, to have equal ones once.
 const SPECS_AT_HAND: usize = 8;
@@ -76,6 +77,8 @@ pub struct State {
     /// How many tasks wait, in the queue or not.
     #[serde(skip)]
     pending: u64,
+    #[serde(skip)]
+    waiting: Waiting,
     #[serde(skip)]
     pub(super) dependents: BTreeMap<JobId, BTreeSet<JobId>>,
     #[serde(skip)]
@@ -136,6 +139,7 @@ impl State {
             let job = Arc::clone(&self.jobs[&id]);
             self.keys.insert(job.key, id);
             self.pending += job.pending.len();
+            self.waiting.add(&job);
             for dependency in &job.unmet {
                 self.dependents.entry(dependency.job).or_default().insert(id);
             }
@@ -278,6 +282,12 @@ impl State {
         self.queue.ahead_of(job)
     }
 
+    /// The jobs of a user that wait, and what they take of the memory.
+    #[must_use]
+    pub fn waiting_jobs_of(&self, user: &str) -> WaitingJobs {
+        self.waiting.of(user)
+    }
+
     /// The parts of placed tasks that are not over, node by node. Costs nothing for what waits.
     pub fn placed(&self) -> impl Iterator<Item = (&Arc<Job>, &Active, &Node)> {
         let runs = self.nodes.values().flat_map(|node| node.runs.keys().map(move |run| (run, node)));
@@ -417,6 +427,7 @@ impl State {
         }
         let id = job.id;
         self.pending += job.pending.len();
+        self.waiting.add(&job);
         self.jobs.insert(id, job);
         self.share_spec(id);
         self.index(id);
@@ -443,6 +454,9 @@ impl State {
         let job = self.jobs.remove(&id)?;
         self.keys.remove(&job.key);
         self.pending -= job.pending.len();
+        if !job.pending.is_empty() {
+            self.waiting.remove(&job);
+        }
         self.queue.remove(&job);
         job.unmet.iter().for_each(|dependency| self.depends_no_more(id, dependency.job));
         Some(job)
@@ -474,6 +488,11 @@ impl State {
         let waited = job.pending.len();
         let value = change(Arc::make_mut(job));
         self.pending = self.pending - waited + job.pending.len();
+        match (waited > 0, job.pending.is_empty()) {
+            (true, true) => self.waiting.remove(job),
+            (false, false) => self.waiting.add(job),
+            (true, false) | (false, true) => {}
+        }
         self.index(id);
         value
     }

@@ -9,6 +9,7 @@ mod partitions;
 mod peers;
 mod power;
 mod settings;
+mod waiting;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

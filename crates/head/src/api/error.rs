@@ -114,7 +114,8 @@ impl From<Refusal> for ApiError {
             Refusal::SnapshotMissing | Refusal::WrongState { .. } | Refusal::NodeInUse { .. } | Refusal::Stale => {
                 StatusCode::CONFLICT
             }
-            Refusal::OverQuota(_) | Refusal::NotForRoot | Refusal::NotForRootOfNode => StatusCode::FORBIDDEN,
+            Refusal::OverQuota(_) | Refusal::TooMuchWaits(_) => StatusCode::FORBIDDEN,
+            Refusal::NotForRoot | Refusal::NotForRootOfNode => StatusCode::FORBIDDEN,
             Refusal::NameTaken(_) => StatusCode::CONFLICT,
             Refusal::NeverFits(_) | Refusal::NoSuchDependency(_) | Refusal::BadSpec(_) | Refusal::BadSetting(_) => {
                 StatusCode::UNPROCESSABLE_ENTITY
@@ -150,6 +151,10 @@ impl From<Refusal> for ApiError {
             Refusal::OverQuota(_) => {
                 Some("`hostler configure user show` with your name shows your quota; an admin can change it".to_owned())
             }
+            Refusal::TooMuchWaits(_) => Some(
+                "submit it when some of them have started, or make one array of them; an operator can change the settings `waiting-jobs` and `waiting-bytes`"
+                    .to_owned(),
+            ),
             Refusal::SnapshotMissing => Some("upload its chunks and commit the snapshot, then submit again".to_owned()),
             Refusal::NoSuchJob(_) => Some("`hostler jobs` lists the jobs that are known".to_owned()),
             Refusal::NoSuchTask { job, .. } => Some(format!("`hostler job {job}` shows its array")),

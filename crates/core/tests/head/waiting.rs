@@ -1,0 +1,175 @@
+//! What the waiting jobs of a user take: bounded at each submission, and counted right whatever becomes of the jobs.
+
+use std::sync::Arc;
+
+use hostler_core::head::{Command, Refusal, SubmissionKey, WaitingJobs, memory_of};
+use hostler_model::{Dependency, JobId, JobSpec, Work};
+use hostler_proto::api::JobAction;
+use proptest::prelude::*;
+
+use crate::harness::{Head, ended, spec, user};
+
+/// A job of a command line of about so many bytes.
+fn long(bytes: usize) -> JobSpec {
+    JobSpec { work: Work::command(["true".to_owned(), "x".repeat(bytes)], "/"), ..spec() }
+}
+
+fn held(spec: JobSpec) -> JobSpec {
+    JobSpec { hold: true, ..spec }
+}
+
+fn refused(outcome: Result<JobId, Refusal>) -> String {
+    let refusal = outcome.expect_err("it is refused");
+    assert_eq!(refusal.code(), "over_quota");
+    refusal.to_string()
+}
+
+#[test]
+fn waiting_jobs_of_one_user_are_bounded_in_bytes_and_operators_are_exempt() {
+    let mut head = Head::new();
+    head.state.settings.waiting_bytes = 3 << 20;
+    let jobs: Vec<JobId> = (0..3).map(|_| head.submit(held(long(900 << 10))).expect("there is room")).collect();
+    let said = refused(head.submit(held(long(900 << 10))));
+    assert!(said.starts_with("the waiting jobs of ada may take at most 3M of the head's memory"), "{said}");
+    head.submit(held(long(100 << 10))).expect("a smaller one fits");
+
+    // Others have their own, and operators are not bounded.
+    let submit = |operator: bool, name: &str, key: u128| Command::Submit {
+        caller: hostler_core::head::Caller { operator, ..user(name) },
+        key: SubmissionKey(key << 64),
+        spec: Arc::new(held(long(900 << 10))),
+        environment: None,
+        snapshot_is_complete: true,
+    };
+    head.command(&submit(false, "ben", 1)).expect("he has none yet");
+    head.command(&submit(true, "ada", 2)).expect("as an operator she may");
+
+    // A job that does not wait any more gives its room back, and takes it again when it is requeued.
+    for &job in &jobs[..2] {
+        head.act(job, JobAction::Cancel).expect("it is hers");
+    }
+    head.submit(held(long(800 << 10))).expect("there is room again");
+    let again = head.act(jobs[0], JobAction::Requeue).expect_err("it is refused");
+    assert!(again.to_string().contains("waiting jobs of ada"), "{again}");
+}
+
+#[test]
+fn job_with_more_than_a_thousand_dependencies_is_refused() {
+    let mut head = Head::new();
+    let first = head.submit(held(spec())).expect("accepted");
+    let after = |many: usize| {
+        let dependency: Dependency = format!("afterok:{first}").parse().expect("a dependency");
+        JobSpec { after: vec![dependency; many], ..spec() }
+    };
+    head.submit(after(1_000)).expect("as many as there may be");
+    let refusal = head.submit(after(1_001)).expect_err("too many");
+    assert_eq!(refusal.code(), "bad_spec");
+    assert!(refusal.to_string().contains("at most 1000 others, and this one on 1001"), "{refusal}");
+}
+
+#[test]
+fn every_part_that_a_submitter_can_make_long_counts() {
+    let small = memory_of(&spec());
+    let mut parts = vec![
+        long(1 << 10),
+        JobSpec { name: "x".repeat(255).into(), ..spec() },
+        JobSpec { work: Work::command(["true"], "/".repeat(1 << 10)), ..spec() },
+        JobSpec { array: Some("0-999:2".parse().expect("an array")), ..spec() },
+        JobSpec { after: vec!["1".parse().expect("a dependency"); 100], ..spec() },
+        JobSpec { constraint: Some("a|b|c|d|e|f|g|h".parse().expect("a constraint")), ..spec() },
+        JobSpec { partition: Some("a-long-name-of-a-partition".parse().expect("a name")), ..spec() },
+    ];
+    let mut with_counted = spec();
+    with_counted.request.counted.insert("license", 1).expect("a name");
+    parts.push(with_counted);
+    for part in parts {
+        let more = memory_of(&part) - small;
+        assert!(more > 10, "{more} for {part:?}");
+    }
+    // Empty arguments are short in JSON and long in memory.
+    let empty = JobSpec { work: Work::command(vec![""; 1_000], "/"), ..spec() };
+    assert!(memory_of(&empty) > 1_000 * size_of::<String>() as u64);
+}
+
+/// Something that happens in the life of a cluster.
+#[derive(Debug, Clone)]
+enum Step {
+    /// A user submits a job: bytes of its command line, tasks, held, dependent on an earlier one.
+    Submit(usize, u32, bool, bool),
+    /// Something is done to one of the jobs, by its place among them, or to one task of it.
+    Act(usize, Option<u32>, JobAction),
+    /// The first run that there is ends with this exit code.
+    End(i32),
+    /// The node goes away and comes back after a boot.
+    Reboot,
+    /// The head is killed and started again.
+    Restart,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let action =
+        prop_oneof![Just(JobAction::Cancel), Just(JobAction::Hold), Just(JobAction::Release), Just(JobAction::Requeue)];
+    prop_oneof![
+        4 => (0..300_usize, 1..5_u32, any::<bool>(), any::<bool>())
+            .prop_map(|(bytes, tasks, held, after)| Step::Submit(bytes, tasks, held, after)),
+        4 => (0..8_usize, proptest::option::of(0..5_u32), action).prop_map(|(job, index, action)| Step::Act(job, index, action)),
+        3 => (0..2).prop_map(Step::End),
+        1 => Just(Step::Reboot),
+        1 => Just(Step::Restart),
+    ]
+}
+
+/// What the jobs themselves say.
+fn recomputed(head: &Head) -> WaitingJobs {
+    let waiting = head.state.jobs().filter(|job| job.user == "ada" && !job.pending.is_empty());
+    waiting.fold(WaitingJobs::default(), |sum, job| WaitingJobs {
+        jobs: sum.jobs + 1,
+        bytes: sum.bytes + memory_of(&job.spec),
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn kept_figures_equal_the_recomputed_ones_in_every_life(steps in proptest::collection::vec(step(), 1..60)) {
+        let mut head = Head::new();
+        let mut connection = 1;
+        head.hello("n1", connection, "boot", vec![]);
+        let mut jobs: Vec<JobId> = Vec::new();
+        for step in steps {
+            match step.clone() {
+                Step::Submit(bytes, tasks, held, depends) => {
+                    let array = (tasks > 1).then(|| format!("0-{}:2", 2 * tasks - 2).parse().expect("an array"));
+                    let on = jobs.last().filter(|_| depends);
+                    let after = on.map(|job| format!("afterok:{job}").parse().expect("a dependency")).into_iter().collect();
+                    let spec = JobSpec { hold: held, array, after, requeue: tasks == 2, ..long(bytes) };
+                    jobs.push(head.submit(spec).expect("there is room"));
+                }
+                Step::Act(job, index, action) => {
+                    if let Some(job) = jobs.get(job).copied() {
+                        // Some of that makes no sense, and is refused.
+                        let caller = user("ada");
+                        let _ = head.command(&Command::Act { caller, job, index: index.map(|index| 2 * index), action });
+                    }
+                }
+                Step::End(code) => {
+                    let run = head.state.placed().next().map(|(_, active, _)| active.run);
+                    if let Some(run) = run {
+                        head.report(connection, run, ended(code)).expect("known");
+                    }
+                }
+                Step::Reboot => {
+                    connection += 1;
+                    head.hello("n1", connection, &format!("boot {connection}"), vec![]);
+                }
+                Step::Restart => {
+                    head.restart();
+                    connection += 1;
+                    head.hello("n1", connection, &format!("boot {connection}"), vec![]);
+                }
+            }
+            prop_assert_eq!(head.state.waiting_jobs_of("ada"), recomputed(&head), "after {:?}", step);
+        }
+    }
+}
