@@ -2,7 +2,8 @@
 //!
 //! Three kinds of parties have separate places. Strangers, who have shown nothing yet, wait in rooms from which the one that came first
 //! goes when another comes. Users are counted by name, users of the head's machine also by uid before any request. Nodes are counted by
-//! name, and never wait for users or strangers.
+//! name, and never wait for users or strangers. Root of a node can ask in any number of names, so all users who come through one node have
+//! a bounded share together.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -29,12 +30,17 @@ const OF_ONE_UID: usize = 1024;
 const OF_ONE_USER: usize = 256;
 const OF_ONE_NODE: usize = 1024;
 
-/// Requests of one user that are not answered yet. Many may wait for the end of a job.
+/// Requests of one user that are not answered yet. Many may wait for the end of a job. All users of one node may have as many together,
+/// which is more than an agent passes on at once.
 const REQUESTS: usize = 1024;
 
 /// Requests with a large body, and checks of uploaded folders or readings of manifests, of one party; others of that party wait.
 const BODIES: usize = 4;
 const COMMITS: usize = 1;
+
+/// How many times what one party may have all users who come through one node may have together. Where all parties have a bounded number
+/// together, it is a quarter of that.
+const OF_ONE_NODES_USERS: usize = 4;
 
 /// Uploads of one party, and of all users and all nodes; others wait. Each may hold what it gathers in memory.
 const UPLOADS: usize = 16;
@@ -64,6 +70,8 @@ pub(crate) struct Guests {
     pub(crate) nodes: Arc<Shares<NodeName>>,
     /// Requests of users that are not answered yet.
     pub(crate) requests: Arc<Shares<String>>,
+    /// Those of them that came through a node.
+    pub(crate) relayed: Arc<Shares<NodeName>>,
     /// Who may send a large body.
     pub(crate) bodies: Turns,
     /// Who may have an upload checked.
@@ -86,6 +94,7 @@ impl Default for Guests {
             users: Shares::of(OF_ONE_USER),
             nodes: Shares::of(OF_ONE_NODE),
             requests: Shares::of(REQUESTS),
+            relayed: Shares::of(REQUESTS),
             bodies: Turns::of(BODIES),
             commits: Turns::of(COMMITS),
             manifests: Turns::of(COMMITS),
@@ -123,28 +132,43 @@ impl Guests {
     }
 }
 
-/// Whom a request counts for. Names of users and nodes cannot be mistaken for one another.
+/// Whom a request counts for: a party, and the node through which it came.
+#[derive(Debug, Clone)]
+pub(crate) struct Party {
+    who: Who,
+    through: Option<NodeName>,
+}
+
+/// Who has a share. Names of users and nodes cannot be mistaken for one another.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Party {
+enum Who {
     User(String),
     Node(NodeName),
     Stranger,
+    /// All users who come through a node.
+    UsersOf(NodeName),
 }
 
 impl From<&Identity> for Party {
     fn from(identity: &Identity) -> Self {
-        match identity {
-            Identity::User(person) => Self::User(person.name.clone()),
-            Identity::Agent(bearer) => Self::Node(bearer.node.clone()),
-            Identity::Nobody(_) => Self::Stranger,
-        }
+        let (who, through) = match identity {
+            Identity::User(person) => (Who::User(person.name.clone()), person.origin.node().cloned()),
+            Identity::Agent(bearer) => (Who::Node(bearer.node.clone()), None),
+            Identity::Nobody(_) => (Who::Stranger, None),
+        };
+        Self { who, through }
     }
 }
 
-/// Turns of each party: whoever has as many as it may have waits for its own.
+/// Turns that somebody has. Dropping them gives them back.
+pub(crate) type Held = Vec<OwnedSemaphorePermit>;
+
+/// Turns of each party, of which all users of one node together have a bounded number: whoever has as many as it may have waits for its
+/// own.
 pub(crate) struct Turns {
     each: usize,
-    of: Mutex<BTreeMap<Party, Arc<Semaphore>>>,
+    of_one_nodes_users: usize,
+    of: Mutex<BTreeMap<Who, Arc<Semaphore>>>,
 }
 
 /// Parties of which it is remembered how many turns they have, before those are forgotten that have none.
@@ -152,19 +176,27 @@ const REMEMBERED: usize = 1024;
 
 impl Turns {
     fn of(each: usize) -> Self {
-        Self { each, of: Mutex::default() }
+        Self { each, of_one_nodes_users: OF_ONE_NODES_USERS * each, of: Mutex::default() }
     }
 
     /// `count` turns of a party, when it has no more than its own with them.
-    pub(crate) async fn take(&self, party: &Party, count: usize) -> OwnedSemaphorePermit {
-        let own = {
-            let mut of = self.of.lock().unwrap_or_else(PoisonError::into_inner);
-            if of.len() >= REMEMBERED {
-                of.retain(|_, own| Arc::strong_count(own) > 1);
-            }
-            Arc::clone(of.entry(party.clone()).or_insert_with(|| Arc::new(Semaphore::new(self.each))))
-        };
-        take(own, count.min(self.each)).await
+    pub(crate) async fn take(&self, party: &Party, count: usize) -> Held {
+        let count = count.min(self.each);
+        let own = self.turns_of(party.who.clone(), self.each);
+        let mut held = vec![take(own, count).await];
+        if let Some(node) = &party.through {
+            let of_node = self.turns_of(Who::UsersOf(node.clone()), self.of_one_nodes_users);
+            held.push(take(of_node, count).await);
+        }
+        held
+    }
+
+    fn turns_of(&self, who: Who, most: usize) -> Arc<Semaphore> {
+        let mut of = self.of.lock().unwrap_or_else(PoisonError::into_inner);
+        if of.len() >= REMEMBERED {
+            of.retain(|_, own| Arc::strong_count(own) > 1);
+        }
+        Arc::clone(of.entry(who).or_insert_with(|| Arc::new(Semaphore::new(most))))
     }
 }
 
@@ -177,15 +209,18 @@ pub(crate) struct Lanes {
 
 impl Lanes {
     fn of(each: usize, users: usize, nodes: usize) -> Self {
-        Self { each: Turns::of(each), users: Arc::new(Semaphore::new(users)), nodes: Arc::new(Semaphore::new(nodes)) }
+        // No less than one party's share, or it could never be had.
+        let each = Turns { of_one_nodes_users: (users / OF_ONE_NODES_USERS).max(each), ..Turns::of(each) };
+        Self { each, users: Arc::new(Semaphore::new(users)), nodes: Arc::new(Semaphore::new(nodes)) }
     }
 
     /// `count` turns of a party; its own first, so that nobody waits in the common queue who may not have one.
-    pub(crate) async fn take(&self, party: &Party, count: usize) -> [OwnedSemaphorePermit; 2] {
+    pub(crate) async fn take(&self, party: &Party, count: usize) -> Held {
         let count = count.min(self.each.each);
-        let own = self.each.take(party, count).await;
-        let lane = if matches!(party, Party::Node(_)) { &self.nodes } else { &self.users };
-        [own, take(Arc::clone(lane), count).await]
+        let mut held = self.each.take(party, count).await;
+        let lane = if matches!(party.who, Who::Node(_)) { &self.nodes } else { &self.users };
+        held.push(take(Arc::clone(lane), count).await);
+        held
     }
 }
 
@@ -203,17 +238,48 @@ mod tests {
 
     use super::*;
 
+    fn user(name: &str, through: Option<&str>) -> Party {
+        let through = through.map(|node| node.parse().expect("a name"));
+        Party { who: Who::User(name.to_owned()), through }
+    }
+
     #[tokio::test]
     async fn a_party_waits_for_its_own_turns_and_for_no_other_partys() {
         let lanes = Lanes::of(2, 3, 1);
-        let [ada, bob] = ["ada", "bob"].map(|name| Party::User(name.to_owned()));
+        let [ada, bob] = ["ada", "bob"].map(|name| user(name, None));
         let held = [lanes.take(&ada, 1).await, lanes.take(&ada, 1).await];
         assert!(lanes.take(&ada, 1).now_or_never().is_none());
         let third = lanes.take(&bob, 1).now_or_never().expect("there is one left");
         assert!(lanes.take(&bob, 1).now_or_never().is_none(), "all users together have three");
-        let node = Party::Node("n1".parse().expect("a name"));
+        let node = Party { who: Who::Node("n1".parse().expect("a name")), through: None };
         assert!(lanes.take(&node, 1).now_or_never().is_some(), "nodes have their own");
         drop((held, third));
         assert!(lanes.take(&bob, 2).now_or_never().is_some());
+    }
+
+    #[tokio::test]
+    async fn users_of_one_node_have_a_quarter_together_whatever_they_are_called() {
+        let (lanes, turns) = (Lanes::of(2, 8, 8), Turns::of(1));
+        let mut held = Vec::new();
+        for number in 0..2 {
+            held.push(lanes.take(&user(&format!("eve{number}"), Some("n1")), 1).await);
+        }
+        assert!(lanes.take(&user("eve2", Some("n1")), 1).now_or_never().is_none());
+        for number in 0..4 {
+            held.push(turns.take(&user(&format!("eve{number}"), Some("n1")), 1).await);
+        }
+        assert!(turns.take(&user("eve4", Some("n1")), 1).now_or_never().is_none());
+        // Whoever comes another way has room, a user of that node included; but a user has one share, by whatever way.
+        for through in [Some("n2"), None] {
+            let bob = user("bob", through);
+            held.push(lanes.take(&bob, 1).now_or_never().expect("there is room in the lane"));
+            let turn = turns.take(&bob, 1).now_or_never().expect("it is his own");
+            assert!(turns.take(&user("bob", Some("n3")), 1).now_or_never().is_none(), "he has one turn in all");
+            drop(turn);
+        }
+        assert!(lanes.take(&user("bob", Some("n3")), 1).now_or_never().is_none());
+        drop(held);
+        assert!(lanes.take(&user("eve9", Some("n1")), 2).now_or_never().is_some());
+        assert!(turns.take(&user("eve9", Some("n1")), 1).now_or_never().is_some());
     }
 }

@@ -92,6 +92,16 @@ pub(crate) enum Nobody {
     BadNode(Unwelcome),
 }
 
+impl Origin {
+    /// The node through which they came, if they did.
+    pub(crate) fn node(&self) -> Option<&NodeName> {
+        match self {
+            Self::Node { node, .. } => Some(node),
+            Self::Socket { .. } | Self::Token(_) => None,
+        }
+    }
+}
+
 impl Person {
     /// As the core wants to know it.
     pub(crate) fn caller(&self) -> Caller {
@@ -137,8 +147,11 @@ pub(crate) async fn check(State(head): State<Arc<Head>>, mut request: Request, n
     response
 }
 
+/// A request that is not answered yet, of its user's share and of that of the node through which it came.
+type Pending = (Share<String>, Option<Share<NodeName>>);
+
 /// What a request counts as of its user's share. Operators need not be kept from crowding others out.
-fn share_of(head: &Head, identity: &Identity, visitor: Option<&Visitor>) -> Result<Option<Share<String>>, ApiError> {
+fn share_of(head: &Head, identity: &Identity, visitor: Option<&Visitor>) -> Result<Option<Pending>, ApiError> {
     let Identity::User(person) = identity else { return Ok(None) };
     let too_many = |code, what: &str, most: usize| {
         let message = format!("{} has {most} {what}, which is as many as one user may have", person.name);
@@ -151,9 +164,18 @@ fn share_of(head: &Head, identity: &Identity, visitor: Option<&Visitor>) -> Resu
     if person.role >= Role::Operator {
         return Ok(None);
     }
-    let requests = &head.guests.requests;
-    let share = requests.take(person.name.clone());
-    share.map(Some).ok_or_else(|| too_many("too_many_requests", "requests that are not answered yet", requests.most()))
+    let (requests, relayed) = (&head.guests.requests, &head.guests.relayed);
+    let own = requests
+        .take(person.name.clone())
+        .ok_or_else(|| too_many("too_many_requests", "requests that are not answered yet", requests.most()))?;
+    let Some(node) = person.origin.node() else { return Ok(Some((own, None))) };
+    let of_node = relayed.take(node.clone()).ok_or_else(|| {
+        let most = relayed.most();
+        let message = format!("the users of node {node} have {most} requests that are not answered yet, which is as many as those of one node may have");
+        ApiError::new(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", message)
+            .hint("try again a little later, or on another machine")
+    })?;
+    Ok(Some((own, Some(of_node))))
 }
 
 /// Whether a body may take more memory than is worth a thought.

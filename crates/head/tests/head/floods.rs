@@ -231,6 +231,30 @@ async fn slow_uploads_of_one_user_hold_up_no_other() {
 }
 
 #[tokio::test]
+async fn names_that_one_node_invents_hold_up_nobody_on_another_node() {
+    let head = TestHead::start().await;
+    let nodes = [Identity::join(&head, "n1").await.endpoint(&head), Identity::join(&head, "n2").await.endpoint(&head)];
+    let upload = async |node: usize, user: &str, start: &[u8]| {
+        let mut stream = nodes[node].connect().await.expect("the head listens");
+        let head = format!("POST /api/v1/blobs HTTP/1.1\r\nHost: x\r\n{RELAY_HEADER}: {user}\r\nContent-Length: ");
+        pour(&mut stream, &[head.as_bytes(), start].concat()).await;
+        stream
+    };
+    // More than all users together may have, one of each name.
+    let mut drippers = Vec::new();
+    for number in 0..80 {
+        drippers.push(upload(0, &format!("{}:eve{number}", 5000 + number), b"1000000\r\n\r\nx").await);
+    }
+    let began = Instant::now();
+    let mut honest = upload(1, "4712:bob", b"0\r\n\r\n").await;
+    let mut answer = [0; 10];
+    soon("an upload through another node", honest.read_exact(&mut answer)).await.expect("it is answered");
+    assert_eq!(&answer, b"HTTP/1.1 2");
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    drop(drippers);
+}
+
+#[tokio::test]
 async fn one_user_cannot_have_every_request() {
     let head = TestHead::start().await;
     let nodes = [Identity::join(&head, "n1").await.endpoint(&head), Identity::join(&head, "n2").await.endpoint(&head)];
