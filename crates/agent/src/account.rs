@@ -86,6 +86,12 @@ pub(crate) enum AccountError {
     /// An admin keeps the account out.
     #[error("an admin has blocked user `{0}` on this cluster")]
     Blocked(String),
+    /// Root of the node that it comes from could be anybody.
+    #[error(
+        "`{0}` runs the head or has a role above user in the cluster, and no other node's word is taken for such an account, since root \
+         there could claim to be it; an admin can allow it: hostler configure setting roles-through-nodes yes"
+    )]
+    Guarded(String),
     /// Nobody allowed it.
     #[error("it does not run jobs of root; submit it as another user, or start its agent with --root-jobs")]
     Root,
@@ -112,6 +118,8 @@ pub(crate) struct Accounts {
     not_made: Mutex<HashMap<String, String>>,
     /// Accounts that an admin keeps out, as the head said last: their names and their uids.
     blocked: Mutex<Blocked>,
+    /// The uids of accounts with more power in the cluster than a user, as the head said last.
+    guarded: Mutex<Vec<u32>>,
     /// How many times accounts are to be made, or are being made, now.
     at_work: watch::Sender<usize>,
     /// Held while they are: two at once would be in each other's way.
@@ -192,6 +200,7 @@ impl Accounts {
             names: Remembered::default(),
             not_made: Mutex::default(),
             blocked: Mutex::default(),
+            guarded: Mutex::default(),
             at_work: watch::Sender::default(),
             making: Mutex::default(),
         }
@@ -266,6 +275,20 @@ impl Accounts {
         let blocked = self.blocked.lock().unwrap_or_else(PoisonError::into_inner);
         let is_blocked = blocked.names.contains(user) || uid.is_some_and(|uid| blocked.uids.contains(&uid));
         if is_blocked { Err(AccountError::Blocked(user.to_owned())) } else { Ok(()) }
+    }
+
+    /// From now on no other node's word is taken for these accounts, and for all others it is.
+    pub(crate) fn guard(&self, uids: Vec<u32>) {
+        *self.guarded.lock().unwrap_or_else(PoisonError::into_inner) = uids;
+    }
+
+    /// Refuses an account for which no other node's word is taken.
+    ///
+    /// # Errors
+    /// [`AccountError::Guarded`].
+    pub(crate) fn let_in_from_elsewhere(&self, user: &str, uid: u32) -> Result<(), AccountError> {
+        let guarded = self.guarded.lock().unwrap_or_else(PoisonError::into_inner);
+        if guarded.contains(&uid) { Err(AccountError::Guarded(user.to_owned())) } else { Ok(()) }
     }
 
     async fn look_up(&self, user: &str) -> Result<Arc<Account>, AccountError> {

@@ -290,8 +290,9 @@ impl Engine {
                 }
             }
             Effect::Stream(request) => self.stream(request),
-            Effect::Accounts { accounts, blocked } => {
+            Effect::Accounts { accounts, blocked, guarded } => {
                 self.node.accounts.keep_out(&blocked);
+                self.node.accounts.guard(guarded);
                 // From now on, so that a launch that follows at once waits for it.
                 let (making, how) = (self.node.accounts.begin_making(), self.node.new_accounts);
                 tokio::task::spawn_blocking(move || making.with(|| roster::ensure(&accounts, how)));

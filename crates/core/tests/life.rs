@@ -37,7 +37,7 @@ struct Head {
 impl Head {
     fn new() -> Self {
         let mut head = Self::default();
-        head.apply(Event::EpochStarted { epoch: head.state.next_epoch(), archives: true });
+        head.apply(Event::EpochStarted { epoch: head.state.next_epoch(), archives: true, owner: None });
         head
     }
 
@@ -88,7 +88,7 @@ impl Head {
         let bytes = hostler_proto::encode(&self.state);
         self.state = hostler_proto::decode::<State>(&bytes).expect("a snapshot can be read").restored();
         assert_eq!(self.state.member(&n1()), from_log.member(&n1()), "the log says the same as the snapshot");
-        self.apply(Event::EpochStarted { epoch: self.state.next_epoch(), archives: true });
+        self.apply(Event::EpochStarted { epoch: self.state.next_epoch(), archives: true, owner: None });
     }
 
     fn join(&mut self, key: Digest, may_replace: bool) -> Result<(), Refusal> {
@@ -266,7 +266,7 @@ fn a_node_that_joined_before_keys_were_written_down_is_adopted() {
     old.as_object_mut().expect("an object").remove("members").expect("it is new");
     old["nodes"]["n1"].as_object_mut().expect("an object").remove("drain").expect("it is new");
     head.state = serde_json::from_value::<State>(old).expect("what is new may be absent").restored();
-    head.apply(Event::EpochStarted { epoch: head.state.next_epoch(), archives: true });
+    head.apply(Event::EpochStarted { epoch: head.state.next_epoch(), archives: true, owner: None });
     head.hello(SECOND, 2).expect("its certificate is the cluster's");
     assert_eq!(
         head.state.member(&n1()).map(|member| (member.key.key, member.key.life_ms)),

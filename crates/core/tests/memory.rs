@@ -50,7 +50,7 @@ fn state_with_jobs(spec: impl Fn(u64) -> JobSpec) -> State {
 fn state_with(jobs: u64, spec: impl Fn(u64) -> JobSpec) -> State {
     let mut state = State::default();
     let epoch = state.next_epoch();
-    apply(&mut state, Event::EpochStarted { epoch, archives: true });
+    apply(&mut state, Event::EpochStarted { epoch, archives: true, owner: None });
     for number in 1..=jobs {
         // As it comes from the network: nothing is shared, and nothing has room to spare.
         let spec = hostler_proto::decode(&hostler_proto::encode(&spec(number))).expect("as it was encoded");

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use hostler_core::head::{
-    Caller, Changes, Command, ConnectionId, Effect, Ended, Event, NewUser, Now, Refusal, Stamped, State, SubmissionKey,
-    TOKEN_TTL_MS, User, UsersCommand, UsersRefusal, decide, update,
+    Caller, Changes, Command, ConnectionId, Effect, Ended, Event, NewUser, Now, Refusal, Setting, Stamped, State,
+    SubmissionKey, TOKEN_TTL_MS, User, UsersCommand, UsersRefusal, decide, update,
 };
 use hostler_model::{
     Advisory, BootId, CpuSet, Digest, JobId, JobSpec, Quota, Request, Resources, Role, Timestamp, UserName, WallTime,
@@ -47,6 +47,12 @@ impl Head {
             })?;
         events.into_iter().for_each(|event| self.apply(event));
         Ok(())
+    }
+
+    fn set(&mut self, setting: Setting, value: Option<&str>) {
+        let command = Command::Set { by: "root".to_owned(), setting, value: value.map(str::to_owned) };
+        let events = decide(&self.state, &command, &Ended::default(), self.now()).expect("a value that it may have");
+        events.into_iter().for_each(|event| self.apply(event));
     }
 
     fn now(&self) -> Now {
@@ -243,10 +249,10 @@ fn agents_hear_of_accounts_when_they_come_and_when_those_change() {
     let accounts = |all: &[(&str, u32)]| HeadMessage::Accounts {
         accounts: all.iter().map(|(user, uid)| Account { name: name(user), uid: *uid }).collect(),
         blocked: Vec::new(),
+        guarded: Vec::new(),
     };
     let both = accounts(&[("ada", 2000), ("ben", 2001)]);
     assert_eq!(std::mem::take(&mut head.said), [(ConnectionId(1), both.clone())], "once, not once a user");
-    head.command(UsersCommand::SetRole(name("ada"), Role::Admin)).expect("known");
     head.command(UsersCommand::SetQuota(name("ada"), Quota { cpus: Some(4), ..Quota::default() })).expect("known");
     assert_eq!(head.said, [], "no account has changed");
     head.connect("n2", 2);
@@ -270,10 +276,40 @@ fn agents_hear_who_is_blocked_and_when_nobody_is_any_more() {
     let blocked = |all: &[(&str, u32)]| HeadMessage::Accounts {
         accounts: Vec::new(),
         blocked: all.iter().map(|(user, uid)| Account { name: name(user), uid: *uid }).collect(),
+        guarded: Vec::new(),
     };
     assert_eq!(std::mem::take(&mut head.said), [(ConnectionId(1), blocked(&[("eve", 1005)]))]);
     head.connect("n2", 2);
     assert_eq!(std::mem::take(&mut head.said), [(ConnectionId(2), blocked(&[("eve", 1005)]))]);
     head.command(UsersCommand::Unblock(name("eve"))).expect("she is blocked");
     assert_eq!(head.said, [(ConnectionId(1), blocked(&[])), (ConnectionId(2), blocked(&[]))]);
+}
+
+#[test]
+fn agents_hear_for_whom_no_node_may_speak() {
+    let mut head = Head::default();
+    let guarded = |head: &mut Head| -> Vec<(u64, Vec<u32>)> {
+        let said = std::mem::take(&mut head.said).into_iter();
+        said.filter_map(|(connection, message)| match message {
+            HeadMessage::Accounts { guarded, .. } => Some((connection.0, guarded)),
+            _ => None,
+        })
+        .collect()
+    };
+    let epoch = head.state.next_epoch();
+    head.apply(Event::EpochStarted { epoch, archives: true, owner: Some(1000) });
+    head.connect("n1", 1);
+    assert_eq!(guarded(&mut head), [(1, vec![1000])], "whoever runs the head");
+    head.command(UsersCommand::Import(vec![new("ada", Some(2000)), new("ben", Some(2001))])).expect("free");
+    head.command(UsersCommand::SetRole(name("ada"), Role::Operator)).expect("known");
+    assert_eq!(guarded(&mut head), [(1, vec![1000]), (1, vec![1000, 2000])]);
+    head.set(Setting::RolesThroughNodes, Some("yes"));
+    assert_eq!(guarded(&mut head), [(1, vec![])], "an admin has allowed it");
+    head.set(Setting::RolesThroughNodes, None);
+    head.command(UsersCommand::SetRole(name("ada"), Role::User)).expect("known");
+    assert_eq!(guarded(&mut head), [(1, vec![1000, 2000]), (1, vec![1000])]);
+    // Root has rules of its own.
+    let epoch = head.state.next_epoch();
+    head.apply(Event::EpochStarted { epoch, archives: true, owner: Some(0) });
+    assert_eq!(head.state.guarded_uids(), []);
 }

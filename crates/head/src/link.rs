@@ -317,7 +317,9 @@ fn size_of_message(message: &HeadMessage) -> usize {
     match message {
         HeadMessage::Launch(launch) => hostler_proto::encode(launch).len(),
         // A name has at most 32 bytes.
-        HeadMessage::Accounts { accounts, blocked } => FIXED + 64 * (accounts.len() + blocked.len()),
+        HeadMessage::Accounts { accounts, blocked, guarded } => {
+            FIXED + 64 * (accounts.len() + blocked.len()) + 5 * guarded.len()
+        }
         HeadMessage::End { .. }
         | HeadMessage::Begin { .. }
         | HeadMessage::Forget { .. }

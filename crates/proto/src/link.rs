@@ -169,6 +169,9 @@ pub enum HeadMessage {
         /// Accounts that an admin keeps out: no job of theirs begins and no command of theirs is run.
         #[serde(default)]
         blocked: Vec<Account>,
+        /// The uids of accounts that can do more in the cluster than a user: no other node's word is taken for a command of theirs.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        guarded: Vec<u32>,
     },
     /// The nodes that gossip with each other are others than a moment ago: ask for them, at leisure. Said only to agents that gossip.
     PeersChanged,

@@ -178,7 +178,7 @@ impl<'t> World<'t> {
             rule,
         };
         let epoch = world.state.next_epoch();
-        world.apply(Event::EpochStarted { epoch, archives: true });
+        world.apply(Event::EpochStarted { epoch, archives: true, owner: None });
         world
     }
 

@@ -125,7 +125,7 @@ async fn begin<'a>(
 ) -> Result<Begun<'a>, Box<Refusal>> {
     let node = &calling.node;
     let Start { command, caller, written } = start;
-    let account = account_of(calling, &caller).await?;
+    let account = account_of(calling, &caller, from).await?;
     let (shipped, directory_id, is_shared) = match &command.ship {
         Some(ship) => {
             let nodes = (from, &node.name);
@@ -208,10 +208,15 @@ async fn turn<'a>(
 }
 
 /// Whom it runs as; `None` is the agent's own user.
-async fn account_of(calling: &Calling, caller: &Caller) -> Result<Option<Arc<Account>>, Box<Refusal>> {
+async fn account_of(calling: &Calling, caller: &Caller, from: &NodeName) -> Result<Option<Arc<Account>>, Box<Refusal>> {
     let node = &calling.node;
     if node.accounts.are_many() {
-        let found = node.accounts.of(&caller.name, Some(caller.uid)).await;
+        let is_own = *from == node.name;
+        let may_come = if is_own { Ok(()) } else { node.accounts.let_in_from_elsewhere(&caller.name, caller.uid) };
+        let found = match may_come {
+            Ok(()) => node.accounts.of(&caller.name, Some(caller.uid)).await,
+            Err(error) => Err(error),
+        };
         return found
             .map_err(|error| Box::new(unsuitable(126, format!("node {} does not run it: {error}", node.name))));
     }

@@ -80,3 +80,19 @@ fn blocked_user_runs_no_commands_until_they_are_let_in() {
     admin(&["unblock", "somebody"]);
     wait_until("the nodes to know", 30, || (machines.run(0, "dsh --node n2 id -un").code == 0).then_some(()));
 }
+
+#[test]
+fn account_above_user_runs_commands_on_its_own_node_only_unless_an_admin_allows_it() {
+    let machines = Machines::of(2);
+    let admin = |arguments: &[&str]| machines.head.ok(&[&["hostler", "configure"], arguments].concat());
+    assert_eq!(machines.ok(0, "dsh --node n2 id -un"), USER);
+    admin(&["user", "add", USER, "--role", "operator"]);
+    let refused =
+        wait_until("the nodes to know", 30, || Some(machines.run(0, "dsh --node n2 id -un")).filter(|it| it.code != 0));
+    assert_eq!((refused.code, refused.stdout.as_str()), (126, ""), "{refused:?}");
+    assert!(refused.stderr.contains("no other node's word is taken"), "{refused:?}");
+    assert!(refused.stderr.contains("roles-through-nodes yes"), "{refused:?}");
+    assert_eq!(machines.ok(0, "dsh --node n1 id -un"), USER, "the kernel of its own node is believed");
+    admin(&["setting", "roles-through-nodes", "yes"]);
+    wait_until("the nodes to know", 30, || (machines.run(0, "dsh --node n2 id -un").code == 0).then_some(()));
+}

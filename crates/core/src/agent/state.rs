@@ -233,6 +233,8 @@ pub enum Effect {
         accounts: Vec<Account>,
         /// Those that are kept out.
         blocked: Vec<Account>,
+        /// The uids of those whose commands are not taken from other nodes.
+        guarded: Vec<u32>,
     },
     /// Ask the head which nodes gossip.
     AskForPeers,

@@ -40,7 +40,9 @@ fn receive(state: &mut State, message: HeadMessage, effects: &mut Vec<Effect>) {
             }
         }
         HeadMessage::Stream(request) => effects.push(Effect::Stream(request)),
-        HeadMessage::Accounts { accounts, blocked } => effects.push(Effect::Accounts { accounts, blocked }),
+        HeadMessage::Accounts { accounts, blocked, guarded } => {
+            effects.push(Effect::Accounts { accounts, blocked, guarded });
+        }
         HeadMessage::PeersChanged => effects.push(Effect::AskForPeers),
         HeadMessage::Rest { ask } => rest(state, ask, effects),
         HeadMessage::Rise => effects.push(Effect::Rise),

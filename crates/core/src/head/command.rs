@@ -47,6 +47,9 @@ impl Caller {
     pub fn refused(&self, job: &Job) -> Refusal {
         let owner = match job.uid {
             Some(uid) if job.user == self.user => format!("{}, whose uid is {uid}", job.user),
+            _ if self.user.strip_prefix(&job.user).is_some_and(|rest| rest.starts_with('@')) => {
+                format!("{} (through a node you are {}; `hostler login` makes you {0})", job.user, self.user)
+            }
             Some(_) | None => job.user.clone(),
         };
         Refusal::NotYours { job: job.id, owner }
@@ -205,6 +208,12 @@ pub enum Refusal {
     /// It was submitted by root through a node, whom no other node knows.
     #[error("jobs of a node's root are not run; submit it as another user, or on the head's machine")]
     NotForRootOfNode,
+    /// It was submitted through a node by an account that has more power than a user, under the name that it has there.
+    #[error(
+        "the account that runs the head, and accounts with a role above user, submit no jobs through a node, whose root could claim to be \
+         them: here you are {0}"
+    )]
+    NotThroughNodes(String),
     /// It is more than its user may have.
     #[error("{0}")]
     OverQuota(String),
@@ -318,6 +327,7 @@ impl Refusal {
         match self {
             Self::NeverFits(_) => "never_fits",
             Self::NotForRoot | Self::NotForRootOfNode => "not_for_root",
+            Self::NotThroughNodes(_) => "not_through_nodes",
             Self::OverQuota(_) | Self::TooMuchWaits(_) => "over_quota",
             Self::SnapshotMissing => "snapshot_missing",
             Self::NoSuchJob(_) => "no_such_job",

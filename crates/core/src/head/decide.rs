@@ -152,9 +152,13 @@ fn decide_submit(
         }
     }
     partitions::admit(state, &caller.user, spec)?;
-    let owner = Owner::of(&caller.user, caller.uid);
+    let owner = state.owner(&caller.user, caller.uid);
     if state.all_refuse(owner, spec) {
-        return Err(if owner == Owner::RootOfNode { Refusal::NotForRootOfNode } else { Refusal::NotForRoot });
+        return Err(match owner {
+            Owner::ThroughNode if caller.user.starts_with("root@") => Refusal::NotForRootOfNode,
+            Owner::ThroughNode => Refusal::NotThroughNodes(caller.user.clone()),
+            _ => Refusal::NotForRoot,
+        });
     }
     match state.pool.admit(&asked(state, owner, spec)).map_err(|refusal| *refusal) {
         // Nodes are still to come, and one of them may have what it takes.

@@ -11,7 +11,6 @@ use hostler_proto::link::{EndCause, Fate, StepDoor, Usage};
 use serde::{Deserialize, Serialize};
 
 use super::event::SubmissionKey;
-use super::partitions::Owner;
 
 /// A job. Each of its tasks is in exactly one of `pending`, `active` and `ended`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -190,11 +189,6 @@ impl Part {
 }
 
 impl Job {
-    /// Whose it is, as far as that decides which nodes run it.
-    pub(super) fn owner(&self) -> Owner {
-        Owner::of(&self.user, self.uid)
-    }
-
     /// A task that was placed or is over waits again. What has started before counts no more once nothing of the job is placed or over:
     /// its times are those of the attempt that comes.
     pub(super) fn wait_again(&mut self, index: u32) {

@@ -88,29 +88,18 @@ pub(super) enum Owner {
     User,
     /// Root of the cluster's machines.
     Root,
-    /// Root of one node, who has no account on the others.
-    RootOfNode,
+    /// Somebody who has a name through one node alone, such as its root, and no account anywhere.
+    ThroughNode,
 }
 
 impl Owner {
-    /// The owner with this name in the cluster, and this uid if it is known.
-    pub(super) fn of(user: &str, uid: Option<u32>) -> Self {
-        if user.starts_with("root@") {
-            Self::RootOfNode
-        } else if user == "root" || uid == Some(0) {
-            Self::Root
-        } else {
-            Self::User
-        }
-    }
-
     /// Whether a node's agent runs jobs of this owner.
     pub(super) const fn runs_on(self, node: &Node) -> bool {
         match self {
             Self::User => true,
             Self::Root => !node.advisory.refuses_root,
             // Only where all jobs run as one user does a job need no account.
-            Self::RootOfNode => node.advisory.users.is_some(),
+            Self::ThroughNode => node.advisory.users.is_some(),
         }
     }
 }
@@ -280,7 +269,23 @@ impl State {
     /// Whether a job may use a node, whatever its size and state.
     #[must_use]
     pub fn may_use(&self, job: &Job, node: &Node) -> bool {
-        self.partitions.may_use(job.owner(), &job.spec, node)
+        self.partitions.may_use(self.owner_of(job), &job.spec, node)
+    }
+
+    /// The owner with this name in the cluster, and this uid if it is known.
+    pub(super) fn owner(&self, user: &str, uid: Option<u32>) -> Owner {
+        if self.is_name_through_node(user) {
+            Owner::ThroughNode
+        } else if user == "root" || uid == Some(0) {
+            Owner::Root
+        } else {
+            Owner::User
+        }
+    }
+
+    /// Whose a job is.
+    pub(super) fn owner_of(&self, job: &Job) -> Owner {
+        self.owner(&job.user, job.uid)
     }
 
     /// Whether there are nodes for such a job, and none of them runs jobs of this owner.
@@ -334,7 +339,7 @@ impl State {
         if std::mem::take(&mut self.partitions.is_stale) {
             let mut sets = Sets::new();
             self.queue().for_each(|job| {
-                self.add_set(&mut sets, job.owner(), &job.spec);
+                self.add_set(&mut sets, self.owner_of(job), &job.spec);
             });
             self.partitions.sets = sets;
         }
@@ -378,8 +383,9 @@ pub(super) fn waits_for_partition(state: &State, job: &Job) -> Option<Reason> {
             Some(_) => {}
         }
     }
-    let is_nowhere = state.among(job.owner(), spec).is_some_and(|among| among.is_empty());
-    is_nowhere.then(|| no_nodes(spec, state.all_refuse(job.owner(), spec)))
+    let owner = state.owner_of(job);
+    let is_nowhere = state.among(owner, spec).is_some_and(|among| among.is_empty());
+    is_nowhere.then(|| no_nodes(spec, state.all_refuse(owner, spec)))
 }
 
 /// The reason of a job that no node may run.

@@ -118,7 +118,7 @@ impl State {
 
 fn waiting(state: &State, job: &Job) -> Waiting {
     let time_limit_ms = longest_ms(state, job);
-    Waiting { job: job.id, tasks: job.startable(), time_limit_ms, ..asked(state, job.owner(), &job.spec) }
+    Waiting { job: job.id, tasks: job.startable(), time_limit_ms, ..asked(state, state.owner_of(job), &job.spec) }
 }
 
 /// What a specification asks for, as the scheduler sees it: one task of a job without a number.

@@ -44,8 +44,8 @@ pub struct Settings {
     pub results_cap_bytes: Option<u64>,
     /// How much is kept of each output of a job, in bytes; [`OUTPUT_CAP_BYTES`] when absent.
     pub output_cap_bytes: Option<u64>,
-    /// Whether operators and admins keep their role when they come through a node. Then root of any node can make itself one: a node's
-    /// word is taken for who its users are.
+    /// Whether accounts with a role above *user*, and the one that runs the head, are themselves when they come through a node, or call
+    /// another one. Then root of any node can make itself an admin: a node's word is taken for who its users are.
     pub roles_through_nodes: bool,
     /// How many jobs of one user may wait, an array counting as one: each takes the head's memory. Operators' own do not count.
     pub waiting_jobs: u32,
@@ -114,6 +114,8 @@ pub enum Setting {
     ResultsCap,
     /// [`Settings::output_cap_bytes`].
     OutputCap,
+    /// [`Settings::roles_through_nodes`].
+    RolesThroughNodes,
     /// [`Settings::waiting_jobs`].
     WaitingJobs,
     /// [`Settings::waiting_bytes`].
@@ -143,6 +145,8 @@ pub enum Kind {
     Size(u64),
     /// A number from one to this.
     Count(u32),
+    /// `yes` or `no`.
+    Switch,
     /// A scheduling policy.
     Policy,
 }
@@ -157,6 +161,8 @@ pub enum SettingValue {
     Bytes(u64),
     /// A number.
     Count(u32),
+    /// Yes or no.
+    Switch(bool),
     /// A scheduling policy.
     Policy(Policy),
 }
@@ -172,7 +178,7 @@ pub struct SetBy {
 
 impl Setting {
     /// Every setting, in the order in which they are shown.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Heartbeat,
         Self::SuspectAfter,
         Self::DownAfter,
@@ -181,6 +187,7 @@ impl Setting {
         Self::Retention,
         Self::ResultsCap,
         Self::OutputCap,
+        Self::RolesThroughNodes,
         Self::WaitingJobs,
         Self::WaitingBytes,
         Self::Policy,
@@ -203,6 +210,7 @@ impl Setting {
             Self::Retention => "retention",
             Self::ResultsCap => "results-cap",
             Self::OutputCap => "output-cap",
+            Self::RolesThroughNodes => "roles-through-nodes",
             Self::WaitingJobs => "waiting-jobs",
             Self::WaitingBytes => "waiting-bytes",
             Self::Policy => "policy",
@@ -226,6 +234,9 @@ impl Setting {
             Self::Retention => "how long ended jobs and their results are kept",
             Self::ResultsCap => "what results may take on the head's disk before fetched ones are dropped",
             Self::OutputCap => "how much is kept of a job's stdout, and of its stderr; the rest is cut",
+            Self::RolesThroughNodes => {
+                "whether accounts with a role above user, and the one that runs the head, are themselves through nodes; only admins change it"
+            }
             Self::WaitingJobs => "how many jobs of one user may wait; an array is one, and operators may have more",
             Self::WaitingBytes => "how much of the head's memory the waiting jobs of one user may take",
             Self::Policy => {
@@ -249,6 +260,7 @@ impl Setting {
             Self::Grace => Kind::Time(0, HOUR),
             Self::Retention => Kind::Time(MINUTE, 3650 * DAY),
             Self::ResultsCap | Self::OutputCap | Self::WaitingBytes => Kind::Size(1 << 20),
+            Self::RolesThroughNodes => Kind::Switch,
             Self::WaitingJobs => Kind::Count(100_000_000),
             Self::Policy => Kind::Policy,
             Self::DefaultNodes => Kind::Count(10_000),
@@ -294,6 +306,11 @@ impl Setting {
             }
             Kind::Size(_) => SettingValue::Bytes(parse_bytes(text).map_err(|_| wrong())?),
             Kind::Count(_) => SettingValue::Count(text.parse().map_err(|_| wrong())?),
+            Kind::Switch => match text {
+                "yes" => SettingValue::Switch(true),
+                "no" => SettingValue::Switch(false),
+                _ => return Err(wrong()),
+            },
             Kind::Policy => SettingValue::Policy(text.parse().map_err(|_| wrong())?),
         };
         if kind.holds(value) { Ok(value) } else { Err(wrong()) }
@@ -307,6 +324,7 @@ impl Setting {
             SettingValue::TimeMs(ms) => write_time(ms),
             SettingValue::Bytes(bytes) => write_size(bytes),
             SettingValue::Count(count) => count.to_string(),
+            SettingValue::Switch(is_on) => if is_on { "yes" } else { "no" }.to_owned(),
             SettingValue::Policy(policy) => policy.to_string(),
         }
     }
@@ -335,7 +353,7 @@ impl Kind {
             (Self::TimeOrNone(most), SettingValue::TimeMs(ms)) => ms <= most,
             (Self::Size(least), SettingValue::Bytes(bytes)) => bytes >= least,
             (Self::Count(most), SettingValue::Count(count)) => (1..=most).contains(&count),
-            (Self::Policy, SettingValue::Policy(_)) => true,
+            (Self::Switch, SettingValue::Switch(_)) | (Self::Policy, SettingValue::Policy(_)) => true,
             _ => false,
         }
     }
@@ -347,7 +365,7 @@ impl Kind {
             Self::Time(..) | Self::TimeOrNone(_) => "time",
             Self::Size(_) => "size",
             Self::Count(_) => "number",
-            Self::Policy => "word",
+            Self::Switch | Self::Policy => "word",
         }
     }
 }
@@ -359,6 +377,7 @@ impl fmt::Display for Kind {
             Self::TimeOrNone(most) => write!(f, "a time of at most {}, or none", write_time(most)),
             Self::Size(least) => write!(f, "a size of at least {}, such as 512M", write_size(least)),
             Self::Count(most) => write!(f, "a number from 1 to {most}"),
+            Self::Switch => write!(f, "yes or no"),
             Self::Policy => write!(f, "fcfs or easy"),
         }
     }
@@ -378,6 +397,7 @@ impl Settings {
             Setting::Retention => Some(TimeMs(self.retention_ms)),
             Setting::ResultsCap => self.results_cap_bytes.map(Bytes),
             Setting::OutputCap => self.output_cap_bytes.map(Bytes),
+            Setting::RolesThroughNodes => Some(SettingValue::Switch(self.roles_through_nodes)),
             Setting::WaitingJobs => Some(Count(self.waiting_jobs)),
             Setting::WaitingBytes => Some(Bytes(self.waiting_bytes)),
             Setting::Policy => Some(SettingValue::Policy(self.policy)),
@@ -400,6 +420,7 @@ impl Settings {
         let slot = new.slot(setting);
         match (slot, value) {
             (Slot::Wide(slot), Some(SettingValue::TimeMs(wide) | SettingValue::Bytes(wide))) => *slot = wide,
+            (Slot::Switch(slot), Some(SettingValue::Switch(is_on))) => *slot = is_on,
             (Slot::Policy(slot), Some(SettingValue::Policy(policy))) => *slot = policy,
             (Slot::MayBeWide(slot), Some(SettingValue::TimeMs(wide) | SettingValue::Bytes(wide))) => *slot = Some(wide),
             (Slot::MayBeWide(slot), None) => *slot = None,
@@ -422,6 +443,7 @@ impl Settings {
             Setting::Retention => Slot::Wide(&mut self.retention_ms),
             Setting::ResultsCap => Slot::MayBeWide(&mut self.results_cap_bytes),
             Setting::OutputCap => Slot::MayBeWide(&mut self.output_cap_bytes),
+            Setting::RolesThroughNodes => Slot::Switch(&mut self.roles_through_nodes),
             Setting::WaitingJobs => Slot::Count(&mut self.waiting_jobs),
             Setting::WaitingBytes => Slot::Wide(&mut self.waiting_bytes),
             Setting::Policy => Slot::Policy(&mut self.policy),
@@ -501,6 +523,7 @@ impl Settings {
 enum Slot<'a> {
     Wide(&'a mut u64),
     Count(&'a mut u32),
+    Switch(&'a mut bool),
     Policy(&'a mut Policy),
     MayBeWide(&'a mut Option<u64>),
     MayBeCount(&'a mut Option<u32>),
@@ -546,6 +569,7 @@ mod tests {
                 Kind::TimeOrNone(_) => "90m",
                 Kind::Size(_) => "1536M",
                 Kind::Count(_) => "3",
+                Kind::Switch => "yes",
                 Kind::Policy => "fcfs",
             };
             let value = setting.read(text).expect(text);

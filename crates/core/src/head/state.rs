@@ -66,6 +66,9 @@ pub struct State {
     /// Which machines are on.
     #[serde(default)]
     pub power: Powers,
+    /// The uid that runs the head.
+    #[serde(default)]
+    pub(super) owner: Option<u32>,
 
     #[serde(skip)]
     pub(super) keys: BTreeMap<SubmissionKey, JobId>,
@@ -503,7 +506,7 @@ impl State {
         let job = &self.jobs[&id];
         if job.startable() > 0 {
             let (owner, spec, tier) =
-                (job.owner(), Arc::clone(&job.spec), self.partitions.tier(job.spec.partition.as_ref()));
+                (self.owner_of(job), Arc::clone(&job.spec), self.partitions.tier(job.spec.partition.as_ref()));
             self.needs_pass |= self.queue.insert(job, tier);
             self.remember_set(owner, &spec);
         } else {

@@ -17,7 +17,7 @@ use super::peers::tell_peers;
 use super::power::update_power;
 use super::settings::{SetBy, Setting, SettingValue};
 use super::state::State;
-use super::users::{tell_accounts, update_users};
+use super::users::{tell_accounts, tell_all_accounts, update_users};
 
 /// Applies one event to the state and adds what follows from it to `changes`.
 ///
@@ -29,7 +29,10 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
     state.last_event_wall = now.wall;
     let mut step = Step { state, now, changes, moved: Vec::new() };
     match &stamped.event {
-        Event::EpochStarted { epoch, archives } => step.start_epoch(*epoch, *archives),
+        Event::EpochStarted { epoch, archives, owner } => {
+            step.state.owner = *owner;
+            step.start_epoch(*epoch, *archives);
+        }
         Event::Submitted { job, key, user, uid, spec, environment, after } => {
             let new = Job { environment: *environment, ..Job::new(*job, *key, (user, *uid), spec, now.wall) };
             step.submit(new, after);
@@ -392,6 +395,9 @@ impl Step<'_> {
             Some(_) => self.state.set_by.insert(setting, SetBy { user: by.to_owned(), at: self.now.wall }),
             None => self.state.set_by.remove(&setting),
         };
+        if setting == Setting::RolesThroughNodes {
+            tell_all_accounts(self.state, self.changes);
+        }
         if self.state.settings.heartbeat_ms < heartbeat_ms {
             let connections: Vec<ConnectionId> = self.state.connections.keys().copied().collect();
             for connection in connections {

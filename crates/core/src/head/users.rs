@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
-use hostler_model::{Digest, Quota, Role, Timestamp, UserName, WallTime};
+use hostler_model::{Digest, NodeName, Quota, Role, Timestamp, UserName, WallTime};
 use hostler_proto::link::{Account, HeadMessage};
 use serde::{Deserialize, Serialize};
 
@@ -397,6 +397,32 @@ impl Users {
     }
 }
 
+impl State {
+    /// Whether an account can do more in the cluster than a user: it has a role for that, or the head runs under its uid. What its jobs and
+    /// commands can do, whoever runs them can do.
+    #[must_use]
+    pub fn is_privileged(&self, uid: u32, role: Role) -> bool {
+        role > Role::User || self.owner == Some(uid)
+    }
+
+    /// The uids of such accounts, for which no node's word is taken; none when an admin has allowed that. Root has rules of its own.
+    #[must_use]
+    pub fn guarded_uids(&self) -> Vec<u32> {
+        if self.settings.roles_through_nodes {
+            return Vec::new();
+        }
+        let with_role = self.users.iter().filter(|user| user.role > Role::User).map(|user| user.uid);
+        let all: BTreeSet<u32> = with_role.chain(self.owner).filter(|uid| *uid != 0).collect();
+        all.into_iter().collect()
+    }
+
+    /// Whether a name is one that somebody has through a node alone, such as `root@n1`.
+    pub(super) fn is_name_through_node(&self, user: &str) -> bool {
+        let node = user.rsplit_once('@').and_then(|(_, node)| node.parse::<NodeName>().ok());
+        node.is_some_and(|node| self.member(&node).is_some() || self.node(&node).is_some())
+    }
+}
+
 /// The events that follow from `command`.
 pub(super) fn decide_users(users: &Users, command: &UsersCommand, now: Now) -> Result<Vec<UsersEvent>, UsersRefusal> {
     match command {
@@ -589,19 +615,19 @@ impl Uids {
 
 /// Applies one event, and tells the agents when accounts have changed.
 pub(super) fn update_users(state: &mut State, event: &UsersEvent, now: Now, changes: &mut Changes) {
-    let users = &mut state.users;
-    // Some other time would do as well; this way it costs nothing while nobody logs in.
     let before = match event {
-        UsersEvent::TokenIssued { .. } => {
-            // Kept for as long again, so that whoever shows one can be told what is wrong with it.
-            users.tokens.retain(|_, token| now.at < token.ends.plus_ms(TOKEN_TTL_MS));
-            None
-        }
         UsersEvent::Put(_) | UsersEvent::Removed(_) | UsersEvent::Blocked { .. } | UsersEvent::Unblocked(_) => {
-            Some((users.accounts(), users.kept_out()))
+            Some(accounts_now(state))
         }
-        UsersEvent::FormerQuota { .. } | UsersEvent::GroupQuota { .. } | UsersEvent::TokenRevoked { .. } => None,
+        UsersEvent::FormerQuota { .. } | UsersEvent::GroupQuota { .. } => None,
+        UsersEvent::TokenIssued { .. } | UsersEvent::TokenRevoked { .. } => None,
     };
+    let users = &mut state.users;
+    if let UsersEvent::TokenIssued { .. } = event {
+        // Some other time would do as well; this way it costs nothing while nobody logs in. They are kept for as long again, so that
+        // whoever shows one can be told what is wrong with it.
+        users.tokens.retain(|_, token| now.at < token.ends.plus_ms(TOKEN_TTL_MS));
+    }
     match event {
         UsersEvent::Put(all) => {
             all.iter().for_each(|user| drop(users.former.remove(user.name.as_str())));
@@ -635,12 +661,15 @@ pub(super) fn update_users(state: &mut State, event: &UsersEvent, now: Now, chan
     }
     // With another quota, or in another group, what waited may start.
     state.needs_pass |= !matches!(event, UsersEvent::TokenIssued { .. } | UsersEvent::TokenRevoked { .. });
-    let users = &state.users;
-    if before.is_some_and(|before| before != (users.accounts(), users.kept_out())) {
-        let connections: Vec<ConnectionId> = state.connections.keys().copied().collect();
-        for connection in connections {
-            changes.effects.push(Effect::Send { connection, message: accounts_now(&state.users) });
-        }
+    if before.is_some_and(|before| before != accounts_now(state)) {
+        tell_all_accounts(state, changes);
+    }
+}
+
+/// Tells all agents which accounts there are and what holds for them.
+pub(super) fn tell_all_accounts(state: &State, changes: &mut Changes) {
+    for &connection in state.connections.keys() {
+        changes.effects.push(Effect::Send { connection, message: accounts_now(state) });
     }
 }
 
@@ -657,13 +686,14 @@ fn issue(users: &mut Users, token: Digest, user: &UserName, ends: Timestamp) {
     users.tokens.insert(token, Token { user: user.clone(), ends });
 }
 
-fn accounts_now(users: &Users) -> HeadMessage {
-    HeadMessage::Accounts { accounts: users.accounts(), blocked: users.kept_out() }
+fn accounts_now(state: &State) -> HeadMessage {
+    let users = &state.users;
+    HeadMessage::Accounts { accounts: users.accounts(), blocked: users.kept_out(), guarded: state.guarded_uids() }
 }
 
 /// Tells an agent which accounts its machine should have. A cluster without users of its own has nothing to say.
 pub(super) fn tell_accounts(state: &State, connection: ConnectionId, changes: &mut Changes) {
-    if !state.users.users.is_empty() || !state.users.blocked.is_empty() {
-        changes.effects.push(Effect::Send { connection, message: accounts_now(&state.users) });
+    if !state.users.users.is_empty() || !state.users.blocked.is_empty() || !state.guarded_uids().is_empty() {
+        changes.effects.push(Effect::Send { connection, message: accounts_now(state) });
     }
 }

@@ -163,7 +163,7 @@ fn jobs_that_ended_under_an_older_head_move_to_the_store_when_a_newer_one_starts
     head.state = State::default();
     head.stored.0.clear();
     let epoch = head.state.next_epoch();
-    head.apply(Event::EpochStarted { epoch, archives: false });
+    head.apply(Event::EpochStarted { epoch, archives: false, owner: None });
     head.hello("n1", 1, "boot", vec![]);
     let environment = Environment::from([("SECRET".to_owned(), "hush".to_owned())]);
     let done = head.submit(JobSpec { environment: environment.clone(), ..spec() }).expect("accepted");
@@ -179,7 +179,7 @@ fn jobs_that_ended_under_an_older_head_move_to_the_store_when_a_newer_one_starts
     let epoch = head.state.next_epoch();
     let now = head.now;
     let mut changes = Changes::default();
-    let stamped = Stamped { now, event: Event::EpochStarted { epoch, archives: true } };
+    let stamped = Stamped { now, event: Event::EpochStarted { epoch, archives: true, owner: None } };
     update(&mut head.state.clone(), &stamped, &mut changes);
     let moved: Vec<JobId> = changes
         .records

@@ -48,7 +48,7 @@ impl Head {
             advisory: Advisory::default(),
         };
         let epoch = head.state.next_epoch();
-        head.apply(Event::EpochStarted { epoch, archives: true });
+        head.apply(Event::EpochStarted { epoch, archives: true, owner: None });
         head
     }
 
@@ -232,7 +232,7 @@ impl Head {
         let bytes = hostler_proto::encode(&state);
         self.state = hostler_proto::decode::<State>(&bytes).expect("a snapshot can be read").restored();
         let epoch = self.state.next_epoch();
-        self.apply(Event::EpochStarted { epoch, archives: true });
+        self.apply(Event::EpochStarted { epoch, archives: true, owner: None });
         self.follow_up();
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! Four ways lead to a name. On the head's own socket the kernel says who it is. A node's agent passes on requests of the users of its
 //! machine, with the word of the kernel there; the head believes it because it believes the node, and therefore gives nobody more than
-//! the role of a user on that way, and root of a node is nobody but `root@node`. From elsewhere a token stands for its user. An agent
-//! that speaks for itself has its certificate.
+//! the role of a user on that way: root of a node is nobody but `root@node`, and whoever has more power elsewhere is `name@node` there.
+//! From elsewhere a token stands for its user. An agent that speaks for itself has its certificate.
 
 use std::sync::Arc;
 
@@ -201,7 +201,7 @@ fn identify(head: &Head, peer: Option<&Peer>, headers: &HeaderMap) -> Identity {
                 return Identity::User(Person { name: user.clone(), uid: *uid, role: Role::Admin, origin });
             }
             let state = head.engine.state();
-            let_in(&state.users, by_kernel(&state.users, *uid, user, origin, Role::Admin))
+            let_in(&state.users, by_kernel(&state.users, *uid, user, origin))
         }
         Some(Peer::Node(bearer)) => match headers.get(RELAY_HEADER) {
             // Whether its certificate is still good is asked where it matters.
@@ -235,11 +235,9 @@ fn let_in(users: &Users, identity: Identity) -> Identity {
 
 /// A user whom a kernel has named. What the cluster knows of a name holds only for the uid it knows with it, and the other way round:
 /// on another machine either may be another person's.
-fn by_kernel(users: &Users, uid: u32, name: &str, origin: Origin, most: Role) -> Identity {
+fn by_kernel(users: &Users, uid: u32, name: &str, origin: Origin) -> Identity {
     match users.get(name) {
-        Some(user) if user.uid == uid => {
-            Identity::User(Person { name: name.to_owned(), uid, role: user.role.min(most), origin })
-        }
+        Some(user) if user.uid == uid => Identity::User(Person { name: name.to_owned(), uid, role: user.role, origin }),
         Some(user) => Identity::Nobody(Nobody::NotTheirName { name: name.to_owned(), uid, owner_uid: user.uid }),
         None => match users.by_uid(uid) {
             Some(user) => {
@@ -260,11 +258,19 @@ fn relayed(state: &Cluster, node: &NodeName, said: &[u8]) -> Identity {
     };
     let Some((uid, name)) = parts() else { return Identity::Nobody(Nobody::BadRelay) };
     let origin = Origin::Node { node: node.clone(), uid };
+    let of_node =
+        |name: &str, origin| Identity::User(Person { name: format!("{name}@{node}"), uid, role: Role::User, origin });
     if uid == 0 || name == "root" {
-        return Identity::User(Person { name: format!("root@{node}"), uid, role: Role::User, origin });
+        return of_node("root", origin);
     }
-    let most = if state.settings.roles_through_nodes { Role::Admin } else { Role::User };
-    by_kernel(&state.users, uid, name, origin, most)
+    let identity = by_kernel(&state.users, uid, name, origin.clone());
+    match &identity {
+        // What a job of such an account can do, root of the node could do if its word were taken.
+        Identity::User(person) if state.is_privileged(uid, person.role) && !state.settings.roles_through_nodes => {
+            of_node(name, origin)
+        }
+        Identity::User(_) | Identity::Agent(_) | Identity::Nobody(_) => identity,
+    }
 }
 
 /// Whom the header of a node that passes a request on names, and with which role.
@@ -317,7 +323,7 @@ fn allow(rule: Who, identity: &Identity, head: &Head) -> Result<(), ApiError> {
     }
 }
 
-fn too_little(least: Role, person: &Person) -> ApiError {
+pub(super) fn too_little(least: Role, person: &Person) -> ApiError {
     let (code, plural) = match least {
         Role::User | Role::Operator => ("operators_only", "operators"),
         Role::Admin => ("admins_only", "admins"),
@@ -412,5 +418,31 @@ fn entry(
         about: response.extensions().get::<About>().map(|about| about.0.clone()),
         status: response.status().as_u16(),
         error: response.extensions().get::<ErrorCode>().map(|code| code.0.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hostler_core::head::{Changes, Event, Now, Stamped, update};
+
+    use super::*;
+
+    #[test]
+    fn account_that_runs_the_head_is_another_through_a_node() {
+        let mut state = Cluster::default();
+        let event = Event::EpochStarted { epoch: state.next_epoch(), archives: true, owner: Some(1000) };
+        update(&mut state, &Stamped { now: Now::default(), event }, &mut Changes::default());
+        let node = "n1".parse().expect("a name");
+        let who = |state: &Cluster, said: &str| match relayed(state, &node, said.as_bytes()) {
+            Identity::User(person) => (person.name, person.role),
+            other => panic!("{other:?}"),
+        };
+        // By its uid, whatever it is called there.
+        for (said, name) in [("1000:hostler", "hostler@n1"), ("1000:eve", "eve@n1"), ("1001:ada", "ada")] {
+            assert_eq!(who(&state, said), (name.to_owned(), Role::User), "{said}");
+        }
+        state.settings.roles_through_nodes = true;
+        assert_eq!(who(&state, "1000:hostler"), ("hostler".to_owned(), Role::User), "an admin trusts the nodes");
+        assert_eq!(who(&state, "0:root").0, "root@n1");
     }
 }

@@ -115,7 +115,7 @@ impl From<Refusal> for ApiError {
                 StatusCode::CONFLICT
             }
             Refusal::OverQuota(_) | Refusal::TooMuchWaits(_) => StatusCode::FORBIDDEN,
-            Refusal::NotForRoot | Refusal::NotForRootOfNode => StatusCode::FORBIDDEN,
+            Refusal::NotForRoot | Refusal::NotForRootOfNode | Refusal::NotThroughNodes(_) => StatusCode::FORBIDDEN,
             Refusal::NameTaken(_) => StatusCode::CONFLICT,
             Refusal::NeverFits(_) | Refusal::NoSuchDependency(_) | Refusal::BadSpec(_) | Refusal::BadSetting(_) => {
                 StatusCode::UNPROCESSABLE_ENTITY
@@ -126,6 +126,11 @@ impl From<Refusal> for ApiError {
             Refusal::NoPower(_) => Some("say there how its machine is switched; the guide on power has an example for each kind".to_owned()),
             Refusal::NotForRoot => Some(
                 "submit it as another user, who needs an account on the nodes; or start their agents with `hostler agent run --root-jobs`"
+                    .to_owned(),
+            ),
+            Refusal::NotThroughNodes(_) => Some(
+                "submit it as another user, on the head's machine, or after `hostler login` with `--head` and the head's address; an admin can \
+                 allow it with `hostler configure setting roles-through-nodes yes`"
                     .to_owned(),
             ),
             Refusal::NeverFits(_) => Some("ask for less, or see what there is with `hostler nodes`".to_owned()),

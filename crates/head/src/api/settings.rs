@@ -6,9 +6,10 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use hostler_core::head::{Command, Setting, Settings};
-use hostler_model::format_bytes;
+use hostler_model::{Role, format_bytes};
 use hostler_proto::settings::{NewValue, SettingSource, SettingView};
 
+use super::access::{Person, too_little};
 use super::error::ApiError;
 use super::extract::{Json as Body, Path};
 use super::who::User;
@@ -21,27 +22,36 @@ pub(crate) async fn list(_: User, State(head): State<Arc<Head>>) -> Json<Vec<Set
 
 /// `PUT /settings/{name}`.
 pub(crate) async fn set(
-    user: User,
+    person: Person,
     State(head): State<Arc<Head>>,
     Path(name): Path<String>,
     Body(NewValue { value }): Body<NewValue>,
 ) -> Result<Json<SettingView>, ApiError> {
-    change(&user, &head, &name, Some(value)).await
+    change(&person, &head, &name, Some(value)).await
 }
 
 /// `DELETE /settings/{name}`.
 pub(crate) async fn reset(
-    user: User,
+    person: Person,
     State(head): State<Arc<Head>>,
     Path(name): Path<String>,
 ) -> Result<Json<SettingView>, ApiError> {
-    change(&user, &head, &name, None).await
+    change(&person, &head, &name, None).await
 }
 
-async fn change(user: &User, head: &Head, name: &str, value: Option<String>) -> Result<Json<SettingView>, ApiError> {
-    user.must_operate("change settings")?;
+async fn change(
+    person: &Person,
+    head: &Head,
+    name: &str,
+    value: Option<String>,
+) -> Result<Json<SettingView>, ApiError> {
+    User(person.caller()).must_operate("change settings")?;
     let setting: Setting = name.parse().map_err(|_| no_such(name))?;
-    let by = user.0.user.clone();
+    // It makes admins of whoever is root on a node.
+    if setting == Setting::RolesThroughNodes && person.role < Role::Admin {
+        return Err(too_little(Role::Admin, person));
+    }
+    let by = person.name.clone();
     head.engine.command(Command::Set { by: by.clone(), setting, value: value.clone() }).await?;
     tracing::info!(%setting, value = value.as_deref().unwrap_or("default"), by, "setting changed");
     if setting == Setting::ResultsCap {

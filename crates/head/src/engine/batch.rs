@@ -36,7 +36,14 @@ pub(super) fn batch(
 /// Begins an epoch on a state whose log ends before `next_sequence`: what is to be stored before anything else, with the jobs that ended
 /// under a head that kept them in its state.
 pub(crate) fn begin_epoch(state: &mut State, next_sequence: u64, now: Now) -> Batch {
-    let first = Stamped { now, event: Event::EpochStarted { epoch: state.next_epoch(), archives: true } };
+    let first = Stamped {
+        now,
+        event: Event::EpochStarted {
+            epoch: state.next_epoch(),
+            archives: true,
+            owner: Some(nix::unistd::geteuid().as_raw()),
+        },
+    };
     let mut changes = Changes::default();
     update(state, &first, &mut changes);
     batch(next_sequence, &[first], changes.records, Vec::new(), &HashMap::new())

@@ -68,7 +68,7 @@ async fn a_node_speaks_for_its_users_and_for_nobody_above_them() {
     assert_eq!([user_of("0:toor").await, user_of("7:root").await], ["root@n1", "root@n1"]);
     head.client().add_user(&new("ada", 2000, Role::Admin)).await.expect("new");
     assert_eq!(word(ask(&node, "POST /jobs", &relayed("1000:ada"), &body).await), "not_their_name");
-    assert_eq!(user_of("2000:ada").await, "ada");
+    assert_eq!(user_of("2000:ada").await, "ada@n1");
     // Nor does her uid make another account hers, be it without a name.
     for other in ["2000:another-name", "2000:2000"] {
         assert_eq!(word(ask(&node, "POST /jobs", &relayed(other), &body).await), "not_their_uid", "{other}");
@@ -88,6 +88,48 @@ async fn a_node_speaks_for_its_users_and_for_nobody_above_them() {
     assert_eq!(ask(&local, "GET /users", &relayed("1000:eve"), "").await.0, 200, "the kernel's word stands");
     let stranger = Endpoint::elsewhere(&head.address().to_string(), authority(&head).await, None);
     assert_eq!(word(ask(&stranger, "GET /jobs", &relayed("0:root"), "").await), "unknown_caller");
+}
+
+#[tokio::test]
+async fn account_above_user_is_nobody_through_a_node_unless_an_admin_allows_it() {
+    let head = TestHead::start().await;
+    let _agent = FakeAgent::start(&head, "n1").await;
+    let node = Identity::join(&head, "n2").await.endpoint(&head);
+    let client = head.client();
+    let submit = async |said: &str, key: &str| {
+        let body = serde_json::to_string(&request(key)).expect("plain data");
+        ask(&node, "POST /jobs", &relayed(said), &body).await
+    };
+    let (_, submitted) = submit("2000:ada", "before").await;
+    let id = submitted["id"].as_u64().expect("an id");
+    for (user, uid, role) in [("ada", 2000, Role::Admin), ("olga", 2001, Role::Operator), ("ben", 2002, Role::User)] {
+        client.add_user(&new(user, uid, role)).await.expect("new");
+    }
+    // Neither a job as hers nor anything with a job of hers, and the answer says what to do.
+    for said in ["2000:ada", "2001:olga"] {
+        let (status, body) = submit(said, "a").await;
+        assert_eq!(status, 403, "{body}");
+        let text = body.to_string();
+        assert!(text.contains("not_through_nodes") && text.contains("@n2") && text.contains("hostler login"), "{text}");
+    }
+    for line in ["cancel", "hold", "requeue"].map(|verb| format!("POST /jobs/{id}/{verb}")) {
+        assert_eq!(word(ask(&node, &line, &relayed("2000:ada"), "{}").await), "not_yours", "{line}");
+    }
+    let output = format!("GET /jobs/{id}/tasks/0/output/stdout");
+    let (_, body) = ask(&node, &output, &relayed("2000:ada"), "").await;
+    assert!(body.to_string().contains("through a node you are ada@n2"), "{body}");
+    assert_eq!(submit("2002:ben", "b").await.0, 200, "users submit as ever");
+
+    // Only an admin allows it, and only for others than root.
+    let change = |value: &str| format!("{{\"value\":\"{value}\"}}");
+    let line = "PUT /settings/roles-through-nodes";
+    client.change_setting("roles-through-nodes", Some("yes")).await.expect("root of the head's machine may");
+    assert_eq!(submit("2000:ada", "c").await.0, 200);
+    assert_eq!(word(ask(&node, line, &relayed("2001:olga"), &change("yes")).await), "admins_only");
+    assert_eq!(ask(&node, "GET /users", &relayed("2000:ada"), "").await.0, 200, "with her role");
+    assert_eq!(word(submit("0:root", "d").await), "not_for_root");
+    assert_eq!(ask(&node, line, &relayed("2000:ada"), &change("no")).await.0, 200);
+    assert_eq!(word(submit("2000:ada", "e").await), "not_through_nodes");
 }
 
 async fn authority(head: &TestHead) -> Digest {
@@ -188,7 +230,7 @@ async fn a_quota_is_a_reason_and_agents_hear_of_accounts() {
     let client = head.client();
     client.add_user(&new("ada", 2000, Role::User)).await.expect("new");
     let accounts = vec![Account { name: name("ada"), uid: 2000 }];
-    assert_eq!(agent.next().await, Some(HeadMessage::Accounts { accounts, blocked: Vec::new() }));
+    assert_eq!(agent.next().await, Some(HeadMessage::Accounts { accounts, blocked: Vec::new(), guarded: Vec::new() }));
     client.set_user_quota(&name("ada"), &Quota { jobs: Some(1), ..Quota::default() }).await.expect("known");
     let node = Identity::join(&head, "n2").await.endpoint(&head);
     let mut ids = Vec::new();

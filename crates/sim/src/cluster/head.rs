@@ -208,7 +208,8 @@ impl World {
         }
         let now = process.now(self.now_us, self.head.wall_offset_ms);
         let archives = process.life >= self.head.archives_from;
-        let stamped = Stamped { now, event: Event::EpochStarted { epoch: process.state.next_epoch(), archives } };
+        let stamped =
+            Stamped { now, event: Event::EpochStarted { epoch: process.state.next_epoch(), archives, owner: None } };
         let logged = apply(&mut process.state, &stamped, &mut Vec::new());
         let first_sequence = self.head.disk.last_sequence() + 1;
         self.store(&[Batch { first_sequence, events: logged.into_iter().collect(), ..Batch::default() }]);

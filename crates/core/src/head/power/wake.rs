@@ -278,7 +278,7 @@ fn why_not(state: &State, name: &NodeName, power: &Power, now: Now) -> Option<St
 pub(in crate::head) fn why_asleep(state: &State, job: &Job, now: Now) -> Option<Reason> {
     // Most heads can switch no node, and ask this of every job that is listed.
     state.power.nodes().next()?;
-    let waiting = asked(state, job.owner(), &job.spec);
+    let waiting = asked(state, state.owner_of(job), &job.spec);
     let fits = |name: &NodeName| {
         state
             .node(name)
