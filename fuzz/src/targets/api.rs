@@ -55,7 +55,7 @@ fn submit(request: SubmitRequest) {
     let mut state = State::default();
     let apply = |state: &mut State, event| update(state, &Stamped { now, event }, &mut Changes::default());
     let epoch = state.next_epoch();
-    apply(&mut state, Event::EpochStarted { epoch, archives: true });
+    apply(&mut state, Event::EpochStarted { epoch, archives: true, owner: None });
     let key = Digest([1; 32]);
     let hello = hostler_proto::link::AgentHello { runs: Vec::new(), ..values::hello() };
     let commands = [

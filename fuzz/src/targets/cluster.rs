@@ -89,7 +89,7 @@ impl Head {
         let now = Now { at: Timestamp(0), wall: WallTime(1_000_000) };
         let mut head = Self { state: State::default(), now, moves: Moves::default() };
         let epoch = head.state.next_epoch();
-        head.apply(Event::EpochStarted { epoch, archives: true });
+        head.apply(Event::EpochStarted { epoch, archives: true, owner: None });
         head
     }
 
