@@ -199,19 +199,9 @@ impl<'a> Follow<'a> {
 
     /// Whether the task will never write again, as opposed to waiting for its next attempt.
     async fn has_ended(&self) -> Result<bool, ClientError> {
-        let brief = self.client.job(self.task.job, 0).await?;
-        if brief.summary.state.is_ended() {
-            return Ok(true);
-        }
-        // Tasks that run are always shown; of those that do not, the full list tells the ended from the waiting.
-        let state_of = |detail: &hostler_proto::api::JobDetail| {
-            detail.tasks_shown.iter().find(|task| task.index == self.task.index).map(|task| task.state)
-        };
-        let state = match state_of(&brief) {
-            Some(state) => Some(state),
-            None => state_of(&self.client.job(self.task.job, u32::MAX).await?),
-        };
-        Ok(state.is_some_and(hostler_model::JobState::is_ended))
+        let detail = self.client.task(self.task, Duration::ZERO).await?;
+        let task = detail.tasks_shown.iter().find(|task| task.index == self.task.index);
+        Ok(detail.summary.state.is_ended() || task.is_some_and(|task| task.state.is_ended()))
     }
 }
 

@@ -1,10 +1,11 @@
 //! `hostler fetch`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use hostler_client::Client;
-use hostler_model::{Attempt, JobId, JobState};
+use hostler_model::{Attempt, JobId, JobState, TaskId};
 use hostler_proto::api::{ResultView, TaskView};
 
 use super::target::Target;
@@ -121,7 +122,10 @@ enum Absence {
 }
 
 async fn nothing_for(client: &Client, target: Target) -> Result<Absence, Failure> {
-    let job = client.job(target.job, u32::MAX).await?;
+    let job = match target.index {
+        Some(index) => client.task(TaskId { job: target.job, index }, Duration::ZERO).await?,
+        None => client.job(target.job, u32::MAX).await?,
+    };
     let tasks = job.tasks_shown.iter().filter(|task| target.index.is_none_or(|index| task.index == index));
     let state = match target.index {
         None => job.summary.state,
