@@ -2,6 +2,7 @@
 //!
 //! The state has the jobs that have not ended. Every question about any job goes through here.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,7 +11,11 @@ use hostler_model::{JobId, JobState, Work};
 use hostler_proto::DecodeError;
 use hostler_store::{EndedJob, JobFilter, KeptResults, Reader, StoreError};
 
+use crate::api::LONGEST_PAGE_BYTES;
 use crate::engine::Engine;
+
+/// Ended jobs that are read at once: each may have a megabyte of arguments.
+const READ_AT_ONCE: usize = 32;
 
 /// How often a list is made anew because a job that had ended was started again meanwhile.
 const TRIES: usize = 5;
@@ -124,6 +129,16 @@ pub(crate) struct Wanted {
     pub(crate) states: Vec<JobState>,
 }
 
+/// A page of jobs.
+pub(crate) struct Page {
+    /// Newest first.
+    pub(crate) jobs: Vec<Arc<Job>>,
+    /// How many are wanted in all.
+    pub(crate) total: u64,
+    /// It ends before its limit because its jobs are long; there may be more.
+    pub(crate) is_cut: bool,
+}
+
 impl Wanted {
     fn wants(&self, job: &Job) -> bool {
         self.user.as_ref().is_none_or(|user| *user == job.user)
@@ -182,16 +197,12 @@ impl Engine {
         tokio::task::spawn_blocking(move || Ok(engine.archive().job_of_key(key)?.is_some())).await?
     }
 
-    /// The newest of the jobs that are wanted, at most `limit`, from the one before `before` on; and how many are wanted in all.
+    /// The newest of the jobs that are wanted, at most `limit`, from the one before `before` on; fewer when those that have ended are
+    /// longer than [`LONGEST_PAGE_BYTES`] together.
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub(crate) async fn jobs(
-        &self,
-        wanted: Wanted,
-        before: Option<JobId>,
-        limit: usize,
-    ) -> Result<(Vec<Arc<Job>>, u64), ArchiveError> {
+    pub(crate) async fn jobs(&self, wanted: Wanted, before: Option<JobId>, limit: usize) -> Result<Page, ArchiveError> {
         let is_all = wanted.states.is_empty() && wanted.user.is_none();
         let has_begun = |job: &Job| before.is_none_or(|before| job.id < before);
         let mut left = TRIES;
@@ -210,30 +221,32 @@ impl Engine {
                 let page: Vec<Arc<Job>> = live.chain(moved).cloned().collect();
                 (page, total + moving.len() as u64, moves.ids().collect())
             };
+            let mut is_cut = false;
             if wanted.wants_ended() {
                 let filter = JobFilter { user: wanted.user.clone(), states: wanted.states.clone(), except };
                 let history = self.archive().history().clone();
-                let read_page = move || -> Result<_, ArchiveError> {
-                    let ended = history.ended_jobs(&filter, before, limit)?;
-                    let jobs: Result<Vec<Arc<Job>>, ArchiveError> = ended.jobs.iter().map(|job| read(job)).collect();
-                    Ok((jobs?, ended.total))
-                };
-                let (jobs, ended) = tokio::task::spawn_blocking(read_page).await??;
+                let read_page = move || read_ended(&history, &filter, before, limit);
+                let ended = tokio::task::spawn_blocking(read_page).await??;
+                if let Some(last) = ended.jobs.last().filter(|_| ended.is_cut) {
+                    // Those that were not read come before the rest.
+                    page.retain(|job| job.id > last.id);
+                }
                 // What is in the state has left the store since, or will in a moment.
-                total += ended;
-                page.extend(jobs);
+                total += ended.total;
+                is_cut = ended.is_cut;
+                page.extend(ended.jobs);
             }
             if self.archive().reopened.load(Ordering::Acquire) == reopened || left == 0 {
                 page.sort_unstable_by_key(|job| std::cmp::Reverse(job.id));
                 page.dedup_by_key(|job| job.id);
                 page.truncate(limit);
-                return Ok((page, total));
+                return Ok(Page { jobs: page, total, is_cut });
             }
         }
     }
 
-    /// Jobs of a user of which a result is kept, by id, about `limit` of them from the first one after `after`, and the last one that was
-    /// looked at if there may be more. With `unfetched` only those of which one has not reached a client.
+    /// The ids of a user's jobs of which a result is kept, in order, about `limit` of them from the first one after `after`, and the last
+    /// one that was looked at if there may be more. With `unfetched` only those of which one has not reached a client.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -243,29 +256,67 @@ impl Engine {
         unfetched: bool,
         after: JobId,
         limit: usize,
-    ) -> Result<(Vec<Arc<Job>>, Option<JobId>), ArchiveError> {
-        let mut jobs: Vec<Arc<Job>> = {
+    ) -> Result<(Vec<JobId>, Option<JobId>), ArchiveError> {
+        let is_wanted =
+            |job: &Job| if unfetched { !job.results.is_subset(&job.fetched) } else { !job.results.is_empty() };
+        let mut jobs: BTreeMap<JobId, bool> = {
             let state = self.state();
             let moves = self.archive().moves();
+            // What the state says goes before what moves, and both before the store.
             let live = state.jobs().filter(|job| !job.results.is_empty());
-            let theirs = live.chain(moves.jobs()).filter(|job| job.user == user && job.id > after);
-            theirs.cloned().collect()
+            let theirs = moves.jobs().chain(live).filter(|job| job.user == user && job.id > after);
+            theirs.map(|job| (job.id, is_wanted(job))).collect()
         };
-        jobs.sort_by_key(|job| job.id);
-        jobs.truncate(limit);
         let history = self.archive().history().clone();
         let user = user.to_owned();
-        let ended = tokio::task::spawn_blocking(move || -> Result<_, ArchiveError> {
-            let page = history.jobs_with_results(Some(&user), unfetched, after, limit)?;
-            page.iter().map(|(_, bytes)| read(bytes)).collect::<Result<Vec<Arc<Job>>, ArchiveError>>()
+        let ended = tokio::task::spawn_blocking(move || -> Result<_, StoreError> {
+            let (mut ids, mut after) = (Vec::new(), after);
+            while ids.len() < limit {
+                let some = READ_AT_ONCE.min(limit - ids.len());
+                let page = history.jobs_with_results(Some(&user), unfetched, after, some)?;
+                ids.extend(page.iter().map(|(id, _)| *id));
+                match page.last() {
+                    Some((last, _)) if page.len() == some => after = *last,
+                    Some(_) | None => break,
+                }
+            }
+            Ok(ids)
         });
-        // In the order of what is known latest: the state, what moves, the store.
-        jobs.extend(ended.await??);
-        jobs.sort_by_key(|job| job.id);
-        jobs.dedup_by_key(|job| job.id);
-        jobs.truncate(limit);
-        let next = if jobs.len() == limit { jobs.last().map(|job| job.id) } else { None };
-        jobs.retain(|job| if unfetched { !job.results.is_subset(&job.fetched) } else { !job.results.is_empty() });
-        Ok((jobs, next))
+        for id in ended.await?? {
+            jobs.entry(id).or_insert(true);
+        }
+        let next = limit.checked_sub(1).and_then(|last| jobs.keys().nth(last).copied());
+        let ids = jobs.into_iter().take(limit).filter(|(_, is_wanted)| *is_wanted).map(|(id, _)| id);
+        Ok((ids.collect(), next))
+    }
+}
+
+/// A page of ended jobs from the store, read bit by bit.
+fn read_ended(
+    history: &Reader,
+    filter: &JobFilter,
+    mut before: Option<JobId>,
+    limit: usize,
+) -> Result<Page, ArchiveError> {
+    let mut page = Page { jobs: Vec::new(), total: 0, is_cut: false };
+    let mut bytes = 0;
+    loop {
+        let some = READ_AT_ONCE.min(limit - page.jobs.len());
+        let ended = history.ended_jobs(filter, before, some)?;
+        if page.jobs.is_empty() {
+            page.total = ended.total;
+        }
+        for job in &ended.jobs {
+            page.jobs.push(read(job)?);
+            bytes += job.len();
+            if bytes > LONGEST_PAGE_BYTES {
+                page.is_cut = true;
+                return Ok(page);
+            }
+        }
+        if ended.jobs.len() < some || page.jobs.len() == limit {
+            return Ok(page);
+        }
+        before = page.jobs.last().map(|job| job.id);
     }
 }

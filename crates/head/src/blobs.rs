@@ -16,7 +16,7 @@ use std::io;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -163,6 +163,11 @@ impl Library {
             Err(hostler_snapshot::StoreError::Missing(_)) => Err(LibraryError::Missing(*digest)),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// How long a blob is as far as its file says; `None` for one in the table, which came with a report and is short.
+    pub(crate) fn length_of(&self, digest: &Digest) -> Option<u64> {
+        self.chunks.length_of(digest)
     }
 
     /// A blob in the form in which it travels.
@@ -429,24 +434,18 @@ fn not_among(result: &Anything, inline: &[(Digest, Vec<u8>)]) -> Vec<Digest> {
     digests.into_iter().collect()
 }
 
-/// The bytes of `content` from offset `from` on, a chunk at a time.
-pub(crate) fn read_content(
-    library: Arc<Library>,
+/// The bytes of `content` from offset `from` on, a chunk at a time as `read` brings them.
+pub(crate) fn read_content<F: Future<Output = io::Result<Bytes>>, R: Fn(Digest) -> F>(
     content: &Content,
     from: u64,
-) -> impl Stream<Item = io::Result<Bytes>> + use<> {
+    read: R,
+) -> impl Stream<Item = io::Result<Bytes>> + use<F, R> {
     let (chunks, skip) = chunks_from(content, from);
-    stream::try_unfold((library, chunks.into_iter(), skip), |(library, mut chunks, skip)| async move {
+    stream::try_unfold((read, chunks.into_iter(), skip), |(read, mut chunks, skip)| async move {
         let Some(chunk) = chunks.next() else { return Ok(None) };
-        let (library, bytes) = tokio::task::spawn_blocking(move || {
-            let bytes = library.get(&chunk.digest);
-            (library, bytes)
-        })
-        .await
-        .map_err(io::Error::other)?;
-        let bytes = bytes.map_err(io::Error::other)?;
+        let bytes = read(chunk.digest).await?;
         let rest = bytes.slice(skip.min(bytes.len())..);
-        Ok(Some((rest, (library, chunks, 0))))
+        Ok(Some((rest, (read, chunks, 0))))
     })
 }
 
@@ -547,12 +546,13 @@ mod tests {
     async fn content_is_read_from_any_offset() {
         use futures_util::TryStreamExt;
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let library = Arc::new(library(directory.path()));
+        let library = library(directory.path());
         let parts: [&[u8]; 3] = [b"abc", b"defg", b"h"];
         library.insert(&parts.map(frame)).expect("inserted");
         for from in 0..12 {
+            let read = async |digest| library.get(&digest).map_err(io::Error::other);
             let pieces: Vec<Bytes> =
-                read_content(Arc::clone(&library), &content(&parts), from).try_collect().await.expect("all is there");
+                read_content(&content(&parts), from, read).try_collect().await.expect("all is there");
             assert_eq!(pieces.concat(), &b"abcdefgh"[usize::try_from(from).expect("small").min(8)..], "from {from}");
         }
     }

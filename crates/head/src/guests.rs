@@ -30,8 +30,8 @@ const OF_ONE_UID: usize = 1024;
 const OF_ONE_USER: usize = 256;
 const OF_ONE_NODE: usize = 1024;
 
-/// Requests of one user that are not answered yet. Many may wait for the end of a job. All users of one node may have as many together,
-/// which is more than an agent passes on at once.
+/// Requests of one user whose answers are not sent yet. Many may wait for the end of a job or follow an output. All users of one node may
+/// have as many together, which is more than an agent passes on at once.
 const REQUESTS: usize = 1024;
 
 /// Requests with a large body, and checks of uploaded folders or readings of manifests, of one party; others of that party wait.
@@ -51,6 +51,12 @@ const UPLOADS_OF_NODES: usize = 64;
 const LONG_MIB: usize = 80;
 const LONG_MIB_OF_ALL: usize = 4 * LONG_MIB;
 
+/// Memory of one party for answers until they are sent, in KiB: enough for one of the longest blobs. Others of that party wait.
+const ANSWERS_KIB: usize = 80 << 10;
+
+/// Memory of one party for the lists of chunks that it is being sent, in KiB: enough for one of the longest.
+const LISTS_KIB: usize = 16 << 10;
+
 /// Says, by being dropped, that a stranger has to go.
 type Line = oneshot::Sender<()>;
 
@@ -68,7 +74,7 @@ pub(crate) struct Guests {
     pub(crate) users: Arc<Shares<String>>,
     /// Connections with a certificate.
     pub(crate) nodes: Arc<Shares<NodeName>>,
-    /// Requests of users that are not answered yet.
+    /// Requests of users whose answers are not sent yet.
     pub(crate) requests: Arc<Shares<String>>,
     /// Those of them that came through a node.
     pub(crate) relayed: Arc<Shares<NodeName>>,
@@ -78,6 +84,10 @@ pub(crate) struct Guests {
     pub(crate) commits: Turns,
     /// Who may have the manifests of results read.
     pub(crate) manifests: Turns,
+    /// Who may have so many KiB of answers in memory.
+    pub(crate) answers: Turns,
+    /// Who may have so many KiB of lists of chunks in memory.
+    pub(crate) lists: Turns,
     /// Who may upload.
     pub(crate) uploads: Lanes,
     /// Who may have so many MiB of a long chunk in memory.
@@ -98,6 +108,8 @@ impl Default for Guests {
             bodies: Turns::of(BODIES),
             commits: Turns::of(COMMITS),
             manifests: Turns::of(COMMITS),
+            answers: Turns::of(ANSWERS_KIB),
+            lists: Turns::of(LISTS_KIB),
             uploads: Lanes::of(UPLOADS, UPLOADS_OF_USERS, UPLOADS_OF_NODES),
             long: Lanes::of(LONG_MIB, LONG_MIB_OF_ALL, LONG_MIB_OF_ALL),
         }

@@ -8,12 +8,14 @@
 //!   cluster's own certificate authority, and [`invitations`] says who may join.
 //! - [`api`] is REST and server-sent events under `/api/v1`, a file a noun; [`views`] turns the state into what it answers, and
 //!   [`openapi`] describes it. [`rights`] says who may do what; [`audit`] keeps who did.
+//! - [`guests`] bounds what one party may have of the head at once; [`answers`] holds it until an answer is sent.
 //! - [`login`]: how somebody elsewhere shows who they are.
 //! - [`link`] carries messages to and from an agent; [`streams`] joins those who want to see a job's output with the agent that has it.
 //! - [`blobs`] keeps captured folders and results.
 //!
 //! Absent on purpose: decisions (they are in the core), polling (readers wait for notices) and any trust in wall clocks.
 
+mod answers;
 mod api;
 mod archive;
 mod audit;

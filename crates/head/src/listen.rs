@@ -36,6 +36,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
+use crate::answers::Unsent;
 use crate::guests::UserShare;
 use crate::head::Head;
 use crate::trust::{Bearer, bearer_of, random_name};
@@ -49,6 +50,10 @@ const STRANGER_TIME: Duration = Duration::from_secs(60);
 /// HTTP/2 windows: the defaults allow one stream 64 KiB a round trip. Agents may send and fetch chunks this way.
 const STREAM_WINDOW: u32 = 2 << 20;
 const CONNECTION_WINDOW: u32 = 8 << 20;
+
+/// What an HTTP/1 connection or a stream of HTTP/2 may hold of an answer that is being written, and the former also of a request that is
+/// being read.
+const BUFFER_BYTES: usize = 128 << 10;
 
 /// Requests at once on one HTTP/2 connection.
 const STREAMS: u32 = 64;
@@ -401,46 +406,53 @@ async fn serve_connection<S>(
 {
     let routes = TowerToHyperService::new(routes.clone());
     let who = peer.clone();
+    let unsent = Arc::new(Unsent::default());
+    let watch = Arc::clone(&unsent);
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer.clone());
         if let Some(visitor) = &visitor {
             request.extensions_mut().insert(visitor.clone());
         }
-        let answer = routes.call(request);
-        async move { Ok::<_, Infallible>(answer.await.unwrap_or_else(|never| match never {})) }
+        let (answer, watch) = (routes.call(request), Arc::clone(&watch));
+        async move { Ok::<_, Infallible>(watch.watch(answer.await.unwrap_or_else(|never| match never {}))) }
     });
     let stream = TokioIo::new(stream);
-    let outcome = match http {
-        Http::One => {
-            let mut connection = pin!(http1().serve_connection(stream, service).with_upgrades());
-            tokio::select! {
-                outcome = connection.as_mut() => outcome,
-                () = head.stop.cancelled() => {
-                    connection.as_mut().graceful_shutdown();
-                    connection.await
+    let serve = async {
+        match http {
+            Http::One => {
+                let mut connection = pin!(http1().serve_connection(stream, service).with_upgrades());
+                tokio::select! {
+                    outcome = connection.as_mut() => outcome,
+                    () = head.stop.cancelled() => {
+                        connection.as_mut().graceful_shutdown();
+                        connection.await
+                    }
                 }
             }
-        }
-        Http::Two => {
-            let mut connection = pin!(http2().serve_connection(stream, service));
-            tokio::select! {
-                outcome = connection.as_mut() => outcome,
-                () = head.stop.cancelled() => {
-                    connection.as_mut().graceful_shutdown();
-                    connection.await
+            Http::Two => {
+                let mut connection = pin!(http2().serve_connection(stream, service));
+                tokio::select! {
+                    outcome = connection.as_mut() => outcome,
+                    () = head.stop.cancelled() => {
+                        connection.as_mut().graceful_shutdown();
+                        connection.await
+                    }
                 }
             }
         }
     };
-    if let Err(error) = outcome {
-        tracing::debug!(peer = ?who, "connection ended: {error}");
+    tokio::select! {
+        outcome = serve => if let Err(error) = outcome {
+            tracing::debug!(peer = ?who, "connection ended: {error}");
+        },
+        () = unsent.stalled() => tracing::info!(peer = ?who, "closing a connection whose client does not read its answers"),
     }
 }
 
 /// Without a timer hyper panics as soon as a peer makes it use one.
 fn http1() -> http1::Builder {
     let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(HANDSHAKE_TIMEOUT);
+    builder.timer(TokioTimer::new()).header_read_timeout(HANDSHAKE_TIMEOUT).max_buf_size(BUFFER_BYTES);
     builder
 }
 
@@ -452,6 +464,7 @@ fn http2() -> http2::Builder<TokioExecutor> {
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_concurrent_streams(STREAMS)
+        .max_send_buf_size(BUFFER_BYTES)
         .keep_alive_interval(PING)
         .keep_alive_timeout(PING);
     builder

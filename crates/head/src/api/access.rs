@@ -12,13 +12,13 @@ use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use hostler_core::doorway::Share;
 use hostler_core::head::{Caller, Refusal, State as Cluster, Unwelcome, Users, UsersRefusal};
 use hostler_model::{Digest, NodeName, Role, UserName};
 use hostler_proto::api::BASE;
 use hostler_proto::users::{AuditEntry, RELAY_HEADER};
 
 use super::error::{ApiError, ErrorCode};
+use crate::answers::{Answer, Pending};
 use crate::blobs::name_of;
 use crate::guests::Party;
 use crate::head::Head;
@@ -130,8 +130,10 @@ pub(crate) async fn check(State(head): State<Arc<Head>>, mut request: Request, n
         Err(refusal) => return refusal.into_response(),
     };
     let action = format!("{} {}", request.method(), below_base(&request));
+    let answer = Answer::new(party.clone(), share);
     request.extensions_mut().insert(identity.clone());
-    let response = match allow(rule, &identity, &head) {
+    request.extensions_mut().insert(Arc::clone(&answer));
+    let mut response = match allow(rule, &identity, &head) {
         Ok(()) if has_large_body(&request) && !STREAMED.contains(&path.as_str()) => {
             let _turn = head.guests.bodies.take(&party, 1).await;
             next.run(request).await
@@ -139,16 +141,14 @@ pub(crate) async fn check(State(head): State<Arc<Head>>, mut request: Request, n
         Ok(()) => next.run(request).await,
         Err(refusal) => refusal.into_response(),
     };
-    drop(share);
     let refused = matches!(response.status(), StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED);
     if refused || (response.status().is_success() && is_audited(&method, &path)) {
         head.audit.write(entry(&head, &identity, visitor.as_ref(), action, &response), refused).await;
     }
+    // What the request holds is given back when the answer is sent, not when it is made.
+    response.extensions_mut().insert(answer);
     response
 }
-
-/// A request that is not answered yet, of its user's share and of that of the node through which it came.
-type Pending = (Share<String>, Option<Share<NodeName>>);
 
 /// What a request counts as of its user's share. Operators need not be kept from crowding others out.
 fn share_of(head: &Head, identity: &Identity, visitor: Option<&Visitor>) -> Result<Option<Pending>, ApiError> {
@@ -167,11 +167,11 @@ fn share_of(head: &Head, identity: &Identity, visitor: Option<&Visitor>) -> Resu
     let (requests, relayed) = (&head.guests.requests, &head.guests.relayed);
     let own = requests
         .take(person.name.clone())
-        .ok_or_else(|| too_many("too_many_requests", "requests that are not answered yet", requests.most()))?;
+        .ok_or_else(|| too_many("too_many_requests", "requests whose answers are not sent yet", requests.most()))?;
     let Some(node) = person.origin.node() else { return Ok(Some((own, None))) };
     let of_node = relayed.take(node.clone()).ok_or_else(|| {
         let most = relayed.most();
-        let message = format!("the users of node {node} have {most} requests that are not answered yet, which is as many as those of one node may have");
+        let message = format!("the users of node {node} have {most} requests whose answers are not sent yet, which is as many as those of one node may have");
         ApiError::new(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", message)
             .hint("try again a little later, or on another machine")
     })?;

@@ -1,6 +1,7 @@
 //! Blobs and snapshots: chunks in, chunks out, and when a folder is complete.
 
 use std::collections::{BTreeSet, HashSet};
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +24,7 @@ use super::error::ApiError;
 use super::extract::{Json as JsonBody, Path, Query, list as parse_list};
 use super::results::readable;
 use super::who::{Anyone, User};
+use crate::answers::{Answer, hold};
 use crate::blobs::{Library, LibraryError};
 use crate::guests::Party;
 use crate::head::Head;
@@ -41,14 +43,22 @@ const PACE_TIME: Duration = Duration::from_secs(30);
 /// How many results a request may name, whose manifests say what it may read.
 const MOST_RESULTS: usize = 1_000;
 
+/// Chunks of files are no longer than this, only manifests are. Memory for one is reserved before it is read.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// A digest in a JSON list.
+const DIGEST_BYTES: usize = 2 * size_of::<Digest>() + 3;
+
 const BINARY: &str = "application/octet-stream";
 
 /// `POST /blobs/missing`.
 pub(crate) async fn missing(
     _: Anyone,
+    Extension(answer): Extension<Arc<Answer>>,
     State(head): State<Arc<Head>>,
     JsonBody(DigestList { digests }): JsonBody<DigestList>,
 ) -> Result<Json<DigestList>, ApiError> {
+    answer.reserve(&head.guests, digests.len() * DIGEST_BYTES).await;
     let digests = on_disk(&head, move |library| library.missing(&digests)).await?;
     Ok(Json(DigestList { digests }))
 }
@@ -122,10 +132,11 @@ fn not_a_pack(error: &pack::PackError) -> ApiError {
 /// `POST /blobs/fetch`: a pack with the chunks asked for, read as they are sent.
 pub(crate) async fn fetch(
     _: Anyone,
-    Extension(identity): Extension<Identity>,
+    (Extension(identity), Extension(answer)): (Extension<Identity>, Extension<Arc<Answer>>),
     State(head): State<Arc<Head>>,
     JsonBody(BlobRequest { digests, results }): JsonBody<BlobRequest>,
 ) -> Result<Response, ApiError> {
+    answer.reserve_list(&head.guests, digests.len() * size_of::<Digest>()).await;
     may_read(&head, &identity, &digests, results).await?;
     // A status cannot be taken back: what is missing must be known before the first byte.
     let (digests, missing) = on_disk(&head, move |library| {
@@ -136,15 +147,11 @@ pub(crate) async fn fetch(
     if let Some(first) = missing.first() {
         return Err(LibraryError::Missing(*first).into());
     }
-    let library = Arc::clone(&head.library);
     let frames = stream::iter(digests).then(move |digest| {
-        let library = Arc::clone(&library);
+        let (head, answer) = (Arc::clone(&head), Arc::clone(&answer));
         async move {
-            let frame = move || {
-                let wire = library.get_wire(&digest).map_err(std::io::Error::other)?;
-                pack::frame(&digest, &wire).map(Bytes::from).map_err(std::io::Error::other)
-            };
-            tokio::task::spawn_blocking(frame).await.map_err(std::io::Error::other)?
+            let wire = read(&head, &answer, digest, Library::get_wire).await?;
+            pack::frame(&digest, &wire).map_err(io::Error::other)
         }
     });
     Ok(([(CONTENT_TYPE, BINARY)], Body::from_stream(frames)).into_response())
@@ -159,14 +166,38 @@ pub(crate) struct Within {
 /// `GET /blobs/{digest}`: its bytes.
 pub(crate) async fn show(
     _: Anyone,
-    Extension(identity): Extension<Identity>,
+    (Extension(identity), Extension(answer)): (Extension<Identity>, Extension<Arc<Answer>>),
     State(head): State<Arc<Head>>,
     Path(digest): Path<Digest>,
     Query(Within { result }): Query<Within>,
 ) -> Result<Response, ApiError> {
     may_read(&head, &identity, &[digest], parse_list(result.as_deref())?).await?;
-    let bytes = on_disk(&head, move |library| library.get(&digest)).await?;
+    let bytes = read(&head, &answer, digest, Library::get).await?;
     Ok(([(CONTENT_TYPE, BINARY)], bytes).into_response())
+}
+
+/// Reads a blob when there is memory for it among the answers of whoever asks. The bytes hold that memory.
+pub(super) async fn read<B: AsRef<[u8]> + Send + 'static>(
+    head: &Head,
+    answer: &Answer,
+    digest: Digest,
+    how: fn(&Library, &Digest) -> Result<B, LibraryError>,
+) -> Result<Bytes, Failure> {
+    let memory = answer.memory_for(&head.guests, CHUNK_BYTES).await;
+    let is_long = move |library: &Library| library.length_of(&digest).filter(|bytes| *bytes > CHUNK_BYTES as u64);
+    let chunk = on_disk(head, move |library| match is_long(library) {
+        Some(length) => Ok(Err(length)),
+        None => how(library, &digest).map(Ok),
+    });
+    match chunk.await? {
+        Ok(bytes) => Ok(hold(bytes, memory)),
+        Err(length) => {
+            drop(memory);
+            let length = usize::try_from(length).unwrap_or(usize::MAX);
+            let memory = answer.memory_for(&head.guests, length).await;
+            Ok(hold(on_disk(head, move |library| how(library, &digest)).await?, memory))
+        }
+    }
 }
 
 /// Whether these blobs may be read by whoever asks: by agents and operators any, by others what results of theirs name. A hash alone
@@ -237,7 +268,7 @@ pub(crate) async fn commit(
 }
 
 /// Why work on the disk came to nothing.
-enum Failure {
+pub(super) enum Failure {
     Library(LibraryError),
     Panicked(tokio::task::JoinError),
 }
@@ -247,6 +278,15 @@ impl From<Failure> for ApiError {
         match failure {
             Failure::Library(error) => error.into(),
             Failure::Panicked(error) => Self::internal(error),
+        }
+    }
+}
+
+impl From<Failure> for io::Error {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Library(error) => Self::other(error),
+            Failure::Panicked(error) => Self::other(error),
         }
     }
 }

@@ -1,8 +1,9 @@
 //! The cluster at a glance, and the description of the API.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use axum::Json;
+use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
@@ -62,5 +63,7 @@ async fn machine() -> &'static HeadMachine {
 
 /// `GET /openapi.json`, for anyone: it says nothing about this cluster.
 pub(crate) async fn openapi() -> impl IntoResponse {
-    ([(CONTENT_TYPE, "application/json")], crate::openapi())
+    // One copy for all who ask.
+    static TEXT: LazyLock<Bytes> = LazyLock::new(|| crate::openapi().into());
+    ([(CONTENT_TYPE, "application/json")], TEXT.clone())
 }

@@ -20,7 +20,8 @@ use super::access::About;
 use super::error::ApiError;
 use super::extract::{Json as Body, Path, Query, list as parse_list};
 use super::who::User;
-use crate::archive::Wanted;
+use crate::answers::Answer;
+use crate::archive::{Page, Wanted};
 use crate::blobs::{LibraryError, name_of};
 use crate::head::Head;
 use crate::views::{self, History, Shown, Viewer};
@@ -35,7 +36,16 @@ const AT_ONCE: usize = 50;
 
 /// Ended tasks of a job that are shown when the client does not say, and at most.
 const TASKS: usize = 100;
-const MOST_TASKS: usize = 100_000;
+const MOST_TASKS: usize = 10_000;
+
+/// What a job takes in an answer: in a list, with its spec while the list is made; alone; and each of its tasks. Memory is reserved for
+/// so much.
+const IN_LIST_BYTES: usize = 8 << 10;
+const DETAIL_BYTES: usize = 2 << 20;
+const TASK_BYTES: usize = 2 << 10;
+
+/// A page ends before its limit when the specs of its jobs, or their command lines, are longer than this. Each may have a megabyte.
+pub(crate) const LONGEST_PAGE_BYTES: usize = 4 << 20;
 
 /// How many rows are looked through for the one that says why an array was cancelled.
 const LOOKED_AT: usize = 100;
@@ -119,24 +129,35 @@ pub(crate) struct Filter {
 /// `GET /jobs`: newest first.
 pub(crate) async fn list(
     user: User,
+    Extension(answer): Extension<Arc<Answer>>,
     State(head): State<Arc<Head>>,
     Query(filter): Query<Filter>,
 ) -> Result<Json<JobPage>, ApiError> {
     let states: Vec<JobState> = parse_list(filter.state.as_deref())?;
     let limit = filter.limit.unwrap_or(PAGE).clamp(1, LONGEST_PAGE);
     let wanted = Wanted { user: filter.user, states };
-    let (page, total) = head.engine.jobs(wanted, filter.before, limit + 1).await?;
-    let next = if page.len() > limit { page.get(limit - 1).map(|job| job.id) } else { None };
-    let page: Vec<Arc<Job>> = page.into_iter().take(limit).collect();
+    answer.reserve(&head.guests, 2 * LONGEST_PAGE_BYTES + limit * IN_LIST_BYTES).await;
+    let Page { jobs: mut page, total, is_cut } = head.engine.jobs(wanted, filter.before, limit + 1).await?;
+    let mut is_last = !is_cut && page.len() <= limit;
+    page.truncate(limit);
     let rows = rows_of_single(&head, &page).await?;
-    let mut jobs = Vec::with_capacity(page.len());
-    for some in page.chunks(AT_ONCE) {
+    let mut jobs: Vec<JobSummary> = Vec::with_capacity(page.len());
+    let mut commands_bytes = 0;
+    'page: for some in page.chunks(AT_ONCE) {
         let state = head.engine.state();
-        jobs.extend(some.iter().map(|job| JobSummary {
-            command: (filter.commands && user.sees(job) == Viewer::Owner).then(|| views::command_line(&job.spec.work)),
-            ..views::summary(&state, job, rows.get(&job.id), head.engine.now().at)
-        }));
+        for job in some {
+            if commands_bytes > LONGEST_PAGE_BYTES {
+                is_last = false;
+                break 'page;
+            }
+            let is_shown = filter.commands && user.sees(job) == Viewer::Owner;
+            let command = is_shown.then(|| views::command_line(&job.spec.work));
+            commands_bytes += command.as_ref().map_or(0, String::len);
+            let summary = views::summary(&state, job, rows.get(&job.id), head.engine.now().at);
+            jobs.push(JobSummary { command, ..summary });
+        }
     }
+    let next = jobs.last().map(|job| job.id).filter(|_| !is_last);
     Ok(Json(JobPage { jobs, total, next }))
 }
 
@@ -170,6 +191,7 @@ pub(crate) struct Show {
 /// `GET /jobs/{id}`, at once or when the job, or the task that is asked for, has ended.
 pub(crate) async fn show(
     user: User,
+    Extension(answer): Extension<Arc<Answer>>,
     State(head): State<Arc<Head>>,
     Path(id): Path<JobId>,
     Query(query): Query<Show>,
@@ -188,6 +210,8 @@ pub(crate) async fn show(
         let is_over = |job: &Job| query.index.map_or(job.is_ended(), |index| job.ending_of(index).is_some());
         until(&head, id, Instant::now() + wait, |job| job.is_none_or(is_over)).await;
     }
+    let live = head.engine.state().job(id).map_or(0, |job| job.active.len());
+    answer.reserve(&head.guests, DETAIL_BYTES + (live + limit) * TASK_BYTES).await;
     // The job as it was when the history was read: one that has ended since would have ended without any task.
     let (job, history) = settled_history(&head, id, range, limit).await?;
     let state = head.engine.state();

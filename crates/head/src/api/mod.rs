@@ -35,6 +35,8 @@ use hostler_proto::api::BASE;
 use self::error::ApiError;
 use crate::head::Head;
 
+pub(crate) use self::jobs::LONGEST_PAGE_BYTES;
+
 /// The largest JSON body but for lists of hashes: a job must fit into one frame of the agent link.
 const MAX_BODY_BYTES: usize = 1 << 20;
 

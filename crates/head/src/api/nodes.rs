@@ -20,6 +20,7 @@ use hostler_snapshot::chunk::digest_of;
 use super::error::ApiError;
 use super::extract::{Json as Body, Path};
 use super::who::{Certified, User};
+use crate::answers::Answer;
 use crate::head::Head;
 use crate::invitations::{Candidate, NotInvited, Ticket};
 use crate::listen::Visitor;
@@ -29,8 +30,17 @@ use crate::{link, views};
 /// How long the answer to a wrong join code is kept back.
 const WRONG_CODE_PAUSE: Duration = Duration::from_secs(1);
 
+/// What a node takes in a list.
+const NODE_BYTES: usize = 2 << 10;
+
 /// `GET /nodes`.
-pub(crate) async fn list(_: User, State(head): State<Arc<Head>>) -> Json<Vec<NodeView>> {
+pub(crate) async fn list(
+    _: User,
+    Extension(answer): Extension<Arc<Answer>>,
+    State(head): State<Arc<Head>>,
+) -> Json<Vec<NodeView>> {
+    let count = head.engine.state().nodes().count();
+    answer.reserve(&head.guests, count * NODE_BYTES).await;
     let state = head.engine.state();
     Json(state.nodes().map(|node| views::node(&state, node)).collect())
 }
@@ -116,7 +126,13 @@ pub(crate) async fn power(
 }
 
 /// `GET /energy`.
-pub(crate) async fn energy(_: User, State(head): State<Arc<Head>>) -> Json<EnergyView> {
+pub(crate) async fn energy(
+    _: User,
+    Extension(answer): Extension<Arc<Answer>>,
+    State(head): State<Arc<Head>>,
+) -> Json<EnergyView> {
+    let count = head.engine.state().nodes().count();
+    answer.reserve(&head.guests, count * NODE_BYTES).await;
     let (now, state) = (head.engine.now(), head.engine.state());
     Json(views::energy(&state, now, head.switches.trouble()))
 }

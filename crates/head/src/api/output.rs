@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
@@ -18,12 +19,14 @@ use hostler_proto::record::EndedTask;
 use serde::Deserialize;
 use tokio::time::{Instant, timeout};
 
+use super::blobs::read;
 use super::error::ApiError;
 use super::extract::{Path, Query};
 use super::jobs::until;
 use super::results::readable;
 use super::who::User;
-use crate::blobs::read_content;
+use crate::answers::Answer;
+use crate::blobs::{Library, read_content};
 use crate::head::Head;
 use crate::streams::{Place, Upload};
 
@@ -54,6 +57,7 @@ pub(crate) struct Part {
 /// `follow` until the run has ended, and a task that has not started is waited for.
 pub(crate) async fn output(
     user: User,
+    Extension(holds): Extension<Arc<Answer>>,
     State(head): State<Arc<Head>>,
     Path((id, index, output)): Path<(JobId, u32, Output)>,
     Query(Part { from, follow, node_rank: rank }): Query<Part>,
@@ -72,10 +76,10 @@ pub(crate) async fn output(
             Standing::Over(attempt, Some(manifest)) => {
                 // Its end may be on its way to the disk, and what it left with it.
                 head.engine.settled().await?;
-                return from_manifest(&head, attempt, manifest, output, from).await;
+                return from_manifest(&head, holds, attempt, manifest, (output, from)).await;
             }
             Standing::Over(attempt, None) => return Ok(answer(attempt, Body::empty())),
-            Standing::Ended => return from_result(&head, task, rank, output, from).await,
+            Standing::Ended => return from_result(&head, holds, task, rank, (output, from)).await,
             Standing::Live(live) => {
                 // Without a body it has ended or moved while we asked.
                 if let Some(body) = from_node(&head, &live, output, from, follow).await? {
@@ -138,7 +142,13 @@ fn answer(attempt: Attempt, body: Body) -> Response {
 }
 
 /// The output of a task that has ended, from its result.
-async fn from_result(head: &Head, task: TaskId, rank: u32, output: Output, from: u64) -> Result<Response, ApiError> {
+async fn from_result(
+    head: &Arc<Head>,
+    holds: Arc<Answer>,
+    task: TaskId,
+    rank: u32,
+    part: (Output, u64),
+) -> Result<Response, ApiError> {
     let mut row = row_of(head, task).await?;
     if row.is_none() {
         // The ending may be on its way to the disk.
@@ -153,24 +163,32 @@ async fn from_result(head: &Head, task: TaskId, rank: u32, output: Output, from:
     if !head.engine.job(task.job).await?.is_some_and(|job| job.results.contains(task.index)) {
         return Err(ApiError::dropped(task));
     }
-    from_manifest(head, attempt, result.manifest, output, from).await
+    from_manifest(head, holds, attempt, result.manifest, part).await
 }
 
 async fn from_manifest(
-    head: &Head,
+    head: &Arc<Head>,
+    holds: Arc<Answer>,
     attempt: Attempt,
     manifest: Digest,
-    output: Output,
-    from: u64,
+    (output, from): (Output, u64),
 ) -> Result<Response, ApiError> {
     let library = Arc::clone(&head.library);
+    // Reading manifests blocks a thread, and threads that may block are few.
+    let turn = head.guests.manifests.take(holds.party(), 1).await;
     let result = tokio::task::spawn_blocking(move || library.result(&manifest)).await.map_err(ApiError::internal)??;
+    drop(turn);
     let content: &Content = match output {
         Output::Stdout => &result.stdout,
         Output::Stderr => &result.stderr,
         Output::Setup => &result.setup,
     };
-    Ok(answer(attempt, Body::from_stream(read_content(Arc::clone(&head.library), content, from))))
+    let head = Arc::clone(head);
+    let read = move |digest| {
+        let (head, holds) = (Arc::clone(&head), Arc::clone(&holds));
+        async move { Ok(read(&head, &holds, digest, Library::get).await?) }
+    };
+    Ok(answer(attempt, Body::from_stream(read_content(content, from, read))))
 }
 
 async fn row_of(head: &Head, task: TaskId) -> Result<Option<EndedTask>, ApiError> {

@@ -2,22 +2,29 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::{Query, State};
+use axum::{Extension, Json};
 use hostler_core::head::Node;
 use hostler_proto::peers::{GossipPeer, Known, Peers};
 use hostler_snapshot::chunk::digest_of;
 
 use super::error::ApiError;
 use super::who::Agent;
+use crate::answers::Answer;
 use crate::head::Head;
+
+/// What a node takes in the list.
+const PEER_BYTES: usize = 512;
 
 /// `GET /agent/peers`: what has changed since the agent asked last, which is all or nothing.
 pub(crate) async fn peers(
     _: Agent,
+    Extension(answer): Extension<Arc<Answer>>,
     State(head): State<Arc<Head>>,
     Query(Known { known }): Query<Known>,
 ) -> Result<Json<Option<Peers>>, ApiError> {
+    let count = head.engine.state().nodes().count();
+    answer.reserve(&head.guests, count * PEER_BYTES).await;
     let state = head.engine.state();
     let peer = |node: &Node| {
         let address = node.gossip_address()?;

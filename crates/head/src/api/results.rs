@@ -1,21 +1,30 @@
 //! Results: what has ended and can be fetched, and what has been.
+//!
+//! An array may have a million results, so the list is written as it is sent, and is never in memory as a whole.
 
+use std::io;
 use std::sync::Arc;
 
-use axum::Json;
+use axum::Extension;
+use axum::body::{Body as Sent, Bytes};
 use axum::extract::State;
 use axum::http::StatusCode;
-use hostler_core::head::{Command, Job};
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use futures_util::{StreamExt, stream};
+use hostler_core::head::{Caller, Command, Job};
 use hostler_model::JobId;
-use hostler_proto::api::{Fetched, ResultPage, ResultView};
+use hostler_proto::api::{Fetched, ResultView};
 use hostler_proto::record::TaskResult;
 use serde::Deserialize;
 
 use super::error::ApiError;
 use super::extract::{Json as Body, Path, Query, list as parse_list};
 use super::who::User;
+use crate::answers::{Answer, hold};
+use crate::archive::ArchiveError;
 use crate::head::Head;
-use crate::views::{self, Viewer};
+use crate::views::Viewer;
 
 /// The query of `GET /results`.
 #[derive(Deserialize)]
@@ -27,50 +36,139 @@ pub(crate) struct Filter {
     after: Option<JobId>,
 }
 
+/// The most jobs whose results are listed at once.
+const MOST_JOBS: usize = 1_000;
+
+/// The list is sent in pieces of about this length.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// Ended tasks that are read at once.
+const ROWS: usize = 64;
+
 /// `GET /results`: of the jobs named, or of all jobs of the user.
 pub(crate) async fn list(
     user: User,
+    Extension(answer): Extension<Arc<Answer>>,
     State(head): State<Arc<Head>>,
     Query(filter): Query<Filter>,
-) -> Result<Json<ResultPage>, ApiError> {
-    let named: Vec<JobId> = parse_list(filter.jobs.as_deref())?;
-    let (jobs, next) = jobs(&head, &user, &named, &filter).await?;
-    let history = head.history.clone();
-    let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
-    let rows = tokio::task::spawn_blocking(move || history.results_of(&ids)).await.map_err(ApiError::internal)??;
-    let mut by_job = jobs.iter().peekable();
-    let mut results = Vec::with_capacity(rows.len());
-    for row in rows {
-        while by_job.next_if(|job| job.id < row.task.job).is_some() {}
-        let job = by_job.peek().filter(|job| job.id == row.task.job);
-        results.extend(job.and_then(|job| view(job, row)).filter(|it| !(filter.unfetched && it.fetched)));
+) -> Result<Response, ApiError> {
+    let mut named: Vec<JobId> = parse_list(filter.jobs.as_deref())?;
+    named.sort_unstable();
+    named.dedup();
+    for id in &named {
+        readable(&head, &user, *id).await?;
     }
-    Ok(Json(ResultPage { results, next }))
+    let are_named = !named.is_empty();
+    let (jobs, next) = if are_named {
+        (named, None)
+    } else {
+        let (after, limit) = (filter.after.unwrap_or(JobId(0)), filter.limit.unwrap_or(MOST_JOBS).clamp(1, MOST_JOBS));
+        head.engine.jobs_with_results(&user.0.user, filter.unfetched, after, limit).await?
+    };
+    let listing = Listing {
+        head: Arc::clone(&head),
+        caller: user.0,
+        are_named,
+        unfetched: filter.unfetched,
+        jobs: jobs.into_iter(),
+        current: None,
+        next,
+        has_begun: false,
+        has_any: false,
+    };
+    // What goes wrong at once can still be said.
+    let (first, rest) = next_piece(&answer, listing).await?;
+    let rest = stream::try_unfold(rest, move |listing| {
+        let answer = Arc::clone(&answer);
+        async move {
+            let Some(listing) = listing else { return Ok(None) };
+            next_piece(&answer, listing).await.map(Some).map_err(io::Error::other)
+        }
+    });
+    let pieces = stream::once(async { Ok(first) }).chain(rest);
+    Ok(([(CONTENT_TYPE, "application/json")], Sent::from_stream(pieces)).into_response())
 }
 
-/// The jobs asked for, by id, and the last one if there may be more.
-async fn jobs(
-    head: &Head,
-    user: &User,
-    named: &[JobId],
-    filter: &Filter,
-) -> Result<(Vec<Arc<Job>>, Option<JobId>), ApiError> {
-    let unfetched = filter.unfetched;
-    if named.is_empty() {
-        let after = filter.after.unwrap_or(JobId(0));
-        let limit = filter.limit.unwrap_or(usize::MAX).max(1);
-        let (mut jobs, next) = head.engine.jobs_with_results(&user.0.user, unfetched, after, limit).await?;
-        jobs.retain(|job| user.0.owns(job));
-        return Ok((jobs, next));
+/// A [`hostler_proto::api::ResultPage`] that is being written.
+struct Listing {
+    head: Arc<Head>,
+    caller: Caller,
+    /// By the request; those are checked, and may be others'.
+    are_named: bool,
+    unfetched: bool,
+    jobs: std::vec::IntoIter<JobId>,
+    /// The job that is listed, and from which index on.
+    current: Option<(Arc<Job>, u32)>,
+    next: Option<JobId>,
+    has_begun: bool,
+    has_any: bool,
+}
+
+/// The next piece, when there is memory for it, and what is left.
+async fn next_piece(answer: &Answer, mut listing: Listing) -> Result<(Bytes, Option<Listing>), ArchiveError> {
+    let memory = answer.memory_for(&listing.head.guests, 2 * PIECE_BYTES).await;
+    let (text, rest) = tokio::task::spawn_blocking(move || -> Result<_, ArchiveError> {
+        let mut text = Vec::with_capacity(PIECE_BYTES);
+        let goes_on = listing.write(&mut text)?;
+        Ok((text, goes_on.then_some(listing)))
+    })
+    .await??;
+    Ok((hold(text, memory), rest))
+}
+
+impl Listing {
+    /// Writes until there is a piece or no more; whether there is more.
+    fn write(&mut self, text: &mut Vec<u8>) -> Result<bool, ArchiveError> {
+        if !std::mem::replace(&mut self.has_begun, true) {
+            text.extend(b"{\"results\":[");
+        }
+        while text.len() < PIECE_BYTES {
+            let current = match self.current.take() {
+                Some(current) => Some(current),
+                None => self.next_job()?.map(|job| (job, 0)),
+            };
+            let Some((job, from)) = current else {
+                text.extend(b"]");
+                text.extend(self.next.map(|next| format!(",\"next\":{next}")).unwrap_or_default().bytes());
+                text.extend(b"}");
+                return Ok(false);
+            };
+            self.current = self.write_some(text, &job, from)?.map(|from| (job, from));
+        }
+        Ok(true)
     }
-    let mut jobs = Vec::with_capacity(named.len());
-    for id in named {
-        jobs.push(readable(head, user, *id).await?);
+
+    fn next_job(&mut self) -> Result<Option<Arc<Job>>, ArchiveError> {
+        for id in self.jobs.by_ref() {
+            let Some(job) = self.head.engine.find_job(id)? else { continue };
+            if if self.are_named { self.caller.may_touch(&job) } else { self.caller.owns(&job) } {
+                return Ok(Some(job));
+            }
+        }
+        Ok(None)
     }
-    jobs.retain(|job| !unfetched || views::unfetched(job) > 0);
-    jobs.sort_by_key(|job| job.id);
-    jobs.dedup_by_key(|job| job.id);
-    Ok((jobs, None))
+
+    /// Writes some results of a job; from which index on there may be more.
+    fn write_some(&mut self, text: &mut Vec<u8>, job: &Job, from: u32) -> Result<Option<u32>, ArchiveError> {
+        let rows = self.head.history.ended_of(job.id, from..=u32::MAX, ROWS)?;
+        let mut after = if rows.len() == ROWS { rows.last().map(|row| row.index) } else { None };
+        for row in &rows {
+            for view in row.results().filter_map(|result| view(job, result)) {
+                if self.unfetched && view.fetched {
+                    continue;
+                }
+                if std::mem::replace(&mut self.has_any, true) {
+                    text.push(b',');
+                }
+                text.extend(serde_json::to_vec(&view).expect("API types are valid JSON"));
+            }
+            if text.len() >= PIECE_BYTES {
+                after = Some(row.index);
+                break;
+            }
+        }
+        Ok(after.and_then(|last| last.checked_add(1)))
+    }
 }
 
 /// A job whose content this user may see.

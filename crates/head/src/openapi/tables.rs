@@ -73,12 +73,12 @@ pub(crate) const ROUTES: &[Route] = &[
     route("get", "/jobs", Users, &[
         ("state", "string", "states, separated by commas; all when absent"),
         ("user", "string", "of this user; of all when absent"),
-        ("limit", "integer", "at most this many, 100 when absent, never more than 1000"),
+        ("limit", "integer", "at most this many, 100 when absent, never more than 1000; fewer when their command lines are long"),
         ("before", "integer", "the `next` of the page before"),
         ("commands", "boolean", "with what each job runs"),
     ], Nothing, Json("JobPage"), "Jobs, newest first."),
     route("get", "/jobs/{id}", Users, &[
-        ("tasks", "integer", "how many ended tasks to show, 100 when absent"),
+        ("tasks", "integer", "how many ended tasks to show, 100 when absent, never more than 10000"),
         ("from", "integer", "show ended tasks from this index on, and no others"),
         INDEX,
         ("wait_ms", "integer", "answer when the job has ended, or the task if there is an `index`, or after this time"),
@@ -122,7 +122,7 @@ pub(crate) const ROUTES: &[Route] = &[
     route("get", "/results", Owners, &[
         ("unfetched", "boolean", "only those that were never fetched"),
         ("jobs", "string", "job ids, separated by commas; all of the user when absent"),
-        ("limit", "integer", "the most jobs whose results are listed at once; all when absent"),
+        ("limit", "integer", "the most jobs whose results are listed at once, 1000 when absent and at most"),
         ("after", "integer", "list from the job after this one, the last page's `next`"),
     ], Nothing, Json("ResultPage"), "Results that can be fetched."),
     route("get", "/events", Users, &[], Nothing, Events, "What changes, as server-sent events; each has a `Notice` as data."),

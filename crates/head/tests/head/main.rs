@@ -1,6 +1,7 @@
 //! A real head in a process of its own, over its real doors: users on the Unix socket, agents over TLS, strangers on both.
 
 mod agent;
+mod answers;
 mod blobs;
 mod disk;
 mod events;

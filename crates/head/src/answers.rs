@@ -1,0 +1,330 @@
+//! Answers until they are sent: what they hold, and clients that do not read.
+//!
+//! A request is not over when its answer is made: an answer that nobody reads stays in memory. An [`Answer`] therefore holds the
+//! request's place among those of its user, and the memory that was reserved for it, until its last byte is in the socket's buffer or
+//! the connection is gone. [`Unsent`] watches one connection: it ends when the client takes nothing for [`TAKING_TIME`] while there is
+//! something to send. A stream that waits for news has nothing to send. Connections that were upgraded are not watched: people stop
+//! the output of a terminal for as long as they like.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::response::Response;
+use hostler_core::doorway::Share;
+use hostler_model::NodeName;
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use tokio::time::{Instant, sleep};
+
+use crate::guests::{Guests, Held, Party};
+
+/// How long a client may take nothing while there is something to send to it.
+const TAKING_TIME: Duration = Duration::from_secs(60);
+
+/// How often a connection is looked at.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// Bodies are sent in pieces of at most this length. Each piece that leaves counts as progress, so half a kilobyte a second is enough.
+const PIECE_BYTES: usize = 32 << 10;
+
+/// A request whose answer is not sent yet, of its user's share and of that of the node through which it came.
+pub(crate) type Pending = (Share<String>, Option<Share<NodeName>>);
+
+/// What a request holds until its answer is sent. Handlers find it among the request's extensions.
+pub(crate) struct Answer {
+    party: Party,
+    _share: Option<Pending>,
+    memory: Mutex<Vec<Held>>,
+}
+
+impl Answer {
+    pub(crate) fn new(party: Party, share: Option<Pending>) -> Arc<Self> {
+        Arc::new(Self { party, _share: share, memory: Mutex::default() })
+    }
+
+    /// Whom it counts for.
+    pub(crate) fn party(&self) -> &Party {
+        &self.party
+    }
+
+    /// Reserves memory for the whole answer; waits while unsent answers of the same party take all that a party may have. To be called
+    /// before that memory is used, and once: whoever holds some and waits for more may wait for itself.
+    pub(crate) async fn reserve(&self, guests: &Guests, bytes: usize) {
+        let memory = self.memory_for(guests, bytes).await;
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner).push(memory);
+    }
+
+    /// Reserves memory for a part of an answer that is a stream, to be held with [`hold`].
+    pub(crate) async fn memory_for(&self, guests: &Guests, bytes: usize) -> Held {
+        guests.answers.take(&self.party, kib(bytes)).await
+    }
+
+    /// Keeps the digests of a stream's chunks in memory until its end.
+    pub(crate) async fn reserve_list(&self, guests: &Guests, bytes: usize) {
+        let memory = guests.lists.take(&self.party, kib(bytes)).await;
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner).push(memory);
+    }
+}
+
+/// The unit in which memory of answers is counted.
+pub(crate) const fn kib(bytes: usize) -> usize {
+    bytes.div_ceil(1 << 10)
+}
+
+/// Bytes that hold the memory which was reserved for them, as long as any part of them is used.
+pub(crate) fn hold(bytes: impl AsRef<[u8]> + Send + 'static, mut memory: Held) -> Bytes {
+    struct Holder<B>(B, #[expect(dead_code, reason = "dropped with the bytes")] Held);
+    impl<B: AsRef<[u8]>> AsRef<[u8]> for Holder<B> {
+        fn as_ref(&self) -> &[u8] {
+            self.0.as_ref()
+        }
+    }
+    // It may have turned out shorter than it could have been.
+    for permit in &mut memory {
+        let spare = permit.num_permits().saturating_sub(kib(bytes.as_ref().len()));
+        drop(permit.split(spare));
+    }
+    Bytes::from_owner(Holder(bytes, memory))
+}
+
+/// What waits to be sent on a connection.
+pub(crate) struct Unsent {
+    standing: Mutex<Standing>,
+}
+
+struct Standing {
+    /// Pieces on their way, and bodies that may have more.
+    owed: usize,
+    /// When the client last took something, or something began to wait for it.
+    moved: Instant,
+}
+
+impl Default for Unsent {
+    fn default() -> Self {
+        Self { standing: Mutex::new(Standing { owed: 0, moved: Instant::now() }) }
+    }
+}
+
+impl Unsent {
+    /// Ends when the client has taken nothing for too long.
+    pub(crate) async fn stalled(&self) {
+        loop {
+            sleep(LOOK).await;
+            if self.has_stalled(Instant::now()) {
+                return;
+            }
+        }
+    }
+
+    fn has_stalled(&self, now: Instant) -> bool {
+        let standing = self.standing();
+        standing.owed > 0 && now.saturating_duration_since(standing.moved) >= TAKING_TIME
+    }
+
+    /// The same response, watched while it is sent.
+    pub(crate) fn watch(self: &Arc<Self>, mut response: Response) -> hyper::Response<Watched> {
+        let answer = response.extensions_mut().remove();
+        response.map(|inner| {
+            let more = (!inner.is_end_stream()).then(|| More::of(self));
+            Watched { inner, rest: Bytes::new(), more, answer, unsent: Arc::clone(self) }
+        })
+    }
+
+    fn owe(&self) {
+        let mut standing = self.standing();
+        if standing.owed == 0 {
+            standing.moved = Instant::now();
+        }
+        standing.owed += 1;
+    }
+
+    fn standing(&self) -> MutexGuard<'_, Standing> {
+        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A body that may have more to send, as far as is known.
+struct More(Arc<Unsent>);
+
+impl More {
+    fn of(unsent: &Arc<Unsent>) -> Self {
+        unsent.owe();
+        Self(Arc::clone(unsent))
+    }
+}
+
+impl Drop for More {
+    fn drop(&mut self) {
+        // That a body has nothing more to send at the moment is no progress of the client's.
+        self.0.standing().owed -= 1;
+    }
+}
+
+/// A piece of a body, until it is in the socket's buffer.
+struct Piece {
+    bytes: Bytes,
+    unsent: Arc<Unsent>,
+    _answer: Option<Arc<Answer>>,
+}
+
+impl AsRef<[u8]> for Piece {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        let mut standing = self.unsent.standing();
+        standing.owed -= 1;
+        standing.moved = Instant::now();
+    }
+}
+
+/// A body that is watched while it is sent.
+pub(crate) struct Watched {
+    inner: Body,
+    /// What has come from `inner` and was not sent.
+    rest: Bytes,
+    /// Absent while `inner` waits for something to happen.
+    more: Option<More>,
+    answer: Option<Arc<Answer>>,
+    unsent: Arc<Unsent>,
+}
+
+impl Watched {
+    fn next_piece(&mut self) -> Bytes {
+        let bytes = self.rest.split_to(self.rest.len().min(PIECE_BYTES));
+        self.unsent.owe();
+        Bytes::from_owner(Piece { bytes, unsent: Arc::clone(&self.unsent), _answer: self.answer.clone() })
+    }
+}
+
+impl HttpBody for Watched {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        while self.rest.is_empty() {
+            let next = Pin::new(&mut self.inner).poll_frame(context);
+            if !matches!(next, Poll::Ready(Some(Ok(_)))) {
+                self.more = None;
+            }
+            match ready!(next).transpose()?.map(Frame::into_data) {
+                Some(Ok(bytes)) => self.rest = bytes,
+                Some(Err(other)) => return Poll::Ready(Some(Ok(other))),
+                None => return Poll::Ready(None),
+            }
+        }
+        if self.more.is_none() {
+            self.more = Some(More::of(&self.unsent));
+        }
+        let piece = self.next_piece();
+        Poll::Ready(Some(Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty() && self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let (inner, rest) = (self.inner.size_hint(), self.rest.len() as u64);
+        let mut hint = SizeHint::new();
+        hint.set_lower(inner.lower() + rest);
+        if let Some(upper) = inner.upper() {
+            hint.set_upper(upper + rest);
+        }
+        hint
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use futures_util::{FutureExt, StreamExt, stream};
+    use http_body_util::BodyExt;
+
+    use super::*;
+
+    async fn next(body: &mut Watched) -> Bytes {
+        let frame = body.frame().await.expect("there is more").expect("it does not fail");
+        frame.into_data().expect("bytes")
+    }
+
+    fn watched(unsent: &Arc<Unsent>, body: Body) -> Watched {
+        unsent.watch(Response::new(body)).into_body()
+    }
+
+    fn after(time: Duration) -> Instant {
+        Instant::now() + time
+    }
+
+    #[tokio::test]
+    async fn client_that_takes_nothing_is_noticed() {
+        let unsent = Arc::new(Unsent::default());
+        let mut body = watched(&unsent, Body::from(vec![0; 3 * PIECE_BYTES]));
+        assert!(!unsent.has_stalled(Instant::now()));
+        assert!(unsent.has_stalled(after(TAKING_TIME)), "before its first piece");
+        let first = next(&mut body).await;
+        let (second, third) = (next(&mut body).await, next(&mut body).await);
+        assert!(body.is_end_stream());
+        drop((body, first, second));
+        assert!(unsent.has_stalled(after(TAKING_TIME)), "and before its last");
+        drop(third);
+        assert!(!unsent.has_stalled(after(TAKING_TIME)));
+    }
+
+    #[tokio::test]
+    async fn each_piece_that_a_client_takes_gives_it_time_and_what_is_added_does_not() {
+        let unsent = Arc::new(Unsent::default());
+        let pieces = stream::iter([Ok::<_, Infallible>(Bytes::from_static(b"a")), Ok(Bytes::from_static(b"b"))]);
+        let mut body = watched(&unsent, Body::from_stream(pieces.chain(stream::pending())));
+        let moved = || unsent.standing().moved;
+        let began = moved();
+        let first = next(&mut body).await;
+        let _second = next(&mut body).await;
+        assert!(body.frame().now_or_never().is_none());
+        assert_eq!(moved(), began);
+        drop(first);
+        assert!(moved() > began);
+        assert!(unsent.has_stalled(after(TAKING_TIME)));
+    }
+
+    #[tokio::test]
+    async fn stream_without_news_may_be_quiet_for_as_long_as_it_likes() {
+        let unsent = Arc::new(Unsent::default());
+        let quiet = stream::iter([Ok::<_, Infallible>(Bytes::from_static(b"news"))]).chain(stream::pending());
+        let mut body = watched(&unsent, Body::from_stream(quiet));
+        assert_eq!(next(&mut body).await, "news");
+        assert!(unsent.has_stalled(after(TAKING_TIME)), "there may be more at once");
+        assert!(body.frame().now_or_never().is_none());
+        assert!(!unsent.has_stalled(after(24 * 60 * TAKING_TIME)));
+    }
+
+    #[tokio::test]
+    async fn share_and_memory_are_held_until_the_last_piece_is_gone() {
+        let (guests, unsent) = (Guests::default(), Arc::new(Unsent::default()));
+        let ada = "ada".to_owned();
+        let answer = Answer::new(Party::User(ada.clone()), guests.requests.take(ada.clone()));
+        answer.reserve(&guests, usize::MAX).await;
+        let mut response = Response::new(Body::from("short"));
+        response.extensions_mut().insert(answer);
+        let mut body = unsent.watch(response).into_body();
+        let piece = next(&mut body).await;
+        assert!(body.is_end_stream());
+        drop(body);
+        let other = Answer::new(Party::User(ada.clone()), None);
+        assert!(other.reserve(&guests, 1).now_or_never().is_none(), "all of ada's memory is held");
+        let others: Vec<_> = std::iter::from_fn(|| guests.requests.take(ada.clone())).collect();
+        assert_eq!(others.len(), guests.requests.most() - 1);
+        drop(piece);
+        assert!(other.reserve(&guests, 1).now_or_never().is_some());
+        assert!(guests.requests.take(ada).is_some());
+    }
+}
