@@ -311,7 +311,8 @@ mod tests {
     async fn share_and_memory_are_held_until_the_last_piece_is_gone() {
         let (guests, unsent) = (Guests::default(), Arc::new(Unsent::default()));
         let ada = "ada".to_owned();
-        let answer = Answer::new(Party::User(ada.clone()), guests.requests.take(ada.clone()));
+        let answer =
+            Answer::new(Party::of_user(&ada, None), guests.requests.take(ada.clone()).map(|share| (share, None)));
         answer.reserve(&guests, usize::MAX).await;
         let mut response = Response::new(Body::from("short"));
         response.extensions_mut().insert(answer);
@@ -319,7 +320,7 @@ mod tests {
         let piece = next(&mut body).await;
         assert!(body.is_end_stream());
         drop(body);
-        let other = Answer::new(Party::User(ada.clone()), None);
+        let other = Answer::new(Party::of_user(&ada, None), None);
         assert!(other.reserve(&guests, 1).now_or_never().is_none(), "all of ada's memory is held");
         let others: Vec<_> = std::iter::from_fn(|| guests.requests.take(ada.clone())).collect();
         assert_eq!(others.len(), guests.requests.most() - 1);

@@ -151,6 +151,14 @@ pub(crate) struct Party {
     through: Option<NodeName>,
 }
 
+#[cfg(test)]
+impl Party {
+    pub(crate) fn of_user(name: &str, through: Option<&str>) -> Self {
+        let through = through.map(|node| node.parse().expect("a name"));
+        Self { who: Who::User(name.to_owned()), through }
+    }
+}
+
 /// Who has a share. Names of users and nodes cannot be mistaken for one another.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Who {
@@ -250,15 +258,10 @@ mod tests {
 
     use super::*;
 
-    fn user(name: &str, through: Option<&str>) -> Party {
-        let through = through.map(|node| node.parse().expect("a name"));
-        Party { who: Who::User(name.to_owned()), through }
-    }
-
     #[tokio::test]
     async fn a_party_waits_for_its_own_turns_and_for_no_other_partys() {
         let lanes = Lanes::of(2, 3, 1);
-        let [ada, bob] = ["ada", "bob"].map(|name| user(name, None));
+        let [ada, bob] = ["ada", "bob"].map(|name| Party::of_user(name, None));
         let held = [lanes.take(&ada, 1).await, lanes.take(&ada, 1).await];
         assert!(lanes.take(&ada, 1).now_or_never().is_none());
         let third = lanes.take(&bob, 1).now_or_never().expect("there is one left");
@@ -274,24 +277,27 @@ mod tests {
         let (lanes, turns) = (Lanes::of(2, 8, 8), Turns::of(1));
         let mut held = Vec::new();
         for number in 0..2 {
-            held.push(lanes.take(&user(&format!("eve{number}"), Some("n1")), 1).await);
+            held.push(lanes.take(&Party::of_user(&format!("eve{number}"), Some("n1")), 1).await);
         }
-        assert!(lanes.take(&user("eve2", Some("n1")), 1).now_or_never().is_none());
+        assert!(lanes.take(&Party::of_user("eve2", Some("n1")), 1).now_or_never().is_none());
         for number in 0..4 {
-            held.push(turns.take(&user(&format!("eve{number}"), Some("n1")), 1).await);
+            held.push(turns.take(&Party::of_user(&format!("eve{number}"), Some("n1")), 1).await);
         }
-        assert!(turns.take(&user("eve4", Some("n1")), 1).now_or_never().is_none());
+        assert!(turns.take(&Party::of_user("eve4", Some("n1")), 1).now_or_never().is_none());
         // Whoever comes another way has room, a user of that node included; but a user has one share, by whatever way.
         for through in [Some("n2"), None] {
-            let bob = user("bob", through);
+            let bob = Party::of_user("bob", through);
             held.push(lanes.take(&bob, 1).now_or_never().expect("there is room in the lane"));
             let turn = turns.take(&bob, 1).now_or_never().expect("it is his own");
-            assert!(turns.take(&user("bob", Some("n3")), 1).now_or_never().is_none(), "he has one turn in all");
+            assert!(
+                turns.take(&Party::of_user("bob", Some("n3")), 1).now_or_never().is_none(),
+                "he has one turn in all"
+            );
             drop(turn);
         }
-        assert!(lanes.take(&user("bob", Some("n3")), 1).now_or_never().is_none());
+        assert!(lanes.take(&Party::of_user("bob", Some("n3")), 1).now_or_never().is_none());
         drop(held);
-        assert!(lanes.take(&user("eve9", Some("n1")), 2).now_or_never().is_some());
-        assert!(turns.take(&user("eve9", Some("n1")), 1).now_or_never().is_some());
+        assert!(lanes.take(&Party::of_user("eve9", Some("n1")), 2).now_or_never().is_some());
+        assert!(turns.take(&Party::of_user("eve9", Some("n1")), 1).now_or_never().is_some());
     }
 }
