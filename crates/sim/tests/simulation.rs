@@ -61,6 +61,7 @@ const FAILED_ONCE: &[(u64, &str)] = &[
         81_447,
         "the world's own fault: a node was forgotten while it was off and out of the plan, and nobody switched it on",
     ),
+    (602_141, "the same, of a node whose order to switch off was still on its way"),
 ];
 
 #[test]

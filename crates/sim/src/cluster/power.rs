@@ -73,12 +73,11 @@ impl World {
             && power.is_some_and(|power| matches!(power.stage, Stage::Off | Stage::Failed | Stage::Unknown))
     }
 
-    /// Whether nobody would switch a node on again that is forgotten now: its controller does what the head says, and the head would
-    /// not know it any more.
+    /// Whether nobody would switch a node on again that is forgotten now: nodes leave the plan here, orders to switch them off may still
+    /// be on their way, and the head switches no node on that it does not know.
     pub(super) fn comes_back_only_by_hand(&self, name: &NodeName) -> bool {
-        let is_off = self.nodes.iter().any(|node| node.name == *name && !node.is_powered);
         let is_planned = self.head.process.as_ref().is_some_and(|process| process.state.power.is_planned(name));
-        self.controllers.is_some() && is_off && !is_planned
+        self.controllers.as_ref().is_some_and(|controllers| controllers.rough.is_some()) && !is_planned
     }
 
     pub(super) fn power_step(&mut self, step: PowerStep) {
