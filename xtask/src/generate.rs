@@ -1,7 +1,7 @@
 //! `cargo xtask gen`: files that come from the code and are committed, so that a change to them is reviewed.
 //!
-//! The program itself writes them (`hostler gen DIRECTORY`, a hidden command); this chore only decides where they go
-//! and whether what is committed is still true.
+//! Completions and man pages are not committed: `cargo xtask package` makes them. The program itself writes them all
+//! (`hostler gen DIRECTORY`, a hidden command); this chore only decides where they go and whether what is committed is still true.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,13 +20,11 @@ pub(crate) struct Options {
     pub(crate) check: bool,
 }
 
-/// What the program writes, and its place in the checkout: a file, or a directory with nothing else in it.
-const PLACES: &[(&str, &str)] = &[
-    ("openapi.json", "docs/reference/openapi.json"),
-    ("cli.md", "docs/reference/cli.md"),
-    ("completions", "packaging/completions"),
-    ("man", "packaging/man"),
-];
+/// What the program writes that is committed, and its place in the checkout: a file, or a directory with nothing else in it.
+const PLACES: &[(&str, &str)] = &[("openapi.json", "docs/reference/openapi.json"), ("cli.md", "docs/reference/cli.md")];
+
+/// What it writes for packages, and how many files there are at least: a page for each command, three scripts for each tool.
+const PACKAGED: &[(&str, usize)] = &[("man", 50), ("completions", 15)];
 
 /// Files by their path in the checkout.
 type Files = BTreeMap<PathBuf, Vec<u8>>;
@@ -52,7 +50,17 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 fn generated() -> Result<Files> {
     run_command(cargo().args(["build", "--quiet", "--package", "hostler"]))?;
     let scratch = tempfile::tempdir()?;
-    run_command(Command::new(target_directory()?.join("debug/hostler")).arg("gen").arg(scratch.path()))?;
+    write_all(&target_directory()?.join("debug/hostler"), scratch.path())?;
+    for (name, least) in PACKAGED {
+        let mut files = Files::new();
+        collect(&scratch.path().join(name), Path::new(""), &mut files)?;
+        let has_empty = files.values().any(Vec::is_empty);
+        ensure!(
+            files.len() >= *least && !has_empty,
+            "`hostler gen` wrote {} files of {name}, or an empty one",
+            files.len()
+        );
+    }
     let mut files = Files::new();
     for (name, place) in PLACES {
         let source = scratch.path().join(name);
@@ -60,6 +68,11 @@ fn generated() -> Result<Files> {
         collect(&source, Path::new(place), &mut files)?;
     }
     Ok(files)
+}
+
+/// Has a program write everything that it says of itself into a directory.
+pub(crate) fn write_all(program: &Path, directory: &Path) -> Result<()> {
+    run_command(Command::new(program).arg("gen").arg(directory))
 }
 
 /// What the checkout holds in the same places.

@@ -1,4 +1,4 @@
-//! The project's chores: `cargo xtask test`, `cargo xtask gen`, `cargo xtask bench`, `cargo xtask swarm`, `cargo xtask soak`,
+//! The project's chores: `cargo xtask test`, `cargo xtask gen`, `cargo xtask package`, `cargo xtask bench`, `cargo xtask swarm`, `cargo xtask soak`,
 //! `cargo xtask fuzz`, `cargo xtask docker`, `cargo xtask vm`.
 //!
 //! A chore lands here when it needs logic; what is one command stays one command (see CONTRIBUTING.md). Nothing here is
@@ -9,6 +9,7 @@
 mod bench;
 mod fuzz;
 mod generate;
+mod package;
 mod soak;
 mod swarm;
 mod systems;
@@ -25,8 +26,10 @@ use clap::Parser;
 enum Chore {
     /// Check everything that continuous integration checks, and stop at the first failure
     Test(test::Options),
-    /// Write the files that come from the code: OpenAPI, command reference, completions, man pages
+    /// Write the committed files that come from the code: API description, command reference
     Gen(generate::Options),
+    /// Build a package: programs, units, completions and man pages, as a directory and an archive
+    Package(package::Options),
     /// Measure, each figure beside its floor or peer
     Bench(bench::Options),
     /// A thousand agents from one process and a real head: time to join, memory and CPU while idle, a restart of the head
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
     let outcome = match Chore::parse() {
         Chore::Test(options) => test::run(&options),
         Chore::Gen(options) => generate::run(&options),
+        Chore::Package(options) => package::run(&options),
         Chore::Bench(options) => bench::run(&options),
         Chore::Swarm(options) => swarm::run(&options),
         Chore::Soak(options) => soak::run(&options),
