@@ -107,7 +107,8 @@ fn judge_job(world: &World, user: u32, job: &Submitted, known: Option<&Value>) -
     let (state, completed) = (known["state"].as_str().unwrap_or_default(), known["tasks"]["completed"].as_u64());
     let expected = if job.exit == 0 { "completed" } else { "failed" };
     if !["cancelled", "node_fail", expected].contains(&state) && !failed_for_want_of_room(world, id) {
-        faults.push(format!("job {id} of {} ended as {state}: {known}", name_of(user)));
+        let shown = world.run(None, &["job", &id.to_string()]).stdout;
+        faults.push(format!("job {id} of {} ended as {state}: {shown}", name_of(user)));
     }
     let indices: BTreeSet<&str> = runs.iter().filter_map(|run| run.split(' ').next()).collect();
     if job.exit == 0 && completed > Some(indices.len() as u64) {
@@ -119,10 +120,10 @@ fn judge_job(world: &World, user: u32, job: &Submitted, known: Option<&Value>) -
     faults
 }
 
-/// Whether a job says that the small disk of a node was full.
+/// Whether a job says that the small disk of a node was full, by itself or in the system's words.
 fn failed_for_want_of_room(world: &World, id: u64) -> bool {
     let shown = world.run(None, &["job", &id.to_string(), "--json"]).stdout;
-    shown.contains(DISK_FULL)
+    [DISK_FULL, "no space left", "No space left"].iter().any(|words| shown.contains(words))
 }
 
 /// `INDEX ATTEMPT` of every run that began.
