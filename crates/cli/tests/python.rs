@@ -92,7 +92,7 @@ fn uv_installs_the_python_that_a_project_asks_for_where_an_admin_allows_it() {
     };
     let features = || head.json(&["hostler", "nodes"])[0]["features"].to_string();
 
-    // Nobody has allowed it: the refusal says who can.
+    // By default uv may not install Python; the error names the setting that allows it.
     let agent = run_agent();
     assert!(!features().contains("python"), "{}", features());
     let wanted = format!("=={minor}.*,>=3.4");
@@ -135,7 +135,7 @@ fn uv_installs_the_python_that_a_project_asks_for_where_an_admin_allows_it() {
     let job = ada(&head, &["job", id, "--json"]).stdout;
     assert!(job.contains("\"timeout\"") && job.contains("used up the job's time limit"), "{job}");
     assert_eq!(installer(), None, "nothing of it remains");
-    // There is no such version anywhere: uv says so.
+    // Python 3.27 does not exist, and the job shows the error of uv.
     let none = submit(&head, "==3.27.*", &["--wait"]);
     let job = ada(&head, &["job", none.stdout.trim(), "--json"]).stdout;
     assert!(none.code != 0 && job.contains("No interpreter found for Python ==3.27.*"), "{none:?} {job}");

@@ -148,7 +148,7 @@ impl ToolBox {
     /// The tools that `settings` lead to. Starts a process only for programs that have not answered yet.
     ///
     /// # Errors
-    /// When no interpreter of the node is of a version that is `wanted`, and uv may not install one or is not there.
+    /// When the node has no interpreter with a `wanted` version, and uv is missing or not allowed to install one.
     pub(super) fn find(
         &self,
         settings: &Settings,
@@ -345,7 +345,7 @@ pub(super) fn python_features(settings: &Settings) -> BTreeSet<Feature> {
     if settings.installs_python() {
         match which("uv", &settings.search_path) {
             Some(_) => drop(features.insert(PYTHON_INSTALL.parse().expect("it is a feature"))),
-            None => tracing::warn!("no Python can be installed for projects: there is no uv on the agent's PATH"),
+            None => tracing::warn!("cannot install Python for projects: uv is not on the agent's PATH"),
         }
     }
     features

@@ -56,7 +56,7 @@ pub enum Event {
         /// From now on jobs leave the state when they end. Heads before that kept them there, so in their logs they stay.
         #[serde(default)]
         archives: bool,
-        /// The uid that runs it: whoever has that on the head's machine is an admin.
+        /// The uid that the head runs under. A user with this uid on the head's machine is an admin.
         #[serde(default)]
         owner: Option<u32>,
     },

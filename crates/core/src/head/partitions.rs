@@ -288,7 +288,7 @@ impl State {
         self.owner(&job.user, job.uid)
     }
 
-    /// Whether there are nodes for such a job, and none of them runs jobs of this owner.
+    /// Whether the partition and the constraint allow at least one node, but every allowed node refuses jobs of this owner.
     pub(super) fn all_refuse(&self, owner: Owner, spec: &JobSpec) -> bool {
         if owner == Owner::User {
             return false;

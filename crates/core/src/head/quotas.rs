@@ -152,8 +152,8 @@ pub(super) fn waits_for_quota(state: &State, job: &Job) -> Option<Reason> {
     Some(Reason::Quota { whose: party.describe(), kind: room.kind, used: room.used, limit: room.limit })
 }
 
-/// Why a user may not have one more job that waits, as a sentence: each takes the head's memory, whatever quotas there are. Jobs count here
-/// and not tasks, since a large array takes no more of it than a job.
+/// Why a user may not submit one more waiting job, as a sentence. Waiting jobs use the head's memory, so this bound applies in addition to
+/// quotas. It counts jobs, not tasks, because an array uses as much memory as one job.
 pub(super) fn refuses_more_waiting(state: &State, user: &str, spec: &JobSpec) -> Option<String> {
     let (waiting, settings) = (state.waiting_jobs_of(user), &state.settings);
     let most = settings.waiting_jobs;

@@ -398,8 +398,8 @@ impl Users {
 }
 
 impl State {
-    /// Whether an account can do more in the cluster than a user: it has a role for that, or the head runs under its uid. What its jobs and
-    /// commands can do, whoever runs them can do.
+    /// Whether an account has more rights than the role *user*: by its role, or because the head runs under its uid. Its jobs and remote
+    /// commands have the same rights.
     #[must_use]
     pub fn is_privileged(&self, uid: u32, role: Role) -> bool {
         role > Role::User || self.owner == Some(uid)
@@ -624,8 +624,8 @@ pub(super) fn update_users(state: &mut State, event: &UsersEvent, now: Now, chan
     };
     let users = &mut state.users;
     if let UsersEvent::TokenIssued { .. } = event {
-        // Some other time would do as well; this way it costs nothing while nobody logs in. They are kept for as long again, so that
-        // whoever shows one can be told what is wrong with it.
+        // Deletes old tokens at each login, which saves a timer. A token stays for one more lifetime after it expires, so that
+        // the error can say that it has expired.
         users.tokens.retain(|_, token| now.at < token.ends.plus_ms(TOKEN_TTL_MS));
     }
     match event {

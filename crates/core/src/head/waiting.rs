@@ -76,7 +76,7 @@ pub fn memory_of(spec: &JobSpec) -> u64 {
     let constraint = constraint.as_ref().map_or(0, |constraint| CONSTRAINT_BYTE * constraint.to_string().len());
     // The tasks that wait are a set of their own beside that of the indices.
     let array = array.as_ref().map_or(0, |array| 2 * array.indices.memory_bytes());
-    // A dependency is here, in the list of those that are open, and known by the job that it is on.
+    // Each dependency stands in the specification, in the list of unmet dependencies, and in the index of dependents.
     let after = after.len() * (2 * size_of::<Dependency>() + 2 * size_of::<JobId>());
     let environment: usize = environment.iter().map(|(name, value)| 2 * STRING + name.len() + value.len()).sum();
     let all = STRING + name.len() + work + counted + partition + constraint + array + after;

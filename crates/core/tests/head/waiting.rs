@@ -1,4 +1,4 @@
-//! What the waiting jobs of a user take: bounded at each submission, and counted right whatever becomes of the jobs.
+//! Bounds on the waiting jobs of one user: checked at each submission, and counted correctly as jobs start, end and are requeued.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ fn waiting_jobs_of_one_user_are_bounded_in_bytes_and_operators_are_exempt() {
     head.command(&submit(false, "ben", 1)).expect("he has none yet");
     head.command(&submit(true, "ada", 2)).expect("as an operator she may");
 
-    // A job that does not wait any more gives its room back, and takes it again when it is requeued.
+    // A cancelled job no longer counts; a requeued job counts again.
     for &job in &jobs[..2] {
         head.act(job, JobAction::Cancel).expect("it is hers");
     }

@@ -455,7 +455,7 @@ fn interpreter_is_one_of_the_versions_that_the_project_asks_for() {
     assert_ne!(key(">=3.29.5"), key(">=3.29.6"));
     assert_eq!(key(">=3.29.5"), key(">=3.29.5"));
     assert!(has(&settings, "python-install"));
-    // Without uv nobody installs any.
+    // Without uv, the node cannot install Python.
     let settings = Settings { search_path: "/nowhere".into(), ..settings };
     assert!(!has(&settings, "python-install"));
     let cache = Cache::with_settings(&place.root(), settings).expect("opens");
