@@ -1,4 +1,4 @@
-//! The project's chores: `cargo xtask test`, `cargo xtask gen`, `cargo xtask package`, `cargo xtask bench`, `cargo xtask swarm`, `cargo xtask soak`,
+//! The project's chores: `cargo xtask test`, `cargo xtask gen`, `cargo xtask package`, `cargo xtask docs`, `cargo xtask bench`, `cargo xtask swarm`, `cargo xtask soak`,
 //! `cargo xtask fuzz`, `cargo xtask docker`, `cargo xtask vm`.
 //!
 //! A chore lands here when it needs logic; what is one command stays one command (see CONTRIBUTING.md). Nothing here is
@@ -7,6 +7,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "chores are run by people and talk to them")]
 
 mod bench;
+mod docs;
 mod fuzz;
 mod generate;
 mod package;
@@ -30,6 +31,8 @@ enum Chore {
     Gen(generate::Options),
     /// Build a package: programs, units, completions and man pages, as a directory and an archive
     Package(package::Options),
+    /// Render docs/ as a book; needs mdbook
+    Docs(docs::Options),
     /// Measure, each figure beside its floor or peer
     Bench(bench::Options),
     /// A thousand agents from one process and a real head: time to join, memory and CPU while idle, a restart of the head
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
         Chore::Test(options) => test::run(&options),
         Chore::Gen(options) => generate::run(&options),
         Chore::Package(options) => package::run(&options),
+        Chore::Docs(options) => docs::run(&options),
         Chore::Bench(options) => bench::run(&options),
         Chore::Swarm(options) => swarm::run(&options),
         Chore::Soak(options) => soak::run(&options),

@@ -44,7 +44,7 @@ fn systemd_finds_nothing_wrong_with_the_units() {
 fn whatever_the_packaging_and_its_guides_call_exists() {
     let reference = fs::read_to_string(root().join("docs/reference/cli.md")).expect("the reference is there");
     let mut called = 0;
-    let directories = ["packaging/docker", "packaging/systemd", "docs/guides", "docs/personas"];
+    let directories = ["packaging/docker", "packaging/systemd", "docs/guides", "docs/personas", "docs/internals"];
     for path in directories.iter().flat_map(|directory| files(&root().join(directory))) {
         let text = fs::read_to_string(&path).expect("it is text");
         for line in text.lines().filter(|line| path.extension() == Some("md".as_ref()) || !line.starts_with('#')) {
