@@ -1,22 +1,24 @@
-//! The command line of `hostler`: its commands, what they share, and how their outcome becomes an exit code.
+//! The command line of `hostler`: its commands, global options and exit codes.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Arg, ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use crate::command_groups::grouped;
 use crate::commands::*;
 use crate::context::Context;
 use crate::failure::Outcome;
 use crate::mistakes::with_tip;
 use crate::output::{Format, Output};
 
-/// Turns Linux machines into a compute cluster: one machine, or many
+/// Run jobs on a cluster of Linux machines
 ///
-/// Try it: `hostler demo` shows everything on this machine and leaves nothing behind. `hostler up` starts a cluster that stays;
-/// `hostler submit FOLDER main.py` runs a project on it and `hostler fetch --all` brings the results home.
+/// To try it, run `hostler demo`. To use it, start a cluster on this machine with `hostler up`, run a project folder with
+/// `hostler submit FOLDER main.py`, and download the results with `hostler fetch --all`.
 #[derive(Debug, Parser)]
 #[command(name = "hostler", bin_name = "hostler", version, propagate_version = false, max_term_width = 120)]
+#[command(disable_help_flag = true, arg = help_flag())]
 pub(crate) struct Arguments {
     #[command(flatten)]
     common: Common,
@@ -25,27 +27,48 @@ pub(crate) struct Arguments {
     command: Command,
 }
 
-/// What every command understands.
+/// The heading of the options that every command has.
+const GLOBAL_OPTIONS: &str = "Global options";
+
+/// The options that every command has.
 #[derive(Debug, Args)]
 pub(crate) struct Common {
-    /// The cluster to use, as unix:/path/to/head.sock or the HOST:PORT of a login
+    /// Address of the head: unix:/path/to/head.sock, or the HOST:PORT of a login
     #[arg(
         long,
         global = true,
         env = "HOSTLER_HEAD",
         hide_env_values = true,
         value_name = "ADDRESS",
+        help_heading = GLOBAL_OPTIONS,
         display_order = 900
     )]
     head: Option<String>,
 
     /// Print data as JSON
-    #[arg(long, global = true, conflicts_with = "quiet", display_order = 901)]
+    #[arg(long, global = true, conflicts_with = "quiet", help_heading = GLOBAL_OPTIONS, display_order = 901)]
     json: bool,
 
-    /// Say nothing but data and errors
-    #[arg(short, long, global = true, display_order = 902)]
+    /// Print only data and errors
+    #[arg(short, long, global = true, help_heading = GLOBAL_OPTIONS, display_order = 902)]
     quiet: bool,
+}
+
+/// `--help` among the global options. The flag that clap adds has no heading, so it would stand alone above them.
+pub(crate) fn help_flag() -> Arg {
+    Arg::new("help")
+        .short('h')
+        .long("help")
+        .global(true)
+        .action(ArgAction::Help)
+        .help("Print help; -h prints a summary")
+        .help_heading(GLOBAL_OPTIONS)
+        .display_order(903)
+}
+
+/// The command line of `hostler`, with its commands grouped in the help.
+pub(crate) fn definition() -> clap::Command {
+    grouped(Arguments::command())
 }
 
 #[derive(Debug, Subcommand)]
@@ -88,9 +111,10 @@ enum Command {
     Gen(generate::Generate),
 }
 
-/// `exec` without all other commands: a build calls it thousands of times, and to define those takes longer than all that it does itself.
+/// The command line with `exec` alone. A build calls `exec` thousands of times, and defining the other commands takes longer
+/// than the work of `exec` itself.
 #[derive(Debug, Parser)]
-#[command(name = "hostler")]
+#[command(name = "hostler", disable_help_flag = true, arg = help_flag())]
 struct ExecAlone {
     #[command(flatten)]
     common: Common,
@@ -106,18 +130,20 @@ enum OnlyExec {
 }
 
 impl Arguments {
-    /// What it is given; whatever needs an explanation gets it from the definition of everything.
+    /// Parses `args`. Errors and help come from the full definition, also for `exec`.
     fn of(args: Vec<OsString>) -> Result<Self, clap::Error> {
         if args.get(1).is_some_and(|command| command == "exec")
             && let Ok(ExecAlone { common, command: OnlyExec::Exec(command) }) = ExecAlone::try_parse_from(&args)
         {
             return Ok(Self { common, command: Command::Exec(command) });
         }
-        Self::try_parse_from(args)
+        let mut definition = definition();
+        let mut matches = definition.try_get_matches_from_mut(args)?;
+        Self::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut definition))
     }
 }
 
-/// Parses, runs, and says what went wrong.
+/// Parses `args`, runs the command and prints its error, if any.
 pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
     let Arguments { common, command } = Arguments::of(args).unwrap_or_else(|error| with_tip(error).exit());
     let context = common.context();
@@ -125,7 +151,7 @@ pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
     conclude(&context, outcome)
 }
 
-/// Says why something failed, if it did, and makes an exit code of it.
+/// Prints the error of a failed command and returns the exit code.
 pub(crate) fn conclude(context: &Context, outcome: Outcome) -> ExitCode {
     match outcome {
         Ok(exit) => exit.into(),
@@ -137,7 +163,7 @@ pub(crate) fn conclude(context: &Context, outcome: Outcome) -> ExitCode {
 }
 
 impl Common {
-    /// What a command has at hand, as these flags want it.
+    /// The output format and head that these options choose.
     pub(crate) fn context(self) -> Context {
         let format = match (self.json, self.quiet) {
             (true, _) => Format::Json,
@@ -192,24 +218,22 @@ impl Command {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
-    fn the_definition_is_consistent() {
-        Arguments::command().debug_assert();
+    fn definition_passes_claps_checks() {
+        definition().debug_assert();
     }
 
     #[test]
-    fn flags_may_follow_the_project() {
+    fn submit_accepts_flags_after_positional_arguments() {
         let line = "hostler submit examples/digits-sweep main.py -a 0-7 -c 1 -m 600M --json -- --epochs 3";
         let arguments = Arguments::try_parse_from(line.split_whitespace()).expect(line);
         assert!(arguments.common.json && matches!(arguments.command, Command::Submit(_)));
     }
 
     #[test]
-    fn a_command_keeps_its_own_flags() {
+    fn run_passes_flags_after_the_command_to_it() {
         for line in ["hostler run -c 2 -- python3 -c pass", "hostler run -c 2 python3 -c pass --json"] {
             let arguments = Arguments::try_parse_from(line.split_whitespace()).expect(line);
             let Command::Run(run) = arguments.command else { panic!("{line} is a run") };
@@ -219,14 +243,14 @@ mod tests {
     }
 
     #[test]
-    fn every_command_says_what_it_does() {
+    fn every_visible_command_has_a_description() {
         for command in Arguments::command().get_subcommands() {
             assert!(command.is_hide_set() || command.get_about().is_some(), "{} has no help", command.get_name());
         }
     }
 
     #[test]
-    fn exec_is_understood_as_it_is_among_all_commands() {
+    fn exec_parses_alike_with_and_without_the_other_commands() {
         let lines: [&[&str]; 6] = [
             &["exec", "gcc", "-c", "x.c"],
             &["exec", "--node", "n2", "--json", "--", "true"],

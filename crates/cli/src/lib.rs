@@ -1,9 +1,12 @@
-//! The command line. The one executable acts under another name as the tool of that name; `dsh`, which builds start thousands of times, is also a
-//! program of its own (`hostler-dsh`), with nothing in it that it does not use.
+//! The command line of Hostler.
+//!
+//! The executable acts as another tool when it is called by that tool's name. Builds start `dsh` thousands of times, so `dsh`
+//! also exists as a smaller program of its own (`hostler-dsh`), which starts faster.
 
 mod args;
 mod cluster;
 mod cm;
+mod command_groups;
 mod commands;
 mod config;
 mod context;
@@ -25,13 +28,13 @@ mod submission;
 mod toml_file;
 mod xdg;
 
-/// Acts as the tool by whose name this was called.
+/// Runs the tool by whose name the executable was called.
 #[must_use]
 pub fn main() -> std::process::ExitCode {
     multicall::main(std::env::args_os().collect())
 }
 
-/// Acts as `dsh`.
+/// Runs `dsh`.
 #[must_use]
 pub fn dsh() -> std::process::ExitCode {
     cm::main::<commands::exec::Dsh>(std::env::args_os().collect())

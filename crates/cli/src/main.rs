@@ -1,4 +1,4 @@
-//! The one executable: see the library.
+//! The `hostler` executable; the code is in the library.
 
 fn main() -> std::process::ExitCode {
     hostler_cli::main()

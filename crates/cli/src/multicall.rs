@@ -1,15 +1,14 @@
-//! Which tool the executable was called as.
+//! Selects the tool to run by the name of the executable.
 //!
-//! The name it was called by chooses a row of [`TOOLS`]; any other name is `hostler` itself, so a renamed copy still works.
+//! The name selects a row of [`TOOLS`]. Any other name means `hostler`, so a renamed copy still works.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::CommandFactory;
 use hostler_steps::REMOTE_SHELL;
 
-use crate::args::{self, Arguments};
+use crate::args;
 use crate::cm;
 use crate::commands::act::Cancel;
 use crate::commands::configure::Configure;
@@ -17,17 +16,17 @@ use crate::commands::exec::Dsh;
 use crate::commands::step;
 use crate::dsh::dshd;
 
-/// A tool by the name of its link.
+/// A tool, selected by the name of a link to the executable.
 pub(crate) struct Tool {
     pub(crate) name: &'static str,
     main: fn(Vec<OsString>) -> ExitCode,
-    /// Its command line, for completions and manual pages.
+    /// The command line, for completions and manual pages.
     pub(crate) definition: fn() -> clap::Command,
 }
 
-/// Every name that means something; `hostler` is the first.
+/// All tools; `hostler` is the first.
 pub(crate) const TOOLS: &[Tool] = &[
-    Tool { name: "hostler", main: args::main, definition: Arguments::command },
+    Tool { name: "hostler", main: args::main, definition: args::definition },
     tool::<cm::info::Cminfo>(),
     tool::<cm::run::Cmrun>(),
     tool::<Cancel>(),
@@ -41,16 +40,16 @@ const fn tool<T: cm::Tool>() -> Tool {
     Tool { name: T::NAME, main: cm::main::<T>, definition: cm::definition::<T> }
 }
 
-/// Acts as the tool that `args[0]` names.
+/// Runs the tool that `args[0]` names.
 pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
-    // Launchers of MPI programs call it as they would `ssh`; nobody else does.
+    // Only launchers of MPI programs use this name; they call it like `ssh`.
     if called_as(args.first()) == Some(REMOTE_SHELL) {
         return step::remote_shell(&args[1..]);
     }
     (tool_for(args.first()).main)(args)
 }
 
-/// The name of the link, if it was a link.
+/// The file name of the path by which the executable was called.
 fn called_as(path: Option<&OsString>) -> Option<&str> {
     path.and_then(|path| Path::new(path).file_name()).and_then(OsStr::to_str)
 }
@@ -65,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_other_name_is_hostler() {
+    fn unknown_name_runs_hostler() {
         for path in ["hostler", "/usr/bin/hostler", "./target/debug/hostler-1.0", ""] {
             assert_eq!(tool_for(Some(&path.into())).name, "hostler", "{path}");
         }
@@ -76,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn every_definition_is_consistent() {
+    fn every_definition_passes_claps_checks() {
         for tool in TOOLS {
             let command = (tool.definition)();
             assert_eq!(command.get_name(), tool.name);

@@ -1,4 +1,4 @@
-//! `dsh` by itself: a build starts it for every file, and to start what is small takes less time.
+//! `dsh` as a program of its own. A build starts it for every file, and a small program starts faster.
 
 fn main() -> std::process::ExitCode {
     hostler_cli::dsh()

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Command, FromArgMatches};
 
-use crate::args::{Common, conclude};
+use crate::args::{Common, conclude, help_flag};
 use crate::commands::act::Cancel;
 use crate::commands::configure::Configure;
 use crate::context::Context;
@@ -55,7 +55,7 @@ pub(crate) fn main<T: Tool>(args: Vec<OsString>) -> ExitCode {
 
 /// The command line of a tool: its own flags, and those that every command understands.
 pub(crate) fn definition<T: Tool>() -> Command {
-    T::augment_args(Common::augment_args(bare(T::NAME)))
+    T::augment_args(Common::augment_args(bare(T::NAME))).disable_help_flag(true).arg(help_flag())
 }
 
 /// A command line without anything yet.
