@@ -1,5 +1,6 @@
-//! Which cluster: `--head`, then HOSTLER_HEAD, then the configuration file, then the embedded cluster of this user, then a head that this
-//! user or root runs on this machine, then that of which this machine is a node, then that of the last login.
+//! Chooses the cluster. In this order: `--head`, HOSTLER_HEAD, the configuration file, this user's embedded cluster,
+//! a head that
+//! this user or root runs on this machine, the cluster of which this machine is a node, the last login.
 
 use std::path::PathBuf;
 
@@ -14,13 +15,12 @@ use crate::passed_on::Names;
 use crate::toml_file::Settings;
 use crate::xdg;
 
-/// Where an agent that root runs lets users of its machine in.
+/// The socket at which an agent of root serves the users of its machine.
 pub(crate) const AGENT_SOCKET: &str = "/run/hostler/agent.sock";
 
-/// Every key of the configuration file.
 const KEYS: &[&str] = &["head", "env_only"];
 
-/// Where the chosen head is. `named` is what `--head` or HOSTLER_HEAD says.
+/// The endpoint of the chosen head. `named` is the value of `--head` or HOSTLER_HEAD.
 pub(crate) fn endpoint(named: Option<&str>) -> Result<Endpoint, Failure> {
     if let Some(text) = named {
         return located(text);
@@ -36,8 +36,9 @@ pub(crate) fn endpoint(named: Option<&str>) -> Result<Endpoint, Failure> {
     logins::last()?.map(|login| login.endpoint()).ok_or_else(no_cluster)
 }
 
-/// Where agents of this machine may let its users in: those of this user's embedded cluster, the machine's own, and one that this user
-/// runs in its usual place.
+/// Sockets at which agents of this machine may serve its users: agents of this user's embedded cluster, the machine's
+/// agent, and
+/// an agent that this user runs in the default directory.
 pub(crate) fn agent_sockets() -> Result<Vec<PathBuf>, Failure> {
     let places = Places::from_environment()?;
     let embedded = Record::load(&places.record())?.nodes.into_iter().map(|node| places.node_socket(&node.name));
@@ -45,7 +46,7 @@ pub(crate) fn agent_sockets() -> Result<Vec<PathBuf>, Failure> {
     Ok(embedded.chain([AGENT_SOCKET.into(), own]).filter(|socket| socket.exists()).collect())
 }
 
-/// A head as people name it: by its socket, or by its address if they have logged in there.
+/// The endpoint for a socket, or for an address at which the user is logged in.
 fn located(text: &str) -> Result<Endpoint, Failure> {
     if text.starts_with("unix:") || text.starts_with('/') {
         Ok(Endpoint::from_text(text)?)
@@ -56,8 +57,8 @@ fn located(text: &str) -> Result<Endpoint, Failure> {
 
 fn no_cluster() -> Failure {
     Failure::new("no cluster is running and none is configured")
-        .hint("`hostler up` starts a cluster on this machine; `hostler head init` sets up the head of a cluster of several")
-        .hint("`hostler login` with the address of a head uses a cluster elsewhere")
+        .hint("`hostler up` starts a cluster on this machine; `hostler head init` sets up a head for several machines")
+        .hint("`hostler login ADDRESS` logs in to a remote cluster")
         .hint("`--head unix:/path`, HOSTLER_HEAD or `head = \"unix:/path\"` in ~/.config/hostler/config.toml names another")
         .exiting(exit::UNREACHABLE)
 }
@@ -66,7 +67,7 @@ fn head_in_file() -> Result<Option<String>, Failure> {
     in_file(|settings| Ok(settings.text("head", "\"unix:/path/to/head.sock\"")?.map(str::to_owned)))
 }
 
-/// The variables that commands pass on, if the file limits them.
+/// The variables that commands pass on, if the configuration file limits them.
 pub(crate) fn env_only() -> Result<Option<Names>, Failure> {
     in_file(names_in)
 }
@@ -77,7 +78,7 @@ fn names_in(settings: &Settings) -> Result<Option<Names>, Failure> {
     names.map(|names| names.join(",").parse().map_err(Failure::from)).transpose()
 }
 
-/// What `read` finds in the configuration file, if there is one.
+/// Reads a value from the configuration file, if the file exists.
 fn in_file<T>(read: impl FnOnce(&Settings) -> Result<Option<T>, Failure>) -> Result<Option<T>, Failure> {
     let Some(path) = config_file() else { return Ok(None) };
     let Some(settings) = Settings::read(&path, KEYS)? else { return Ok(None) };
@@ -97,13 +98,13 @@ mod tests {
     }
 
     #[test]
-    fn names_a_head_or_none() {
+    fn head_is_optional() {
         assert_eq!(parse("head = \"unix:/x\""), Ok(Some("unix:/x".to_owned())));
         assert_eq!(parse("# nothing\n"), Ok(None));
     }
 
     #[test]
-    fn limits_what_is_passed_on_or_does_not() {
+    fn env_only_is_optional_and_validated() {
         let names = |text: &str| names_in(&Settings::parse(text, KEYS)?);
         assert_eq!(names("head = \"unix:/x\""), Ok(None));
         assert_eq!(names("env_only = [\"PATH\", \"LC_*\"]"), Ok(Some("PATH,LC_*".parse().expect("names"))));
@@ -112,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_errors_that_help() {
+    fn mistakes_give_errors_with_hints() {
         let hint = |text: &str| parse(text).expect_err(text).render();
         assert!(hint("haed = \"unix:/x\"").contains("did you mean `head`?"));
         assert!(hint("colour = 3").contains("known keys: head, env_only"));

@@ -1,4 +1,4 @@
-//! What every client command has at hand: where to print, which head, and a runtime when it needs one.
+//! What client commands share: the output, the chosen head and an async runtime.
 
 use std::future::Future;
 
@@ -8,22 +8,22 @@ use crate::config;
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// One invocation.
+/// The output and head of one invocation.
 #[derive(Debug)]
 pub(crate) struct Context {
-    /// The only way to say something.
+    /// Prints all messages and data.
     pub(crate) output: Output,
-    /// What `--head` or HOSTLER_HEAD says.
+    /// The value of `--head` or HOSTLER_HEAD.
     pub(crate) head: Option<String>,
 }
 
 impl Context {
-    /// A client of the chosen cluster; nothing is connected yet.
+    /// A client of the chosen cluster. It connects with the first request.
     pub(crate) fn client(&self) -> Result<Client, Failure> {
         self.client_with(Patience::COMMAND)
     }
 
-    /// A client for commands that wait for as long as it takes.
+    /// A client that retries without a time limit, for commands that wait for jobs.
     pub(crate) fn watching_client(&self) -> Result<Client, Failure> {
         self.client_with(Patience::WATCH)
     }
@@ -32,28 +32,29 @@ impl Context {
         let endpoint = config::endpoint(self.head.as_deref())?;
         let output = self.output.clone();
         Ok(Client::new(endpoint).with_patience(patience).watched_by(move |outage| match outage {
-            Outage::Begins(error) => output.aside(&format!("{}; waiting for it to come back", brief(error))),
-            Outage::Over => output.aside("the head is back"),
+            Outage::Begins(error) => output.aside(&format!("{}; retrying", brief(error))),
+            Outage::Over => output.aside("connected to the head again"),
         }))
     }
 }
 
-/// One clause for an outage; the details come if it lasts.
+/// A short description of an outage. Details follow if it lasts.
 fn brief(error: &ClientError) -> &'static str {
     match error {
-        ClientError::Interrupted { .. } => "lost the connection to the head",
-        _ => "the head is away",
+        ClientError::Interrupted { .. } => "connection to the head lost",
+        _ => "the head is unreachable",
     }
 }
 
-/// Runs `future` on a runtime of this thread: made when it is needed, since that costs as much as some commands take.
+/// Runs `future` on a runtime of this thread. The runtime is created on demand, because creating it takes as long as
+/// some commands.
 pub(crate) fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| Failure::new("cannot start the runtime").because(&error))?;
     let result = runtime.block_on(future);
-    // A read from standard input may block a helper thread for ever; nobody waits for it.
+    // A blocking read of standard input may never return; do not wait for it.
     runtime.shutdown_background();
     result
 }

@@ -1,4 +1,4 @@
-//! What a user is told when a command fails: what happened, why, what to do.
+//! Errors as users see them: what happened, why, and what to do.
 
 use std::fmt::Write as _;
 
@@ -13,11 +13,10 @@ pub(crate) struct Failure {
     what: String,
     causes: Vec<String>,
     hints: Vec<String>,
-    /// The exit code.
     pub(crate) exit: u8,
 }
 
-/// What commands return: an exit code, or why they failed.
+/// The result of a command: its exit code, or its error.
 pub(crate) type Outcome = Result<u8, Failure>;
 
 impl Failure {
@@ -31,7 +30,7 @@ impl Failure {
         Self::new(what).exiting(exit::USAGE)
     }
 
-    /// The same with the chain of errors that led to it. Causes that repeat what was said are left out.
+    /// Adds the chain of causes. Causes whose text is already in the message are left out.
     pub(crate) fn because(mut self, error: &dyn std::error::Error) -> Self {
         let mut next = Some(error);
         while let Some(error) = next {
@@ -44,24 +43,24 @@ impl Failure {
         self
     }
 
-    /// The same with something to do about it.
+    /// Adds advice on what to do.
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hints.push(hint.into());
         self
     }
 
-    /// The same with another exit code.
+    /// Sets the exit code.
     pub(crate) fn exiting(mut self, exit: u8) -> Self {
         self.exit = exit;
         self
     }
 
-    /// What failed, without causes and hints.
+    /// The message without causes and hints.
     pub(crate) fn summary(&self) -> &str {
         &self.what
     }
 
-    /// The text for stderr, ending with a line break.
+    /// The text for stderr, with a final line break.
     pub(crate) fn render(&self) -> String {
         let mut text = format!("error: {}\n", self.what);
         for cause in &self.causes {
@@ -102,9 +101,8 @@ impl From<ParseError> for Failure {
     }
 }
 
-/// Says what was being done when a system call failed.
+/// Adds a description of the failed operation to an error.
 pub(crate) trait During<T> {
-    /// Turns the error into a [`Failure`] that begins with `what`.
     fn during(self, what: impl FnOnce() -> String) -> Result<T, Failure>;
 }
 
@@ -119,14 +117,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_why_and_what_to_do_in_that_order() {
+    fn error_shows_message_cause_and_hint_in_this_order() {
         let cause = std::io::Error::other("disk on fire");
         let failure = Failure::new("cannot read the folder").because(&cause).hint("pour water");
         assert_eq!(failure.render(), "error: cannot read the folder\n  because: disk on fire\nhint: pour water\n");
     }
 
     #[test]
-    fn causes_are_not_said_twice() {
+    fn cause_already_in_the_message_is_left_out() {
         let cause = std::io::Error::other("disk on fire");
         assert_eq!(
             Failure::new("cannot read: disk on fire").because(&cause).render(),

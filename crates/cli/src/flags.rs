@@ -1,4 +1,4 @@
-//! The flags that `submit` and `run` share: what a job needs and how it is to be treated.
+//! The flags that `submit` and `run` share.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -15,81 +15,89 @@ use serde::{Deserialize, Serialize};
 use crate::failure::Failure;
 use crate::output;
 
-/// What a job needs and how it is to be treated.
+/// Resources, dependencies and other properties of a job.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Job")]
 pub(crate) struct JobFlags {
-    /// CPUs for each task, on each of its nodes; by default one for each process
+    /// CPUs per task and node [default: one per process]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) cpus: Option<u32>,
 
-    /// Run each task on N nodes at once; 1 unless operators have set default-nodes
+    /// Nodes per task [default: 1, or the setting default-nodes]
     #[arg(short = 'N', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) nodes: Option<u32>,
 
-    /// Start N processes on each node, which find their rank in RANK, LOCAL_RANK and WORLD_SIZE; 1 unless operators have set
-    /// default-processes
+    /// Processes per node [default: 1, or the setting default-processes]
+    ///
+    /// Each process finds its rank in RANK and LOCAL_RANK, and the number of processes in WORLD_SIZE.
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) tasks_per_node: Option<u32>,
 
-    /// Start the program on the first node only; `mpirun` and `hostler step` launch on the others, which wait
+    /// Start the program on the first node only; it launches on the others itself
+    ///
+    /// For programs that call `mpirun` or `hostler step`. The other nodes stay reserved until the program ends.
     #[arg(long)]
     pub(crate) first_node: bool,
 
-    /// Memory for each task, on each of its nodes, such as 600M or 2G; 512M unless operators have set default-memory
+    /// Memory per task and node, e.g. 600M or 2G [default: 512M, or the setting default-memory]
     #[arg(short, long, value_name = "SIZE")]
     pub(crate) memory: Option<Memory>,
 
-    /// GPUs for each task, on each of its nodes; none by default, and then it sees none
+    /// GPUs per task and node; other GPUs are invisible to it [default: 0]
     #[arg(short, long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub(crate) gpus: u32,
 
-    /// Something that nodes count, for each task, on each of its nodes, such as license=2; one of it without a number. May be repeated;
-    /// `hostler nodes` shows what there is
+    /// A countable resource per task and node, e.g. license=2; repeatable
+    ///
+    /// The count is 1 if left out. `hostler nodes` shows the resources of each node.
     #[arg(long, value_name = "NAME=COUNT")]
     pub(crate) resource: Vec<Counted>,
 
-    /// Time limit for each task, such as 90s, 30m, 1h30m or 1-12:00:00; none unless operators have set default-time-limit
+    /// Time limit per task, e.g. 90s, 1h30m or 1-12:00:00 [default: none, or the setting default-time-limit]
     #[arg(short, long, value_name = "TIME")]
     pub(crate) time: Option<TimeLimit>,
 
-    /// Run on nodes of this partition; `hostler info` lists them
+    /// Run on nodes of this partition; `hostler info` lists partitions
     #[arg(short, long, value_name = "NAME")]
     pub(crate) partition: Option<PartitionName>,
 
-    /// Run on nodes with these features, or of these names: ssd, 'intel&!old', 'n1|n2'
+    /// Run on nodes with these features or names, e.g. ssd, 'intel&!old', 'n1|n2'
     #[arg(long, value_name = "FEATURES")]
     pub(crate) constraint: Option<Constraint>,
 
-    /// Run once for each index: 0-99, 1-9:2, 1,5,7; with %N at most N at a time
+    /// Run one task per index, e.g. 0-99, 1-9:2 or 1,5,7; %N limits tasks at a time
     #[arg(short, long, value_name = "INDICES")]
     pub(crate) array: Option<ArraySpec>,
 
-    /// Start only after other jobs: 12 (completed), or after:, afterok:, afternotok:, afterany: and ids
+    /// Start only after other jobs, e.g. 12 or afterany:12:13
+    ///
+    /// A plain id means afterok. The conditions are after (started), afterok (completed), afternotok (ended
+    /// otherwise) and
+    /// afterany (ended).
     #[arg(short = 'd', long, value_name = "JOBS")]
     pub(crate) after: Vec<Dependencies>,
 
-    /// A name for people; by default that of the folder or program
+    /// Name of the job [default: the name of the folder or program]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
 
-    /// Run again from the start if the node is lost
+    /// Run the job again from the start if its node is lost
     #[arg(long)]
     pub(crate) requeue: bool,
 
-    /// Higher goes first
+    /// Priority; jobs with a higher number start first
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub(crate) priority: i32,
 
-    /// Do not start before `hostler release`
+    /// Hold the job until `hostler release`
     #[arg(long)]
     pub(crate) hold: bool,
 
-    /// Set a variable for the job, or pass on one of yours by its name alone; may be repeated
+    /// Set a variable for the job; a NAME alone passes on your value; repeatable
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) env: Vec<String>,
 
-    /// Time between TERM and KILL when the job is ended
+    /// Time between SIGTERM and SIGKILL when the job is ended, e.g. 30s
     #[arg(long, value_name = "TIME")]
     pub(crate) grace: Option<TimeLimit>,
 
@@ -98,7 +106,7 @@ pub(crate) struct JobFlags {
     pub(crate) pty: bool,
 }
 
-/// Memory of a job that does not say how much, in bytes.
+/// Default memory of a job, in bytes.
 const USUAL_MEMORY_BYTES: u64 = 512 << 20;
 
 /// A size in bytes, more than zero.
@@ -116,20 +124,20 @@ impl FromStr for Memory {
     }
 }
 
-/// All that several `--resource` name.
+/// Adds up the values of several `--resource` flags.
 pub(crate) fn counted(all: &[Counted]) -> Result<Counted, Failure> {
     let mut together = Counted::NONE;
     for (name, count) in all.iter().flat_map(Counted::iter) {
-        together.insert(name, count).map_err(|error| Failure::usage("`--resource` makes no sense").because(&error))?;
+        together.insert(name, count).map_err(|error| Failure::usage("`--resource` is not valid").because(&error))?;
     }
     Ok(together)
 }
 
-/// Which of a machine's GPUs may be given to jobs.
+/// The GPUs of a machine that jobs may use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum GpuCap {
     All,
-    /// By index or unique id; none when empty.
+    /// By index or unique id; empty means none.
     Only(Vec<GpuPick>),
 }
 
@@ -162,7 +170,6 @@ impl FromStr for TimeLimit {
 }
 
 impl TimeLimit {
-    /// In milliseconds.
     pub(crate) fn as_ms(self) -> u64 {
         u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX)
     }
@@ -181,19 +188,19 @@ impl FromStr for Dependencies {
 }
 
 impl JobFlags {
-    /// What they leave to the operators of the cluster.
+    /// The fields that the command line leaves to the cluster's settings.
     pub(crate) fn unsaid(&self) -> Vec<Unsaid> {
         unsaid([
             (self.nodes.is_some(), Unsaid::Nodes),
             (self.tasks_per_node.is_some(), Unsaid::TasksPerNode),
-            // Who says how many processes there are gets a CPU for each.
+            // A number of processes implies one CPU for each.
             (self.cpus.is_some() || self.tasks_per_node.is_some(), Unsaid::Cpus),
             (self.memory.is_some(), Unsaid::MemoryBytes),
             (self.time.is_some(), Unsaid::TimeLimitMs),
         ])
     }
 
-    /// The job these flags describe. `environment` is what the job has even without `--env`.
+    /// The job that these flags describe. `--env` adds to `environment` and overrides it.
     pub(crate) fn spec(
         &self,
         work: Work,
@@ -209,9 +216,9 @@ impl JobFlags {
             let asked = format_bytes(memory_bytes);
             let least = format_bytes(LEAST_MEMORY_BYTES);
             return Err(Failure::usage(format!(
-                "a job needs at least {least} of memory, and this one asks for {asked}"
+                "`--memory` is {asked}; a job needs at least {least}"
             ))
-            .hint("write the unit too, as in --memory 512M or --memory 4G"));
+            .hint("add a unit, e.g. --memory 512M or --memory 4G"));
         }
         let tasks_per_node = self.tasks_per_node.unwrap_or(1);
         Ok(JobSpec {
@@ -243,18 +250,18 @@ impl JobFlags {
     }
 }
 
-/// Those of the fields that nobody has said, by whether they were.
+/// Returns the fields that are not set, given whether each is set.
 pub(crate) fn unsaid(said: [(bool, Unsaid); 5]) -> Vec<Unsaid> {
     said.into_iter().filter(|field| !field.0).map(|field| field.1).collect()
 }
 
-/// `NAME=VALUE`, or `NAME` alone for the caller's own value.
+/// Parses `NAME=VALUE`. A `NAME` alone takes the caller's value.
 fn variable(text: &str) -> Result<(String, String), Failure> {
     let (name, value) = match text.split_once('=') {
         Some((name, value)) => (name, value.to_owned()),
         None => {
             let value = std::env::var(text).map_err(|_| {
-                Failure::usage(format!("--env {text}: there is no variable of that name here"))
+                Failure::usage(format!("--env {text}: this variable is not set"))
                     .hint(format!("give it a value: --env {text}=VALUE"))
             })?;
             (text, value)
@@ -288,15 +295,15 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_modest() {
+    fn job_without_flags_gets_the_defaults() {
         let spec = spec("");
         assert_eq!(spec.request, Request::new(1, 512 << 20));
         assert_eq!((spec.time_limit_ms, spec.array, &*spec.name), (None, None, "true"));
-        assert_eq!(parse("").expect("no flags").unsaid().len(), 5, "operators may want something else");
+        assert_eq!(parse("").expect("no flags").unsaid().len(), 5, "all five fields are left to the settings");
     }
 
     #[test]
-    fn what_nodes_count_is_named() {
+    fn resource_flags_add_up_and_reject_duplicates() {
         let spec = spec("--resource license=2 --resource camera");
         assert_eq!(spec.request.counted.to_string(), "camera=1,license=2");
         for (line, part) in [("--resource a --resource a=2", "counted twice"), ("--resource A=1", "no name")] {
@@ -310,14 +317,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_is_not_left_to_operators() {
+    fn given_flags_are_not_left_to_the_settings() {
         let left = |line: &str| parse(line).expect(line).unsaid();
-        assert_eq!(left("-N 1 -n 1 -m 1G -t 1h"), [], "a CPU for each process");
+        assert_eq!(left("-N 1 -n 1 -m 1G -t 1h"), [], "-n implies -c");
         assert_eq!(left("-c 2 -m 512M"), [Unsaid::Nodes, Unsaid::TasksPerNode, Unsaid::TimeLimitMs]);
     }
 
     #[test]
-    fn units_and_lists_as_people_write_them() {
+    fn sizes_times_and_lists_are_parsed() {
         let spec = spec(
             "-g 2 -c 4 -m 1.5G -t 1h30m -a 0-9%3 -d afterok:3:4 --after 7 --priority -5 --env A=b=c --hold --requeue",
         );
@@ -333,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn gpus_are_capped_by_index_and_by_id() {
+    fn gpu_cap_accepts_indices_and_ids() {
         let cap = |text: &str| text.parse::<GpuCap>();
         assert_eq!((cap("all"), cap("none")), (Ok(GpuCap::All), Ok(GpuCap::Only(Vec::new()))));
         let both = GpuCap::Only(vec![GpuPick::Index(2), GpuPick::Uuid("GPU-1".to_owned())]);
@@ -342,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_before_anything_happens() {
+    fn invalid_values_are_rejected() {
         for line in ["-c 0", "-m 0", "-m lots", "-t 0", "-t soon", "-a 5-1", "-a", "-d afterok", "--gpus -1", "-g some"]
         {
             assert!(parse(line).is_err(), "{line}");

@@ -1,4 +1,4 @@
-//! Ctrl-C and its relatives, for commands that have to do something about it first.
+//! Handles SIGINT, SIGTERM and SIGHUP, for commands that must clean up before they end.
 
 use nix::sys::signal::Signal;
 use tokio::signal::unix::{self, SignalKind};
@@ -6,7 +6,7 @@ use tokio::signal::unix::{self, SignalKind};
 use crate::exit;
 use crate::failure::{During, Failure};
 
-/// INT, TERM and HUP from now on.
+/// The three signals, once they are handled.
 #[derive(Debug)]
 pub(crate) struct Interrupts {
     interrupt: unix::Signal,
@@ -15,7 +15,7 @@ pub(crate) struct Interrupts {
 }
 
 impl Interrupts {
-    /// Takes them over: until this is called they end the program.
+    /// Starts to handle the signals. Until then they end the program.
     pub(crate) fn take() -> Result<Self, Failure> {
         let take = |kind| unix::signal(kind).during(|| "cannot handle signals".to_owned());
         Ok(Self {
@@ -25,7 +25,7 @@ impl Interrupts {
         })
     }
 
-    /// The next one. Cancel safe.
+    /// Waits for the next signal. Cancel safe.
     pub(crate) async fn next(&mut self) -> Signal {
         tokio::select! {
             _ = self.interrupt.recv() => Signal::SIGINT,
@@ -35,7 +35,7 @@ impl Interrupts {
     }
 }
 
-/// What a shell shows for a program that ended by `signal`.
+/// The exit code that a shell reports for a program that was ended by `signal`.
 pub(crate) fn exit_code(signal: Signal) -> u8 {
     exit::SIGNAL_BASE + signal as u8
 }

@@ -1,5 +1,5 @@
-//! Logins: what this user keeps of clusters elsewhere. For each head's address a file that only they can read, with the fingerprint of the
-//! cluster's authority, which stays, and the token of the last login, which goes with the logout.
+//! Logins of this user at remote clusters. Each head's address has a private file with the fingerprint of the cluster's
+//! authority and the token of the last login. A logout removes the token and keeps the fingerprint.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{ErrorKind, Write};
@@ -16,28 +16,28 @@ use crate::exit;
 use crate::failure::{During, Failure};
 use crate::xdg;
 
-/// Names the address of the last login.
+/// Name of the file with the address of the last login.
 const LAST: &str = "last";
 
-/// A cluster elsewhere.
+/// The stored login of a remote cluster.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Login {
-    /// Host and port of its head.
+    /// Host and port of the head.
     pub(crate) address: String,
-    /// The fingerprint of its authority.
+    /// Fingerprint of the cluster's authority.
     pub(crate) authority: Digest,
-    /// Who one is there.
+    /// Name of the user in the cluster.
     #[serde(default)]
     pub(crate) user: Option<String>,
-    /// Stands for that user. A secret.
+    /// Login token. A secret.
     #[serde(default)]
     pub(crate) token: Option<String>,
 }
 
-/// An address with its port.
+/// Adds the default port if the address has none.
 pub(crate) fn with_port(text: &str) -> Result<String, Failure> {
     let wrong = || {
-        Failure::usage(format!("`{text}` is no address of a head")).hint("such as head.example.org or 192.0.2.7:7760")
+        Failure::usage(format!("`{text}` is not a head's address")).hint("e.g. head.example.org or 192.0.2.7:7760")
     };
     let is_host = |c: char| c.is_ascii_alphanumeric() || "-._:[]%".contains(c);
     if text.is_empty() || text.len() > 255 || !text.chars().all(is_host) || text.starts_with(['-', '.', ':']) {
@@ -50,22 +50,22 @@ pub(crate) fn with_port(text: &str) -> Result<String, Failure> {
             let (_, port) = text.rsplit_once(':').ok_or_else(wrong)?;
             port.parse::<u16>().map(|_| text.to_owned()).map_err(|_| wrong())
         }
-        _ => Err(wrong().hint("an IPv6 address stands in brackets: [2001:db8::1]:7760")),
+        _ => Err(wrong().hint("put an IPv6 address in brackets: [2001:db8::1]:7760")),
     }
 }
 
-/// The head at an address at which this user has logged in.
+/// The endpoint of a head at which this user is logged in.
 pub(crate) fn endpoint(text: &str) -> Result<Endpoint, Failure> {
     let address = with_port(text)?;
     let login = find(&address)?.filter(|login| login.token.is_some()).ok_or_else(|| {
         Failure::new(format!("you are not logged in at {address}"))
-            .hint(format!("`hostler login {address}`"))
+            .hint(format!("run `hostler login {address}`"))
             .exiting(exit::REFUSED)
     })?;
     Ok(login.endpoint())
 }
 
-/// The head of the last login, if there was one that still stands.
+/// The last login, if it still has a token.
 pub(crate) fn last() -> Result<Option<Login>, Failure> {
     let Some(path) = directory().map(|directory| directory.join(LAST)) else { return Ok(None) };
     match fs::read_to_string(&path) {
@@ -75,7 +75,7 @@ pub(crate) fn last() -> Result<Option<Login>, Failure> {
     }
 }
 
-/// What is kept of the head at `address`.
+/// The stored login for `address`.
 pub(crate) fn find(address: &str) -> Result<Option<Login>, Failure> {
     let Some(path) = path_of(address) else { return Ok(None) };
     let text = match fs::read(&path) {
@@ -88,14 +88,13 @@ pub(crate) fn find(address: &str) -> Result<Option<Login>, Failure> {
 }
 
 impl Login {
-    /// The way there, with the token if there is one.
+    /// The endpoint of this head, with the token if there is one.
     pub(crate) fn endpoint(&self) -> Endpoint {
         Endpoint::elsewhere(&self.address, self.authority, self.token.clone().map(Token))
     }
 
-    /// Keeps it.
     pub(crate) fn store(&self) -> Result<(), Failure> {
-        let home = || Failure::new("there is no place to keep a login").hint("set HOME or XDG_CONFIG_HOME");
+        let home = || Failure::new("there is no directory to store the login in").hint("set HOME or XDG_CONFIG_HOME");
         let path = path_of(&self.address).ok_or_else(home)?;
         let text = serde_json::to_vec_pretty(self).expect("plain data");
         write(&path, &text)?;
@@ -116,7 +115,7 @@ fn path_of(address: &str) -> Option<PathBuf> {
     Some(directory()?.join(format!("{name}.json")))
 }
 
-/// Writes a file whole or not at all. Nobody else can read it from its first instant on.
+/// Writes a file atomically, readable only by its owner from the start.
 fn write(path: &std::path::Path, bytes: &[u8]) -> Result<(), Failure> {
     let partial = path.with_added_extension(format!("{}.partial", std::process::id()));
     let write = || -> std::io::Result<()> {
@@ -137,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_with_and_without_a_port() {
+    fn default_port_is_added_and_invalid_addresses_are_rejected() {
         for (text, expected) in [
             ("head", "head:7760"),
             ("192.0.2.7:1234", "192.0.2.7:1234"),

@@ -1,10 +1,9 @@
-//! What to do about mistakes on the command line that clap explains correctly but not helpfully: words that other tools use for a
-//! command of ours, and arguments that are missing because something else was meant.
+//! Adds tips to errors of clap: for command names of other tools, and for missing arguments.
 
 use clap::Error;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-/// The same error, with a tip where there is one.
+/// Adds a tip to the error if one is known.
 pub(crate) fn with_tip(mut error: Error) -> Error {
     let tip = match error.kind() {
         ErrorKind::InvalidSubcommand => text(&error, ContextKind::InvalidSubcommand).and_then(meant),
@@ -24,35 +23,35 @@ fn text(error: &Error, kind: ContextKind) -> Option<&str> {
     }
 }
 
-/// Our word for what people call something.
+/// The tip for a command name of another tool.
 fn meant(word: &str) -> Option<&'static str> {
     Some(match word {
         "ps" | "ls" | "list" | "queue" | "squeue" => "`hostler jobs` lists jobs",
         "status" | "top" | "sinfo" => {
-            "`hostler info` shows the cluster, `hostler jobs` its jobs, `hostler job ID` one of them"
+            "`hostler info` shows the cluster, `hostler jobs` all jobs, `hostler job ID` one job"
         }
         "start" | "create" => {
             "`hostler up` starts a cluster on this machine, `hostler submit` and `hostler run` start a job"
         }
         "stop" | "shutdown" => "`hostler down` stops the cluster on this machine, `hostler cancel` ends a job",
         "kill" | "rm" | "delete" | "del" | "scancel" => "`hostler cancel` ends jobs",
-        "get" | "download" | "results" | "result" => "`hostler fetch` brings results home",
+        "get" | "download" | "results" | "result" => "`hostler fetch` downloads results",
         "output" | "log" | "tail" | "cat" => "`hostler logs` shows what jobs write",
-        "explain" => "`hostler why` says why a job waits",
+        "explain" => "`hostler why` explains why a job waits",
         "exec" | "sbatch" | "srun" => {
             "`hostler run` queues a command and shows its output, `hostler submit` queues a project folder"
         }
         "join" => "`hostler agent join` makes this machine a node of a cluster",
-        "invite" | "drain" | "resume" | "remove" => "`hostler node` does that",
+        "invite" | "drain" | "resume" | "remove" => "`hostler node` has this command",
         "init" | "setup" => {
             "`hostler head init` sets up the head of a cluster, `hostler up` a cluster on this machine alone"
         }
-        "user" | "users" | "setting" | "settings" | "config" | "set" => "`hostler configure` has users and settings",
+        "user" | "users" | "setting" | "settings" | "config" | "set" => "`hostler configure` manages users and settings",
         _ => return None,
     })
 }
 
-/// What was meant when something is missing.
+/// The tip for a missing argument.
 fn missing(error: &Error) -> Option<&'static str> {
     let Some(ContextValue::Strings(missing)) = error.get(ContextKind::InvalidArg) else { return None };
     match missing.as_slice() {
@@ -63,7 +62,7 @@ fn missing(error: &Error) -> Option<&'static str> {
             Some("name the folder, then what to run in it: `hostler submit . main.py` is for this folder")
         }
         [one] if one == "<ID>..." && is_usage_of(error, "fetch") => {
-            Some("`hostler fetch --all` brings home everything that has ended and was not fetched before")
+            Some("`hostler fetch --all` downloads all results that were not fetched before")
         }
         _ => None,
     }
@@ -89,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn other_tools_words_lead_to_ours() {
+    fn command_names_of_other_tools_get_a_tip() {
         for (line, tip) in [
             ("hostler status", "tip: `hostler info`"),
             ("hostler kill 3", "tip: `hostler cancel`"),
@@ -98,11 +97,11 @@ mod tests {
         ] {
             assert!(said(line).contains(tip), "{}", said(line));
         }
-        assert!(!said("hostler frobnicate").contains("tip:"), "nothing is known of that");
+        assert!(!said("hostler frobnicate").contains("tip:"), "an unknown word has no tip");
     }
 
     #[test]
-    fn what_is_missing_is_said_with_an_example() {
+    fn missing_argument_gets_a_tip_with_an_example() {
         assert!(said("hostler submit main.py").contains("tip: name the folder"), "{}", said("hostler submit main.py"));
         assert!(said("hostler submit").contains("tip: name the folder"), "{}", said("hostler submit"));
         assert!(said("hostler fetch").contains("tip: `hostler fetch --all`"), "{}", said("hostler fetch"));

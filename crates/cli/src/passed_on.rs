@@ -1,6 +1,8 @@
-//! Which of the caller's variables travel with a command: all of them, or those that `--env-only` or the configuration file names.
+//! Chooses the caller's variables that are passed on to a command: all, or those of `--env-only` or the configuration
+//! file.
 //!
-//! The head keeps what travels for as long as the job may run again, so secrets that a job does not need are better left behind.
+//! The head stores these variables as long as the job may run again, so do not pass on secrets that the job does not
+//! need.
 
 use std::str::FromStr;
 
@@ -9,7 +11,7 @@ use hostler_model::ParseError;
 use crate::config;
 use crate::failure::Failure;
 
-/// Names of variables, separated by commas; one that ends with `*` stands for all that begin so.
+/// Names of variables, separated by commas. A name that ends with `*` matches all names with this prefix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Names(Vec<String>);
 
@@ -26,22 +28,20 @@ impl FromStr for Names {
         if names.iter().all(is_name) {
             Ok(Self(names))
         } else {
-            Err(ParseError::new(text, "a list of variables such as PATH,HOME,LC_*, or nothing for none"))
+            Err(ParseError::new(text, "a list of variables such as PATH,HOME,LC_*, or an empty list"))
         }
     }
 }
 
-/// What travels.
+/// The variables to pass on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PassedOn {
-    /// Every variable.
     All,
-    /// These alone.
     Only(Vec<Names>),
 }
 
 impl PassedOn {
-    /// As the command line says, or else the configuration file.
+    /// From `--env-only`, else from the configuration file.
     pub(crate) fn chosen(flags: &[Names]) -> Result<Self, Failure> {
         if !flags.is_empty() {
             return Ok(Self::Only(flags.to_vec()));
@@ -49,7 +49,7 @@ impl PassedOn {
         Ok(config::env_only()?.map_or(Self::All, |names| Self::Only(vec![names])))
     }
 
-    /// Whether a variable travels.
+    /// Whether the variable `name` is passed on.
     pub(crate) fn takes(&self, name: &str) -> bool {
         let matches = |pattern: &String| match pattern.strip_suffix('*') {
             Some(beginning) => name.starts_with(beginning),

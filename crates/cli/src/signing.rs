@@ -1,5 +1,6 @@
-//! Signing with the user's SSH keys: by `ssh-keygen`, which knows every kind of key, asks for passphrases, and goes to the agent for a
-//! private key that it does not find.
+//! Signs with the user's SSH keys. `ssh-keygen` does the work: it knows all key types, asks for passphrases and uses
+//! the SSH
+//! agent for private keys that are not in a file.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -10,28 +11,27 @@ use hostler_proto::users::LOGIN_NAMESPACE;
 use crate::failure::{During, Failure};
 use crate::xdg;
 
-/// Keys that are tried before the head has had enough.
+/// Most keys to try: the head limits the attempts.
 const MOST_KEYS: usize = 6;
 
-/// A key that may be the one.
+/// An SSH key to try.
 #[derive(Debug)]
 pub(crate) struct Key {
-    /// A private key, or a public one whose private one the agent has.
+    /// A private key, or a public key whose private key is in the SSH agent.
     path: PathBuf,
-    /// What a person calls it.
+    /// The name in messages.
     pub(crate) name: String,
-    /// Holds a public key that came from the agent.
+    /// Keeps the file of a public key that came from the agent.
     _file: Option<tempfile::NamedTempFile>,
 }
 
 impl Key {
-    /// The key in a file.
     pub(crate) fn in_file(path: &Path) -> Self {
         Self { path: path.to_owned(), name: path.display().to_string(), _file: None }
     }
 }
 
-/// The keys that `ssh` would offer: those of the agent first, then those with the usual names.
+/// The keys that `ssh` would offer: first those of the agent, then the files with the default names.
 pub(crate) fn usual_keys() -> Result<Vec<Key>, Failure> {
     let mut keys = Vec::new();
     for line in agent_keys() {
@@ -52,19 +52,19 @@ pub(crate) fn usual_keys() -> Result<Vec<Key>, Failure> {
     Ok(keys)
 }
 
-/// The public keys whose private ones the agent has.
+/// The public keys of the SSH agent.
 fn agent_keys() -> Vec<String> {
     if std::env::var_os("SSH_AUTH_SOCK").is_none() {
         return Vec::new();
     }
     let listed = Command::new("ssh-add").arg("-L").stdin(Stdio::null()).stderr(Stdio::null()).output();
-    // Without one, or with nothing in it, there are the files.
+    // Without an agent, or with an empty one, only files are used.
     let text = listed.ok().filter(|output| output.status.success()).map(|output| output.stdout).unwrap_or_default();
     let text = String::from_utf8_lossy(&text).into_owned();
     text.lines().filter(|line| line.starts_with("ssh-") || line.starts_with("ecdsa-")).map(str::to_owned).collect()
 }
 
-/// Signs `text` for a login.
+/// Signs `text` for a login with `ssh-keygen`.
 pub(crate) fn sign(key: &Key, text: &str) -> Result<String, Failure> {
     let mut child = Command::new("ssh-keygen")
         .args(["-Y", "sign", "-q", "-n", LOGIN_NAMESPACE, "-f"])

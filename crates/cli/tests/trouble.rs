@@ -77,7 +77,7 @@ fn a_mistyped_flag_of_run_is_no_command() {
     assert!(outcome.stderr.contains("--memroy") && outcome.stderr.contains("'--memory'"), "{outcome:?}");
     let outcome = cluster.run(&["run", "-m", "4", "--", "true"]);
     assert_eq!(outcome.code, 2, "{outcome:?}");
-    assert!(outcome.stderr.contains("write the unit too"), "{outcome:?}");
+    assert!(outcome.stderr.contains("add a unit"), "{outcome:?}");
 }
 
 #[test]
