@@ -1,7 +1,8 @@
-//! Getting a job to the head: capture, submit, upload if need be, submit again.
+//! Submits jobs: capture the folder, submit, upload missing chunks, submit again.
 //!
-//! The first submission already names the folder by its hash: if the head has it, which is so whenever the same folder is
-//! submitted again, that one call is all.
+//! The first submission already names the folder by its hash. If the head has the folder, e.g. from an earlier
+//! submission, nothing
+//! is uploaded.
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -16,10 +17,10 @@ use crate::context::Context;
 use crate::failure::{During, Failure};
 use crate::seen_folder::SeenFolder;
 
-/// Files that are started as what their name says, so a missing one is a mistake and not a command.
+/// Endings of script names. An entry point with such an ending must be a file; other names may be commands.
 const SCRIPT_ENDINGS: [&str; 3] = [".py", ".pyz", ".sh"];
 
-/// A key that no other submission has: 128 random bits.
+/// A random idempotency key of 128 bits.
 pub(crate) fn new_key() -> Result<String, Failure> {
     let mut bytes = [0; 16];
     let read = std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
@@ -27,18 +28,18 @@ pub(crate) fn new_key() -> Result<String, Failure> {
     Ok(format!("{:032x}", u128::from_ne_bytes(bytes)))
 }
 
-/// Submits a job that needs no folder. What of it is `unsaid` is left to the operators of the cluster.
+/// Submits a job that needs no folder. The cluster's settings decide the fields in `unsaid`.
 pub(crate) async fn submit_command(client: &Client, spec: JobSpec, unsaid: Vec<Unsaid>) -> Result<JobId, Failure> {
     Ok(client.submit(&SubmitRequest { key: new_key()?, spec, unsaid }).await?.id)
 }
 
-/// A captured folder, and what is remembered of it.
+/// A captured folder and its cache entry.
 pub(crate) struct Captured {
     pub(crate) capture: Capture,
     folder: SeenFolder,
 }
 
-/// Submits a job whose work names `captured`.
+/// Submits a job whose work names `captured`, and uploads the folder if the head does not have it.
 pub(crate) async fn submit_project(
     context: &Context,
     client: &Client,
@@ -56,7 +57,7 @@ pub(crate) async fn submit_project(
         }
     }
     if let Err(failure) = send(context, client, &captured.capture).await {
-        // If a file is other than was remembered, the next capture reads it.
+        // A file may differ from the cache entry; without the entry, the next capture reads every file.
         captured.folder.forget();
         return Err(failure);
     }
@@ -76,7 +77,7 @@ async fn send(context: &Context, client: &Client, capture: &Capture) -> Result<(
     Ok(())
 }
 
-/// Captures the folder at `path`, after looking whether that makes sense.
+/// Checks the folder and the entry point, then captures the folder.
 pub(crate) fn capture(
     context: &Context,
     path: &Path,
@@ -101,7 +102,7 @@ pub(crate) fn capture(
     let noun = if files == 1 { "file" } else { "files" };
     let read = match capture.files_read {
         read if read == files => String::new(),
-        read => format!(", {} unchanged since the last time", files - read),
+        read => format!(", {} unchanged", files - read),
     };
     context.output.say(&format!("captured {files} {noun}, {}{read}", format_bytes(bytes)));
     Ok(Captured { capture, folder })
@@ -111,16 +112,16 @@ fn uncapturable(error: &hostler_snapshot::CaptureError) -> Failure {
     let failure = Failure::new(error.to_string()).because(error);
     match error {
         hostler_snapshot::CaptureError::Uncapturable(_) => {
-            failure.hint("remove them, replace links by what they lead to, or list them in the folder's .hostlerignore")
+            failure.hint("remove them, replace links by their targets, or list them in the folder's .hostlerignore")
         }
         hostler_snapshot::CaptureError::Changed { .. } => {
-            failure.hint("submit again when nothing writes to the folder")
+            failure.hint("submit again while no program writes to the folder")
         }
         _ => failure,
     }
 }
 
-/// One line about the directories that are left out by default, if there are any.
+/// One line about the directories that are left out by default, if any.
 fn left_out(directories: &[LeftOut]) -> Option<String> {
     let first = show(&directories.first()?.path);
     let kinds = directories.chunk_by(|a, b| a.kind == b.kind).map(|of_kind| {
@@ -129,25 +130,25 @@ fn left_out(directories: &[LeftOut]) -> Option<String> {
         let what = match of_kind[0].kind {
             LeftOutKind::VirtualEnvironment => " (virtual environment)",
             LeftOutKind::Results => " (results of jobs)",
-            // Their names say it.
+            // The names are clear enough.
             LeftOutKind::Git | LeftOutKind::PythonCache | LeftOutKind::NodeModules => "",
         };
         format!("{path}{more}{what}")
     });
     let kinds: Vec<String> = kinds.collect();
-    Some(format!("left out: {}; a line such as !{first}/ in .hostlerignore includes one", kinds.join(", ")))
+    Some(format!("left out: {}; to include one, add a line such as !{first}/ to .hostlerignore", kinds.join(", ")))
 }
 
-/// Whether folder and entry point are there at all.
+/// Checks that the folder and the entry point exist.
 pub(crate) fn check_project(path: &Path, entrypoint: &str) -> Result<(), Failure> {
     match std::fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => {}
         Ok(_) => {
             return Err(Failure::usage(format!("{} is a file, not a project folder", path.display()))
-                .hint("give the folder it is in: hostler submit FOLDER ENTRYPOINT"));
+                .hint("name its folder first: hostler submit FOLDER ENTRYPOINT"));
         }
         Err(error) => {
-            return Err(Failure::usage(format!("there is no project folder {}", path.display())).because(&error));
+            return Err(Failure::usage(format!("cannot read the project folder {}", path.display())).because(&error));
         }
     }
     let entry = Path::new(entrypoint);
@@ -159,14 +160,14 @@ pub(crate) fn check_project(path: &Path, entrypoint: &str) -> Result<(), Failure
     if entry.is_absolute() || !must_exist || path.join(entry).exists() {
         return Ok(());
     }
-    let failure = Failure::usage(format!("there is no entry point {entrypoint} in {}", path.display()));
+    let failure = Failure::usage(format!("the entry point {entrypoint} is not in {}", path.display()));
     Err(match scripts_in(path).as_slice() {
-        [] => failure.hint("name a file of the folder, or a command"),
-        scripts => failure.hint(format!("the folder has {}", scripts.join(", "))),
+        [] => failure.hint("name a file of the folder or a command"),
+        scripts => failure.hint(format!("scripts in the folder: {}", scripts.join(", "))),
     })
 }
 
-/// A few files that could have been meant.
+/// Up to five scripts of the folder, for a hint.
 fn scripts_in(path: &Path) -> Vec<String> {
     let names = std::fs::read_dir(path)
         .into_iter()
@@ -180,13 +181,14 @@ fn scripts_in(path: &Path) -> Vec<String> {
     scripts
 }
 
-/// The name of a job that was given none.
+/// The default name of a job: the name of its folder.
 pub(crate) fn project_name(path: &Path) -> String {
     let absolute = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     absolute.file_name().map_or_else(|| "project".to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
-/// Restricts a project's job to nodes that may have, or install, a version of Python which the project asks for; says which.
+/// Restricts the job to nodes that have or can install a Python version that the project requires. Returns the
+/// versions.
 pub(crate) fn ask_for_python(
     folder: &Path,
     entrypoint: &str,
@@ -204,7 +206,7 @@ pub(crate) fn ask_for_python(
     Ok(wanted)
 }
 
-/// A refusal of a job whose project asks for a version of Python, with what it asks for and what nodes have if none has that.
+/// Adds a hint to a refusal if the project requires a Python version that no node has.
 pub(crate) async fn explain_python(client: &Client, wanted: Option<PythonVersions>, failure: Failure) -> Failure {
     let (Some(wanted), Ok(nodes)) = (wanted, client.nodes().await) else { return failure };
     let all = nodes.iter().flat_map(|node| &node.features);
@@ -217,12 +219,11 @@ pub(crate) async fn explain_python(client: &Client, wanted: Option<PythonVersion
     let versions =
         if versions.is_empty() { "no Python".to_owned() } else { versions.into_iter().collect::<Vec<_>>().join(", ") };
     failure.hint(format!(
-        "the project asks for Python {wanted} (requires-python, .python-version), and the nodes have {versions}; \
-         an admin of a node can let uv install others there, with install_python = true in its agent.toml"
+        "the project requires Python {wanted} (requires-python, .python-version); the nodes have {versions}; \
+         to let uv install other versions on a node, set install_python = true in its agent.toml"
     ))
 }
 
-/// The work of a project job.
 pub(crate) fn project_work(snapshot: Digest, entrypoint: &str, args: &[String]) -> hostler_model::Work {
     hostler_model::Work::Project { snapshot, entrypoint: entrypoint.to_owned(), args: args.to_vec() }
 }
@@ -232,13 +233,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_never_the_same() {
+    fn submission_keys_are_unique() {
         let (a, b) = (new_key().expect("random"), new_key().expect("random"));
         assert!(a.len() == 32 && a != b);
     }
 
     #[test]
-    fn left_out_directories_are_named_in_one_line() {
+    fn left_out_directories_are_listed_in_one_line() {
         let all = [
             (LeftOutKind::Git, ".git"),
             (LeftOutKind::VirtualEnvironment, "venv"),
@@ -248,23 +249,23 @@ mod tests {
         ];
         let all = all.map(|(kind, path)| LeftOut { kind, path: path.into() });
         let expected = "left out: .git, venv (virtual environment), a/__pycache__ and 1 more, 12 (results of jobs); \
-                        a line such as !.git/ in .hostlerignore includes one";
+                        to include one, add a line such as !.git/ to .hostlerignore";
         assert_eq!(left_out(&all).as_deref(), Some(expected));
         assert_eq!(left_out(&[]), None);
     }
 
     #[test]
-    fn mistakes_are_named_before_anything_is_sent() {
+    fn missing_folder_or_entry_point_is_rejected() {
         let folder = tempfile::tempdir().expect("temporary directory");
         let path = folder.path();
         std::fs::write(path.join("main.py"), "").expect("ours");
         assert_eq!(check_project(path, "main.py"), Ok(()));
         assert_eq!(check_project(path, "python3"), Ok(()), "a command");
         let refusal = |path: &Path, entry| check_project(path, entry).expect_err("a mistake").render();
-        assert!(refusal(path, "train.py").contains("hint: the folder has main.py"));
-        assert!(refusal(path, "bin/tool").contains("no entry point bin/tool"));
+        assert!(refusal(path, "train.py").contains("hint: scripts in the folder: main.py"));
+        assert!(refusal(path, "bin/tool").contains("entry point bin/tool is not in"));
         assert!(refusal(path, "../main.py").contains("not in the project folder"));
-        assert!(refusal(&path.join("nowhere"), "main.py").contains("no project folder"));
+        assert!(refusal(&path.join("nowhere"), "main.py").contains("cannot read the project folder"));
         assert!(refusal(&path.join("main.py"), "main.py").contains("is a file"));
     }
 }

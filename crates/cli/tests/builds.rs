@@ -146,7 +146,7 @@ fn project_that_asks_for_another_python_is_refused_or_fails_before_anything_runs
         let refused = submit(&[files]);
         assert_ne!(refused.code, 0, "{refused:?}");
         assert!(
-            refused.stderr.contains("the project asks for Python") && refused.stderr.contains("3.29"),
+            refused.stderr.contains("the project requires Python") && refused.stderr.contains("3.29"),
             "{refused:?}"
         );
         assert!(refused.stderr.contains("the nodes have 3."), "{refused:?}");

@@ -114,13 +114,13 @@ fn a_node_keeps_asking_to_be_let_in_and_its_agent_follows_when_it_joins_again() 
     });
     let code = real.ok(&["node", "invite", "n1", "--address", &address]);
     let joined = real.join("n1", &code, &[], |_| {});
-    assert!(joined.code == 0 && joined.stderr.contains("trying again"), "{joined:?}");
+    assert!(joined.code == 0 && joined.stderr.contains("retrying"), "{joined:?}");
     assert!(joined.stderr.contains("next: `hostler agent run"), "{joined:?}");
 
     let agent = real.run_agent("n1");
     real.wait_for_node("n1", "up");
     let again = real.join("n1", &real.ok(&["node", "invite", "n1"]), &[], |_| {});
-    assert!(again.code == 0 && again.stderr.contains("its agent is running and takes this up"), "{again:?}");
+    assert!(again.code == 0 && again.stderr.contains("its running agent adopts this"), "{again:?}");
     real.wait_for_log("n1", "this node has joined again");
     real.wait_for_node("n1", "up");
     assert_eq!(real.ok(&["run", "-m", "16M", "--", "echo", "it works"]), "it works");

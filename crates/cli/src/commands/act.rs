@@ -1,4 +1,4 @@
-//! Telling jobs what to do: `cancel`, `hold`, `release`, `requeue`.
+//! `cancel`, `hold`, `release` and `requeue`.
 
 use clap::Args;
 use hostler_model::JobState;
@@ -9,30 +9,31 @@ use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::Outcome;
 
-/// End jobs; what they made so far still comes home
+/// Cancel jobs; results written so far can still be fetched
 #[derive(Debug, Args)]
 pub(crate) struct Cancel {
     #[command(flatten)]
     targets: Targets,
 }
 
-/// Keep waiting jobs from starting
+/// Keep waiting jobs from starting until `hostler release`
 #[derive(Debug, Args)]
 pub(crate) struct Hold {
     #[command(flatten)]
     targets: Targets,
 }
 
-/// Let held jobs start
+/// Release held jobs
 #[derive(Debug, Args)]
 pub(crate) struct Release {
     #[command(flatten)]
     targets: Targets,
 }
 
-/// Run jobs again from the start, whether they run or have ended
+/// Queue jobs again; running jobs are stopped and start over
 ///
-/// The head drops the environment of a job when it has completed. Such a job cannot be requeued; submit it again.
+/// The head deletes the environment of a job once the job has completed. Such a job cannot be requeued; submit it
+/// again.
 #[derive(Debug, Args)]
 pub(crate) struct Requeue {
     #[command(flatten)]
@@ -41,7 +42,7 @@ pub(crate) struct Requeue {
 
 #[derive(Debug, Args)]
 struct Targets {
-    /// Jobs such as 12, or tasks of an array such as 12_3
+    /// Jobs, e.g. 12, or array tasks, e.g. 12_3
     #[arg(value_name = "ID", required = true)]
     targets: Vec<Target>,
 }
@@ -70,7 +71,7 @@ impl Requeue {
     }
 }
 
-/// Does it to every target, even if one of them cannot be: the first failure is the exit code.
+/// Applies the action to every target, even if it fails for some. The exit code is that of the first failure.
 fn act(context: &Context, targets: &Targets, action: JobAction) -> Outcome {
     let client = context.client()?;
     block_on(async {

@@ -25,10 +25,10 @@ use crate::exit;
 use crate::failure::{During, Failure, Outcome};
 use crate::flags::{GpuCap, Memory, TimeLimit, counted};
 
-/// The longest line that is read as a join code, in bytes.
+/// Maximum length of a join code on standard input, in bytes.
 const MAX_CODE_BYTES: u64 = 4096;
 
-/// The agent of a node: runs jobs and brings their results to the head
+/// Join this machine to a cluster, or run its agent
 #[derive(Debug, Args)]
 pub(crate) struct Agent {
     #[command(subcommand)]
@@ -41,131 +41,160 @@ enum AgentCommand {
     Run(Box<AgentRun>),
 }
 
-/// Make this machine a node of a cluster, with a code that `hostler node invite` has printed there
+/// Make this machine a node of a cluster, with a join code
 ///
-/// A code is good for one machine and one hour. It holds a secret: on a command line other users of this machine can see it, so `-`, or no
-/// code at all, reads it from standard input. While the head is away or busy this goes on trying. A node that has joined before becomes the
-/// one of the code; an agent that runs for it takes that up by itself, unless the node's name or cluster is another now.
+/// On the head, `hostler node invite` prints a join code. It is valid for one hour and one machine. The code is a
+/// secret: other users
+/// can see it on a command line, so pass `-` or no code to read it from standard input. The command retries until it
+/// reaches the
+/// head. If this machine is a node already, it becomes the node of the new code. A running agent adopts the change by
+/// itself, unless
+/// the node's name or cluster changes.
 #[derive(Debug, Args)]
 struct AgentJoin {
     /// The join code; `-` reads it from standard input
     #[arg(value_name = "CODE", default_value = "-", hide_default_value = true)]
     code: String,
 
-    /// The node's name; by default the one that it was invited under, else this machine's
+    /// Name of the node [default: the name in the invitation, else the hostname]
     #[arg(long, value_name = "NAME")]
     name: Option<NodeName>,
 
-    /// Where the node keeps everything; /var/lib/hostler/agent for root, in the XDG state directory for others
+    /// Directory for all data of the node
+    ///
+    /// [default: /var/lib/hostler/agent for root, else a directory in the XDG state directory]
     #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
 }
 
-/// Run an agent in the foreground; it logs to stderr as HOSTLER_LOG says (info by default)
+/// Run an agent in the foreground; it logs to stderr
 ///
-/// It needs no flags once `hostler agent join` has been called: the node gives all CPUs, memory and GPUs that it may use, less a little
-/// memory for the system. `cpus`, `memory`, `gpus` and `environments` in /etc/hostler/agent.toml, or agent.toml in the node's directory, cap what it gives;
-/// `features` and the table `resources` there say what else it has; `accounts`, `homes` and `root_jobs` set to true are the flags of these
-/// names; with `install_python = true` uv may install versions of Python that projects ask for. `gossip` says where it tells other nodes of its load; with `calls = false` it tells of it and takes no commands. `load_weight`, `memory_weight` and the tables `status` and `dsh` are about how commands are spread over nodes.
+/// After `hostler agent join`, it needs no flags: the node offers all its CPUs and GPUs, and all memory except a
+/// reserve for the
+/// system. HOSTLER_LOG sets the log level [default: info].
+///
+/// Settings in /etc/hostler/agent.toml, or in agent.toml in the node's directory: `cpus`, `memory`, `gpus` and
+/// `environments` limit
+/// what the node offers. `features` and the table `resources` describe what else it has. `accounts`, `homes` and
+/// `root_jobs` act
+/// like the flags of the same names. `install_python = true` lets uv install Python versions that projects require.
+/// `gossip` is
+/// the address for gossip with other nodes; `calls = false` takes no remote commands. `load_weight`, `memory_weight`
+/// and the tables
+/// `status` and `dsh` control how commands are spread over nodes.
 #[derive(Debug, Default, Args)]
 pub(crate) struct AgentRun {
-    /// Where it keeps jobs, environments and chunks
+    /// Directory for jobs, environments and chunks
     #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
 
-    /// Where it keeps environments instead; agents of the same user may share it
+    /// Another directory for environments; agents of one user can share it
     #[arg(long, value_name = "DIR")]
     environments: Option<PathBuf>,
 
-    /// The node's name, if it must be this one; by default it is what the node has joined as
+    /// Fail unless the node has this name [default: the name it joined with]
     #[arg(long, value_name = "NAME")]
     name: Option<NodeName>,
 
-    /// The CPUs it gives, such as 0-3,8; by default all that it may use
+    /// CPUs to offer, e.g. 0-3,8 [default: all that are usable]
     #[arg(long, value_name = "IDS")]
     cpus: Option<CpuSet>,
 
-    /// The memory it gives; by default all less a little
+    /// Memory to offer, e.g. 64G [default: all except a reserve for the system]
     #[arg(long, value_name = "SIZE")]
     memory: Option<Memory>,
 
-    /// Something that the machine has and others may not have, for `--constraint`, such as ssd; may be repeated. Its architecture, such as
-    /// x86_64, is one in any case
+    /// A feature for `--constraint`, e.g. ssd; repeatable
+    ///
+    /// The architecture, e.g. x86_64, is always a feature.
     #[arg(long, value_name = "WORD")]
     feature: Vec<Feature>,
 
-    /// Something that the machine has and no kernel knows, such as license=10, for jobs to hold with `--resource`; may be repeated
+    /// A countable resource for `--resource`, e.g. license=10; repeatable
     #[arg(long, value_name = "NAME=COUNT")]
     resource: Vec<Counted>,
 
-    /// The GPUs it gives: `all`, `none`, or a list of indices and unique ids; by default all. `hostler node discover` shows them
+    /// GPUs to offer: `all`, `none`, or a list of indices and unique ids [default: all]
+    ///
+    /// `hostler node discover` lists them.
     #[arg(long, value_name = "GPUS")]
     gpus: Option<GpuCap>,
 
-    /// For tests: take the machine for the one that `hostler node discover --capture` has captured in this file
+    /// For tests: use the machine that `hostler node discover --capture` wrote to this file
     #[arg(long, value_name = "FILE", hide = true)]
     machine_from: Option<PathBuf>,
 
-    /// Run jobs of root too; without this an agent of root runs those of all other users, each as its user
+    /// Also run jobs of root
+    ///
+    /// Without this flag, an agent of root runs the jobs of all other users, each as that user.
     #[arg(long)]
     root_jobs: bool,
-    /// What others do on this machine does not keep it from being switched off: terminals in use, CPUs that are busy. For machines with
-    /// several nodes
+    /// Allow switching the machine off while others use it: terminals, busy CPUs
+    ///
+    /// For machines with several nodes.
     #[arg(long)]
     shared_machine: bool,
 
-    /// Wait for so long before anything else, as a machine does that starts
+    /// Wait this long before the start, like a machine that boots
     #[arg(long, value_name = "TIME", hide = true)]
     start_after: Option<TimeLimit>,
 
-    /// The socket for users of this machine; /run/hostler/agent.sock for everybody when root runs the agent in its usual place,
-    /// agent.sock in its directory otherwise, and none when the head is on this machine
+    /// Socket for users of this machine
+    ///
+    /// [default: /run/hostler/agent.sock, open to all users, if root runs the agent in its default directory; else
+    /// agent.sock in its
+    /// directory; none if the head is on this machine]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 
-    /// Where it tells other nodes of its load and hears of theirs, by UDP: an address at which they reach this machine and a port, or
-    /// `none`; by default any address and port 7761, or any port that is free
+    /// UDP address for gossip with other nodes, or `none`
+    ///
+    /// Nodes exchange their load by gossip. Other nodes must reach this address. [default: any address, port 7761 or
+    /// a free port]
     #[arg(long, value_name = "ADDRESS:PORT")]
     gossip: Option<GossipAt>,
 
-    /// Tell other nodes of its load and hear of theirs, but run no commands for them and send them none: `hostler exec` and `dsh` pass this
-    /// machine by, and nobody can call them here. Jobs are another matter
+    /// Run no remote commands for other nodes, and send none to them
+    ///
+    /// The node still exchanges its load. `hostler exec` and `dsh` skip this machine and cannot be used on it. Jobs
+    /// are not affected.
     #[arg(long)]
     no_calls: bool,
 
-    /// How long it takes for work, compared with a usual node, from 0.01 to 100: 2 is half as fast, and gets fewer commands
+    /// Relative time for the same work, 0.01 to 100; 2 is half as fast and gets less
     #[arg(long, value_name = "WEIGHT")]
     load_weight: Option<Weight>,
 
-    /// How good its memory is, compared with that of a usual node, from 0.01 to 100: 2 is twice as good
+    /// Relative quality of the memory, 0.01 to 100; 2 is twice as good
     #[arg(long, value_name = "WEIGHT")]
     memory_weight: Option<Weight>,
 
-    /// Answer at this port with the loads of all nodes in plain text, one line each; a number alone is a port of the loopback address.
-    /// Whoever can connect can read it
+    /// Serve the loads of all nodes at this port, one line of text each
+    ///
+    /// A number alone is a port of the loopback address. Anyone who can connect can read the loads.
     #[arg(long, value_name = "[ADDRESS:]PORT")]
     table_port: Option<PortAt>,
 
-    /// Answer at this port with the line of the best node, which then counts as busier for a while
+    /// Serve the line of the best node at this port; the node then counts as busier
     #[arg(long, value_name = "[ADDRESS:]PORT")]
     best_port: Option<PortAt>,
 
-    /// Create accounts that users of the cluster lack on this machine; only root can
+    /// Create missing accounts of cluster users on this machine; needs root
     ///
-    /// Not done unless asked for: on machines whose accounts come from a directory or a roster of their own, another hand would only
-    /// disturb. No account is ever changed or removed.
+    /// Leave this off where a directory service or another tool manages accounts. The agent never changes or removes
+    /// accounts.
     #[arg(long)]
     accounts: bool,
 
-    /// Create home directories along with accounts
+    /// Create home directories together with the accounts
     #[arg(long, requires = "accounts")]
     homes: bool,
 
-    /// A file with a join code, for a node that has not joined yet
+    /// File with a join code, for a node that has not joined yet
     #[arg(long, value_name = "FILE")]
     join_file: Option<PathBuf>,
 
-    /// A file in which a head on this machine says its address
+    /// File in which a head on this machine publishes its address
     #[arg(long, value_name = "FILE")]
     head_file: Option<PathBuf>,
 }
@@ -193,8 +222,9 @@ impl AgentJoin {
             text => text.to_owned(),
         };
         if text.trim().is_empty() {
-            return Err(Failure::usage("there is no join code on standard input")
-                .hint("paste the one that `hostler node invite` prints on the head's machine"));
+            return Err(
+                Failure::usage("no join code on standard input").hint("on the head, `hostler node invite` prints one")
+            );
         }
         let code: JoinCode = text.parse()?;
         let places = AgentPlaces::choose(self.directory.as_deref())?;
@@ -203,7 +233,7 @@ impl AgentJoin {
         let report = |error: &ClientError, wait: Duration| {
             let why = error.to_string();
             if said != why {
-                output.say(&format!("{why}; trying again, next in {:.1} s (Ctrl-C gives up)", wait.as_secs_f64()));
+                output.say(&format!("{why}; retrying in {:.1} s (Ctrl-C stops)", wait.as_secs_f64()));
                 said = why;
             }
         };
@@ -218,11 +248,11 @@ impl AgentJoin {
         output.say(&format!("this machine is node {node} of the cluster at {head}"));
         output.say(&match self.directory {
             _ if hostler_agent::is_running(&places.directory) => {
-                "its agent is running and takes this up within half a minute; if the node had another name or cluster before, restart it"
+                "its running agent adopts this within half a minute; if the node's name or cluster has changed, restart the agent"
                     .to_owned()
             }
             Some(directory) => format!("next: `hostler agent run --directory {}`", directory.display()),
-            None => "next: `hostler agent run`, or as a service".to_owned(),
+            None => "next: start the agent with `hostler agent run` or as a service".to_owned(),
         });
         if output.is_json() {
             output.json(&json!({ "node": node, "head": head }));
@@ -231,7 +261,6 @@ impl AgentJoin {
     }
 }
 
-/// A line of standard input.
 fn read_line() -> Result<String, Failure> {
     let mut line = String::new();
     io::Read::take(io::stdin().lock(), MAX_CODE_BYTES)
@@ -240,7 +269,7 @@ fn read_line() -> Result<String, Failure> {
     Ok(line)
 }
 
-/// This machine's name without its domain, if a node can have it.
+/// This machine's hostname without its domain, if it is a valid node name.
 fn machine_name() -> Option<NodeName> {
     let name = nix::unistd::gethostname().ok()?.into_string().ok()?;
     name.split('.').next()?.parse().ok()
@@ -258,20 +287,20 @@ impl AgentRun {
         Ok(exit::OK)
     }
 
-    /// The usual agent of this machine, as `hostler agent run` without flags, but with these ports.
+    /// The agent of `hostler agent run` without flags, but with these ports.
     pub(crate) fn with_ports(table: PortAt, best: PortAt) -> Self {
         Self { table_port: Some(table), best_port: Some(best), ..Self::default() }
     }
 
-    /// The socket for users of this machine. Where the head is, its own is better.
+    /// The socket for users of this machine, unless the head is on it: the head has a socket of its own.
     fn users_socket(&self, directory: &Path) -> Option<PathBuf> {
-        // An agent in a place of its own is not the machine's.
+        // An agent in another directory is not the agent of the machine.
         let is_the_machines = self.directory.is_none() && nix::unistd::geteuid().is_root();
         let usual = || if is_the_machines { config::AGENT_SOCKET.into() } else { directory.join("agent.sock") };
         self.socket.clone().or_else(|| self.head_file.is_none().then(usual))
     }
 
-    /// Where it gossips, the first that is free. `set` is what the settings say.
+    /// Addresses for gossip, in order of preference. `set` comes from the settings.
     fn gossip_addresses(&self, set: Option<GossipAt>) -> Vec<SocketAddr> {
         let any =
             |port| [SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)), SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))];
@@ -283,7 +312,7 @@ impl AgentRun {
         }
     }
 
-    /// `set` is what the settings say.
+    /// `set` comes from the settings.
     fn accounts(&self, set: &AgentSettings) -> NewAccounts {
         match (self.accounts || set.accounts, self.homes || set.homes) {
             (false, _) => NewAccounts::Leave,
@@ -292,7 +321,7 @@ impl AgentRun {
         }
     }
 
-    /// Flags as they are; else what there is, capped by the settings file.
+    /// Flags override the settings file, which limits what the machine offers.
     pub(crate) fn config(self) -> Result<hostler_agent::Config, Failure> {
         let places = AgentPlaces::choose(self.directory.as_deref())?;
         let socket = self.users_socket(&places.directory);
@@ -302,7 +331,7 @@ impl AgentRun {
         let gpus = gpus(&there_is, self.gpus.or(caps.gpus));
         let cpus = self.cpus.unwrap_or_else(|| capped(there_is.usable.clone(), caps.cpus.as_ref()));
         if cpus.is_empty() {
-            return Err(Failure::usage("a node without a CPU can run nothing").hint("name some: --cpus 0-3"));
+            return Err(Failure::usage("the node would have no CPU").hint("choose CPUs, e.g. --cpus 0-3"));
         }
         let memory_bytes = match self.memory {
             Some(memory) => memory.0,
@@ -344,39 +373,40 @@ impl AgentRun {
     }
 }
 
-/// The UDP port at which nodes gossip, unless another process has it.
+/// The UDP port for gossip, unless another process uses it.
 const GOSSIP_PORT: u16 = 7761;
 
-/// What this machine's instructions are, as a feature.
+/// The architecture of this machine, as a feature.
 fn architecture() -> Feature {
     std::env::consts::ARCH.parse().expect("the names of architectures are words")
 }
 
-/// What there is, as a process of its own finds it: drivers are asked on threads, an agent must fork while it has none, and a driver
-/// that hangs is left behind with that process.
+/// Runs `hostler node discover` in a process of its own. Querying drivers starts threads, and the agent must fork
+/// while it has none.
+/// A driver that hangs is left behind with that process.
 fn machine(captured: Option<&Path>) -> Result<Machine, Failure> {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("hostler").args(["node", "discover", "--json"]).stdin(Stdio::null()).stdout(Stdio::piped());
     if let Some(file) = captured {
         command.arg("--from").arg(file);
     }
-    let what = || "cannot find out what this machine has to give".to_owned();
+    let what = || "cannot determine the resources of this machine".to_owned();
     let mut child = command.spawn().during(what)?;
     let answer = child.stdout.take().expect("it is a pipe");
-    // Not to the end of the pipe, which is open for as long as a driver hangs.
+    // Read one value, not to the end of the pipe: a hanging driver keeps the pipe open.
     let found = serde_json::Deserializer::from_reader(io::BufReader::new(answer)).into_iter().next();
     let found = found.transpose().map_err(io::Error::from).during(what)?;
     let given_up = Instant::now() + EXIT_TIME;
     while child.try_wait().during(what)?.is_none() && Instant::now() < given_up {
         std::thread::sleep(Duration::from_millis(1));
     }
-    found.ok_or_else(|| Failure::new(what()).hint("`hostler node discover` says why"))
+    found.ok_or_else(|| Failure::new(what()).hint("run `hostler node discover` to see why"))
 }
 
-/// How long the process that has looked at the machine may take to go: longer only in the hands of a driver.
+/// How long the discovery process may take to exit. Only a hanging driver takes longer.
 const EXIT_TIME: Duration = Duration::from_secs(1);
 
-/// The machine's GPUs, and which of them may be given.
+/// The machine's GPUs, each marked whether jobs may use it.
 fn gpus(machine: &Machine, cap: Option<GpuCap>) -> Vec<MachineGpu> {
     let given = match cap {
         None | Some(GpuCap::All) => machine.clone(),
@@ -400,7 +430,7 @@ fn gpus(machine: &Machine, cap: Option<GpuCap>) -> Vec<MachineGpu> {
     machine.gpus.iter().map(gpu).collect()
 }
 
-/// Those CPUs that there are and that may be given.
+/// The CPUs of `cpus` that `cap` allows.
 fn capped(mut cpus: CpuSet, cap: Option<&CpuSet>) -> CpuSet {
     if let Some(cap) = cap {
         let mut others = cpus.clone();
@@ -415,7 +445,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cap_gives_nothing_that_is_not_there() {
+    fn cap_adds_no_cpus() {
         let cpus = |text: &str| text.parse::<CpuSet>().expect(text);
         assert_eq!(capped(cpus("0-3"), Some(&cpus("2-9"))), cpus("2-3"));
         assert_eq!(capped(cpus("0-3"), None), cpus("0-3"));

@@ -1,4 +1,4 @@
-//! `hostler attach`: a job's terminal on this one, until one leaves as one leaves `screen`.
+//! `hostler attach`: connects this terminal to a job's terminal.
 
 use std::io::{self, IsTerminal};
 use std::time::Duration;
@@ -17,15 +17,15 @@ use crate::exit;
 use crate::failure::{During, Failure, Outcome};
 use crate::output::window_size;
 
-/// Between two looks whether a job runs yet.
+/// Poll interval while the job has not started.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// Join the terminal of a job that was submitted with --pty; Ctrl-A d leaves it, and the job goes on
+/// Connect this terminal to a job started with --pty
 ///
-/// Ctrl-A a sends a Ctrl-A.
+/// Ctrl-A d detaches, and the job continues. Ctrl-A a sends Ctrl-A to the job.
 #[derive(Debug, Args)]
 pub(crate) struct Attach {
-    /// A job such as 12, or a task of an array such as 12_3
+    /// A job, e.g. 12, or an array task, e.g. 12_3
     #[arg(value_name = "ID")]
     target: Target,
 }
@@ -42,7 +42,7 @@ impl Attach {
     }
 }
 
-/// Joins the terminal of a job that is no array as soon as it runs; returns when it has ended or was left.
+/// Attaches to a job that is not an array as soon as it runs. Returns when the job ends or the user detaches.
 pub(crate) async fn attach_when_running(context: &Context, client: &Client, job: JobId) -> Result<Left, Failure> {
     let task = TaskId { job, index: 0 };
     loop {
@@ -50,7 +50,7 @@ pub(crate) async fn attach_when_running(context: &Context, client: &Client, job:
         match detail.summary.state {
             JobState::Running => match client.attach(task, size()).await {
                 Ok(terminal) => return share(context, terminal, Target { job, index: None }).await,
-                // It ended in this very moment; the next look tells.
+                // The job has just ended; the next poll returns its state.
                 Err(error) if error.code().is_some() => {}
                 Err(error) => return Err(error.into()),
             },
@@ -64,7 +64,7 @@ fn size() -> WindowSize {
     window_size().unwrap_or(WindowSize { rows: 24, columns: 80 })
 }
 
-/// Joins the two terminals until one of them is done.
+/// Connects the two terminals until the user detaches or the job's terminal closes.
 async fn share(context: &Context, mut terminal: Terminal, target: Target) -> Result<Left, Failure> {
     let raw = RawMode::enter()?;
     let left = exchange(context, &mut terminal).await;
@@ -73,21 +73,21 @@ async fn share(context: &Context, mut terminal: Terminal, target: Target) -> Res
     match left {
         Left::ByUser => {
             terminal.leave().await;
-            context
-                .output
-                .say(&format!("\nleft job {target}, which goes on; `hostler attach {target}` joins it again"));
+            context.output.say(&format!(
+                "\ndetached from job {target}, which continues; `hostler attach {target}` attaches again"
+            ));
         }
         Left::Closed => context.output.say(&format!("\nthe terminal of job {target} is closed")),
     }
     Ok(left)
 }
 
-/// Why an exchange came to its end.
+/// Why the connection to the terminal ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Left {
-    /// The user left; the job goes on.
+    /// The user detached; the job continues.
     ByUser,
-    /// The terminal is no more.
+    /// The job's terminal is closed.
     Closed,
 }
 
@@ -120,17 +120,17 @@ async fn exchange(context: &Context, terminal: &mut Terminal) -> Result<Left, Fa
     }
 }
 
-/// Finds Ctrl-A d in what is typed, wherever reads happen to cut it.
+/// Finds Ctrl-A d in the input, also if it spans two reads.
 #[derive(Debug, Default)]
 struct Escape {
     is_pending: bool,
 }
 
-/// What begins a command to ourselves.
+/// The first key of the commands of `attach`.
 const CTRL_A: u8 = 1;
 
 impl Escape {
-    /// What goes on to the job, and whether the user leaves.
+    /// Returns the bytes for the job, and whether the user detaches.
     fn filter(&mut self, typed: &[u8]) -> (Vec<u8>, bool) {
         let mut passed = Vec::with_capacity(typed.len());
         for &key in typed {
@@ -139,7 +139,7 @@ impl Escape {
                 (false, key) => passed.push(key),
                 (true, b'd' | b'D' | 4) => return (passed, true),
                 (true, b'a' | CTRL_A) => passed.push(CTRL_A),
-                // Not for us after all.
+                // Not a command of `attach`.
                 (true, key) => passed.extend([CTRL_A, key]),
             }
         }
@@ -147,7 +147,8 @@ impl Escape {
     }
 }
 
-/// The keyboard unprocessed, for as long as this lives. Nothing when stdin is no terminal.
+/// Puts the terminal of standard input into raw mode until it is dropped. Does nothing if standard input is not a
+/// terminal.
 struct RawMode {
     before: Option<Termios>,
 }
@@ -169,7 +170,7 @@ impl RawMode {
 impl Drop for RawMode {
     fn drop(&mut self) {
         if let Some(before) = &self.before {
-            // The terminal is gone if this fails, and with it the need.
+            // If this fails, the terminal no longer exists.
             tcsetattr(io::stdin(), SetArg::TCSADRAIN, before).ok();
         }
     }
@@ -180,11 +181,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_escape_is_kept_back() {
+    fn escape_keys_are_not_sent_to_the_job() {
         let mut escape = Escape::default();
         assert_eq!(escape.filter(b"ls\r"), (b"ls\r".to_vec(), false));
         assert_eq!(escape.filter(b"\x01a\x01x"), (b"\x01\x01x".to_vec(), false));
-        assert_eq!(escape.filter(b"x\x01"), (b"x".to_vec(), false), "cut in the middle");
+        assert_eq!(escape.filter(b"x\x01"), (b"x".to_vec(), false), "the escape spans two reads");
         assert_eq!(escape.filter(b"dnever sent"), (Vec::new(), true));
     }
 }

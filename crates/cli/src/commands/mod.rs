@@ -1,4 +1,4 @@
-//! One file a command. A command's type is its flags, and its documentation is its help text.
+//! The commands, one per file. The fields of a command's type are its flags, and the doc comment is its help text.
 
 pub(crate) mod act;
 pub(crate) mod agent;
