@@ -1,10 +1,11 @@
-//! Bringing results home: where they go and under which names.
+//! Downloads results and places their files.
 //!
-//! A job's results go to `DIR/<job>`, an array task's to `DIR/<job>_<index>`, what it left on its nodes beyond the first to
-//! `DIR/<job>.node1` and so on: the files that it made at their own paths, and beside
-//! them `stdout.log`, `stderr.log` and, if anything had to be prepared, `setup.log`. A hidden file marks the directory, so that `submit`
-//! leaves it out of the project that it may lie in. The head is told only after the files are in
-//! their places, so an interrupted fetch is simply made again.
+//! The results of a job go to `DIR/<job>`, those of an array task to `DIR/<job>_<index>`, and those of further nodes to
+//! `DIR/<job>.node1` and so on. The logs `stdout.log`, `stderr.log` and, if there is one, `setup.log` are added. A
+//! hidden file
+//! marks the directory, so that `submit` leaves it out of a project that contains it. The head is told only after all
+//! files are in
+//! place, so an interrupted download can be repeated.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -21,41 +22,40 @@ use serde::Serialize;
 use crate::context::Context;
 use crate::failure::{During, Failure};
 
-/// How many results are brought home together: enough that many small ones cost few requests, few enough that an interruption
-/// repeats little.
+/// Results per request: many, so that small results need few requests; not too many, so that an interruption repeats
+/// little.
 const RESULTS_AT_ONCE: usize = 64;
 
-/// Where to, and what to do about files that are in the way.
+/// The target directory, and what to do with existing files.
 #[derive(Debug, Clone)]
 pub(crate) struct Destination {
     pub(crate) directory: PathBuf,
     pub(crate) on_conflict: OnConflict,
 }
 
-/// A result that is home.
+/// A downloaded result.
 #[derive(Debug, Serialize)]
 pub(crate) struct Arrived {
     pub(crate) job: JobId,
     pub(crate) index: Option<u32>,
-    /// The rank of the node that it is from, for a job on several.
+    /// Rank of the node, for a job on several nodes.
     pub(crate) node_rank: Option<u32>,
     pub(crate) state: JobState,
-    /// The directory.
     pub(crate) path: PathBuf,
-    /// Files put in place, logs included.
+    /// Number of files that were written, logs included.
     pub(crate) files: u64,
-    /// Their size.
+    /// Total size of these files, in bytes.
     pub(crate) bytes: u64,
-    /// Files that were there already.
+    /// Number of files that existed already.
     pub(crate) kept: u64,
 }
 
-/// What came home, and what could not.
+/// The downloaded results and the failures.
 #[derive(Debug, Default)]
 pub(crate) struct Haul {
     pub(crate) arrived: Vec<Arrived>,
     pub(crate) failures: Vec<Failure>,
-    /// Tasks of which not everything came.
+    /// Tasks of which some results failed.
     undelivered: BTreeSet<TaskId>,
 }
 
@@ -66,10 +66,10 @@ impl Haul {
     }
 }
 
-/// Brings `results` home and says so. One that cannot be delivered does not keep the others from coming.
+/// Downloads `results` and prints what arrived. A failed result does not stop the others.
 ///
 /// # Errors
-/// When the head cannot be reached any more, or says no.
+/// Fails if the head is unreachable or refuses a request.
 pub(crate) async fn fetch(
     context: &Context,
     client: &Client,
@@ -125,14 +125,15 @@ async fn fetch_batch(
     Ok(())
 }
 
-/// Marks the directory before anything is in it, so that the next `submit` of a folder around it leaves it out. A job's own file of that
-/// name does as well.
+/// Marks the directory before it has content, so that a later `submit` of a folder that contains it leaves it out.
+/// Does nothing if the
+/// job itself wrote a file of this name.
 fn mark(context: &Context, directory: &Path, result: &ResultManifest) {
     if result.tree.entries.iter().any(|entry| entry.path == RESULTS_MARKER.as_bytes()) {
         return;
     }
     if let Err(error) = mark_results(directory) {
-        context.output.say(&format!("note: cannot mark {} as results of a job: {error}", directory.display()));
+        context.output.say(&format!("note: cannot mark {} as job results: {error}", directory.display()));
     }
 }
 
@@ -169,13 +170,14 @@ fn undeliverable(result: &ResultView, error: &hostler_snapshot::DeliveryError) -
         {
             failure.hint("fetch into another directory with --to, or replace these files with --overwrite")
         }
-        hostler_snapshot::DeliveryError::Busy(_) => failure.hint("wait for the other one; nothing is lost"),
-        _ => failure.hint("the results stay on the head; fetch them again when this is settled"),
+        hostler_snapshot::DeliveryError::Busy(_) => failure.hint("wait until the other fetch ends"),
+        _ => failure.hint("the results stay on the head; fix this and fetch them again"),
     }
 }
 
-/// Tells the head what is safely here, job by job. Of a task on several nodes the first node's result comes last: with it all is here,
-/// unless some could not be delivered.
+/// Tells the head which results have arrived, job by job. The result of a task's first node comes last, so it
+/// confirms the whole task,
+/// unless another part failed.
 async fn acknowledge(client: &Client, arrived: &[Arrived], undelivered: &BTreeSet<TaskId>) -> Result<(), Failure> {
     for of_one_job in arrived.chunk_by(|a, b| a.job == b.job) {
         let job = of_one_job[0].job;
@@ -189,7 +191,7 @@ async fn acknowledge(client: &Client, arrived: &[Arrived], undelivered: &BTreeSe
     Ok(())
 }
 
-/// One line for each job.
+/// Prints one line per job.
 fn say_what_arrived(context: &Context, arrived: &[Arrived]) {
     for of_one_job in arrived.chunk_by(|a, b| a.job == b.job) {
         let first = of_one_job.iter().find(|result| result.node_rank.unwrap_or(0) == 0).unwrap_or(&of_one_job[0]);
@@ -206,7 +208,7 @@ fn say_what_arrived(context: &Context, arrived: &[Arrived]) {
             _ => first.path.with_file_name(format!("{}_*", first.job)),
         };
         let amount = match files {
-            0 => "all of it was there already".to_owned(),
+            0 => "all files existed already".to_owned(),
             1 => format!("1 file, {}", format_bytes(bytes)),
             _ => format!("{files} files, {}", format_bytes(bytes)),
         };
@@ -214,17 +216,17 @@ fn say_what_arrived(context: &Context, arrived: &[Arrived]) {
     }
 }
 
-/// The task whose result it is.
+/// The task that a result belongs to.
 fn task(result: &ResultView) -> TaskId {
     TaskId { job: result.job, index: result.index.unwrap_or(0) }
 }
 
-/// How many tasks these results are of.
+/// The number of different tasks among these results.
 fn tasks_in(of_one_job: &[Arrived]) -> usize {
     of_one_job.iter().map(|result| result.index).collect::<BTreeSet<_>>().len()
 }
 
-/// `12`, or `12_3`; with the rank of its node, `12.node1`, unless that is the first.
+/// `12` or `12_3`; for nodes after the first with their rank, e.g. `12.node1`.
 fn name(result: &ResultView) -> String {
     let name = directory_name(result.job, result.index);
     match result.node_rank {
@@ -233,7 +235,7 @@ fn name(result: &ResultView) -> String {
     }
 }
 
-/// Where a result goes below the destination.
+/// The directory of a result below the target directory.
 pub(crate) fn directory_name(job: JobId, index: Option<u32>) -> String {
     match index {
         Some(index) => format!("{job}_{index}"),
@@ -241,12 +243,12 @@ pub(crate) fn directory_name(job: JobId, index: Option<u32>) -> String {
     }
 }
 
-/// The names of the outputs.
+/// File names of the logs.
 const STDOUT_LOG: &str = "stdout.log";
 const STDERR_LOG: &str = "stderr.log";
 const SETUP_LOG: &str = "setup.log";
 
-/// What the job made, with its output as files beside it.
+/// The files of the result, with its logs.
 fn with_logs(result: &ResultManifest) -> Manifest {
     let mut tree = result.tree.clone();
     add_log(&mut tree, STDOUT_LOG, &result.stdout);
@@ -257,7 +259,7 @@ fn with_logs(result: &ResultManifest) -> Manifest {
     tree
 }
 
-/// Adds a file of ours under `name`; if the job made one of that name, under `hostler-name`.
+/// Adds a log under `name`. If the job wrote a file of this name, the log gets the prefix `hostler-`.
 fn add_log(tree: &mut Manifest, name: &str, content: &Content) {
     let mut path = name.as_bytes().to_vec();
     loop {
@@ -265,7 +267,8 @@ fn add_log(tree: &mut Manifest, name: &str, content: &Content) {
             Ok(_) => path = [b"hostler-".as_slice(), &path].concat(),
             Err(at) => {
                 let kind = EntryKind::File(content.clone());
-                // The manifest has no time for it: the same result must always give the same manifest. See `date_logs`.
+                // Logs have no time in the manifest: the same result must always give the same manifest. See
+                // `date_logs`.
                 tree.entries.insert(at, Entry { path, mode: 0o644, modified_ns: 0, kind });
                 return;
             }
@@ -273,21 +276,21 @@ fn add_log(tree: &mut Manifest, name: &str, content: &Content) {
     }
 }
 
-/// Gives the logs just delivered the time of their delivery, for want of a better one.
+/// Sets the modification time of new logs to now.
 fn date_logs(directory: &Path) {
     for name in [STDOUT_LOG, STDERR_LOG, SETUP_LOG] {
         for path in [directory.join(name), directory.join(format!("hostler-{name}"))] {
             let is_undated =
                 path.metadata().and_then(|it| it.modified()).is_ok_and(|time| time == SystemTime::UNIX_EPOCH);
             if is_undated && let Ok(file) = File::open(&path) {
-                // Only for the eye.
+                // Only cosmetic, so errors are ignored.
                 file.set_modified(SystemTime::now()).ok();
             }
         }
     }
 }
 
-/// Makes the destination absolute, so that what is said of it can be used from anywhere.
+/// Makes the target directory absolute, so that printed paths are valid everywhere.
 pub(crate) fn destination(to: Option<&Path>, overwrite: bool) -> Result<Destination, Failure> {
     let directory = to.unwrap_or(Path::new("."));
     if directory.exists() && !directory.is_dir() {
@@ -329,20 +332,20 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_for_each_job_and_each_array_task() {
+    fn each_job_and_array_task_has_a_directory() {
         assert_eq!(directory_name(JobId(12), None), "12");
         assert_eq!(directory_name(JobId(12), Some(0)), "12_0");
     }
 
     #[test]
-    fn logs_lie_beside_what_the_job_made() {
+    fn logs_are_added_to_the_files_of_the_job() {
         let plain = with_logs(&result(&["metrics.json", "zebra.png"], 0));
         assert_eq!(names(&plain), ["metrics.json", "stderr.log", "stdout.log", "zebra.png"]);
         assert_eq!(names(&with_logs(&result(&[], 7))), ["setup.log", "stderr.log", "stdout.log"]);
     }
 
     #[test]
-    fn a_job_may_have_made_files_of_the_same_names() {
+    fn logs_are_renamed_if_the_job_wrote_files_of_these_names() {
         let manifest = with_logs(&result(&["stdout.log", "hostler-stdout.log", "stderr.log"], 0));
         let expected =
             ["hostler-hostler-stdout.log", "hostler-stderr.log", "hostler-stdout.log", "stderr.log", "stdout.log"];

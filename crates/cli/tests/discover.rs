@@ -32,5 +32,5 @@ fn what_was_captured_is_shown_again() {
 
     let garbage = nowhere.write("garbage.toml", "machine = 3");
     let refusal = nowhere.fails(&["node", "discover", "--from", garbage.to_str().expect("UTF-8")]);
-    assert!(refusal.contains("is no captured machine") && refusal.contains("hint: "), "{refusal}");
+    assert!(refusal.contains("is not a captured machine") && refusal.contains("hint: "), "{refusal}");
 }

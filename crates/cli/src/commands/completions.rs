@@ -8,16 +8,17 @@ use crate::exit;
 use crate::failure::{Failure, Outcome};
 use crate::multicall::{TOOLS, Tool};
 
-/// Print a completion script for a shell
+/// Print a shell completion script
 ///
-/// For bash: hostler completions bash > ~/.local/share/bash-completion/completions/hostler. The tools that `hostler shims` links have
-/// scripts of their own.
+/// E.g. for bash: hostler completions bash > ~/.local/share/bash-completion/completions/hostler. The tools that
+/// `hostler shims` links
+/// have their own scripts; see --tool.
 #[derive(Debug, Args)]
 pub(crate) struct Completions {
-    /// The shell
+    /// Shell
     shell: Shell,
 
-    /// The tool to complete
+    /// Tool to complete
     #[arg(long, value_name = "NAME", default_value = "hostler")]
     tool: String,
 }
@@ -26,14 +27,14 @@ impl Completions {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let tool = TOOLS.iter().find(|tool| tool.name == self.tool).ok_or_else(|| {
             let names: Vec<&str> = TOOLS.iter().map(|tool| tool.name).collect();
-            Failure::usage(format!("there is no tool {}", self.tool)).hint(format!("there are {}", names.join(", ")))
+            Failure::usage(format!("unknown tool {}", self.tool)).hint(format!("tools: {}", names.join(", ")))
         })?;
         context.output.data(&String::from_utf8_lossy(&script(self.shell, tool)));
         Ok(exit::OK)
     }
 }
 
-/// The script for `tool` in `shell`.
+/// The completion script of `tool` for `shell`.
 pub(crate) fn script(shell: Shell, tool: &Tool) -> Vec<u8> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut (tool.definition)(), tool.name, &mut script);

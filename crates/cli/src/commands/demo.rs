@@ -27,34 +27,36 @@ use crate::output::views;
 use crate::seen_folder::SeenFolder;
 use crate::submission;
 
-/// The example, part of the executable so that the demonstration works from anywhere.
+/// The example project, compiled into the executable so that the demonstration works anywhere.
 const EXAMPLE: &[(&str, &[u8])] = &[
     ("main.py", include_bytes!("../../../../examples/digits-sweep/main.py")),
     ("requirements.txt", include_bytes!("../../../../examples/digits-sweep/requirements.txt")),
     ("README.md", include_bytes!("../../../../examples/digits-sweep/README.md")),
 ];
 
-/// How many models there are to train.
+/// Indices of the array: one task per model.
 const TASKS: &str = "0-7";
 
-/// What one model needs, if the nodes have as much.
+/// Memory per task, unless the nodes have less.
 const TASK_MEMORY_BYTES: u64 = 600 << 20;
 
-/// How long a look at the job may wait for its end.
+/// How long one request to the head waits for the end of the job.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
-/// Show what Hostler does, start to finish, on this machine; leaves nothing behind but the results
+/// Run a guided demonstration in a temporary cluster
 ///
-/// Starts a private cluster with four virtual nodes, submits eight models that learn to read handwritten digits, shows what
-/// happens, brings metrics and plots home and stops the cluster. The first time needs the network for scikit-learn.
+/// Starts a private cluster with four virtual nodes, trains eight models that recognise handwritten digits, downloads
+/// metrics and
+/// plots, and stops the cluster. Only the results remain. The first run needs a network connection to install
+/// scikit-learn.
 #[derive(Debug, Args)]
 pub(crate) struct Demo {
-    /// Where the results go; files of an earlier demonstration are replaced
+    /// Directory for the results; replaces files of an earlier demonstration
     #[arg(long, value_name = "DIR", default_value = "hostler-demo-results")]
     to: PathBuf,
 }
 
-/// What a task writes into `metrics.json`, as far as the table shows it.
+/// The values of `metrics.json` that the table shows.
 #[derive(Debug, Deserialize, Serialize)]
 struct Metrics {
     index: u32,
@@ -82,7 +84,7 @@ impl Demo {
                     Ok(exit_code(signal))
                 }
             };
-            // Whatever happened: nothing stays. A second signal must not change that.
+            // Clean up in any case; a second signal must not prevent that.
             let cleaned = clean_up(&places, directory).await;
             let code = outcome?;
             cleaned.map(|()| code)
@@ -93,7 +95,7 @@ impl Demo {
 async fn clean_up(places: &Places, directory: TempDir) -> Result<(), Failure> {
     if places.state().exists() {
         take_down(places, LiveJobs::Cancel).await.or_else(|failure| match failure.exit {
-            // A head that never came up has no jobs to cancel.
+            // A head that did not start has no jobs to cancel.
             exit::FAILED => Ok(crate::cluster::stop::Stopped::default()),
             _ => Err(failure),
         })?;
@@ -105,11 +107,13 @@ async fn clean_up(places: &Places, directory: TempDir) -> Result<(), Failure> {
 async fn show(context: &Context, places: &Places, directory: &Path, destination: &Destination) -> Outcome {
     let output = &context.output;
     places.create()?;
-    output.say("1. a private cluster on this machine (hostler up)");
+    output.say("1. start a private cluster on this machine (hostler up)");
     let started = bring_up(places, Sizes::default(), false, None, |text| output.aside(&format!("   {text}"))).await?;
     output.say(&format!("   {}", describe(&started.nodes)));
 
-    output.say(&format!("2. a project folder, eight models to train (hostler submit digits-sweep main.py -a {TASKS})"));
+    output.say(&format!(
+        "2. submit a project folder that trains eight models (hostler submit digits-sweep main.py -a {TASKS})"
+    ));
     let project = write_example(directory)?;
     let client = Client::new(Endpoint::Unix(places.socket()?)).with_patience(Patience::COMMAND);
     let captured = submission::capture(context, &project, "main.py", SeenFolder::none())?;
@@ -117,10 +121,10 @@ async fn show(context: &Context, places: &Places, directory: &Path, destination:
     let spec = sweep(captured.capture.digest, memory_bytes)?;
     let job = submission::submit_project(context, &client, &captured, spec, Vec::new()).await?.id;
 
-    output.say(&format!("3. it runs as job {job} (hostler jobs, hostler logs {job} -f)"));
+    output.say(&format!("3. watch job {job} (hostler jobs, hostler logs {job} -f)"));
     let ended = watch(context, &client, job).await?;
 
-    output.say(&format!("4. the results come home (hostler fetch {job})"));
+    output.say(&format!("4. download the results (hostler fetch {job})"));
     let results = client.results(false, &[job]).await?.results;
     let haul = fetching::fetch(context, &client, &results, destination).await?;
     let metrics = read_metrics(&haul.arrived);
@@ -152,7 +156,7 @@ fn sweep(snapshot: hostler_model::Digest, memory_bytes: u64) -> Result<JobSpec, 
     Ok(JobSpec { array: Some(array), ..JobSpec::new("digits-sweep", work, Request::new(1, memory_bytes)) })
 }
 
-/// Says what becomes of each task, and what the first one's environment is made of, until all have ended.
+/// Prints state changes of the tasks, and the setup log of the first task, until all tasks have ended.
 async fn watch(context: &Context, client: &Client, job: JobId) -> Result<JobDetail, Failure> {
     let first = TaskId { job, index: 0 };
     let mut setup = std::pin::pin!(show_setup(context, client, first));
@@ -182,14 +186,14 @@ fn say_change(context: &Context, states: &mut BTreeMap<u32, JobState>, task: &Ta
     let node = task.node.as_ref().map(|node| format!(" on {node}")).unwrap_or_default();
     let text = match task.state {
         JobState::Pending | JobState::Completing => return,
-        JobState::Starting => format!("is made ready{node}"),
+        JobState::Starting => format!("starts{node}"),
         JobState::Running => format!("runs{node}"),
         state => state.to_string(),
     };
     context.output.say(&format!("   task {} {text}", task.index));
 }
 
-/// Shows what the preparation of the environment says, without the details.
+/// Prints the main lines of the setup log of a task.
 async fn show_setup(context: &Context, client: &Client, task: TaskId) -> Result<(), Failure> {
     let mut follow = Follow::new(client, task, Output::Setup);
     let mut line = Vec::new();
@@ -206,7 +210,7 @@ async fn show_setup(context: &Context, client: &Client, task: TaskId) -> Result<
     Ok(())
 }
 
-/// The line if it says more than which package is being fetched.
+/// The line without the prefix `hostler: `; `None` for details such as single packages.
 fn headline(line: &[u8]) -> Option<String> {
     const DETAILS: [&str; 7] = [
         "Collecting",
@@ -223,7 +227,7 @@ fn headline(line: &[u8]) -> Option<String> {
     (!is_detail && !text.trim().is_empty()).then(|| views::shortened(own_words, 90))
 }
 
-/// The metrics of every task that has some, best first.
+/// The metrics of all tasks that wrote some, best accuracy first.
 fn read_metrics(arrived: &[Arrived]) -> Vec<Metrics> {
     let read = |result: &Arrived| serde_json::from_slice(&fs::read(result.path.join("metrics.json")).ok()?).ok();
     let mut metrics: Vec<Metrics> = arrived.iter().filter_map(read).collect();
@@ -267,9 +271,9 @@ fn parameters(value: &serde_json::Value) -> String {
     pairs.collect::<Vec<_>>().join(" ")
 }
 
-/// Why the demonstration did not work, with the last words of a task that failed.
+/// The error of a failed demonstration, with the last output of a failed task.
 async fn explain(client: &Client, job: &JobDetail, state: JobState) -> Failure {
-    let failure = Failure::new(format!("the demonstration did not work: its job is {state}"));
+    let failure = Failure::new(format!("the demonstration failed: its job is {state}"));
     let Some(task) = job.tasks_shown.iter().find(|task| task.state.is_ended() && task.state != JobState::Completed)
     else {
         return failure;
@@ -294,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_of_accuracies() {
+    fn table_shows_accuracy_time_and_parameters() {
         let row = |index, model: &str, accuracy| Metrics {
             index,
             model: model.to_owned(),
@@ -311,7 +315,7 @@ TASK  ACCURACY  TRAINED  MODEL  PARAMETERS
     }
 
     #[test]
-    fn only_headlines_of_a_build_are_shown() {
+    fn setup_log_is_reduced_to_main_lines() {
         for detail in
             ["", "  Downloading x.whl", "Collecting numpy", " + numpy==2.0", "Requirement already satisfied: x"]
         {
@@ -322,7 +326,7 @@ TASK  ACCURACY  TRAINED  MODEL  PARAMETERS
     }
 
     #[test]
-    fn the_example_is_complete() {
+    fn example_project_is_complete() {
         let project = tempfile::tempdir().expect("temporary directory");
         let path = write_example(project.path()).expect("writable");
         assert!(path.join("main.py").is_file() && path.join("requirements.txt").is_file());

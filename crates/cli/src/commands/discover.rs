@@ -11,17 +11,20 @@ use crate::exit;
 use crate::failure::{During, Failure, Outcome};
 use crate::output::{self, machine};
 
-/// Show what this machine would offer: CPUs, memory, GPUs, and what it keeps back and why
+/// Show what this machine would offer as a node: CPUs, memory and GPUs
 ///
-/// Asks the kernel and the drivers of this machine, not a cluster: none needs to be running. What is shown is what is left by the
-/// CPU affinity and the control groups of this command; that of a service may differ.
+/// Also shows what is kept back and why. The command asks the kernel and the drivers and needs no cluster. The CPU
+/// affinity and the
+/// control groups of this command limit what it shows; those of a service may differ.
 #[derive(Debug, Args)]
 pub(crate) struct Discover {
-    /// Print the files that were read instead, as a bug report needs them; names of users and services may be among them
+    /// Print the files that were read, for a bug report
+    ///
+    /// The output may contain names of users and services.
     #[arg(long, conflicts_with_all = ["json", "from"])]
     capture: bool,
 
-    /// Show what the machine that was captured in this file would offer
+    /// Use the machine that `--capture` wrote to this file
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
 }
@@ -44,12 +47,12 @@ impl Discover {
     }
 }
 
-/// What the machine that was captured in a file would offer.
+/// The machine that was captured in a file.
 pub(crate) fn captured_machine(path: &Path) -> Result<Machine, Failure> {
     let shown = path.display();
     let text = fs::read_to_string(path).during(|| format!("cannot read {shown}"))?;
     let fixture = Fixture::parse(&text).map_err(|error| {
-        Failure::new(format!("{shown} is no captured machine"))
+        Failure::new(format!("{shown} is not a captured machine"))
             .because(&error)
             .hint("`hostler node discover --capture` prints one")
     })?;

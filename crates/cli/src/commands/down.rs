@@ -10,16 +10,16 @@ use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::Outcome;
 
-/// Stop the cluster on this machine; its state and results stay for the next `hostler up`
+/// Stop the cluster on this machine; state and results stay
 ///
-/// Refuses while jobs are waiting or running, unless told what is to become of them.
+/// Fails if jobs are waiting or running, unless --cancel or --keep is given. `hostler up` starts the cluster again.
 #[derive(Debug, Args)]
 pub(crate) struct Down {
-    /// Cancel every job first
+    /// Cancel all jobs first
     #[arg(long, conflicts_with = "keep")]
     cancel: bool,
 
-    /// Leave jobs alone: what runs goes on without the cluster, what waits is still there after `hostler up`
+    /// Keep jobs: running jobs continue, waiting jobs wait for `hostler up`
     #[arg(long)]
     keep: bool,
 }
@@ -38,8 +38,7 @@ impl Down {
             return Ok(exit::OK);
         }
         hostler_head::release_if_full(&places.head());
-        let _lock =
-            Lock::take(&places.lock(), || output.say("another `hostler up` or `down` is at work; waiting for it"))?;
+        let _lock = Lock::take(&places.lock(), || output.say("waiting for another `hostler up` or `hostler down`"))?;
         let stopped = block_on(take_down(&places, jobs))?;
         if output.is_json() {
             output.json(&json!({ "stopped": stopped.processes }));
@@ -47,9 +46,9 @@ impl Down {
             output.say("no cluster is running");
         } else {
             if stopped.head_was_dead {
-                output.say("note: the head had died before; jobs that run go on, and the next `hostler up` knows them");
+                output.say("note: the head was not running; running jobs continue, and the next `hostler up` tracks them again");
             }
-            output.say("the cluster is down");
+            output.say("the cluster is stopped");
         }
         Ok(exit::OK)
     }

@@ -14,25 +14,26 @@ use crate::exit;
 use crate::failure::{Failure, Outcome};
 use crate::fetching::{Destination, Haul, destination, fetch};
 
-/// Bring results home
+/// Download the results of jobs
 ///
-/// The results of job 12 go to DIR/12, those of task 3 of an array to DIR/12_3: the files that it created or changed, and its
-/// output as stdout.log and stderr.log. A file appears only whole; an interrupted fetch is continued by the next one.
+/// The results of job 12 go to DIR/12, those of array task 12_3 to DIR/12_3: files that the job created or changed,
+/// and its output as
+/// stdout.log and stderr.log. Files are written atomically; run the command again to continue an interrupted download.
 #[derive(Debug, Args)]
 pub(crate) struct Fetch {
-    /// Jobs such as 12, or tasks of an array such as 12_3
+    /// Jobs, e.g. 12, or array tasks, e.g. 12_3
     #[arg(value_name = "ID", required_unless_present = "all")]
     targets: Vec<Target>,
 
-    /// Everything that has ended and was not fetched before
+    /// Fetch all results that were not fetched before
     #[arg(long, conflicts_with = "targets")]
     all: bool,
 
-    /// Where to
+    /// Target directory
     #[arg(long, value_name = "DIR", default_value = ".")]
     to: PathBuf,
 
-    /// Replace files of other content that are in the way
+    /// Replace existing files that differ
     #[arg(long)]
     overwrite: bool,
 }
@@ -54,16 +55,16 @@ impl Fetch {
     }
 }
 
-/// Brings everything home that was not before.
+/// Downloads all results that were not fetched before.
 async fn fetch_all(context: &Context, client: &Client, destination: &Destination) -> Result<Haul, Failure> {
     let results = client.results(true, &[]).await?.results;
     if results.is_empty() {
-        context.output.say("nothing to fetch: there are no results that were not fetched before");
+        context.output.say("nothing to fetch: all results were fetched before");
     }
     fetch(context, client, &results, destination).await
 }
 
-/// Brings home what whole jobs have, and gives the exit code.
+/// Downloads the results of whole jobs and returns the exit code.
 pub(crate) async fn fetch_jobs(
     context: &Context,
     client: &Client,
@@ -74,7 +75,7 @@ pub(crate) async fn fetch_jobs(
     fetch_and_judge(context, client, &targets, destination).await
 }
 
-/// Brings home what jobs and tasks have, and gives the exit code.
+/// Downloads the results of jobs and tasks and returns the exit code.
 pub(crate) async fn fetch_and_judge(
     context: &Context,
     client: &Client,
@@ -113,11 +114,11 @@ fn includes(target: Target, result: &ResultView) -> bool {
     target.job == result.job && target.index.is_none_or(|index| result.index.unwrap_or(0) == index)
 }
 
-/// Why there is no result.
+/// Why a job or task has no result.
 enum Absence {
-    /// There may be one later.
+    /// A result may follow.
     NotYet(Failure),
-    /// There will be none.
+    /// No result will follow.
     Never(String),
 }
 
@@ -129,13 +130,13 @@ async fn nothing_for(client: &Client, target: Target) -> Result<Absence, Failure
     let tasks = job.tasks_shown.iter().filter(|task| target.index.is_none_or(|index| task.index == index));
     let state = match target.index {
         None => job.summary.state,
-        // A task that is in no list waits.
+        // A task that is not listed is waiting.
         Some(_) => tasks.clone().next().map_or(job.summary.state, |task| task.state),
     };
     if state.is_ended() {
         if tasks.clone().any(|task| task.fetched) {
             return Ok(Absence::Never(format!(
-                "job {target} has no results any more: they were fetched before and have been dropped to make room"
+                "the results of job {target} were fetched before and then deleted to free space"
             )));
         }
         let first = tasks.clone().max_by_key(|task| (task.started_at.is_some(), task.attempt));
@@ -144,11 +145,11 @@ async fn nothing_for(client: &Client, target: Target) -> Result<Absence, Failure
     let problem = job.summary.node_problem.map(|problem| format!(" ({problem})")).unwrap_or_default();
     Ok(Absence::NotYet(
         Failure::new(format!("job {target} has no results yet: it is {state}{problem}"))
-            .hint(format!("`hostler wait {} --fetch` waits for it first", target.job)),
+            .hint(format!("`hostler wait {} --fetch` waits and then fetches", target.job)),
     ))
 }
 
-/// Why a job that has ended in `state` left nothing, judged by the task that came farthest.
+/// Why a job that ended in `state` has no results. `task` is the task that got furthest.
 fn why_nothing(target: Target, state: JobState, task: Option<&TaskView>) -> String {
     let Some(task) = task.filter(|task| task.attempt > Attempt(0)) else {
         return format!("it is {state} and never ran");
@@ -157,10 +158,10 @@ fn why_nothing(target: Target, state: JobState, task: Option<&TaskView>) -> Stri
     let message = task.message.as_ref().map(|message| format!(" ({message})")).unwrap_or_default();
     match (state, task.started_at) {
         (JobState::NodeFail, Some(_)) => format!(
-            "it ran on {node} and what it wrote there is lost{message}; `hostler requeue {target}` runs it again, and a job submitted \
-             with --requeue does so by itself"
+            "it ran on {node} and its output there is lost{message}; `hostler requeue {target}` runs it again, and a job submitted \
+             with --requeue runs again automatically"
         ),
-        (_, Some(_)) => format!("it ran on {node} and is {state}, and no results came from there{message}"),
+        (_, Some(_)) => format!("it ran on {node}, is {state} and sent no results{message}"),
         (_, None) => format!("it is {state} and did not start on {node}{message}"),
     }
 }

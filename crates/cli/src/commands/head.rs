@@ -22,10 +22,10 @@ use crate::exit;
 use crate::failure::{During, Failure, Outcome};
 use crate::flags::Memory;
 
-/// How long a node's certificate is good for unless the settings say otherwise.
+/// Default validity of a node's certificate.
 const CERTIFICATE_LIFE: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// The head of a cluster: takes jobs, decides what runs where, keeps results
+/// Set up or run the head, which queues and places jobs
 #[derive(Debug, Args)]
 pub(crate) struct Head {
     #[command(subcommand)]
@@ -38,55 +38,63 @@ enum HeadCommand {
     Run(HeadRun),
 }
 
-/// Set up the head of a cluster on this machine: its state directory, the cluster's authority and a settings file
+/// Set up the head of a cluster on this machine
 ///
-/// For root the state is in /var/lib/hostler/head and the settings are /etc/hostler/head.toml; for anyone else they are in the XDG
-/// directories. What is there already stays, so it does no harm to call this twice.
+/// Creates its state directory, the cluster's authority and a settings file. For root, the state is in
+/// /var/lib/hostler/head and the
+/// settings are in /etc/hostler/head.toml; for other users they are in the XDG directories. Existing files are kept,
+/// so a second call
+/// changes nothing.
 #[derive(Debug, Args)]
 struct HeadInit {
-    /// Keep everything in this directory: state, socket and settings (head.toml)
+    /// Directory for everything: state, socket and settings (head.toml)
     #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
 
-    /// Where nodes connect: an address of this machine and a port; by default every address, port 7760
+    /// Address for connections of nodes [default: all addresses, port 7760]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
 
-    /// By which name or address nodes reach this machine, the first one in join codes; by default its hostname. May be repeated
+    /// Address that nodes use to reach the head; repeatable [default: the hostname]
+    ///
+    /// Join codes carry the first address.
     #[arg(long, value_name = "HOST[:PORT]")]
     advertise: Vec<Address>,
 
-    /// The Unix socket for users of this machine
+    /// Unix socket for users of this machine
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 }
 
-/// Run a head in the foreground; it logs to stderr as HOSTLER_LOG says (info by default)
+/// Run a head in the foreground; it logs to stderr
 ///
-/// It needs no flags once `hostler head init` has been called. Flags override what the settings file says.
+/// After `hostler head init`, it needs no flags. Flags override the settings file. HOSTLER_LOG sets the log level
+/// [default: info].
 #[derive(Debug, Args)]
 struct HeadRun {
-    /// Where it keeps its state, and its settings if there is a head.toml
+    /// Directory for the state, and for head.toml if there is one
     #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
 
-    /// The Unix socket for users of this machine
+    /// Unix socket for users of this machine
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 
-    /// Where nodes connect
+    /// Address for connections of nodes
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
 
-    /// By which name or address nodes reach this machine; may be repeated
+    /// Address that nodes use to reach the head; repeatable
     #[arg(long, value_name = "HOST[:PORT]")]
     advertise: Vec<Address>,
 
-    /// What results may take before fetched ones are dropped; half of the disk by default
+    /// Maximum size of stored results [default: half of the disk]
+    ///
+    /// Beyond it, results that were fetched are deleted.
     #[arg(long, value_name = "SIZE")]
     results_cap: Option<Memory>,
 
-    /// The head is part of a cluster on this machine alone
+    /// Run as part of an embedded cluster, for `hostler up`
     #[arg(long)]
     embedded: bool,
 }
@@ -128,8 +136,8 @@ impl HeadInit {
         let listen = settings.listen.unwrap_or(DEFAULT_LISTEN);
         hostler_head::prepare(&directory, listen, &settings.advertise)?;
         let output = &context.output;
-        output.say(&format!("the head is set up: its state is in {}", directory.display()));
-        output.say(&format!("its settings are {}: have a look", places.settings.display()));
+        output.say(&format!("the head is set up; its state is in {}", directory.display()));
+        output.say(&format!("review its settings in {}", places.settings.display()));
         let (run, invite) = match self_directory(&places) {
             Some(directory) => (
                 format!("hostler head run --directory {}", directory.display()),
@@ -140,7 +148,7 @@ impl HeadInit {
             ),
             None => ("hostler head run".to_owned(), "hostler node invite".to_owned()),
         };
-        output.say(&format!("next: start it with `{run}`, or as a service, and invite a node with `{invite}`"));
+        output.say(&format!("next: start it with `{run}` or as a service, then invite a node with `{invite}`"));
         if output.is_json() {
             let (directory, settings) = (directory.display().to_string(), places.settings.display().to_string());
             output.json(&json!({ "directory": directory, "settings": settings, "listen": listen.to_string() }));
@@ -149,13 +157,13 @@ impl HeadInit {
     }
 }
 
-/// The directory to name when the head is run, if its files are not where they usually are.
+/// The directory for `--directory`, if the head's files are not in the default places.
 fn self_directory(places: &HeadPlaces) -> Option<&Path> {
     (places.settings.parent() == Some(&places.directory)).then_some(&places.directory)
 }
 
 impl HeadSettings {
-    /// A file that is there is the operator's: it is not changed, and flags that say something else are refused.
+    /// An existing settings file belongs to the operator: it is not changed, and flags that contradict it are rejected.
     fn must_agree(&self, wanted: &Self, names_listen: bool, path: &Path) -> Result<(), Failure> {
         let same_listen =
             !names_listen || self.listen.unwrap_or(DEFAULT_LISTEN) == wanted.listen.unwrap_or(DEFAULT_LISTEN);
@@ -163,8 +171,8 @@ impl HeadSettings {
         if same_listen && same_advertise {
             return Ok(());
         }
-        Err(Failure::new(format!("{} exists and says something else than these flags", path.display()))
-            .hint("edit it; the head reads it when it starts"))
+        Err(Failure::new(format!("{} exists and contradicts these flags", path.display()))
+            .hint("edit the file, or leave out the flags"))
     }
 }
 
@@ -176,18 +184,18 @@ impl HeadRun {
         Ok(exit::OK)
     }
 
-    /// Flags, then the settings file, then defaults.
+    /// Flags override the settings file, which overrides the defaults.
     fn config(self) -> Result<hostler_head::Config, Failure> {
         let places = HeadPlaces::choose(self.directory.as_deref())?;
         let found = if self.embedded { None } else { HeadSettings::read(&places.settings)? };
         if found.is_none() && self.directory.is_none() {
             return Err(Failure::new("no head is set up on this machine")
-                .because(&io::Error::other(format!("there is no {}", places.settings.display())))
+                .because(&io::Error::other(format!("{} does not exist", places.settings.display())))
                 .hint("`hostler head init` sets one up")
                 .hint("`hostler up` starts a cluster on this machine alone"));
         }
         if self.directory.is_none() && !geteuid().is_root() {
-            // The directory of the socket, which an embedded cluster may use as well, must be this user's alone.
+            // The directory of the socket is shared with an embedded cluster and must belong to this user alone.
             Places::from_environment()?.create()?;
         }
         let file = found.unwrap_or_default();
@@ -209,7 +217,7 @@ impl HeadRun {
     }
 }
 
-/// Makes the directories above `directory`, open to all: what must not be seen is closed further down.
+/// Creates the parent directories of `directory`, readable by all. Secrets are protected further down.
 fn make_parents(directory: &Path) -> Result<(), Failure> {
     let Some(parent) = directory.parent() else { return Ok(()) };
     DirBuilder::new()
@@ -219,7 +227,7 @@ fn make_parents(directory: &Path) -> Result<(), Failure> {
         .during(|| format!("cannot create {}", parent.display()))
 }
 
-/// Writes a settings file where there is none.
+/// Writes a new settings file.
 fn write_new(path: &Path, text: &str) -> Result<(), Failure> {
     let write = || {
         if let Some(parent) = path.parent() {
@@ -232,7 +240,7 @@ fn write_new(path: &Path, text: &str) -> Result<(), Failure> {
     write().during(|| format!("cannot write {}", path.display()))
 }
 
-/// The description of the API, JSON.
+/// The OpenAPI description, as JSON.
 pub(crate) fn openapi() -> String {
     hostler_head::openapi()
 }

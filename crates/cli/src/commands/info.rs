@@ -8,10 +8,10 @@ use crate::exit;
 use crate::failure::Outcome;
 use crate::output::{self, node_views, partitions, views};
 
-/// Show the cluster at a glance
+/// Show a summary of the cluster
 #[derive(Debug, Args)]
 pub(crate) struct Info {
-    /// Show what the nodes draw that the head can switch, and what switching them off has saved
+    /// Show the power use of nodes that the head can switch, and the energy saved
     #[arg(long)]
     energy: bool,
 }
@@ -44,7 +44,7 @@ fn show_energy(client: &Client, context: &Context) -> Outcome {
         return Ok(exit::OK);
     }
     if energy.nodes.is_empty() {
-        output.say("the head can switch no node on or off: its power.toml names none");
+        output.say("the head cannot switch any node on or off: its power.toml lists none");
     } else {
         output.data(&node_views::energy(&energy, output::width()));
     }

@@ -11,18 +11,18 @@ use crate::exit;
 use crate::failure::Outcome;
 use crate::output::{self, views};
 
-/// Show everything about a job, or about one task of an array
+/// Show the details of a job or of one array task
 #[derive(Debug, Args)]
 pub(crate) struct Job {
-    /// A job such as 12, or a task of an array such as 12_3
+    /// A job, e.g. 12, or an array task, e.g. 12_3
     #[arg(value_name = "ID")]
     target: Target,
 
-    /// Show at most this many tasks of an array that have ended
+    /// Show at most this many ended tasks of an array
     #[arg(long, value_name = "N", default_value_t = 100)]
     tasks: u32,
 
-    /// Show only tasks that have ended, from this index on
+    /// Show only ended tasks, starting at this index
     #[arg(long, value_name = "INDEX")]
     from: Option<u32>,
 }

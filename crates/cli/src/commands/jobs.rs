@@ -13,11 +13,11 @@ use crate::output::{self, views};
 /// List jobs that have not ended, newest first
 #[derive(Debug, Args)]
 pub(crate) struct Jobs {
-    /// Also list jobs that have ended
+    /// Include jobs that have ended
     #[arg(short, long)]
     all: bool,
 
-    /// Only jobs in these states, such as running,failed
+    /// Only jobs in these states, e.g. running,failed
     #[arg(short, long, value_name = "STATES", value_delimiter = ',')]
     state: Vec<JobState>,
 
@@ -25,7 +25,7 @@ pub(crate) struct Jobs {
     #[arg(short, long, value_name = "NAME")]
     user: Option<String>,
 
-    /// List at most this many
+    /// List at most N jobs
     #[arg(short = 'n', long, value_name = "N", default_value_t = 1000)]
     limit: u32,
 }
@@ -46,7 +46,7 @@ impl Jobs {
         }
         let left_out = total.saturating_sub(jobs.len() as u64);
         if left_out > 0 {
-            output.say(&format!("{left_out} more are not listed; --limit {total} lists all"));
+            output.say(&format!("{left_out} more jobs are not listed; --limit {total} lists all"));
         }
         Ok(exit::OK)
     }
@@ -61,14 +61,14 @@ impl Jobs {
     }
 }
 
-/// Pages until there are `limit` jobs or no more, as one page.
+/// Requests pages until there are `limit` jobs or no more, and returns them as one page.
 pub(crate) async fn list(client: &Client, mut filter: JobFilter, limit: u32) -> Result<JobPage, ClientError> {
     let mut jobs: Vec<JobSummary> = Vec::new();
     let mut total = None;
     loop {
         filter.limit = Some(limit - jobs.len() as u32);
         let page = client.jobs(&filter).await?;
-        // Later pages count from where they start.
+        // Later pages count only the jobs from their start on.
         let total = *total.get_or_insert(page.total);
         let is_empty = page.jobs.is_empty();
         jobs.extend(page.jobs);
