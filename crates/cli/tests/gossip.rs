@@ -146,5 +146,5 @@ fn a_node_that_does_not_gossip_says_so() {
     machines.wait_for(1, "n1", "");
     machines.wait_for(1, "n3", "live");
     let said = machines.head.run(&["hostler", "nodes", "--load"]);
-    assert!(said.code != 0 && said.stderr.contains("no agent of this machine"), "{said:?}");
+    assert!(said.code != 0 && said.stderr.contains("no agent on this machine"), "{said:?}");
 }

@@ -85,7 +85,7 @@ fn what_nodes_have_is_said_and_asked_for() {
     let said = refused(&cluster, &["run", "--constraint", "a&", "true"]);
     assert!(said.contains("not a constraint on the features of nodes"), "{said}");
     let said = refused(&cluster, &["node", "set", "n3"]);
-    assert!(said.contains("nothing is to be set"), "{said}");
+    assert!(said.contains("no change is given"), "{said}");
     let listed = done(&cluster, &["nodes"]);
     assert!(listed.lines().next().is_some_and(|line| line.ends_with("FEATURES")), "{listed}");
     let show = done(&cluster, &["node", "show", "n1"]);

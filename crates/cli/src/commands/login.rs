@@ -17,34 +17,35 @@ use crate::failure::{During, Failure, Outcome};
 use crate::logins::{self, Login as Kept};
 use crate::signing::{self, Key};
 
-/// Log in to a cluster from a machine that is none of its nodes
+/// Log in to a cluster from a machine outside it
 ///
-/// With the address of its head, an SSH key that an admin has registered says who you are: one of your agent, one with a usual name in
-/// ~/.ssh, or the one named by --key. With a login code that an admin has made, the code does. On machines of the cluster nobody needs to
-/// log in.
+/// With the head's address, an SSH key identifies you; an admin must have registered it. The key comes from your SSH
+/// agent, a file with
+/// a default name in ~/.ssh, or --key. With a login code from an admin, no key is needed. Machines of the cluster
+/// need no login.
 #[derive(Debug, Args)]
 pub(crate) struct Login {
-    /// The head's address such as head.example.org:7760, or a login code; `-` reads it from standard input
+    /// The head's address, e.g. head.example.org:7760, or a login code; `-` reads stdin
     #[arg(value_name = "ADDRESS|CODE")]
     target: String,
 
-    /// Your name in the cluster; the one on this machine by default
+    /// Your name in the cluster [default: your name on this machine]
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
 
-    /// The private key to sign with, or a public one whose private one your SSH agent has
+    /// Private key to sign with, or a public key whose private key is in your SSH agent
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
 
-    /// The fingerprint of the cluster's authority, instead of being asked about it at the first login
+    /// Fingerprint of the cluster's authority; skips the question at the first login
     #[arg(long, value_name = "FINGERPRINT")]
     authority: Option<Digest>,
 }
 
-/// Give back the token of a login
+/// Log out and revoke the login token
 #[derive(Debug, Args)]
 pub(crate) struct Logout {
-    /// The head's address; that of the last login by default
+    /// The head's address [default: that of the last login]
     #[arg(value_name = "ADDRESS")]
     address: Option<String>,
 }
@@ -76,7 +77,7 @@ impl Login {
     fn by_key(&self, context: &Context, address: &str) -> Result<(Kept, LoggedIn), Failure> {
         let authority = self.trusted_authority(context, address)?;
         let kept = Kept { address: address.to_owned(), authority, user: None, token: None };
-        // The pin stays, whatever comes of the login.
+        // Keep the trusted fingerprint even if the login fails.
         if logins::find(address)?.is_none() {
             kept.store()?;
         }
@@ -87,8 +88,8 @@ impl Login {
         };
         let client = Client::new(kept.endpoint());
         let logged_in = block_on(async {
-            let mut last = Failure::new("there is no SSH key to log in with")
-                .hint("name one with --key, or ask an admin for a login code: `hostler configure user invite`");
+            let mut last = Failure::new("no SSH key to log in with")
+                .hint("choose one with --key, or ask an admin for a login code (`hostler configure user invite`)");
             for key in &keys {
                 match attempt(&client, &authority, &user, key).await? {
                     Ok(logged_in) => return Ok(logged_in),
@@ -100,7 +101,7 @@ impl Login {
         Ok((kept, logged_in))
     }
 
-    /// The authority that is trusted at this address: the one that was before, was named, or that somebody at the terminal vouches for.
+    /// The trusted fingerprint for this address: from `--authority`, an earlier login, or the user's confirmation.
     fn trusted_authority(&self, context: &Context, address: &str) -> Result<Digest, Failure> {
         let seen = block_on(async { Ok(elsewhere::authority_at(address).await?) })?;
         let known = logins::find(address)?.map(|login| login.authority);
@@ -113,7 +114,7 @@ impl Login {
     }
 }
 
-/// Logs in with one key. The inner error means that another key may do.
+/// Logs in with one key. After an inner error, another key may work.
 async fn attempt(
     client: &Client,
     authority: &Digest,
@@ -133,7 +134,7 @@ async fn attempt(
     }
 }
 
-/// Logs in with a code. It may not replace the authority that is trusted at its address already, unless that is `named`.
+/// Logs in with a code. The code must match the fingerprint in `named` or of an earlier login, if there is one.
 fn by_code(code: &LoginCode, named: Option<Digest>) -> Result<(Kept, LoggedIn), Failure> {
     let trusted = named.or(logins::find(&code.address)?.map(|login| login.authority));
     if let Some(trusted) = trusted.filter(|trusted| *trusted != code.authority) {
@@ -146,26 +147,26 @@ fn by_code(code: &LoginCode, named: Option<Digest>) -> Result<(Kept, LoggedIn), 
 }
 
 fn not_the_same(address: &str, expected: &Digest, seen: &Digest) -> Failure {
-    Failure::new(format!("the head at {address} is not of the cluster that was expected there"))
-        .hint(format!("expected {expected}"))
-        .hint(format!("found    {seen}"))
-        .hint("somebody may be listening in; if the cluster was set up anew, say so with --authority")
+    Failure::new(format!("the head at {address} belongs to another cluster than expected"))
+        .hint(format!("expected fingerprint: {expected}"))
+        .hint(format!("found fingerprint:    {seen}"))
+        .hint("this may be an attack; if the cluster was set up again, pass the new fingerprint with --authority")
         .exiting(exit::MISMATCH)
 }
 
-/// Asks whoever sits at the terminal, as SSH does.
+/// Asks the user at the terminal to confirm the fingerprint, as SSH does.
 fn confirm(context: &Context, address: &str, seen: Digest) -> Result<Digest, Failure> {
-    context.output.say(&format!("the cluster at {address} is not known yet; its authority's fingerprint is\n  {seen}"));
-    context.output.say("`hostler info` on one of its machines shows it as well");
+    context.output.say(&format!("the cluster at {address} is unknown; the fingerprint of its authority is\n  {seen}"));
+    context.output.say("compare it with the output of `hostler info` on a machine of the cluster");
     let unknown = || {
         Failure::new(format!("the cluster at {address} is not trusted"))
-            .hint(format!("if the fingerprint is right: --authority {seen}"))
+            .hint(format!("if the fingerprint is correct, pass --authority {seen}"))
             .exiting(exit::MISMATCH)
     };
     if !io::stdin().is_terminal() {
         return Err(unknown());
     }
-    context.output.say("is that right? (yes/no)");
+    context.output.say("is the fingerprint correct? (yes/no)");
     let mut answer = String::new();
     io::stdin().read_line(&mut answer).during(|| "cannot read an answer".to_owned())?;
     if answer.trim() == "yes" { Ok(seen) } else { Err(unknown()) }
@@ -174,7 +175,7 @@ fn confirm(context: &Context, address: &str, seen: Digest) -> Result<Digest, Fai
 fn user_here() -> Result<String, Failure> {
     let user = nix::unistd::User::from_uid(nix::unistd::getuid()).ok().flatten();
     user.map(|user| user.name)
-        .ok_or_else(|| Failure::usage("you have no name on this machine").hint("say it with --user"))
+        .ok_or_else(|| Failure::usage("your account has no name on this machine").hint("pass your name with --user"))
 }
 
 impl Logout {
@@ -193,10 +194,12 @@ impl Logout {
         match outcome {
             Ok(()) => context.output.say(&format!("logged out at {address}")),
             Err(ClientError::Refused { status: 401, .. }) => {
-                context.output.say(&format!("the login at {address} was over already"));
+                context.output.say(&format!("the login at {address} had already ended"));
             }
             Err(error) => {
-                context.output.say(&format!("the token is forgotten here, but {address} could not be told to void it"));
+                context
+                    .output
+                    .say(&format!("the token was deleted here, but {address} could not be told to revoke it"));
                 return Err(error.into());
             }
         }

@@ -14,30 +14,32 @@ use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::{Failure, Outcome};
 
-/// Print what jobs write: their stdout to stdout, their stderr and the preparation of their environment to stderr
+/// Print the output of jobs
+///
+/// The jobs' stdout goes to stdout. Their stderr and the log of their environment setup go to stderr.
 #[derive(Debug, Args)]
 pub(crate) struct Logs {
-    /// A job such as 12, or a task of an array such as 12_3
+    /// A job, e.g. 12, or an array task, e.g. 12_3
     #[arg(value_name = "ID")]
     target: Target,
 
-    /// Go on until the job has ended
+    /// Follow the output until the job ends
     #[arg(short, long)]
     follow: bool,
 
-    /// Of a job on several nodes: only what it wrote on the node of this rank, from 0
+    /// For a job on several nodes: only the output of the node with this rank, from 0
     #[arg(long, value_name = "RANK")]
     node_rank: Option<u32>,
 
-    /// Only what the job wrote to stdout
+    /// Print only stdout
     #[arg(long)]
     stdout: bool,
 
-    /// Only what the job wrote to stderr
+    /// Print only stderr
     #[arg(long)]
     stderr: bool,
 
-    /// Only what the preparation of its environment wrote
+    /// Print only the log of the environment setup
     #[arg(long)]
     setup: bool,
 }
@@ -91,16 +93,15 @@ impl Logs {
     }
 }
 
-/// What writes: a task, on some of its nodes.
+/// A task and the nodes whose output is read.
 #[derive(Debug, Clone)]
 pub(crate) struct Source {
-    /// The task.
     pub(crate) task: TaskId,
-    /// The ranks of the nodes.
+    /// Ranks of the nodes.
     pub(crate) ranks: Range<u32>,
 }
 
-/// What a target stands for: itself, or every task of its job; on all of their nodes.
+/// The sources for a target: one task or all tasks of a job, on all their nodes.
 async fn sources_of(client: &Client, target: Target) -> Result<Vec<Source>, Failure> {
     let job = client.job(target.job, 0).await?.summary;
     let source = |index| Source { task: TaskId { job: target.job, index }, ranks: 0..job.node_count };
@@ -111,7 +112,7 @@ async fn sources_of(client: &Client, target: Target) -> Result<Vec<Source>, Fail
     })
 }
 
-/// Follows every task of a job to its end, one after another.
+/// Follows the tasks of a job to their end, one after another.
 pub(crate) async fn follow_job(context: &Context, client: &Client, job: JobId) -> Result<(), Failure> {
     let sources = sources_of(client, Target { job, index: None }).await?;
     let is_one = sources.len() == 1;
@@ -124,7 +125,8 @@ pub(crate) async fn follow_job(context: &Context, client: &Client, job: JobId) -
     Ok(())
 }
 
-/// Prints outputs of a task; those that are followed at the same time, as they appear. Of several nodes, whole lines are mixed.
+/// Prints outputs of a task. When following, all outputs are printed as they appear. Output of several nodes is
+/// interleaved by line.
 pub(crate) async fn print(
     context: &Context,
     client: &Client,
@@ -145,13 +147,13 @@ pub(crate) async fn print(
     try_join_all(copies).await.map(drop)
 }
 
-/// Copies one output to ours, to its end.
+/// Copies one output to this program's output, to its end.
 async fn copy(context: &Context, mut follow: Follow<'_>, output: Output, by_line: bool) -> Result<(), Failure> {
     let write = |bytes: &[u8]| match output {
         Output::Stdout => context.output.job_stdout(bytes),
         Output::Stderr | Output::Setup => context.output.job_stderr(bytes),
     };
-    // The beginning of a line that others must not get into.
+    // The start of an incomplete line, held back so that output of other nodes does not split it.
     let mut line: Vec<u8> = Vec::new();
     while let Some(event) = follow.next().await? {
         match (event, output) {
@@ -164,9 +166,9 @@ async fn copy(context: &Context, mut follow: Follow<'_>, output: Output, by_line
             (LogEvent::Bytes(bytes), _) => write(&bytes),
             (LogEvent::Attempt(attempt), Output::Stdout) => {
                 line.clear();
-                context.output.say(&format!("note: the job was started again; attempt {attempt} writes from here on"));
+                context.output.say(&format!("note: the job was started again; output of attempt {attempt} follows"));
             }
-            // Said once is enough.
+            // The copy of stdout prints the note.
             (LogEvent::Attempt(_), Output::Stderr | Output::Setup) => line.clear(),
         }
     }
@@ -177,7 +179,7 @@ async fn copy(context: &Context, mut follow: Follow<'_>, output: Output, by_line
     Ok(())
 }
 
-/// Reads one output of a task into memory, from its last attempt; of several nodes one after another.
+/// Reads one output of a task, from its last attempt. Outputs of several nodes are concatenated.
 pub(crate) async fn read(client: &Client, source: &Source, output: Output, follow: bool) -> Result<Vec<u8>, Failure> {
     let mut all = Vec::new();
     for rank in source.ranks.clone() {

@@ -18,7 +18,7 @@ use crate::exit;
 use crate::failure::{During, Failure, Outcome};
 use crate::output::{node_views, views};
 
-/// Manage nodes: invite, drain, resume, switch on and off, remove; or see what this machine would offer as one
+/// Manage nodes: invite, drain, resume, switch power, remove
 #[derive(Debug, Args)]
 pub(crate) struct Node {
     #[command(subcommand)]
@@ -40,40 +40,40 @@ enum NodeCommand {
     Forget(Forget),
 }
 
-/// Print a join code, with which one machine can become a node within the hour
+/// Print a join code, valid for one machine and one hour
 ///
-/// The code is for `hostler agent join` on that machine. It holds a secret: treat it like a password.
+/// Pass the code to `hostler agent join` on that machine. It is a secret like a password.
 #[derive(Debug, Args)]
 struct InviteNode {
-    /// The node's name; a code without one is for any name that is new. A node that has the name already is replaced
+    /// Name of the node; replaces a node of this name [default: any new name]
     #[arg(value_name = "NAME")]
     name: Option<NodeName>,
 
-    /// Where that machine finds the head, if it is elsewhere than the head's settings say
+    /// Address at which that machine reaches the head [default: from the head's settings]
     #[arg(long, value_name = "HOST[:PORT]")]
     address: Option<Address>,
 }
 
-/// Show all about one node: its state with the reason, what it has, what runs there, its certificate
+/// Show the details of a node: state, resources, tasks and certificate
 #[derive(Debug, Args)]
 struct Show {
-    /// A node such as n4
+    /// A node, e.g. n4
     #[arg(value_name = "NAME")]
     name: NodeName,
 }
 
-/// Say what nodes have, for `--constraint`, and which are used first
+/// Set features for `--constraint`, and which nodes are used first
 #[derive(Debug, Args)]
 struct SetTraits {
-    /// Nodes such as n4
+    /// Nodes, e.g. n4
     #[arg(value_name = "NAME", required = true)]
     names: Vec<NodeName>,
 
-    /// What they have beyond what their agents say, such as ssd,rack-2; `none` takes all of that away
+    /// Features in addition to those of the agent, e.g. ssd,rack-2; `none` removes them
     #[arg(long, value_name = "WORDS")]
     features: Option<Features>,
 
-    /// Nodes with a lower weight are used first; 0 unless it was set
+    /// Nodes with a lower weight are used first [default: 0]
     #[arg(long, value_name = "N")]
     weight: Option<u32>,
 }
@@ -94,50 +94,53 @@ impl FromStr for Features {
     }
 }
 
-/// Let nodes finish what they have and give them nothing new
+/// Let running tasks finish and start no new ones
 ///
-/// Their tasks run on; when the last has ended, a node is `drained`. That lasts, whatever is restarted, until `hostler node resume`.
+/// When the last task has ended, the node is `drained`. The state survives restarts and lasts until `hostler node
+/// resume`.
 #[derive(Debug, Args)]
 struct Drain {
-    /// Nodes such as n4
+    /// Nodes, e.g. n4
     #[arg(value_name = "NAME", required = true)]
     names: Vec<NodeName>,
 
-    /// Why, for whoever wonders
+    /// Reason to show to users
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 }
 
-/// Let drained nodes take work again
+/// Let drained nodes run jobs again
 #[derive(Debug, Args)]
 struct Resume {
-    /// Nodes such as n4
+    /// Nodes, e.g. n4
     #[arg(value_name = "NAME", required = true)]
     names: Vec<NodeName>,
 }
 
-/// Remove nodes from the cluster at once and for good
+/// Remove nodes from the cluster at once and permanently
 ///
-/// A node's certificate is worth nothing any more and its connection is closed. Its tasks are given up: they end as `node_fail`, or wait
-/// again if their job was submitted with `--requeue`. Drain the node first to let them finish.
+/// The node's certificate becomes invalid and its connection is closed. Its tasks end as `node_fail`, or wait again
+/// if their job was
+/// submitted with `--requeue`. To let them finish, drain the node first.
 #[derive(Debug, Args)]
 struct Remove {
-    /// Nodes such as n4
+    /// Nodes, e.g. n4
     #[arg(value_name = "NAME", required = true)]
     names: Vec<NodeName>,
 
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(short, long)]
     yes: bool,
 }
 
-/// Take nodes that are gone for good off the list
+/// Remove nodes that are permanently offline from the list
 ///
-/// A node that is connected, or on which a task is still placed, stays. One whose agent connects again is back on the list: its certificate
-/// stays good. `hostler node remove` ends that as well.
+/// A node that is connected or still has a task stays on the list. A node whose agent connects again returns to it,
+/// because its
+/// certificate stays valid; `hostler node remove` revokes the certificate.
 #[derive(Debug, Args)]
 struct Forget {
-    /// Nodes such as n4
+    /// Nodes, e.g. n4
     #[arg(value_name = "NAME", required = true)]
     names: Vec<NodeName>,
 }
@@ -171,8 +174,8 @@ impl InviteNode {
             return Ok(exit::OK);
         }
         output.data(&invitation.code);
-        output.say("on the new machine: `hostler agent join -` and paste this code, then `hostler agent run`");
-        output.say("it is good for an hour and one machine");
+        output.say("on the new machine, run `hostler agent join -`, paste this code, then run `hostler agent run`");
+        output.say("the code is valid for one hour and one machine");
         Ok(exit::OK)
     }
 }
@@ -194,7 +197,7 @@ impl SetTraits {
     fn run(self, context: &Context) -> Outcome {
         let change = TraitsChange { weight: self.weight, features: self.features.map(|features| features.0) };
         if change == TraitsChange::default() {
-            return Err(Failure::usage("nothing is to be set").hint("say --features or --weight"));
+            return Err(Failure::usage("no change is given").hint("pass --features or --weight"));
         }
         let client = context.client()?;
         block_on(async {
@@ -269,15 +272,15 @@ impl Remove {
     }
 }
 
-/// Asks whoever sits at the terminal.
+/// Asks the user at the terminal to confirm the removal.
 fn confirm(names: &[NodeName], context: &Context) -> Result<(), Failure> {
     let all: Vec<&str> = names.iter().map(NodeName::as_str).collect();
     let all = all.join(", ");
     if !io::stdin().is_terminal() {
-        return Err(Failure::usage(format!("nobody is here to say whether {all} should really be removed"))
-            .hint("`--yes` says so"));
+        return Err(Failure::usage(format!("stdin is not a terminal, so the removal of {all} cannot be confirmed"))
+            .hint("confirm with --yes"));
     }
-    context.output.say(&format!("remove {all} from the cluster, and give up what runs there? [y/N]"));
+    context.output.say(&format!("remove {all} from the cluster and end the tasks there? [y/N]"));
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer).during(|| "cannot read the answer".to_owned())?;
     match answer.trim().to_ascii_lowercase().as_str() {
@@ -292,7 +295,7 @@ impl Forget {
         block_on(async {
             for name in &self.names {
                 client.forget_node(name).await?;
-                context.output.say(&format!("node {name} is forgotten"));
+                context.output.say(&format!("node {name} is no longer listed"));
             }
             if context.output.is_json() {
                 context.output.json(&self.names);

@@ -8,10 +8,10 @@ use crate::failure::{Failure, Outcome};
 use crate::output::{self, load_views, node_views, table};
 use crate::{config, exit};
 
-/// List the nodes, what they have and what is free
+/// List the nodes with their state and free resources
 #[derive(Debug, Args)]
 pub(crate) struct Nodes {
-    /// What the nodes tell each other of their load, as the agent of this machine has heard it; needs no head
+    /// Show the nodes' load as gossip has reported it to this machine; needs no head
     #[arg(long)]
     load: bool,
 }
@@ -40,7 +40,7 @@ impl Nodes {
     }
 }
 
-/// What the agent of this machine has heard.
+/// Prints the loads that the agent of this machine has received by gossip.
 fn load(context: &Context) -> Outcome {
     let table = block_on(async {
         let mut failure = None;
@@ -49,7 +49,7 @@ fn load(context: &Context) -> Outcome {
             match client.load().await {
                 Ok(table) => return Ok(table),
                 Err(error) if error.code() == Some("no_such_route") => failure = Some(too_old(&error)),
-                // What an agent says is worth more than that another one is not there.
+                // The error of an agent is more useful than that of one that is not running.
                 Err(error) => drop(failure.get_or_insert(Failure::from(error))),
             }
         }
@@ -63,18 +63,18 @@ fn load(context: &Context) -> Outcome {
     } else {
         output.data(&load_views::loads(&table, output::width()));
         if table.nodes.is_empty() {
-            output.say("this node has not heard from the head yet who the others are");
+            output.say("this node has not received the list of nodes from the head yet");
         }
     }
     Ok(exit::OK)
 }
 
 fn too_old(error: &ClientError) -> Failure {
-    Failure::new("the agent of this machine is of a release that does not know about load").because(error)
+    Failure::new("the agent of this machine is too old to report loads").because(error)
 }
 
 fn no_agent() -> Failure {
-    Failure::new("no agent of this machine lets you in")
-        .hint("loads are told among nodes: ask on one of them")
+    Failure::new("no agent on this machine accepts connections from you")
+        .hint("only nodes know the loads: run this on a node")
         .exiting(exit::UNREACHABLE)
 }

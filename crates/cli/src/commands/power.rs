@@ -15,54 +15,57 @@ use crate::exit;
 use crate::failure::{Failure, Outcome};
 use crate::output::node_views;
 
-/// Between two looks at where a node stands.
+/// Poll interval for the state of a node.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// How long a controller may take to say how its machine is, before that is given up here. The head goes on asking.
+/// How long to wait for a controller's answer. The head itself keeps asking.
 const ANSWER: Duration = Duration::from_secs(90);
 
-/// Switch a node on or off, or ask its controller how it is
+/// Switch a node on or off, or query its controller
 ///
-/// Nodes are switched as `power.toml` says, beside the head's own settings. `off` asks its agent whether anything runs and then its operating
-/// system to shut down; it is refused while a task is there. The queue may switch it on again: drain it to keep it off.
+/// The file `power.toml` next to the head's settings says how nodes are switched. `off` fails while a task runs; it
+/// asks the node's agent
+/// and then shuts down the operating system. The head may switch the node on again for waiting jobs; drain the node
+/// to keep it off.
 #[derive(Debug, Args)]
 pub(crate) struct Power {
-    /// A node such as n4
+    /// A node, e.g. n4
     #[arg(value_name = "NAME")]
     name: NodeName,
 
-    /// What to do
+    /// Action
     #[arg(value_name = "WHAT")]
     what: What,
 
-    /// With `off`: take its power away without asking anyone, for a machine that hangs
+    /// With `off`: cut the power without asking the agent, for a machine that hangs
     #[arg(long)]
     force: bool,
 
-    /// Do not wait until it is done
+    /// Return without waiting for the result
     #[arg(long)]
     no_wait: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum What {
-    /// Have it switched on, and wait for its agent
+    /// Switch it on and wait for its agent
     On,
-    /// Have it switched off, and wait until its controller confirms that
+    /// Switch it off and wait until its controller confirms
     Off,
-    /// Off, and on again
+    /// Switch it off and on again
     Cycle,
-    /// Ask its controller
+    /// Query its controller
     Status,
 }
 
-/// Walk a node through switching on, off and on again, and say what was learnt
+/// Test switching a node on, off and on again, and print the times
 ///
-/// For a new machine, before the queue relies on it. Nothing may run there; jobs that come meanwhile may be placed there. In the end it is
-/// as it was found.
+/// Use it for a new machine, before jobs rely on it. No task may run there. The head may place new jobs there during
+/// the test. At the end,
+/// the node is on or off as before.
 #[derive(Debug, Args)]
 pub(crate) struct PowerTest {
-    /// A node such as n4
+    /// A node, e.g. n4
     #[arg(value_name = "NAME")]
     name: NodeName,
 }
@@ -71,7 +74,7 @@ impl Power {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let Self { name, what, force, no_wait } = self;
         if force && what != What::Off {
-            return Err(Failure::usage("--force goes with `off`"));
+            return Err(Failure::usage("--force is only valid with `off`"));
         }
         let client = context.client()?;
         let tell = |text: &str| context.output.aside(text);
@@ -111,7 +114,7 @@ impl PowerTest {
             let found = switch.ask().await?;
             let answer = asked.elapsed();
             let was_on = is_up(state_of(&found)?);
-            tell(&format!("its controller says {} after {}", supply(&found), format_duration(answer)));
+            tell(&format!("its controller reports {} after {}", supply(&found), format_duration(answer)));
             let mut boots = Vec::new();
             if !was_on {
                 boots.push(switch.on().await?.1);
@@ -134,14 +137,14 @@ impl PowerTest {
         }
         let list = |spans: &[Duration]| spans.iter().map(|span| format_duration(*span)).collect::<Vec<_>>().join(", ");
         output.data(&format!("controller  answers in {}", format_duration(answer)));
-        output.data(&format!("on          its agent comes after {}", list(&boots)));
+        output.data(&format!("on          agent connected after {}", list(&boots)));
         output.data(&format!("off         confirmed after {}", list(&stops)));
-        output.say(&format!("node {name} can be switched; the head has learnt how long it takes"));
+        output.say(&format!("node {name} can be switched; the head has recorded the times"));
         Ok(exit::OK)
     }
 }
 
-/// A node that is switched, step by step.
+/// Switches a node and waits for the result.
 struct Switch<'a> {
     client: &'a Client,
     name: &'a NodeName,
@@ -153,7 +156,7 @@ impl Switch<'_> {
         Ok(self.client.power_node(self.name, PowerRequest { action, force }).await?)
     }
 
-    /// How it is by what its controller says from now on.
+    /// Queries the controller and waits for an answer that is newer than the query.
     async fn ask(&self) -> Result<NodeDetail, Failure> {
         let asked = Instant::now();
         self.order(PowerAction::Look, false).await?;
@@ -167,12 +170,12 @@ impl Switch<'_> {
             if asked.elapsed() > Duration::from_secs(1)
                 && let Some(fault) = &power.fault
             {
-                return Err(Failure::new(format!("whether {} is on is not known", self.name))
+                return Err(Failure::new(format!("the power state of {} is unknown", self.name))
                     .because(&std::io::Error::other(fault.clone())));
             }
             if asked.elapsed() > ANSWER {
                 return Err(Failure::new(format!("the controller of {} does not answer", self.name))
-                    .hint("`hostler node show` says what the head last heard of it"));
+                    .hint("`hostler node show` prints the last known state"));
             }
             sleep(LOOK).await;
         }
@@ -192,7 +195,7 @@ impl Switch<'_> {
         Ok((node, began.elapsed()))
     }
 
-    /// Until it is there, or has turned back, or has failed.
+    /// Waits until the node has the wanted state; fails if the switch has failed or was reversed.
     async fn wait(&self, is_there: impl Fn(PowerState) -> bool) -> Result<NodeDetail, Failure> {
         let mut last = None;
         loop {
@@ -222,8 +225,8 @@ const fn is_up(state: PowerState) -> bool {
 
 fn power_of(node: &NodeDetail) -> Result<&PowerView, Failure> {
     node.power_detail.as_ref().ok_or_else(|| {
-        Failure::new(format!("node {} cannot be switched any more", node.node.name))
-            .hint("power.toml on the head's machine says which nodes can")
+        Failure::new(format!("node {} can no longer be switched", node.node.name))
+            .hint("power.toml on the head's machine lists the nodes that can be switched")
     })
 }
 

@@ -1,4 +1,4 @@
-//! `hostler ranks`, for agents: starts the processes of a run that has several on a node.
+//! `hostler ranks`, for agents: starts the processes of a task on one node.
 
 use std::ffi::OsString;
 
@@ -12,23 +12,23 @@ use crate::failure::{During, Outcome};
 #[derive(Debug, Args)]
 #[command(hide = true)]
 pub(crate) struct Ranks {
-    /// How many
+    /// Number of processes on this node
     #[arg(long)]
     count: u32,
 
-    /// The rank of this node
+    /// Rank of this node
     #[arg(long)]
     node_rank: u32,
 
-    /// How many there are on all nodes
+    /// Number of processes on all nodes
     #[arg(long)]
     world_size: u64,
 
-    /// Label every line of output with the rank of its writer
+    /// Label each line of output with the rank of its process
     #[arg(long)]
     label: bool,
 
-    /// The program and its arguments
+    /// Program and arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     argv: Vec<OsString>,
 }

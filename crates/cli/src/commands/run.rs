@@ -25,55 +25,63 @@ use crate::output::views;
 use crate::passed_on::{Names, PassedOn};
 use crate::submission::submit_command;
 
-/// Output is streamed only from commands that take longer than this: for shorter ones one look at the end is faster.
+/// Output of shorter commands is read once at their end, which is faster than streaming it.
 const BRIEF: Duration = Duration::from_millis(30);
 
-/// How long one question to the head may stay open.
+/// How long one request to the head may wait.
 const ONE_QUESTION: Duration = Duration::from_secs(30);
 
-/// Variables that say something about the shell that calls us and nothing to a command elsewhere.
+/// Variables that describe the calling shell and mean nothing to a command elsewhere.
 const NOT_PASSED_ON: [&str; 4] = ["_", "SHLVL", "OLDPWD", "HOSTLER_HEAD"];
 
-/// How the names of variables begin that make a program believe to be one of an allocation of Slurm's, or a rank that an `mpirun` has
-/// started. A caller may be both; its job is neither.
+/// Prefixes of variables that mark a process as part of a Slurm allocation or as an MPI rank. The caller may be one,
+/// but its job is not.
 const OF_ANOTHER_LAUNCHER: [&str; 7] =
     ["SLURM_", "SLURMD_", "PMI_", "PMIX_", "OMPI_COMM_WORLD_", "OMPI_UNIVERSE_SIZE", "PRTE_LAUNCHED"];
 
-/// What `mpirun` is told of a job's CPUs: of the caller's job, if there is one, and not of another.
+/// Variables that tell `mpirun` about the CPUs of the caller's job; they do not apply to the new job.
 const OF_THE_CALLERS_CPUS: [&str; 3] =
     ["OMPI_MCA_orte_set_default_slots", "PRTE_MCA_prte_set_default_slots", "OMPI_MCA_mpi_yield_when_idle"];
 
-/// Where Slurm's own commands find their cluster: nobody takes it for the sign of an allocation.
+/// Slurm's commands find their cluster by this variable. It does not mark an allocation.
 const OF_SLURMS_COMMANDS: &str = "SLURM_CONF";
 
-/// Queue a command, show its output as it appears, and exit with its exit code
+/// Run a command as a job, show its output, return its exit code
 ///
-/// The command runs in this directory, which must exist on the node, with this environment, and reads nothing from standard input.
-/// Ctrl-C cancels it; a second Ctrl-C leaves without waiting for its end. The output of an array's tasks is kept for `hostler logs`,
-/// or printed at the end with --label. With --nodes or --tasks-per-node it runs once for each process, and the first that fails ends
-/// the others. Exit codes of its own: 124 when its time was up, 125 when the head refused or lost it, 128 +
-/// N after signal N.
+/// The command runs in this directory, which must exist on the node, with this environment and without standard
+/// input. Ctrl-C cancels
+/// the job; a second Ctrl-C returns without waiting for its end. With --nodes or --tasks-per-node the command runs
+/// once per process, and
+/// the first process that fails ends the others. The output of array tasks is kept for `hostler logs`, or printed at
+/// the end with
+/// --label.
+///
+/// Exit codes: that of the command; 124 at the time limit; 125 if the head refused or lost the job; 128 + N after
+/// signal N.
 #[derive(Debug, Args)]
 pub(crate) struct Run {
     #[command(flatten)]
     flags: JobFlags,
 
-    /// Print the job's id and leave it alone
+    /// Print the job's id and return at once
     #[arg(long, conflicts_with = "label")]
     detach: bool,
 
-    /// Label every line of output with the rank of the process that wrote it; with --array, print each task's output at the end,
-    /// every line labelled with its index
+    /// Label each line of output with the rank of its process
+    ///
+    /// With --array, the output of each task is printed at the end, labelled with its index.
     #[arg(long, conflicts_with = "first_node")]
     label: bool,
 
-    /// Pass on only these of your variables, e.g. PATH,HOME,LC_*; may be repeated [default: all, or `env_only` of config.toml]
+    /// Pass on only these variables, e.g. PATH,HOME,LC_*; repeatable
     ///
-    /// The head keeps the variables of a job until it cannot run again. An empty list passes on none; the job then has those of a login.
+    /// The head stores a job's variables as long as the job may run again. An empty list passes on none; the job then
+    /// gets those of a login.
+    /// [default: all, or `env_only` of config.toml]
     #[arg(long, value_name = "NAMES")]
     env_only: Vec<Names>,
 
-    /// The command and its arguments
+    /// Command and arguments
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
     pub(crate) command: Vec<String>,
 }
@@ -94,42 +102,40 @@ impl Run {
 
     fn spec(&self) -> Result<JobSpec, Failure> {
         if let Some(flag) = self.command.first().filter(|word| word.starts_with('-')) {
-            return Err(Failure::usage(format!(
-                "`hostler run` has no flag `{flag}`, and no command begins with a hyphen"
-            ))
-            .hint("`hostler run --help` lists the flags; they come before the command"));
+            return Err(Failure::usage(format!("`hostler run` has no flag `{flag}`"))
+                .hint("flags come before the command; `hostler run --help` lists them"));
         }
         let program = self.command[0].rsplit('/').next().unwrap_or_default();
         let work = Work::Command { argv: self.command.clone(), directory: own_directory()?.into() };
         let mut environment = own_environment(&PassedOn::chosen(&self.env_only)?);
         if self.flags.first_node {
-            // Ours is no more than where this machine has temporary files; such a job gets a directory of its own on each node.
+            // The caller's directory for temporary files is of its machine; the job gets a directory on each node.
             environment.remove(TEMPORARY);
         }
         let mut spec = self.flags.spec(work, program, environment)?;
         spec.umask = Some(own_umask());
-        // The head knows how many processes there are when this does not say it.
+        // The settings may set the number of processes, so the head decides how to label.
         spec.label = self.label;
         Ok(spec)
     }
 }
 
-/// A job that somebody waits for, as they would for a command of their own.
+/// A job whose end the caller waits for.
 pub(crate) struct Attended<'a> {
     pub(crate) context: &'a Context,
     pub(crate) client: &'a Client,
-    /// The job's array, if it is one.
+    /// The array of the job, if any.
     pub(crate) array: Option<&'a ArraySpec>,
-    /// Print the output of an array's tasks at the end.
+    /// Print the output of array tasks at the end.
     pub(crate) label: bool,
 }
 
 impl Attended<'_> {
-    /// Submits the job, shows its output and answers with its exit code. Interrupted, it cancels the job.
+    /// Submits the job, shows its output and returns its exit code. A signal cancels the job.
     pub(crate) async fn run(&self, spec: JobSpec, unsaid: Vec<Unsaid>) -> Outcome {
         let Self { context, client, .. } = *self;
         let has_terminal = spec.pty.is_some() && io::stdin().is_terminal() && !context.output.is_json();
-        // First: a signal between submission and this would leave the job alone.
+        // Before the submission, so that a signal in between cancels the job.
         let mut interrupts = Interrupts::take()?;
         let id = submit_command(client, spec, unsaid).await?;
         if has_terminal && self.array.is_none() {
@@ -143,7 +149,7 @@ impl Attended<'_> {
             code = &mut watching => return code,
             signal = interrupts.next() => signal,
         };
-        context.output.say(&format!("cancelling job {id}; once more to leave without waiting for its end"));
+        context.output.say(&format!("cancelling job {id}; press Ctrl-C again to return without waiting"));
         client.act(id, None, JobAction::Cancel).await?;
         tokio::select! {
             result = watching => result.map(|_| exit_code(signal)),
@@ -151,13 +157,13 @@ impl Attended<'_> {
         }
     }
 
-    /// Shows what the job writes and waits for its end.
+    /// Shows the output of the job and waits for its end.
     async fn watch(&self, id: JobId) -> Outcome {
         let Self { context, client, .. } = *self;
         let is_shown = self.array.is_none() && !context.output.is_json();
         if self.array.is_some() && !self.label && !context.output.is_json() {
             context.output.say(&format!(
-                "job {id}: `hostler logs {id}` shows what its tasks write; with --label it is shown here at the end"
+                "job {id}: `hostler logs {id}` shows the output of its tasks; --label prints it here at the end"
             ));
         }
         let task = TaskId { job: id, index: 0 };
@@ -214,7 +220,7 @@ impl Attended<'_> {
     }
 }
 
-/// Every line with the index of its task in front.
+/// Prefixes each line with the index of its task.
 fn labelled(index: u32, bytes: &[u8]) -> Vec<u8> {
     let mut text = Vec::with_capacity(bytes.len() + bytes.len() / 8);
     for line in bytes.split_inclusive(|&byte| byte == b'\n') {
@@ -227,7 +233,7 @@ fn labelled(index: u32, bytes: &[u8]) -> Vec<u8> {
     text
 }
 
-/// The job with its first task, once it has ended.
+/// Waits for the end of the job; returns it with its first task.
 async fn ended(client: &Client, id: JobId) -> Result<JobDetail, Failure> {
     loop {
         let job = client.job_when_ended(id, 1, ONE_QUESTION).await?;
@@ -237,7 +243,7 @@ async fn ended(client: &Client, id: JobId) -> Result<JobDetail, Failure> {
     }
 }
 
-/// Says what the command's own words do not: how it ended if not by itself, and what the node has to say about it.
+/// Prints how the job ended, unless its command exited by itself, and the node's message.
 fn explain(context: &Context, job: &JobDetail) {
     let summary = &job.summary;
     let message = job.tasks_shown.iter().find_map(|task| task.message.as_deref());
@@ -249,7 +255,7 @@ fn explain(context: &Context, job: &JobDetail) {
     }
 }
 
-/// The exit code of `run`, for an array that of its worst task.
+/// The exit code of `run`; for an array, that of its worst task.
 fn code_of(job: &JobDetail) -> u8 {
     let code = job.summary.exit_code.map(|code| u8::try_from(code).unwrap_or(u8::MAX));
     match job.summary.state {
@@ -261,7 +267,7 @@ fn code_of(job: &JobDetail) -> u8 {
     }
 }
 
-/// The directory in which the command was called.
+/// The current directory.
 pub(crate) fn own_directory() -> Result<String, Failure> {
     let directory = std::env::current_dir().during(|| "the current directory is gone".to_owned())?;
     directory.into_os_string().into_string().map_err(|path| {
@@ -269,9 +275,9 @@ pub(crate) fn own_directory() -> Result<String, Failure> {
     })
 }
 
-/// The caller's variables that are passed on; those that are not UTF-8 cannot travel.
+/// The caller's variables that are passed on. Variables that are not UTF-8 are left out.
 pub(crate) fn own_environment(passed_on: &PassedOn) -> Environment {
-    // Called in a job that takes steps, the new one must not launch in the other's allocation.
+    // In a job with steps, the new job must not launch on the nodes of the caller's job.
     let of_the_job = of_the_allocation();
     let is_of_the_job = |name: &str, value: &str| of_the_job.iter().any(|(own, theirs)| own == name && theirs == value);
     let is_in_a_job = std::env::var_os("HOSTLER_JOB_ID").is_some();
@@ -287,7 +293,7 @@ pub(crate) fn own_environment(passed_on: &PassedOn) -> Environment {
         .collect()
 }
 
-/// The variables by which a job that takes steps launches on its nodes, when this is one.
+/// The launcher variables of the caller's job, if it is a job with steps.
 fn of_the_allocation() -> Environment {
     let Ok(path) = std::env::var(VARIABLE) else { return Environment::new() };
     let allocation = Allocation::read(Path::new(&path));
@@ -299,7 +305,7 @@ fn of_the_allocation() -> Environment {
 }
 
 pub(crate) fn own_umask() -> u32 {
-    // It can only be read by setting it; no other thread makes files yet.
+    // The umask can only be read by setting it. No other thread creates files yet.
     let own = umask(Mode::empty());
     umask(own);
     own.bits()
@@ -316,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_come_before_the_command_in_any_spelling_and_after_it_are_its_own() {
+    fn flags_before_the_command_are_parsed_and_later_ones_passed_on() {
         let parse = |line: &str| {
             let words = std::iter::once("probe").chain(line.split_whitespace());
             <Probe as clap::Parser>::try_parse_from(words).map(|probe| probe.run)
@@ -333,13 +339,13 @@ mod tests {
     }
 
     #[test]
-    fn every_line_is_labelled() {
+    fn labels_start_every_line() {
         assert_eq!(labelled(3, b"a\nb"), b"3: a\n3: b\n");
         assert_eq!(labelled(3, b""), b"");
     }
 
     #[test]
-    fn the_umask_is_only_read() {
+    fn reading_the_umask_does_not_change_it() {
         assert_eq!(own_umask(), own_umask());
     }
 }

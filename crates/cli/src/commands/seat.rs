@@ -1,4 +1,4 @@
-//! `hostler seat`, for agents: leads the session of a command that somebody runs on this node's terminal from elsewhere.
+//! `hostler seat`, for agents: leads the terminal session of a remote command on this node.
 
 use std::ffi::OsString;
 
@@ -8,11 +8,11 @@ use hostler_agent::seat;
 use crate::exit;
 use crate::failure::{During, Outcome};
 
-/// Run a command in the foreground of this terminal, so that it can be stopped and continued
+/// Run a command in the foreground of this terminal, with job control
 #[derive(Debug, Args)]
 #[command(hide = true)]
 pub(crate) struct Seat {
-    /// The program and its arguments
+    /// Program and arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     argv: Vec<OsString>,
 }
