@@ -13,21 +13,22 @@ use crate::exit;
 use crate::failure::{During, Failure, Outcome};
 use crate::multicall;
 
-/// Make links by which this program is called as other tools: cminfo, cmrun, cmkill and more
+/// Create links for the other tool names: cminfo, cmrun, dsh and more
 ///
-/// The program acts as the tool by whose name it is called. Links that are there already are renewed; whatever else has one of the
-/// names stays, and then nothing is made at all.
+/// The program acts as the tool by whose name it is called. Existing links are replaced. If another file has one of
+/// the names, no link
+/// is created.
 #[derive(Debug, Args)]
 pub(crate) struct Shims {
-    /// The folder for the links; made if need be
+    /// Directory for the links; created if needed
     #[arg(value_name = "DIR", required_unless_present = "list")]
     directory: Option<PathBuf>,
 
-    /// Make links that stay right when this program and the folder are moved together
+    /// Create relative links, which stay valid if program and directory move together
     #[arg(long)]
     relative: bool,
 
-    /// Only print the names of the tools
+    /// Print the names of the tools and create no links
     #[arg(long, conflicts_with_all = ["directory", "relative"])]
     list: bool,
 }
@@ -51,11 +52,11 @@ impl Shims {
     }
 }
 
-/// Makes a link for each name, or none if one of the names is taken.
+/// Creates a link for each name, or none if one of the names is taken.
 fn make_links(directory: &Path, names: &[&str], relative: bool) -> Result<Vec<PathBuf>, Failure> {
-    let program = env::current_exe().during(|| "cannot find out where this program is".to_owned())?;
+    let program = env::current_exe().during(|| "cannot determine the path of this program".to_owned())?;
     fs::create_dir_all(directory).during(|| format!("cannot create {}", directory.display()))?;
-    let directory = directory.canonicalize().during(|| format!("cannot look at {}", directory.display()))?;
+    let directory = directory.canonicalize().during(|| format!("cannot access {}", directory.display()))?;
     let links: Vec<PathBuf> = names.iter().map(|name| directory.join(name)).collect();
     for link in &links {
         check_free(link, &program)?;
@@ -67,7 +68,7 @@ fn make_links(directory: &Path, names: &[&str], relative: bool) -> Result<Vec<Pa
     Ok(links)
 }
 
-/// The program that a link leads to: this one, or a smaller one for that tool alone beside it.
+/// The target of a link: a smaller program for this tool alone if there is one, else this program.
 fn program_for(link: &Path, program: &Path) -> PathBuf {
     let small = program.with_file_name(small_name(link));
     if small.is_file() { small } else { program.to_owned() }
@@ -77,22 +78,22 @@ fn small_name(link: &Path) -> String {
     format!("hostler-{}", link.file_name().unwrap_or_default().to_string_lossy())
 }
 
-/// Whether there is nothing, or a link to this program or an earlier copy of it.
+/// Checks that the name is free, or a link to this program or a copy of it.
 fn check_free(link: &Path, program: &Path) -> Result<(), Failure> {
     let taken = |what: String| {
         Failure::new(format!("{} is {what}", link.display()))
-            .hint("nothing was made; move it away, or choose another folder")
+            .hint("no link was created; move the file away, or choose another directory")
     };
     match fs::read_link(link) {
         Ok(target) if target.file_name() == program.file_name() || target.ends_with(small_name(link)) => Ok(()),
         Ok(target) => Err(taken(format!("a link to {}, not to this program", target.display()))),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        Err(error) if error.kind() == ErrorKind::InvalidInput => Err(taken("there already and no link".to_owned())),
-        Err(error) => Err(error).during(|| format!("cannot look at {}", link.display())),
+        Err(error) if error.kind() == ErrorKind::InvalidInput => Err(taken("an existing file, not a link".to_owned())),
+        Err(error) => Err(error).during(|| format!("cannot access {}", link.display())),
     }
 }
 
-/// Puts a link in place at once, so that the tool is there all the time.
+/// Replaces a link atomically, so that the tool is always available.
 fn replace_link(link: &Path, target: &Path) -> Result<(), Failure> {
     let name = link.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let new = link.with_file_name(format!(".{name}.new-{}", std::process::id()));
@@ -100,7 +101,7 @@ fn replace_link(link: &Path, target: &Path) -> Result<(), Failure> {
     made.during(|| format!("cannot make the link {}", link.display()))
 }
 
-/// The way from `directory` to `file`, both absolute and without links.
+/// The relative path from `directory` to `file`. Both are absolute and contain no links.
 fn from_within(directory: &Path, file: &Path) -> PathBuf {
     let shared = directory.components().zip(file.components()).take_while(|(a, b)| a == b).count();
     let up = directory.components().skip(shared).map(|_| Component::ParentDir);
@@ -113,7 +114,7 @@ fn on_path(directory: &Path, path: Option<&OsStr>) -> String {
     let is_there = path.is_some_and(|path| env::split_paths(path).any(|entry| entry == directory));
     match is_there {
         true => format!("{} is on your PATH", directory.display()),
-        false => format!("to find them, put the folder on your PATH: export PATH={}:$PATH", directory.display()),
+        false => format!("to use the tools, add the directory to your PATH: export PATH={}:$PATH", directory.display()),
     }
 }
 
@@ -122,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_are_made_and_renewed_but_nothing_else_is_touched() {
+    fn links_are_created_and_replaced_but_other_files_are_kept() {
         let home = tempfile::tempdir().expect("temporary directory");
         let directory = home.path().join("bin");
         let program = env::current_exe().expect("this test");
@@ -136,14 +137,14 @@ mod tests {
         symlink("/bin/sh", directory.join("e")).expect("ours");
         for name in ["c", "e"] {
             let refusal = make_links(&directory, &["d", name], false).expect_err("it is taken").render();
-            assert!(refusal.contains("nothing was made"), "{refusal}");
+            assert!(refusal.contains("no link was created"), "{refusal}");
         }
         assert!(!directory.join("d").exists());
         assert_eq!(fs::read_dir(&directory).expect("ours").count(), 4, "nothing is left behind");
     }
 
     #[test]
-    fn a_tool_may_have_a_small_program_beside_this_one() {
+    fn link_leads_to_the_smaller_program_if_it_exists() {
         let home = tempfile::tempdir().expect("temporary directory");
         let (program, small) = (home.path().join("hostler"), home.path().join("hostler-dsh"));
         let leads_to = |name| program_for(&Path::new("/nowhere").join(name), &program);
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn the_way_from_a_folder_to_a_file() {
+    fn relative_paths_lead_from_directory_to_file() {
         let way = |directory, file| from_within(Path::new(directory), Path::new(file));
         assert_eq!(way("/opt/bin", "/opt/bin/hostler"), Path::new("hostler"));
         assert_eq!(way("/opt/tools/bin", "/opt/hostler/hostler"), Path::new("../../hostler/hostler"));
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn it_says_what_to_do_about_the_path() {
+    fn missing_path_entry_gives_an_export_line() {
         let says = |path: &str| on_path(Path::new("/nowhere/bin"), Some(OsStr::new(path)));
         assert_eq!(says("/bin:/nowhere/bin"), "/nowhere/bin is on your PATH");
         assert!(says("/bin").contains("export PATH=/nowhere/bin:$PATH"));

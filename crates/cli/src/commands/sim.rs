@@ -20,70 +20,76 @@ use crate::exit;
 use crate::failure::{During, Failure, Outcome};
 use crate::flags::{Memory, TimeLimit};
 
-/// Replay a recorded workload through the scheduler on a virtual clock and print how well it was served
+/// Replay a workload trace in the scheduler simulator
 ///
-/// The workload is a file in the Standard Workload Format. Jobs run as long as the trace says; the scheduler, the same as in a real
-/// cluster, knows only their time limits. Needs no cluster.
+/// The trace is a file in the Standard Workload Format. The simulator runs the real scheduler on a virtual clock and
+/// prints waiting times
+/// and utilisation. Jobs run as long as in the trace; the scheduler knows only their time limits. No cluster is needed.
 ///
-/// With --seed or --seeds: run a simulated cluster in which heads, nodes, disks, networks and power controllers fail at random, and check
-/// that no job is lost or run twice.
+/// With --seed or --seeds: simulate a cluster in which heads, nodes, disks, networks and power controllers fail at
+/// random, and check that
+/// no job is lost or run twice.
 #[derive(Debug, Args)]
 pub(crate) struct Sim {
-    /// The workload, a file in the Standard Workload Format
+    /// Trace in the Standard Workload Format
     #[arg(value_name = "TRACE.swf", required_unless_present_any = ["home_lab", "seed", "seeds"])]
     trace: Option<PathBuf>,
 
-    /// Run the simulated cluster of this seed once and print the outcome
+    /// Simulate the cluster of this seed once and print the result
     #[arg(long, value_name = "N", conflicts_with_all = ["trace", "power", "seeds", "nodes", "cpus", "memory"])]
     seed: Option<u64>,
 
-    /// With --seed: if it fails, print every event and not only the last ones
+    /// With --seed: if it fails, print all events instead of the last ones
     #[arg(long, requires = "seed")]
     whole_story: bool,
 
-    /// Run the simulated clusters of these seeds on all CPUs, e.g. 0..1000, and print the seeds that fail
+    /// Simulate the clusters of these seeds, e.g. 0..1000, and print failing seeds
     #[arg(long, value_name = "FROM..TO", conflicts_with_all = ["trace", "power", "nodes", "cpus", "memory"])]
     seeds: Option<Seeds>,
 
-    /// With --seeds: how many threads [default: one per CPU]
+    /// With --seeds: number of threads [default: one per CPU]
     #[arg(long, value_name = "N", requires = "seeds", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
 
-    /// Switch machines on and off, and compare what is drawn and what jobs wait: machines that are always on, a script that looks every two
-    /// minutes, and the head's own policy at three settings
+    /// Compare power policies: energy use and waiting times
+    ///
+    /// Compares machines that are always on, a script that checks every two minutes, and the head's policy with three
+    /// settings.
     #[arg(long)]
     power: bool,
 
-    /// With --power: thirty days of made-up arrivals as in a home lab, in place of a trace; on six nodes of 8 CPUs unless others are said
+    /// With --power: generate 30 days of home-lab jobs instead of a trace
+    ///
+    /// The cluster has six nodes of 8 CPUs, unless --nodes and --cpus are given.
     #[arg(long, requires = "power", conflicts_with = "trace")]
     home_lab: bool,
 
-    /// With --power: jobs that are submitted within so many days
+    /// With --power: use the jobs of the first N days
     #[arg(long, requires = "power", value_name = "N", default_value_t = 30)]
     days: u64,
 
-    /// With --power: how long a machine takes to boot
+    /// With --power: boot time of a machine
     #[arg(long, requires = "power", value_name = "TIME", default_value = "4m")]
     boot: TimeLimit,
 
-    /// fcfs (first come, first served) or easy (backfill)
+    /// Scheduling policy: fcfs (first come, first served) or easy (backfill)
     #[arg(long, value_name = "POLICY", default_value_t = Policy::Easy)]
     policy: Policy,
 
-    /// How many nodes; one by default
+    /// Number of nodes [default: 1]
     #[arg(long, value_name = "N", requires = "cpus", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     nodes: Option<u32>,
 
-    /// CPUs of each node; by default those of the recorded machine
+    /// CPUs per node [default: those of the recorded machine]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     cpus: Option<u32>,
 
-    /// Memory of each node; by default as much as any job asks for
+    /// Memory per node [default: the largest request of a job]
     #[arg(long, value_name = "SIZE", requires = "cpus")]
     memory: Option<Memory>,
 }
 
-/// Seeds from the first to before the last.
+/// A half-open range of seeds.
 #[derive(Debug, Clone)]
 struct Seeds(Range<u64>);
 
@@ -94,12 +100,11 @@ impl FromStr for Seeds {
         let parsed = text.split_once("..").and_then(|(from, to)| Some((from.parse().ok()?, to.parse().ok()?)));
         match parsed {
             Some((from, to)) if from < to => Ok(Self(from..to)),
-            _ => Err("two numbers such as 0..1000, the second of which is greater and left out".to_owned()),
+            _ => Err("not a range such as 0..1000, which ends before 1000".to_owned()),
         }
     }
 }
 
-/// Runs one simulated cluster.
 fn run_seed(seed: u64, whole_trace: bool, context: &Context) -> Outcome {
     let output = &context.output;
     let options = cluster::Options { whole_trace, ..cluster::Options::default() };
@@ -126,7 +131,6 @@ fn run_seed(seed: u64, whole_trace: bool, context: &Context) -> Outcome {
     Ok(exit::OK)
 }
 
-/// Runs the simulated clusters of many seeds.
 fn run_seeds(seeds: Range<u64>, threads: usize, context: &Context) -> Outcome {
     let output = &context.output;
     let began = Instant::now();
@@ -159,7 +163,7 @@ fn run_seeds(seeds: Range<u64>, threads: usize, context: &Context) -> Outcome {
         )),
     }
     if let Some(first) = failures.first() {
-        output.say(&format!("`hostler sim --seed {}` prints the story of the first", first.seed));
+        output.say(&format!("`hostler sim --seed {}` prints the events of the first", first.seed));
         return Ok(exit::FAILED);
     }
     Ok(exit::OK)
@@ -175,14 +179,13 @@ fn failed_as_json(failure: &cluster::Failure) -> serde_json::Value {
     })
 }
 
-/// In a release build a panic ends the program, so the seed must be named before.
+/// Prints the seed on a panic, because a panic ends the program in release builds.
 fn name_seed_in_panics() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         if let Some(seed) = cluster::current_seed() {
-            let text =
-                format!("seed {seed}: the production code panicked; to see it again: hostler sim --seed {seed}\n");
-            // A panic must not lead to another.
+            let text = format!("seed {seed}: the production code panicked; to repeat it: hostler sim --seed {seed}\n");
+            // A failed write must not panic again.
             let _ = std::io::stderr().write_all(text.as_bytes());
         }
         before(panic);
@@ -206,7 +209,7 @@ impl Sim {
         let bytes = std::fs::read(path).during(|| format!("cannot read {name}"))?;
         let trace = Trace::parse(&bytes).during(|| format!("{name} is not in the Standard Workload Format"))?;
         if trace.skipped > 0 {
-            context.output.say(&format!("note: {} jobs of the trace never ran and are left out", trace.skipped));
+            context.output.say(&format!("note: left out {} jobs of the trace that never ran", trace.skipped));
         }
         if self.power {
             return self.compare(&trace, context);
@@ -215,7 +218,7 @@ impl Sim {
         let replay = replay(&trace, &options).map_err(|error| {
             Failure::new(format!("{name} cannot be replayed: {error}"))
                 .because(&error)
-                .hint("--nodes, --cpus and --memory say what machine to replay it on")
+                .hint("--nodes, --cpus and --memory set the simulated cluster")
         })?;
         match context.output.is_json() {
             true => context.output.json(&as_json(self.policy, &replay.metrics)),
@@ -224,7 +227,7 @@ impl Sim {
         Ok(exit::OK)
     }
 
-    /// The same month under five rules.
+    /// Replays the same jobs under five power policies.
     fn compare(&self, trace: &Trace, context: &Context) -> Outcome {
         let TimeLimit(boot) = self.boot;
         let machines = Machines {
@@ -236,8 +239,11 @@ impl Sim {
         let most = u64::from(machines.count) * u64::from(machines.cpus);
         if let Some(job) = trace.jobs.iter().find(|job| u64::from(job.request.cpus) > most) {
             let wanted = job.request.cpus;
-            return Err(Failure::usage(format!("job {} wants {wanted} CPUs and there are {most}", job.number))
-                .hint("--nodes and --cpus say what machines there are"));
+            return Err(Failure::usage(format!(
+                "job {} requests {wanted} CPUs, but the cluster has {most}",
+                job.number
+            ))
+            .hint("--nodes and --cpus set the simulated cluster"));
         }
         let head = |minutes: u64| {
             let (idle_ms, min_up_ms) = (minutes * 60_000, minutes * 60_000);
@@ -265,7 +271,7 @@ impl Sim {
         Ok(exit::OK)
     }
 
-    /// The nodes that were asked for; none for the machine of the trace.
+    /// The nodes of `--nodes` and `--cpus`; empty means the recorded machine.
     fn machine(&self) -> Vec<Request> {
         let Some(cpus) = self.cpus else { return Vec::new() };
         let memory_bytes = self.memory.map_or(u64::MAX, |memory| memory.0);

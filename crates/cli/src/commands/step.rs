@@ -16,7 +16,7 @@ use crate::failure::{During, Failure, Outcome};
 use crate::output::labelled::Labelled;
 use crate::output::{Format, Output};
 
-/// Signals that a step gets in the place of whoever asked for it.
+/// Signals that are passed on to a step.
 const PASSED_ON: [fn() -> SignalKind; 6] = [
     SignalKind::interrupt,
     SignalKind::terminate,
@@ -26,26 +26,29 @@ const PASSED_ON: [fn() -> SignalKind; 6] = [
     SignalKind::user_defined2,
 ];
 
-/// Run a command on another node of the job that this is called in
+/// Run a command on another node of the current job
 ///
-/// For programs of jobs that were started with --first-node. The command runs in this directory and environment, as the job's user and
-/// within its limits; standard input, output and signals are passed on, and its exit code is that of this command. It ends when this
-/// command does. Exit codes of its own: 125 when the node cannot be reached, 126 and 127 when it cannot start the command.
+/// For programs in jobs started with --first-node. The command runs in this directory and environment, as the job's
+/// user and within the
+/// job's limits; standard input, output and signals are passed on. It is ended when this command ends.
+///
+/// Exit codes: that of the command; 125 if the node is unreachable; 126 or 127 if the node cannot start the command.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "hostler step [OPTIONS] <NODE> <COMMAND>...\n       hostler step [OPTIONS] --all <COMMAND>..."
 )]
 pub(crate) struct Step {
-    /// On all nodes of the job at once, this one included; every line of output begins with the node's name, and the exit code is
-    /// that of the first node whose command failed
+    /// Run on all nodes of the job at once, including this one
+    ///
+    /// Each line of output starts with the node's name. The exit code is that of the first node whose command failed.
     #[arg(long)]
     all: bool,
 
-    /// Give the command no standard input
+    /// Run the command without standard input
     #[arg(long)]
     no_input: bool,
 
-    /// The node, by its name or its rank within the job; then the command and its arguments
+    /// Node by name or rank, then the command and its arguments
     #[arg(value_name = "NODE COMMAND", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     words: Vec<OsString>,
 }
@@ -66,13 +69,13 @@ impl Step {
     }
 }
 
-/// Acts as the `ssh` of a launcher such as `mpirun`.
+/// Acts as `ssh` for a launcher such as `mpirun`.
 pub(crate) fn remote_shell(arguments: &[OsString]) -> ExitCode {
     let context = Context { output: Output::new(Format::Text), head: None };
     let run = || {
         let wanted = RemoteShell::parse(arguments).map_err(|why| {
-            Failure::usage(format!("this takes the command line of ssh: {why}"))
-                .hint("it is for programs such as mpirun; `hostler step` is for people")
+            Failure::usage(format!("not a valid command line of ssh: {why}"))
+                .hint("launchers such as mpirun use this; call `hostler step` instead")
         })?;
         let allocation = allocation()?;
         let rank = rank_of(&allocation, &wanted.host)?;
@@ -81,27 +84,27 @@ pub(crate) fn remote_shell(arguments: &[OsString]) -> ExitCode {
     conclude(&context, run())
 }
 
-/// Where this process can launch.
+/// The allocation of the job that contains this process.
 fn allocation() -> Result<Allocation, Failure> {
     let path = std::env::var_os(VARIABLE).ok_or_else(|| {
-        Failure::new(format!("this is no job that takes steps: {VARIABLE} is not set"))
-            .hint("`hostler run --first-node -N 4 SCRIPT` starts SCRIPT on the first of four nodes, and steps are launched there")
+        Failure::new(format!("not inside a job started with --first-node: {VARIABLE} is not set"))
+            .hint("`hostler run --first-node -N 4 SCRIPT` starts SCRIPT on the first of four nodes; call this from SCRIPT")
             .exiting(exit::RUN_FAILED)
     })?;
     let path = Path::new(&path);
     Allocation::read(path)
-        .during(|| format!("cannot read {}, which says on which nodes this job is", path.display()))
+        .during(|| format!("cannot read {}, which lists the nodes of this job", path.display()))
         .map_err(|failure| failure.exiting(exit::RUN_FAILED))
 }
 
 fn rank_of(allocation: &Allocation, node: &str) -> Result<u32, Failure> {
     allocation.rank_of(node).ok_or_else(|| {
-        Failure::usage(format!("{node} is no node of this job"))
-            .hint(format!("it is on {}; their ranks count from 0", allocation.names()))
+        Failure::usage(format!("{node} is not a node of this job"))
+            .hint(format!("its nodes are {}; ranks start at 0", allocation.names()))
     })
 }
 
-/// Runs a future on a runtime that does not wait for a read of standard input.
+/// Runs a future on a new runtime. Does not wait for a pending read of standard input.
 fn finish<T>(future: impl Future<Output = T>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.during(|| "cannot start a runtime".to_owned())?;
@@ -110,7 +113,7 @@ fn finish<T>(future: impl Future<Output = T>) -> Result<T, Failure> {
     Ok(value)
 }
 
-/// The signals that this process gets, from now on.
+/// Receives the signals of this process, starting now.
 fn signals() -> Result<broadcast::Sender<i32>, Failure> {
     let (sender, _) = broadcast::channel(16);
     for kind in PASSED_ON {
@@ -164,7 +167,7 @@ fn on_all(output: &Output, allocation: &Allocation, argv: Vec<OsString>) -> Outc
     summarize(output, allocation, &ends)
 }
 
-/// Says which nodes failed, and answers with the exit code of the first.
+/// Prints which nodes failed, and returns the exit code of the first.
 fn summarize(output: &Output, allocation: &Allocation, ends: &[Outcome]) -> Outcome {
     let mut first = exit::OK;
     for (place, end) in allocation.nodes.iter().zip(ends) {
@@ -189,16 +192,16 @@ fn failure(error: &StepError) -> Failure {
     let failure = Failure::new(error.to_string()).because(error).exiting(code);
     match error {
         StepError::Unreachable { .. } => failure
-            .hint("is the port open between the nodes? `hostler job` says whether the job's part there still runs"),
+            .hint("check that the port is open between the nodes; `hostler job` shows whether the job's task there still runs"),
         _ => failure,
     }
 }
 
-/// Take the steps of a job on this node
+/// Accept the steps of a job on this node
 #[derive(Debug, Args)]
 #[command(hide = true)]
 pub(crate) struct Steps {
-    /// The program of the first node and its arguments; on the others there is none
+    /// Program of the first node and its arguments; none on other nodes
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     argv: Vec<OsString>,
 }
@@ -209,7 +212,7 @@ impl Steps {
         let program = (!self.argv.is_empty()).then_some(self.argv.as_slice());
         let what = || match program {
             Some([name, ..]) => format!("cannot start {}", Path::new(OsStr::new(name)).display()),
-            _ => "cannot take the steps of this job".to_owned(),
+            _ => "cannot accept the steps of this job".to_owned(),
         };
         let code = host(&allocation, program).during(what)?;
         Ok(u8::try_from(code).unwrap_or(exit::FAILED))

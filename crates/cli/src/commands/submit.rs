@@ -17,42 +17,47 @@ use crate::flags::JobFlags;
 use crate::seen_folder::SeenFolder;
 use crate::submission;
 
-/// Queue a project folder; prints the job's id
+/// Submit a project folder as a job and print its id
 ///
-/// The folder is captured as it is now, and only what the cluster does not have yet is uploaded. Left out are virtual environments,
-/// __pycache__, .git, node_modules, results of jobs, and what .gitignore and .hostlerignore name; a line such as !venv/ in .hostlerignore
-/// includes one. Its environment is built from requirements.txt, pyproject.toml or uv.lock, once. What the job creates or changes
-/// in its folder comes home with `hostler fetch`, beside its output.
+/// The folder is captured as it is now, and only content that the head does not have is uploaded. Left out are
+/// virtual environments,
+/// __pycache__, .git, node_modules, results of jobs, and files that .gitignore or .hostlerignore names; a line such
+/// as !venv/ in
+/// .hostlerignore includes one.
+///
+/// The environment is built once per node from requirements.txt, pyproject.toml or uv.lock. Files that the job
+/// creates or changes in its
+/// folder are results; download them, and the output, with `hostler fetch`.
 #[derive(Debug, Args)]
 pub(crate) struct Submit {
-    /// The project folder
+    /// Project folder
     #[arg(value_name = "PROJECT")]
     project: PathBuf,
 
-    /// What to run: a .py file or an executable in the folder, or a command
+    /// Program to run: a .py file or executable in the folder, or a command
     #[arg(value_name = "ENTRYPOINT")]
     entrypoint: String,
 
-    /// Arguments for it
+    /// Arguments of the program
     #[arg(value_name = "ARGS", last = true)]
     args: Vec<String>,
 
     #[command(flatten)]
     flags: JobFlags,
 
-    /// Wait until the job has ended; the exit code says whether it completed
+    /// Wait until the job has ended; exit with 0 if it completed
     #[arg(long, help_heading = "Afterwards")]
     wait: bool,
 
-    /// Show the job's output as it appears, then fetch its results
+    /// Show the output as it appears, then fetch the results
     #[arg(long, help_heading = "Afterwards")]
     follow: bool,
 
-    /// Wait, then fetch the results
+    /// Wait for the end of the job, then fetch its results
     #[arg(long, help_heading = "Afterwards")]
     fetch: bool,
 
-    /// Where to fetch to; implies --fetch
+    /// Directory for the results; implies --fetch
     #[arg(long, value_name = "DIR", help_heading = "Afterwards")]
     to: Option<PathBuf>,
 }
@@ -63,7 +68,7 @@ impl Submit {
         let destination = fetches.then(|| destination(self.to.as_deref(), false)).transpose()?;
         let client = if fetches || self.wait { context.watching_client()? } else { context.client()? };
         submission::check_project(&self.project, &self.entrypoint)?;
-        // To read a large folder takes long, and is in vain when nobody is there to take it.
+        // Capturing a large folder takes long, so first check that the head is reachable.
         block_on(async { Ok(client.info().await?) })?;
         let captured = submission::capture(context, &self.project, &self.entrypoint, SeenFolder::of(&self.project))?;
         let work = submission::project_work(captured.capture.digest, &self.entrypoint, &self.args);
@@ -97,7 +102,7 @@ impl Submit {
     }
 }
 
-/// The id is the only data.
+/// Prints the id of the job as the only data.
 pub(crate) fn announce(context: &Context, id: JobId) {
     match context.output.is_json() {
         true => context.output.json(&json!({ "id": id })),

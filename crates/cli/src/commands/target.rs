@@ -1,15 +1,15 @@
-//! A job, or one task of it, as people name them: `12` or `12_3`.
+//! A job or an array task on the command line: `12` or `12_3`.
 
 use std::fmt;
 use std::str::FromStr;
 
 use hostler_model::{JobId, ParseError, TaskId};
 
-/// What a command is about.
+/// The job or task that a command is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) job: JobId,
-    /// One task of an array; the whole job when absent.
+    /// Index of the task; `None` means the whole job.
     pub(crate) index: Option<u32>,
 }
 
@@ -17,7 +17,7 @@ impl FromStr for Target {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        let error = || ParseError::new(text, "a job such as 12, or a task of an array such as 12_3");
+        let error = || ParseError::new(text, "a job such as 12, or an array task such as 12_3");
         if text.contains('_') {
             let task: TaskId = text.parse().map_err(|_| error())?;
             Ok(Self { job: task.job, index: Some(task.index) })
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jobs_and_tasks_as_people_name_them() {
+    fn jobs_and_tasks_are_parsed() {
         for text in ["12", "12_0", "7_31"] {
             assert_eq!(text.parse::<Target>().expect(text).to_string(), text);
         }

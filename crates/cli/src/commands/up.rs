@@ -15,45 +15,59 @@ use crate::failure::{During, Outcome};
 use crate::flags::{GpuCap, Memory, counted};
 use crate::output::{self, node_views};
 
-/// Start a cluster on this machine: a head and virtual nodes that share its resources
+/// Start a cluster on this machine, with virtual nodes that share its resources
 ///
-/// It goes on when the terminal is closed, and needs no root; its jobs run as whoever calls this, root included. Its state, jobs and
-/// results are in $XDG_STATE_HOME/hostler (~/.local/state/hostler). Called again, it starts whatever has died and leaves the rest
-/// alone; with other sizes than those it runs with, it changes nothing and says so. `hostler down` ends it.
+/// The cluster keeps running when the terminal closes, and needs no root. Its jobs run as the calling user. State,
+/// jobs and results are in
+/// $XDG_STATE_HOME/hostler [default: ~/.local/state/hostler]. Run the command again to restart parts that have died;
+/// it fails if the
+/// running cluster has other sizes. `hostler down` stops the cluster.
 #[derive(Debug, Args)]
 pub(crate) struct Up {
-    /// How many nodes; four by default. Without any of the sizes, a cluster gets those that were named for it last
+    /// Number of nodes [default: 4]
+    ///
+    /// If no size is given, the cluster gets the sizes of its last start.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     nodes: Option<u32>,
 
-    /// CPUs for each node; by default the machine's are divided, and shared if there are more nodes. More than the machine has is for
-    /// trying things: CPU ids beyond those that there are stand for none, and a task that gets only such ids is not bound to any
+    /// CPUs per node [default: an equal share of the machine's CPUs]
+    ///
+    /// With more nodes than CPUs, nodes share CPUs. Nodes may have more CPUs than the machine, for tests: CPU ids
+    /// that do not exist are
+    /// ignored, and a task that has only such ids is not bound to CPUs.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     cpus: Option<u32>,
 
-    /// Memory for each node; by default four fifths of what is free, at least half of all, are divided
+    /// Memory per node, e.g. 4G
+    ///
+    /// [default: 80 % of free memory, at least half of the total, split evenly]
     #[arg(long, value_name = "SIZE")]
     memory: Option<Memory>,
 
-    /// The GPUs of all nodes together: `all`, `none`, or a list of indices and unique ids; by default all. Each is given to one node
+    /// GPUs of the cluster: `all`, `none`, or a list of indices and unique ids [default: all]
+    ///
+    /// Each GPU is given to one node.
     #[arg(long, value_name = "GPUS")]
     gpus: Option<GpuCap>,
 
-    /// Something for each node to count, such as license=2, for jobs to hold with `--resource`; may be repeated
+    /// A countable resource of each node for `--resource`, e.g. license=2; repeatable
     #[arg(long, value_name = "NAME=COUNT")]
     resource: Vec<Counted>,
 
-    /// For tests: take GPUs and topology from the machine that `hostler node discover --capture` has captured in this file
+    /// For tests: use GPUs and topology that `hostler node discover --capture` wrote to this file
     #[arg(long, value_name = "FILE", hide = true)]
     machine_from: Option<PathBuf>,
 
-    /// Switch the nodes off while nothing is to be done and on when the queue needs them, as the head does with real machines: watch it with
-    /// `hostler nodes` while you submit something
+    /// Switch idle nodes off, and on again when jobs need them
+    ///
+    /// The head treats the virtual nodes like real machines. Watch them with `hostler nodes` after a submission.
     #[arg(long)]
     elastic: bool,
 
-    /// What results may take on the head's disk before fetched ones are dropped; half of the disk by default. Remembered; holds from
-    /// the next start of the head on
+    /// Maximum size of stored results [default: half of the disk]
+    ///
+    /// Beyond it, results that were fetched are deleted. The value is stored and applies from the next start of the
+    /// head.
     #[arg(long, value_name = "SIZE")]
     results_cap: Option<Memory>,
 }
@@ -64,20 +78,19 @@ impl Up {
         let places = Places::from_environment()?;
         hostler_head::release_if_full(&places.head());
         places.create()?;
-        let _lock =
-            Lock::take(&places.lock(), || output.say("another `hostler up` or `down` is at work; waiting for it"))?;
+        let _lock = Lock::take(&places.lock(), || output.say("waiting for another `hostler up` or `hostler down`"))?;
         let sizes = Sizes {
             nodes: self.nodes,
             cpus: self.cpus,
             memory_bytes: self.memory.map(|memory| memory.0),
             gpus: self.gpus,
             counted: counted(&self.resource)?,
-            // Agents start elsewhere.
+            // Agents start in another directory.
             machine_from: self
                 .machine_from
                 .map(std::path::absolute)
                 .transpose()
-                .during(|| "cannot tell where this is".to_owned())?,
+                .during(|| "cannot resolve the path".to_owned())?,
         };
         let results_cap_bytes = self.results_cap.map(|size| size.0);
         let started = block_on(bring_up(&places, sizes, self.elastic, results_cap_bytes, |text| output.aside(text)))?;
@@ -93,14 +106,12 @@ impl Up {
         let available = Machine::detect()?.cpus.len() as u32;
         if let Some(cpus) = self.cpus.filter(|cpus| *cpus > available) {
             output.say(&format!(
-                "note: this machine has {available} CPUs and each node says it has {cpus}; they share what there is, and tasks are not \
+                "note: each node has {cpus} CPUs, but this machine has {available}; nodes share them, and tasks are not \
                  bound to CPUs of their own"
             ));
         }
         if self.elastic {
-            output.say(
-                "the nodes go off when they have done nothing for 10 seconds, and come back when a job needs them",
-            );
+            output.say("nodes are switched off after 10 seconds without a task, and on again when a job needs them");
         }
         if let Some(text) = shortcomings(&started.nodes) {
             output.say(&format!("note: {text}"));
@@ -109,24 +120,27 @@ impl Up {
     }
 }
 
-/// Which limits are mere advice on this machine, why, and what would change that.
+/// The limits that the kernel does not enforce on this machine, why, and how to change that.
 fn shortcomings(nodes: &[NodeView]) -> Option<String> {
     let (what, why, advisory) = nodes.iter().find_map(|node| {
         let advisory = &node.advisory;
         missing(advisory).map(|(what, why)| (what, why, advisory))
     })?;
-    let mut text = format!("the kernel does not hold jobs to {what} here: {why}");
+    let mut text = format!("the kernel does not limit jobs to {what} here: {why}");
     if !nix::unistd::geteuid().is_root() && Path::new("/run/systemd/system").exists() {
         text.push_str(match advisory.memory {
-            Some(_) => "; it does after `hostler down` and `systemd-run --user --scope -p Delegate=yes hostler up`",
-            // That has been done, and systemd lets users have no more than memory and processes unless it is told to.
-            None => "; it does where the unit `user@.service` has `Delegate=cpu cpuset io memory pids`, which is for root to say",
+            Some(_) => {
+                "; to change that, run `hostler down` and `systemd-run --user --scope -p Delegate=yes hostler up`"
+            }
+            // Memory and processes are delegated already; systemd delegates other controllers only if it is
+            // configured to.
+            None => "; to change that, root must set `Delegate=cpu cpuset io memory pids` in the unit `user@.service`",
         });
     }
     Some(text)
 }
 
-/// What of a node is mere advice, and why.
+/// The limits that the kernel does not enforce on a node, and why.
 fn missing(Advisory { cpus, memory, gpus, .. }: &Advisory) -> Option<(&'static str, &String)> {
     match (cpus, memory, gpus) {
         (Some(_), Some(why), Some(_)) => Some(("their CPUs, memory and GPUs", why)),
@@ -148,17 +162,17 @@ mod tests {
             "name": "n1", "state": "up", "power": "on", "cpus": 1, "cpus_free": 1, "memory_bytes": 1, "memory_free_bytes": 1,
             "tasks": 0, "agent_pid": 1, "version": "0.1.0",
         });
-        let mut node: NodeView = serde_json::from_value(view).expect("an older head says nothing of advice");
+        let mut node: NodeView = serde_json::from_value(view).expect("an older head sends no advisory limits");
         node.advisory =
             Advisory { cpus: text(cpus), memory: text(memory), users: Some("any".to_owned()), ..Advisory::default() };
         node
     }
 
     #[test]
-    fn what_is_not_enforced_is_said_once() {
+    fn unenforced_limits_give_one_note() {
         assert_eq!(shortcomings(&[node(None, None)]), None);
         let said = shortcomings(&[node(None, None), node(Some("no cgroups"), Some("no cgroups"))]).expect("something");
-        assert!(said.starts_with("the kernel does not hold jobs to their CPUs and memory here: no cgroups"), "{said}");
+        assert!(said.starts_with("the kernel does not limit jobs to their CPUs and memory here: no cgroups"), "{said}");
         let said = shortcomings(&[node(Some("no cpuset"), None)]).expect("something");
         assert!(said.contains("their CPUs here: no cpuset"), "{said}");
     }

@@ -52,7 +52,7 @@ fn is_on(places: &Places, name: &NodeName) -> Result<bool, Failure> {
     Ok(node.is_on())
 }
 
-#[expect(clippy::print_stdout, reason = "it is for a program, which reads one word")]
+#[expect(clippy::print_stdout, reason = "the head reads this word")]
 fn println(word: &str) {
     println!("{word}");
 }

@@ -17,21 +17,21 @@ use crate::failure::{Failure, Outcome};
 use crate::fetching::destination;
 use crate::output::views;
 
-/// How long one question to the head may stay open.
+/// How long one request to the head may wait.
 const ONE_QUESTION: Duration = Duration::from_secs(30);
 
-/// Wait until jobs or tasks have ended; the exit code is 0 if all of them completed, 1 if not
+/// Wait until jobs have ended; exit with 0 if all completed, else 1
 #[derive(Debug, Args)]
 pub(crate) struct Wait {
-    /// Jobs such as 12, or tasks of an array such as 12_3
+    /// Jobs, e.g. 12, or array tasks, e.g. 12_3
     #[arg(value_name = "ID", required = true)]
     targets: Vec<Target>,
 
-    /// Then fetch their results
+    /// Fetch the results afterwards
     #[arg(long)]
     fetch: bool,
 
-    /// Where to fetch to; implies --fetch
+    /// Directory for the results; implies --fetch
     #[arg(long, value_name = "DIR")]
     to: Option<PathBuf>,
 }
@@ -59,17 +59,17 @@ impl Wait {
     }
 }
 
-/// A job that has ended, or a task of one.
+/// An ended job or array task.
 #[derive(Serialize)]
 struct Ended<'a> {
-    /// The task; absent for a whole job.
+    /// Index of the task; absent for a whole job.
     #[serde(skip_serializing_if = "Option::is_none")]
     index: Option<u32>,
     #[serde(flatten)]
     summary: &'a JobSummary,
 }
 
-/// Waits for all of `ids` and says how those ended that did not complete.
+/// Waits for all of `ids` and prints how jobs ended that did not complete.
 pub(crate) async fn wait_for(context: &Context, client: &Client, ids: &[JobId]) -> Result<Vec<JobSummary>, Failure> {
     let targets: Vec<Target> = ids.iter().map(|&job| Target { job, index: None }).collect();
     wait_for_targets(context, client, &targets).await
@@ -91,7 +91,7 @@ async fn wait_for_targets(context: &Context, client: &Client, targets: &[Target]
     Ok(summaries)
 }
 
-/// The task, as if it were a job, once it has ended.
+/// Waits for the end of a task; returns it in the form of a job.
 async fn ended_task(client: &Client, task: TaskId) -> Result<JobSummary, Failure> {
     loop {
         let summary = views::of_task(&client.task(task, ONE_QUESTION).await?, task.index);
@@ -101,13 +101,13 @@ async fn ended_task(client: &Client, task: TaskId) -> Result<JobSummary, Failure
     }
 }
 
-/// Whether all of them completed.
+/// 0 if all completed, else 1.
 pub(crate) fn exit_code(summaries: &[JobSummary]) -> u8 {
     let all_completed = summaries.iter().all(|summary| summary.state == JobState::Completed);
     if all_completed { exit::OK } else { exit::FAILED }
 }
 
-/// The job, once it has ended.
+/// Waits for the end of a job.
 pub(crate) async fn ended(client: &Client, id: JobId) -> Result<JobSummary, Failure> {
     loop {
         let summary = client.job_when_ended(id, 0, ONE_QUESTION).await?.summary;
@@ -117,7 +117,7 @@ pub(crate) async fn ended(client: &Client, id: JobId) -> Result<JobSummary, Fail
     }
 }
 
-/// `job 12 failed with exit code 1`, with where to look.
+/// E.g. `job 12 failed with exit code 1`, with the commands that show more.
 fn verdict(target: Target, job: &JobSummary) -> String {
     let how = views::ending(job);
     let tasks = match &job.array {

@@ -9,10 +9,10 @@ use crate::exit;
 use crate::failure::Outcome;
 use crate::output::views;
 
-/// Say why a job or a task of an array waits, and when it should start
+/// Explain why a job waits and estimate when it starts
 #[derive(Debug, Args)]
 pub(crate) struct Why {
-    /// A job such as 12, or a task of an array such as 12_3
+    /// A job, e.g. 12, or an array task, e.g. 12_3
     #[arg(value_name = "ID")]
     target: Target,
 }
