@@ -471,7 +471,7 @@ fn blocked_account_is_refused_everywhere_and_its_running_jobs_go_on() {
     ok(&site.elsewhere("ada", &login));
 
     let said = admin(&["configure", "user", "block", "games", "--reason", "see the desk"]);
-    assert!(said.contains("games (uid 5) is blocked") && said.contains("running jobs go on"), "{said}");
+    assert!(said.contains("games (uid 5) is blocked") && said.contains("running jobs continue"), "{said}");
     let why = "games is blocked on this cluster: see the desk";
     for socket in [&head, &node] {
         for command in [&["jobs"][..], &["cancel", &running], &["logs", &running]] {

@@ -108,7 +108,7 @@ fn from_within(directory: &Path, file: &Path) -> PathBuf {
     up.chain(file.components().skip(shared)).collect()
 }
 
-/// Whether a shell finds what is in `directory`, or what to do about that.
+/// Says whether `directory` is on the PATH, and otherwise how to add it.
 fn on_path(directory: &Path, path: Option<&OsStr>) -> String {
     let directory = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
     let is_there = path.is_some_and(|path| env::split_paths(path).any(|entry| entry == directory));

@@ -231,7 +231,7 @@ fn a_change_that_was_taken_back_is_said_until_what_is_described_is_so_again() {
         "{status}"
     );
     lab.describe(&lab.description());
-    assert!(lab.gateway(&["apply", "--yes"]).stderr.contains("nothing is to be done"));
+    assert!(lab.gateway(&["apply", "--yes"]).stderr.contains("nothing to change"));
     let status = lab.gateway_ok(&["status"]);
     assert!(status.starts_with("gateway    all is as it should be\n") && !status.contains("taken back"), "{status}");
 }
@@ -334,7 +334,7 @@ fn killed_at_any_moment_it_leaves_what_was_before() {
         assert_eq!(plan.code, 0, "killed after {moment_ms} ms: {plan:?}\n{}", lab.records());
         assert_eq!(look(), before, "killed after {moment_ms} ms");
     }
-    assert_eq!(lab.gateway(&["apply", "--yes"]).stderr, "nothing is to be done\n");
+    assert_eq!(lab.gateway(&["apply", "--yes"]).stderr, "nothing to change\n");
 }
 
 #[test]
@@ -353,11 +353,11 @@ fn it_stays_by_enter_on_the_terminal_or_by_a_word_from_elsewhere() {
             said.push(lines.next().unwrap_or_else(|| panic!("it ended without `{text}`: {said:#?}")));
         }
     };
-    wait_for("are you still there? Press Enter within 60 s");
+    wait_for("press Enter within 60 s");
     let status: Value = serde_json::from_str(&lab.gateway_ok(&["status", "--json"])).expect("JSON");
     assert!(status["confirm_within_secs"].is_u64() && status["is_guarded"] == true, "{status}");
     stdin.write_all(b"\n").expect("it reads");
-    wait_for("the gateway stays as it is now");
+    wait_for("the gateway is confirmed");
     assert!(child.wait().expect("it ends").success());
     assert_eq!(lab.gateway(&["plan"]).code, 0);
 
@@ -397,7 +397,7 @@ fn others_are_left_alone_and_remove_leaves_what_was_found() {
     lab.set_up();
     let with_ours = lab.controller.ok(&["nft", "list", "ruleset"]);
     assert!(with_ours.starts_with(&rules), "their rules are as they were:\n{with_ours}");
-    assert_eq!(lab.gateway(&["apply", "--yes"]).stderr.lines().last(), Some("nothing is to be done"));
+    assert_eq!(lab.gateway(&["apply", "--yes"]).stderr.lines().last(), Some("nothing to change"));
     assert_eq!(
         lab.controller.ok(&["sysctl", "-n", "net.ipv4.ip_forward"]),
         "0",
@@ -505,7 +505,7 @@ fn every_kind_of_description_is_taken_by_the_programs() {
         let plan = lab.gateway(&["plan"]);
         assert_eq!(plan.code, 0, "what was applied is what is:\n{description}\n{plan:?}");
         assert_eq!(
-            plan.stderr.contains("hang on one interface"),
+            plan.stderr.contains("share one interface"),
             description.contains("eth1\"\naddress = \"10.43"),
             "{plan:?}"
         );
@@ -571,7 +571,7 @@ fn where_systemd_runs_the_machine_it_looks_after_the_gateway() {
     let group = machine.ok(&["cat", &format!("/proc/{}/cgroup", guard.trim())]);
     assert!(group.contains("hostler-gateway-guard.service"), "the guard ends with nobody's login: {group}");
     let kept = machine.gateway(&["confirm"]);
-    assert!(kept.stderr.contains("it will be there after a boot as well"), "{kept:?}");
+    assert!(kept.stderr.contains("it is restored at boot"), "{kept:?}");
     wait_until("the guard to end", 10, || {
         (machine.run(&["systemctl", "is-active", "hostler-gateway-guard"]).code != 0).then_some(())
     });

@@ -12,14 +12,14 @@ use crate::failure::Outcome;
 use crate::output::views::Moment;
 use crate::output::{self, people};
 
-/// Show who did what, and what was refused, oldest first
+/// Show the audit log: actions and refused requests, oldest first
 #[derive(Debug, Args)]
 pub(crate) struct Audit {
-    /// Only the last while, such as 2h or 7-00:00:00, by the head's wall clock
+    /// Only entries of the last TIME, e.g. 2h or 7-00:00:00
     #[arg(long, value_name = "TIME")]
     since: Option<Ago>,
 
-    /// At most this many, the newest
+    /// Only the newest N entries
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     limit: u32,
 }
@@ -50,7 +50,9 @@ impl Audit {
             context.output.data(&people::audit(&page.entries, &moment, output::width()));
         }
         if page.cut {
-            context.output.aside(&format!("these are the newest {}; --limit shows more", page.entries.len()));
+            context
+                .output
+                .aside(&format!("only the newest {} entries are shown; --limit shows more", page.entries.len()));
         }
         Ok(exit::OK)
     }

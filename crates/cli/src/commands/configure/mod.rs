@@ -1,5 +1,5 @@
-//! `hostler configure`, also called as `cmconfigure`: who uses the cluster, how much they may have, who did what, and what operators change
-//! about a cluster that runs.
+//! `hostler configure`, also called `cmconfigure`: users, quotas, partitions, settings and the audit log of a running
+//! cluster.
 
 mod audit;
 mod partition;
@@ -14,10 +14,11 @@ use super::node::Node;
 use crate::context::Context;
 use crate::failure::Outcome;
 
-/// Set the cluster up: users, quotas, nodes, partitions and settings, and a look at who did what
+/// Configure users, quotas, partitions and settings
 ///
-/// For admins: root and the user that runs the head, on the head's machine, and users whom they have given that role. Nodes, partitions
-/// and settings are for operators as well.
+/// Also shows the audit log. Admins can use all of it: root and the user that runs the head, on the head's machine,
+/// and users with the
+/// role admin. Operators can change nodes, partitions and settings.
 #[derive(Debug, Args)]
 pub(crate) struct Configure {
     #[command(subcommand)]

@@ -14,7 +14,7 @@ use crate::failure::{Failure, Outcome};
 use crate::flags::TimeLimit;
 use crate::output::{self, partitions};
 
-/// Partitions: parts of the cluster to which jobs are submitted, with limits and a priority of their own
+/// Manage partitions: sets of nodes with their own limits and priority
 #[derive(Debug, Args)]
 pub(crate) struct Partition {
     #[command(subcommand)]
@@ -23,32 +23,34 @@ pub(crate) struct Partition {
 
 #[derive(Debug, Subcommand)]
 enum PartitionCommand {
-    /// List the partitions
+    /// List partitions
     List,
-    /// Show all about one partition
+    /// Show the details of a partition
     Show(Named),
     /// Add a partition
     ///
-    /// A node may be in several. Nodes that join later are in it as well if their names match.
+    /// A node may be in several partitions. Nodes that join later are added if their names match.
     Add(Add),
-    /// Change a partition; what is not named stays as it is, and jobs that wait follow
+    /// Change a partition; options that are not given keep their values
+    ///
+    /// The change also applies to waiting jobs.
     Set(Set),
-    /// Remove a partition in which no job waits
+    /// Remove a partition without waiting jobs
     Remove(Named),
 }
 
 #[derive(Debug, Args)]
 struct Named {
-    /// A partition such as gpu
+    /// A partition, e.g. gpu
     name: PartitionName,
 }
 
 #[derive(Debug, Args)]
 struct Add {
-    /// Its name
+    /// Name of the partition
     name: PartitionName,
 
-    /// Which nodes are in it, by their names: n1,n3 or n[1-4,7] or gpu* or * for all
+    /// Names of its nodes, e.g. n1,n3 or n[1-4,7] or gpu*; * means all
     #[arg(long, value_name = "NODES")]
     nodes: NodePatterns,
 
@@ -58,10 +60,10 @@ struct Add {
 
 #[derive(Debug, Args)]
 struct Set {
-    /// A partition such as gpu
+    /// A partition, e.g. gpu
     name: PartitionName,
 
-    /// Which nodes are in it, by their names: n1,n3 or n[1-4,7] or gpu* or * for all
+    /// Names of its nodes, e.g. n1,n3 or n[1-4,7] or gpu*; * means all
     #[arg(long, value_name = "NODES")]
     nodes: Option<NodePatterns>,
 
@@ -69,38 +71,38 @@ struct Set {
     about: About,
 }
 
-/// What both may say.
+/// Options of `add` and `set`.
 #[derive(Debug, Args)]
 struct About {
-    /// Jobs that name no partition go there; one partition at most is that
+    /// Use it for jobs that name no partition; only one partition can be the default
     #[arg(long, value_name = "YES|NO", num_args = 0..=1, default_missing_value = "yes")]
     default: Option<YesNo>,
 
-    /// The time limit of jobs that do not say one, or `none`
+    /// Time limit of jobs without one, or `none`
     #[arg(long, value_name = "TIME")]
     default_time: Option<Limit<TimeLimit>>,
 
-    /// The longest time limit that a job may have, or `none`
+    /// Maximum time limit of a job, or `none`
     #[arg(long, value_name = "TIME")]
     max_time: Option<Limit<TimeLimit>>,
 
-    /// The most nodes that a job may ask for, or `none`
+    /// Maximum number of nodes of a job, or `none`
     #[arg(long, value_name = "N")]
     max_nodes: Option<Limit<u32>>,
 
-    /// Jobs of a partition with a higher one go first, whatever their own
+    /// Partition priority; it counts before the priorities of jobs
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     priority: Option<i32>,
 
-    /// Who may use it: users, or `all`
+    /// Users who may use it, or `all`
     #[arg(long, value_name = "USERS")]
     users: Option<Names>,
 
-    /// Whose users may use it besides: groups of the cluster, or `all`
+    /// Groups whose users may also use it, or `all`
     #[arg(long, value_name = "GROUPS")]
     groups: Option<Names>,
 
-    /// `open`, `paused` (takes jobs and starts none) or `closed` (takes none, those that wait start)
+    /// `open`, `paused` (takes jobs, starts none) or `closed` (takes none, starts waiting ones)
     #[arg(long, value_name = "STATE")]
     state: Option<PartitionState>,
 }
@@ -115,12 +117,12 @@ impl FromStr for YesNo {
         match text {
             "yes" => Ok(Self(true)),
             "no" => Ok(Self(false)),
-            _ => Err("say yes or no"),
+            _ => Err("neither yes nor no"),
         }
     }
 }
 
-/// A limit, or that there is to be none.
+/// A limit; `None` removes it.
 #[derive(Debug, Clone, Copy)]
 struct Limit<T>(Option<T>);
 
@@ -130,15 +132,14 @@ impl<T: FromStr<Err: std::fmt::Display>> FromStr for Limit<T> {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "none" => Ok(Self(None)),
-            _ => text
-                .parse()
-                .map(|limit| Self(Some(limit)))
-                .map_err(|error: T::Err| format!("{error}, nor is it `none`")),
+            _ => {
+                text.parse().map(|limit| Self(Some(limit))).map_err(|error: T::Err| format!("{error}, and not `none`"))
+            }
         }
     }
 }
 
-/// Names separated by commas; none of them stands for everybody.
+/// Names separated by commas. Empty means all users.
 #[derive(Debug, Clone)]
 struct Names(BTreeSet<UserName>);
 
@@ -175,7 +176,7 @@ fn list(context: &Context, client: &Client) -> Outcome {
     } else if output.is_quiet() {
         all.iter().for_each(|partition| output.data(partition.name.as_str()));
     } else if all.is_empty() {
-        output.say("there are no partitions: every job may run on every node");
+        output.say("no partitions: jobs may run on all nodes");
     } else {
         output.data(&partitions::list(&all, output::width()));
     }
@@ -210,7 +211,7 @@ impl Add {
         }
         context.output.say(&format!("partition {} has {}", partition.name, partitions::nodes(&partition)));
         if partition.node_count == 0 {
-            context.output.say(&format!("no node has a name that matches {}", partition.nodes));
+            context.output.say(&format!("note: no node has a name that matches {}", partition.nodes));
         }
         Ok(exit::OK)
     }
@@ -221,7 +222,7 @@ impl Set {
         let change = PartitionChange { nodes: self.nodes, ..self.about.change() };
         if change == PartitionChange::default() {
             return Err(
-                Failure::usage("nothing is to be different").hint("`--help` shows what can be, such as --max-time 4h")
+                Failure::usage("no change is given").hint("pass an option, e.g. --max-time 4h; `--help` lists all")
             );
         }
         let partition = block_on(async { Ok(client.change_partition(&self.name, &change).await?) })?;

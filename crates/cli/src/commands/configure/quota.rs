@@ -11,27 +11,27 @@ use crate::exit;
 use crate::failure::Outcome;
 use crate::output::{self, people};
 
-/// How much somebody may have. What is not named stays as it is.
+/// Quota limits. A limit that is not given stays unchanged.
 #[derive(Debug, Args)]
 pub(super) struct QuotaFlags {
-    /// CPUs of what runs, or `none`
+    /// Maximum CPUs of running tasks, or `none`
     #[arg(long, value_name = "N")]
     cpus: Option<Limit<Count>>,
 
-    /// Memory of what runs, such as 64G, or `none`
+    /// Maximum memory of running tasks, e.g. 64G, or `none`
     #[arg(long, value_name = "SIZE")]
     memory: Option<Limit<Size>>,
 
-    /// Tasks that run, or `none`; a job that is no array is one
+    /// Maximum number of running tasks, or `none`
     #[arg(long, value_name = "N")]
     jobs: Option<Limit<Count>>,
 
-    /// Tasks that wait, or `none`
+    /// Maximum number of waiting tasks, or `none`
     #[arg(long, value_name = "N")]
     queued: Option<Limit<Count>>,
 }
 
-/// A limit, or that there is to be none.
+/// A limit; `None` removes it.
 #[derive(Debug, Clone, Copy)]
 struct Limit<T>(Option<T>);
 
@@ -66,7 +66,7 @@ impl<T: FromStr<Err = String>> FromStr for Limit<T> {
 }
 
 impl QuotaFlags {
-    /// What is to hold where `now` does.
+    /// The quota `now` with these changes.
     pub(super) fn applied_to(&self, now: Quota) -> Quota {
         let count = |limit: Option<Limit<Count>>, now| limit.map_or(now, |limit| limit.0.map(|count| count.0));
         Quota {
@@ -78,7 +78,7 @@ impl QuotaFlags {
     }
 }
 
-/// Groups: what their users may have together
+/// Manage groups: quotas that the users of a group share
 #[derive(Debug, Args)]
 pub(crate) struct Group {
     #[command(subcommand)]
@@ -87,15 +87,15 @@ pub(crate) struct Group {
 
 #[derive(Debug, Subcommand)]
 enum GroupCommand {
-    /// List the groups that have a quota
+    /// List groups with a quota
     List,
-    /// Say how much the users of a group may have together
+    /// Set the quota that the users of a group share
     Quota(SetQuota),
 }
 
 #[derive(Debug, Args)]
 struct SetQuota {
-    /// The group
+    /// Name of the group
     name: UserName,
 
     #[command(flatten)]

@@ -1,17 +1,17 @@
-//! Rosters: users as a spreadsheet writes them, CSV with the columns name, uid, role, groups, ssh key.
+//! Reads rosters: CSV files of users with the columns name, uid, role, groups and ssh key.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use hostler_model::UserName;
 use hostler_proto::users::AddUser;
 
-/// What the columns are called.
+/// Names of the columns.
 const COLUMNS: [&str; 5] = ["name", "uid", "role", "groups", "ssh key"];
 
-/// Problems that are told at once.
+/// Maximum number of problems to report.
 const MOST_PROBLEMS: usize = 20;
 
-/// Every row, or what is wrong with which lines.
+/// The users of the roster, or its problems with line numbers.
 pub(super) fn read(text: &str) -> Result<Vec<AddUser>, Vec<String>> {
     let mut users = Vec::new();
     let mut problems = Vec::new();
@@ -22,14 +22,14 @@ pub(super) fn read(text: &str) -> Result<Vec<AddUser>, Vec<String>> {
         }
         match fields(line).and_then(|fields| user(&fields)) {
             Ok(user) => match seen.insert(user.name.clone(), number) {
-                Some(earlier) => problems.push(format!("line {number}: {} is in line {earlier} already", user.name)),
+                Some(earlier) => problems.push(format!("line {number}: {} is already in line {earlier}", user.name)),
                 None => users.push(user),
             },
             Err(why) => problems.push(format!("line {number}: {why}")),
         }
     }
     if users.is_empty() && problems.is_empty() {
-        problems.push("there is no user in it".to_owned());
+        problems.push("the file contains no user".to_owned());
     }
     problems.truncate(MOST_PROBLEMS);
     if problems.is_empty() { Ok(users) } else { Err(problems) }
@@ -41,7 +41,7 @@ fn is_heading(line: &str) -> bool {
 
 fn user(fields: &[String]) -> Result<AddUser, String> {
     if fields.len() > COLUMNS.len() {
-        return Err(format!("it has {} columns; there are {}: {}", fields.len(), COLUMNS.len(), COLUMNS.join(", ")));
+        return Err(format!("{} columns instead of at most {}: {}", fields.len(), COLUMNS.len(), COLUMNS.join(", ")));
     }
     let field = |at: usize| fields.get(at).map(|field| field.trim()).filter(|field| !field.is_empty());
     let name = field(0).ok_or("the name is missing")?.parse().map_err(|error| format!("{error}"))?;
@@ -54,7 +54,7 @@ fn user(fields: &[String]) -> Result<AddUser, String> {
     Ok(AddUser { name, uid, role, groups, keys: field(4).map(str::to_owned).into_iter().collect() })
 }
 
-/// The fields of a line; those in quotes may hold commas, and two quotes in them are one.
+/// The fields of a line. Quoted fields may contain commas; two quotes in them stand for one.
 fn fields(line: &str) -> Result<Vec<String>, String> {
     let mut fields = vec![String::new()];
     let mut characters = line.chars().peekable();
@@ -85,9 +85,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rosters_as_spreadsheets_write_them() {
+    fn spreadsheet_csv_is_parsed() {
         let text = "\u{feff}Name,uid,role,groups,ssh key\r\nada,2000,admin,lab;a1,\"ssh-ed25519 AAAA ada, at home\"\r\n\r\n# gone\nben\ncy,,,,\n";
-        let users = read(text).expect("all is well");
+        let users = read(text).expect("a valid roster");
         assert_eq!(users.len(), 3);
         assert_eq!((users[0].uid, users[0].role, users[0].groups.len()), (Some(2000), Role::Admin, 2));
         assert_eq!(users[0].keys, ["ssh-ed25519 AAAA ada, at home"]);
@@ -95,12 +95,12 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_is_told_with_its_line() {
+    fn mistakes_are_reported_with_line_numbers() {
         let text = "name,uid\nAda,2000\nben,12\ncy,,boss\ndan,,,-x\ndan2,\"\ned,,,,,\nflo\nflo\n,5\n";
-        let problems = read(text).expect_err("much is wrong");
+        let problems = read(text).expect_err("an invalid roster");
         let lines: Vec<&str> = problems.iter().map(|problem| problem.split(':').next().expect("a line")).collect();
         assert_eq!(lines, ["line 2", "line 3", "line 4", "line 5", "line 6", "line 7", "line 9", "line 10"]);
-        assert!(problems[6].contains("flo is in line 8 already"), "{}", problems[6]);
-        assert_eq!(read("name,uid\n"), Err(vec!["there is no user in it".to_owned()]));
+        assert!(problems[6].contains("flo is already in line 8"), "{}", problems[6]);
+        assert_eq!(read("name,uid\n"), Err(vec!["the file contains no user".to_owned()]));
     }
 }

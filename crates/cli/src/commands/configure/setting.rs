@@ -7,20 +7,21 @@ use crate::exit;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, settings, views};
 
-/// List the settings of the cluster, show one, or change it
+/// List settings of the cluster, show one, or change it
 ///
-/// Changes count at once and stay, whatever is restarted; only operators make them. Values are as people write them: 90s, 14d, 2G.
+/// Changes take effect at once and survive restarts. Only operators can change settings. Values have units, e.g. 90s,
+/// 14d or 2G.
 #[derive(Debug, Args)]
 pub(crate) struct Setting {
-    /// A setting such as retention; all are listed without one
+    /// A setting, e.g. retention; without it, all settings are listed
     #[arg(value_name = "NAME")]
     name: Option<String>,
 
-    /// What it is to be
+    /// New value
     #[arg(value_name = "VALUE")]
     value: Option<String>,
 
-    /// Make it what it is by default
+    /// Restore the default value
     #[arg(long, requires = "name", conflicts_with = "value")]
     reset: bool,
 }
@@ -54,10 +55,10 @@ fn show(context: &Context, name: &str) -> Outcome {
     let all = block_on(async { Ok(client.settings().await?) })?;
     let setting = all.iter().find(|setting| setting.name == name).ok_or_else(|| {
         let names: Vec<&str> = all.iter().map(|setting| setting.name.as_str()).collect();
-        let failure = Failure::new(format!("there is no setting {name}")).exiting(exit::REFUSED);
+        let failure = Failure::new(format!("unknown setting {name}")).exiting(exit::REFUSED);
         match name.split_once('=').filter(|(name, _)| names.contains(name)) {
             Some((name, value)) => failure.hint(format!("write it as `hostler configure setting {name} {value}`")),
-            None => failure.hint(format!("there are {}", names.join(", "))),
+            None => failure.hint(format!("settings: {}", names.join(", "))),
         }
     })?;
     let output = &context.output;
@@ -77,7 +78,7 @@ fn change(context: &Context, name: &str, value: Option<&str>) -> Outcome {
     if context.output.is_json() {
         context.output.json(&setting);
     }
-    let by_default = if value.is_none() { ", as by default" } else { "" };
+    let by_default = if value.is_none() { ", the default" } else { "" };
     context.output.say(&format!("{} is {}{by_default}", setting.name, setting.value));
     Ok(exit::OK)
 }

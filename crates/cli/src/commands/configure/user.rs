@@ -15,7 +15,7 @@ use crate::exit;
 use crate::failure::{During, Failure, Outcome};
 use crate::output::{self, people};
 
-/// Users: who is known beyond being known to a machine, and as what
+/// Manage users: accounts, roles, keys, logins and quotas
 #[derive(Debug, Args)]
 pub(crate) struct User {
     #[command(subcommand)]
@@ -24,36 +24,39 @@ pub(crate) struct User {
 
 #[derive(Debug, Subcommand)]
 enum UserCommand {
-    /// Add a user; agents that may create their account on every node
+    /// Add a user; agents with --accounts create the account on every node
     Add(Add),
-    /// List the users
+    /// List users
     List,
-    /// Show one user
+    /// Show the details of a user
     Show(Named),
-    /// Remove users and void their logins; their accounts may still use the cluster as `block` says
+    /// Remove users and revoke their logins; their accounts may still submit jobs
     ///
-    /// Their keys, role and logins are gone. Their jobs, quotas and accounts stay: whoever the cluster's machines know by that name is an
-    /// ordinary user there. `block` keeps them out.
+    /// Keys, roles and logins are deleted. Jobs, quotas and accounts stay: on the cluster's machines, an account of
+    /// this name is still an
+    /// ordinary user. To deny it access, use `block`.
     Remove(Several),
-    /// Keep an account out of the cluster
+    /// Deny an account access to the cluster
     ///
-    /// Whatever the account asks is refused: on the head's machine, on nodes and after a login. Its waiting jobs do not start until
-    /// `unblock`; its running jobs go on, and `hostler cancel` ends them. It need not have been added.
+    /// All its requests are refused: on the head's machine, on nodes and after a login. Its waiting jobs do not start
+    /// until `unblock`. Its
+    /// running jobs continue; `hostler cancel` ends them. The account need not be a user added with `add`.
     Block(Block),
-    /// Let blocked accounts in again
+    /// Allow blocked accounts again
     Unblock(Several),
-    /// Give a user another role, from their next request on
+    /// Change a user's role, effective from the next request
     Role(SetRole),
     /// Add and remove SSH keys
     Key(Key),
-    /// Add or change many users from a roster, all of them or none
+    /// Add or change users from a CSV file, all or none
     ///
-    /// The roster is a CSV file with the columns name, uid, role, groups and ssh key, of which all but the first may be empty; groups are
-    /// separated by `;`. The first line may name the columns. The whole file is read before anything is done.
+    /// The columns are name, uid, role, groups and ssh key; all but the name may be empty. Groups are separated by
+    /// `;`. The first line may be
+    /// a heading. The whole file is checked before any change.
     Import(Import),
-    /// Make a login code, good for a day and one use
+    /// Print a login code, valid for one day and one login
     Invite(Named),
-    /// Say how much a user may have
+    /// Set the quota of a user
     Quota(SetQuota),
 }
 
@@ -62,56 +65,56 @@ struct Add {
     /// Up to 32 lower-case letters, digits, `-` and `_`
     name: UserName,
 
-    /// The uid on all machines; by default that of the account of this name here, or one that is free
+    /// Uid on all machines [default: that of this account here, else a free one]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1000..))]
     uid: Option<u32>,
 
-    /// user, operator or admin
+    /// Role: user, operator or admin
     #[arg(long, value_name = "ROLE", default_value = "user")]
     role: Role,
 
-    /// A group whose quota counts; may be repeated
+    /// Group whose quota applies; repeatable
     #[arg(long = "group", value_name = "NAME")]
     groups: Vec<UserName>,
 
-    /// A file with an SSH public key; may be repeated
+    /// File with SSH public keys; repeatable
     #[arg(long = "key", value_name = "FILE")]
     keys: Vec<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 struct Named {
-    /// The user
+    /// Name of the user
     name: UserName,
 }
 
 #[derive(Debug, Args)]
 struct Several {
-    /// Users
+    /// Names of the users
     #[arg(value_name = "NAME", required = true)]
     names: Vec<UserName>,
 }
 
 #[derive(Debug, Args)]
 struct Block {
-    /// The account
+    /// Name of the account
     name: UserName,
 
-    /// Why, for the user to read
+    /// Reason to show to the user
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 
-    /// The account's uid, if neither the cluster nor the head's machine knows it
+    /// Uid of the account, if neither the cluster nor the head's machine knows it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     uid: Option<u32>,
 }
 
 #[derive(Debug, Args)]
 struct SetRole {
-    /// The user
+    /// Name of the user
     name: UserName,
 
-    /// user, operator or admin
+    /// Role: user, operator or admin
     role: Role,
 }
 
@@ -125,29 +128,29 @@ struct Key {
 enum KeyCommand {
     /// Add public keys to a user
     Add(Keys),
-    /// Take public keys from a user
+    /// Remove public keys from a user
     Remove(Keys),
 }
 
 #[derive(Debug, Args)]
 struct Keys {
-    /// The user
+    /// Name of the user
     name: UserName,
 
-    /// Files with public keys, a line each
+    /// Files with public keys, one per line
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 struct Import {
-    /// The roster
+    /// CSV file
     roster: PathBuf,
 }
 
 #[derive(Debug, Args)]
 struct SetQuota {
-    /// The user
+    /// Name of the user
     name: UserName,
 
     #[command(flatten)]
@@ -218,10 +221,10 @@ impl Several {
             for name in &self.names {
                 client.remove_user(name).await?;
                 context.output.say(&format!(
-                    "{name} was removed: keys, role and logins are void. The account of that name may still submit jobs on the \
-                     cluster's machines, under the quota from before, and its jobs go on"
+                    "removed user {name} with keys, role and logins. The account of this name may still submit jobs on the \
+                     cluster's machines under its old quota, and its jobs continue"
                 ));
-                context.output.say(&format!("`hostler configure user block {name}` keeps it out"));
+                context.output.say(&format!("`hostler configure user block {name}` denies it access"));
             }
             if context.output.is_json() {
                 context.output.json(&self.names);
@@ -236,7 +239,7 @@ impl Block {
         let Self { name, reason, uid } = self;
         let user = block_on(async { Ok(client.block_user(&name, &BlockUser { uid, reason }).await?) })?;
         let sentence = format!(
-            "{name} (uid {}) is blocked. Waiting jobs do not start; running jobs go on: `hostler jobs --user {name}` lists \
+            "{name} (uid {}) is blocked. Waiting jobs do not start; running jobs continue: `hostler jobs --user {name}` lists \
              them, `hostler cancel` ends them",
             user.uid
         );
@@ -250,7 +253,7 @@ impl Several {
         block_on(async {
             for name in &self.names {
                 client.unblock_user(name).await?;
-                context.output.say(&format!("{name} is not blocked any more; waiting jobs may start"));
+                context.output.say(&format!("{name} is no longer blocked; waiting jobs may start"));
             }
             if context.output.is_json() {
                 context.output.json(&self.names);
@@ -292,7 +295,7 @@ fn invite(context: &Context, client: &Client, name: &UserName) -> Outcome {
         true => context.output.json(&invitation),
         false => context.output.data(&invitation.code),
     }
-    context.output.say(&format!("with this, {name} can log in once within a day: hostler login CODE"));
+    context.output.say(&format!("{name} can log in once within a day with: hostler login CODE"));
     Ok(exit::OK)
 }
 
@@ -315,7 +318,7 @@ fn show(context: &Context, user: &UserView) {
     }
 }
 
-/// What was done, and for programs how the user stands now.
+/// Prints what was done; in JSON, the user.
 fn said(context: &Context, user: &UserView, sentence: &str) {
     if context.output.is_json() {
         context.output.json(user);
@@ -323,23 +326,20 @@ fn said(context: &Context, user: &UserView, sentence: &str) {
     context.output.say(sentence);
 }
 
-/// The keys in files, a line each.
+/// The keys in the files, one per line.
 fn read_keys(files: &[PathBuf]) -> Result<Vec<String>, Failure> {
     let mut keys = Vec::new();
     for file in files {
         let text = std::fs::read_to_string(file).during(|| format!("cannot read {}", file.display()))?;
         if text.contains("PRIVATE KEY") {
-            return Err(Failure::usage(format!(
-                "{} is a private key, which is nobody else's business",
-                file.display()
-            ))
-            .hint(format!("the public one is in {}.pub", file.display())));
+            return Err(Failure::usage(format!("{} contains a private key", file.display()))
+                .hint(format!("use the public key, usually in {}.pub", file.display())));
         }
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
         let before = keys.len();
         keys.extend(lines.map(str::to_owned));
         if keys.len() == before {
-            return Err(Failure::usage(format!("{} holds no key", file.display())));
+            return Err(Failure::usage(format!("{} contains no key", file.display())));
         }
     }
     Ok(keys)

@@ -1,4 +1,4 @@
-//! `hostler gateway apply` and `confirm`, and the guard between them.
+//! `hostler gateway apply` and `confirm`, and the guard process that rolls back.
 
 use std::io::{self, IsTerminal, Read};
 use std::os::fd::AsFd;
@@ -17,36 +17,38 @@ use crate::exit;
 use crate::failure::{Failure, Outcome};
 use crate::flags::TimeLimit;
 
-/// How often it is looked whether someone has confirmed elsewhere, in milliseconds.
+/// How often `apply` checks for a confirmation from elsewhere, in milliseconds.
 const LOOK_MS: u16 = 200;
 
-/// Make the machine what the description says, on trial until it is confirmed
+/// Apply the configuration file, on trial until it is confirmed
 ///
-/// All of it or nothing: a step that fails takes back those before it. What is made waits to be confirmed, by Enter here or by `hostler gateway
-/// confirm` from anywhere; when neither comes in time, everything is put back as it was, also when this connection and this command are
-/// gone by then. Nobody can lock themselves out.
+/// If a step fails, the steps before it are rolled back. Confirm the change with Enter, or from another terminal with
+/// `hostler gateway
+/// confirm`. Without a confirmation in time, everything is rolled back, even if this connection and this command have
+/// ended. A change
+/// cannot lock you out.
 #[derive(Debug, Args)]
 pub(super) struct Apply {
     #[command(flatten)]
     file: File,
 
-    /// For how long it waits to be confirmed
+    /// Time to wait for the confirmation
     #[arg(long, value_name = "TIME", default_value = "60s", conflicts_with = "yes")]
     confirm_within: TimeLimit,
 
-    /// Do not wait: it stays, whatever it does
+    /// Keep the change without a confirmation
     #[arg(short, long)]
     yes: bool,
 }
 
-/// Keep what `apply` has made
+/// Confirm the change that `apply` has made
 #[derive(Debug, Args)]
 pub(super) struct Confirm {}
 
-/// Take back what nobody confirms; `apply` starts it
+/// Roll back unless the change is confirmed; `apply` starts this
 #[derive(Debug, Args)]
 pub(super) struct Guard {
-    /// Which attempt
+    /// Token of the change
     token: String,
 }
 
@@ -62,7 +64,7 @@ impl Apply {
             output.json(&applied);
         }
         match applied {
-            Applied::Unchanged => output.say("nothing is to be done"),
+            Applied::Unchanged => output.say("nothing to change"),
             Applied::Confirmed { steps } => {
                 tell(context, &steps);
                 kept(context, gateway)?;
@@ -100,27 +102,27 @@ fn tell(context: &Context, steps: &[Step]) {
     }
 }
 
-/// Says that it stays, and for how long.
+/// Prints that the change is kept, and whether it survives a boot.
 fn kept(context: &Context, gateway: &Gateway) -> Result<(), Failure> {
     let by_systemd = gateway.status()?.running.is_some_and(|running| running.by_systemd);
     let boot = match by_systemd {
-        true => "it will be there after a boot as well",
-        false => "systemd does not run this machine: after a boot, call `hostler gateway start`",
+        true => "it is restored at boot",
+        false => "this machine does not run systemd: call `hostler gateway start` after a boot",
     };
-    context.output.say(&format!("the gateway stays as it is now; {boot}"));
+    context.output.say(&format!("the gateway is confirmed; {boot}"));
     Ok(())
 }
 
-/// Waits for Enter, if someone is there to press it, or for a word from elsewhere.
+/// Waits for Enter if stdin is a terminal, or for a confirmation from elsewhere.
 fn wait(context: &Context, gateway: &Gateway, token: &str, secs: u64) -> Outcome {
     let output = &context.output;
     if !io::stdin().is_terminal() {
-        output.say(&format!("call `hostler gateway confirm` within {secs} s, or everything is put back as it was"));
+        output.say(&format!("run `hostler gateway confirm` within {secs} s, or everything is rolled back"));
         return Ok(exit::OK);
     }
-    // What was typed before the change says nothing about who is there after it.
+    // Discard input from before the change: it does not show that the connection still works.
     let _ = tcflush(io::stdin(), FlushArg::TCIFLUSH);
-    output.say(&format!("are you still there? Press Enter within {secs} s, or everything is put back as it was"));
+    output.say(&format!("press Enter within {secs} s to confirm, or everything is rolled back"));
     let mut listens = true;
     loop {
         match gateway.confirmation(token)? {
@@ -134,18 +136,18 @@ fn wait(context: &Context, gateway: &Gateway, token: &str, secs: u64) -> Outcome
                 return Ok(exit::OK);
             }
             Confirmation::RolledBack(back) => {
-                let why = back.as_ref().map_or("it was taken back", |back| back.why.as_str());
+                let why = back.as_ref().map_or("the reason is unknown", |back| back.why.as_str());
                 let problems = back.as_ref().map(|back| back.problems.clone()).unwrap_or_default();
-                let failure = Failure::new(format!("everything is put back as it was: {why}"));
+                let failure = Failure::new(format!("everything is rolled back: {why}"));
                 return Err(problems
                     .into_iter()
-                    .fold(failure, |failure, problem| failure.hint(format!("this could not be put back: {problem}"))));
+                    .fold(failure, |failure, problem| failure.hint(format!("not rolled back: {problem}"))));
             }
         }
     }
 }
 
-/// Whether Enter is pressed within a moment. A terminal that has gone away is not listened to any more.
+/// Whether Enter is pressed within the poll interval. Clears `listens` if the terminal is closed.
 fn pressed(listens: &mut bool) -> bool {
     let stdin = io::stdin();
     let ready = poll(&mut [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)], PollTimeout::from(LOOK_MS));

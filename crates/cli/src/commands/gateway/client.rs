@@ -1,4 +1,4 @@
-//! `hostler gateway client`: who may come in by the VPN.
+//! `hostler gateway client`: clients of the VPN.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -23,33 +23,34 @@ pub(super) struct Clients {
 #[derive(Debug, Subcommand)]
 enum ClientCommand {
     Add(Add),
-    /// List who may come in, and when and from where they did
+    /// List the clients, and when and from where they last connected
     List,
     Revoke(Revoke),
 }
 
-/// Let a machine in, and print its profile for WireGuard
+/// Add a client and print its WireGuard profile
 ///
-/// The profile holds the machine's private key, which is kept nowhere else: it cannot be shown again. On a terminal it is shown as a QR
-/// code as well, for the app on a phone.
+/// The profile contains the client's private key, which is not stored, so it cannot be printed again. On a terminal
+/// it is also shown as
+/// a QR code for the app on a phone.
 #[derive(Debug, Args)]
 struct Add {
-    /// What to call the machine
+    /// Name of the client
     name: String,
 
-    /// Write the profile to this new file, which only its owner can read, instead
+    /// Write the profile to this new file, readable only by its owner
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// Show the QR code even if nobody watches
+    /// Show the QR code even if stdout is not a terminal
     #[arg(long)]
     qr: bool,
 }
 
-/// Let a machine in no more, from this moment on
+/// Revoke VPN access immediately
 #[derive(Debug, Args)]
 struct Revoke {
-    /// What it is called
+    /// Name of the client
     name: String,
 }
 
@@ -66,7 +67,7 @@ impl Clients {
 impl Add {
     fn run(self, context: &Context, gateway: &Gateway) -> Outcome {
         let output = &context.output;
-        // Before anything is changed: a key that cannot be written down is lost.
+        // Open the file before anything changes, because the private key cannot be recovered.
         let file = self.output.as_ref().map(|path| {
             let failed = || format!("cannot make {}", path.display());
             OpenOptions::new().create_new(true).write(true).mode(0o600).open(path).during(failed)
@@ -74,14 +75,14 @@ impl Add {
         let file = file.transpose()?;
         let added = gateway.add_client(&self.name);
         if let (Err(_), Some(path)) = (&added, &self.output) {
-            // Nothing is in it.
+            // The file is still empty.
             let _ = std::fs::remove_file(path);
         }
         let (client, profile) = added?;
         if let (Some(mut file), Some(path)) = (file, &self.output) {
             let written = file.write_all(profile.as_bytes()).and_then(|()| file.sync_all());
             written.during(|| format!("cannot write {}", path.display())).map_err(|failure: Failure| {
-                failure.hint(format!("`hostler gateway client revoke {}` and add it again", self.name))
+                failure.hint(format!("run `hostler gateway client revoke {}` and add the client again", self.name))
             })?;
         }
         let path = self.output.map(|path| path.display().to_string());
@@ -94,7 +95,7 @@ impl Add {
         if let Some(code) = qr_code(&profile).filter(|_| self.qr || output.is_watched()) {
             output.say(&code);
         }
-        output.say(&format!("{} may come in as {}", client.name, client.address));
+        output.say(&format!("client {} has the address {}", client.name, client.address));
         Ok(exit::OK)
     }
 }
@@ -107,7 +108,7 @@ fn list(context: &Context, gateway: &Gateway) -> Outcome {
     } else if output.is_quiet() {
         clients.iter().for_each(|client| output.data(&client.name));
     } else if clients.is_empty() {
-        output.say("nobody may come in: `hostler gateway client add NAME` lets a machine in");
+        output.say("no clients; `hostler gateway client add NAME` adds one");
     } else {
         output.data(&views::clients(&clients, views::now_secs(), output::width()));
     }
@@ -120,7 +121,7 @@ impl Revoke {
         if context.output.is_json() {
             context.output.json(&json!({ "name": client.name, "address": client.address }));
         }
-        context.output.say(&format!("{} may come in no more", client.name));
+        context.output.say(&format!("client {} has no access any longer", client.name));
         Ok(exit::OK)
     }
 }

@@ -1,4 +1,4 @@
-//! `hostler gateway`: the head's machine as router, DHCP and DNS server and VPN endpoint of its nodes.
+//! `hostler gateway`: makes the head's machine the router, DHCP and DNS server and VPN endpoint of its nodes.
 
 mod apply;
 mod client;
@@ -13,17 +13,19 @@ use hostler_gateway::{DEFAULT_DIRECTORY, Description, GatewayError, Mistake, Set
 use crate::context::Context;
 use crate::failure::{During, Failure, Outcome};
 
-/// Where the description usually is.
+/// Default path of the gateway's configuration.
 const DEFAULT_FILE: &str = "/etc/hostler/gateway.toml";
 
-/// Make this machine the gateway of its nodes: router, DHCP and DNS server, and VPN endpoint
+/// Make this machine a router, DHCP/DNS server and VPN gateway
 ///
-/// One small file describes it; `hostler gateway plan --example` prints one to begin with. `plan` shows what would be different, `apply`
-/// makes it so and takes it back unless it is confirmed in time, `remove` leaves the machine as it was found. Packet rules, DHCP servers and
-/// VPNs of others are not touched.
+/// One configuration file describes the gateway; `hostler gateway plan --example` prints an example. `plan` shows
+/// what would change.
+/// `apply` changes it and rolls back unless you confirm in time. `remove` restores the machine's previous
+/// configuration. Packet rules,
+/// DHCP servers and VPNs that do not belong to Hostler are not touched.
 #[derive(Debug, Args)]
 pub(crate) struct Gateway {
-    /// Where the gateway keeps its state
+    /// Directory for the gateway's state
     #[arg(long, global = true, value_name = "DIR", default_value = DEFAULT_DIRECTORY)]
     directory: PathBuf,
 
@@ -39,16 +41,16 @@ enum GatewayCommand {
     Status(state::Status),
     Start(state::Start),
     Remove(state::Remove),
-    /// Let machines in by the VPN, and out
+    /// Manage VPN clients: add, list, revoke
     Client(client::Clients),
     #[command(hide = true)]
     Guard(apply::Guard),
 }
 
-/// Which description.
+/// The option that selects the configuration file.
 #[derive(Debug, Args)]
 struct File {
-    /// The description of the gateway
+    /// Configuration file of the gateway
     #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
     file: PathBuf,
 }
@@ -56,8 +58,8 @@ struct File {
 impl Gateway {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let directory = std::path::absolute(&self.directory)
-            .during(|| format!("`{}` is no directory", self.directory.display()))?;
-        let program = std::env::current_exe().during(|| "cannot find this program's own file".to_owned())?;
+            .during(|| format!("cannot resolve the directory `{}`", self.directory.display()))?;
+        let program = std::env::current_exe().during(|| "cannot determine the path of this program".to_owned())?;
         let gateway = hostler_gateway::Gateway::new(&directory, program);
         match self.command {
             GatewayCommand::Plan(command) => command.run(context, &gateway),
@@ -73,16 +75,16 @@ impl Gateway {
 }
 
 impl File {
-    /// The description and what makes it true on this machine.
+    /// Reads the file, and derives the configuration of this machine from it.
     fn read(&self, gateway: &hostler_gateway::Gateway) -> Result<(Description, Setup), Failure> {
         let path = &self.file;
         let text = std::fs::read_to_string(path).map_err(|error| {
-            let failure = Failure::new(format!("cannot read the description {}", path.display())).because(&error);
-            failure.hint(format!("`hostler gateway plan --example > {}` makes one to begin with", path.display()))
+            let failure = Failure::new(format!("cannot read {}", path.display())).because(&error);
+            failure.hint(format!("`hostler gateway plan --example > {}` writes an example", path.display()))
         })?;
         let description = match gateway.interfaces() {
             Ok(present) => Description::parse_for(&text, &present),
-            // What is wrong with the file can be said all the same.
+            // Mistakes in the file can be reported even without the list of interfaces.
             Err(error) => match Description::parse(&text) {
                 Ok(_) => return Err(error.into()),
                 mistakes => mistakes,
@@ -94,11 +96,11 @@ impl File {
     }
 }
 
-/// All that is wrong with a description. The exit code is 1: 2 is what `plan` says when there is something to do.
+/// Lists all mistakes in the file. The exit code is 1, because 2 means that `plan` found changes.
 fn wrong(path: &Path, mistakes: &[Mistake]) -> Failure {
     let there_is = match mistakes.len() {
-        1 => "there is a mistake".to_owned(),
-        count => format!("there are {count} mistakes"),
+        1 => "1 mistake".to_owned(),
+        count => format!("{count} mistakes"),
     };
     let lines: String = mistakes.iter().map(|mistake| format!("\n  {mistake}")).collect();
     Failure::new(format!("{there_is} in {}:{lines}", path.display()))

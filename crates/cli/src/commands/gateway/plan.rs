@@ -9,15 +9,15 @@ use crate::context::Context;
 use crate::exit;
 use crate::failure::Outcome;
 
-/// Show what `apply` would change, and what of others is in the way; nothing is changed
+/// Show what `apply` would change, and what could prevent it; changes nothing
 ///
-/// The exit code is 0 when there is nothing to do and 2 when there is.
+/// The exit code is 0 if nothing would change and 2 if something would.
 #[derive(Debug, Args)]
 pub(super) struct Plan {
     #[command(flatten)]
     file: File,
 
-    /// Print a description with comments instead, to begin with
+    /// Print a commented example file
     #[arg(long, conflicts_with = "file")]
     example: bool,
 }
@@ -61,24 +61,22 @@ fn show(context: &Context, planned: &Planned, warnings: &[String]) {
         output.say(&format!("warning: {warning}"));
     }
     if !planned.is_change {
-        output.say("nothing is to be done");
+        output.say("nothing to change");
     }
 }
 
-/// What the gateway cannot do anything about.
+/// Problems that the gateway cannot solve.
 pub(super) fn warnings(description: &Description, obstacles: &[Obstacle]) -> Vec<String> {
     let mut warnings = Vec::new();
     if description.shares_a_wire() {
-        warnings.push(
-            "nodes and management controllers hang on one interface: no rule here can keep nodes from controllers"
-                .to_owned(),
-        );
+        warnings
+            .push("nodes and management controllers share one interface: packet rules cannot separate them".to_owned());
     }
     for obstacle in obstacles {
         let what = if obstacle.forward { "nodes to the outside" } else { "nodes and clients to this machine" };
         let remedy = obstacle.remedy(&description.nodes.interface, description.vpn.as_ref().map(|vpn| vpn.port));
         warnings.push(format!(
-            "the chain `{}` is not ours and drops what it does not accept, which may stop {what}. It would let them with: {}",
+            "the chain `{}` does not belong to Hostler and may drop traffic from {what}. To accept it: {}",
             obstacle.chain,
             remedy.join("; ")
         ));

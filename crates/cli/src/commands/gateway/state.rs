@@ -11,22 +11,22 @@ use crate::exit;
 use crate::failure::{During, Failure, Outcome};
 use crate::output::{self, gateway as views};
 
-/// Show how the gateway stands: what is amiss, who has which address, who came in by the VPN
+/// Show problems, DHCP leases and connected VPN clients of the gateway
 #[derive(Debug, Args)]
 pub(super) struct Status {}
 
-/// Make what was confirmed so, as it is done after a boot
+/// Restore the confirmed configuration, as at boot
 #[derive(Debug, Args)]
 pub(super) struct Start {}
 
-/// Take everything away: the machine is as it was found
+/// Remove the gateway and restore the machine's previous configuration
 #[derive(Debug, Args)]
 pub(super) struct Remove {
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(short, long)]
     yes: bool,
 
-    /// Keep the keys and clients of the VPN for the next time: profiles that were handed out stay good
+    /// Keep the VPN key and clients, so that existing profiles stay valid
     #[arg(long)]
     keep_clients: bool,
 }
@@ -63,8 +63,8 @@ impl Remove {
             context.output.json(&json!({ "steps": steps }));
         }
         steps.iter().for_each(|step| context.output.say(&format!("done: {step}")));
-        let kept = if self.keep_clients { ", but the key and the clients of its VPN" } else { "" };
-        context.output.say(&format!("nothing of the gateway is left on this machine{kept}"));
+        let kept = if self.keep_clients { ", except the key and the clients of its VPN" } else { "" };
+        context.output.say(&format!("the gateway is removed from this machine{kept}"));
         Ok(exit::OK)
     }
 
@@ -73,14 +73,14 @@ impl Remove {
         let loss = match clients {
             0 => String::new(),
             _ if self.keep_clients => String::new(),
-            1 => ", and make the profile of 1 client worthless".to_owned(),
-            count => format!(", and make the profiles of {count} clients worthless"),
+            1 => " and invalidate the VPN profile of 1 client".to_owned(),
+            count => format!(" and invalidate the VPN profiles of {count} clients"),
         };
         if !io::stdin().is_terminal() {
-            return Err(Failure::usage("nobody is here to say whether the gateway should really be removed")
-                .hint("`--yes` says so"));
+            return Err(Failure::usage("stdin is not a terminal, so the removal of the gateway cannot be confirmed")
+                .hint("confirm with --yes"));
         }
-        context.output.say(&format!("cut the nodes off{loss}? [y/N]"));
+        context.output.say(&format!("remove the gateway, disconnect its nodes{loss}? [y/N]"));
         let mut answer = String::new();
         io::stdin().lock().read_line(&mut answer).during(|| "cannot read the answer".to_owned())?;
         match answer.trim().to_ascii_lowercase().as_str() {
