@@ -222,7 +222,7 @@ fn what_cannot_be_denied_is_said_to_be_advice() {
     assert_eq!(told.code, 0, "{}", told.stderr);
     let why = "/dev/nvidia0 (4000:5) of GPU-0000 is not on this machine";
     assert!(
-        told.stderr.contains(&format!("the kernel does not hold jobs to their GPUs here: {why}")),
+        told.stderr.contains(&format!("the kernel does not limit jobs to their GPUs here: {why}")),
         "{}",
         told.stderr
     );

@@ -228,7 +228,7 @@ hostler step --all stat -c %a-%U-%n $TMPDIR
     }
     let words = [
         &format!("node {}: exit code 3", names[3])[..],
-        "nowhere is no node of this job",
+        "nowhere is not a node of this job",
         "cannot start /no/such/program",
         "err",
     ];

@@ -169,7 +169,7 @@ fn a_job_on_a_silent_node_says_since_when_what_will_happen_and_what_to_do() {
     cluster.wait_for_state(&id, "node_fail");
     let lost = cluster.run(&["fetch", &id]).stderr;
     assert!(!lost.contains("never ran"), "{lost}");
-    assert!(lost.contains("it ran on node n1 and what it wrote there is lost"), "{lost}");
+    assert!(lost.contains("it ran on node n1 and its output there is lost"), "{lost}");
     let why = cluster.ok(&["why", &id]);
     assert!(why.contains("it has ended as node_fail: node n1 was not heard of for too long"), "{why}");
 

@@ -319,7 +319,7 @@ fn a_cluster_of_an_ordinary_user_says_what_it_cannot_do() {
         (String::from_utf8_lossy(&output.stdout).into_owned(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
     let (_, said) = own(&["up", "--nodes", "1", "--cpus", "1", "--memory", "128M"]);
-    assert!(said.contains("note: the kernel does not hold jobs to their CPUs and memory here: "), "{said}");
+    assert!(said.contains("note: the kernel does not limit jobs to their CPUs and memory here: "), "{said}");
     let nodes: serde_json::Value = serde_json::from_str(&own(&["nodes", "--json"]).0).expect("JSON");
     let users = nodes[0]["advisory"]["users"].as_str().expect("said");
     assert!(users.starts_with(&format!("jobs run as {ADA}")), "{users}");

@@ -12,17 +12,18 @@ use crate::daemons::places::{AgentPlaces, HeadPlaces};
 use crate::failure::Failure;
 use crate::output::{Format, Output};
 
-/// Run the daemon of this machine in the foreground: the head's, or that of a compute node
+/// Run the daemon of this machine in the foreground: head or compute node
 ///
-/// Without --head and --compute it is what this machine was set up as, by `hostler head init` or `hostler agent join`. What follows are
-/// the flags of `hostler head run` or `hostler agent run`, whose --help explains them.
+/// Without --head and --compute, the set-up decides: `hostler head init` makes a head, `hostler agent join` a compute
+/// node. All other flags
+/// go to `hostler head run` or `hostler agent run`; see their --help.
 #[derive(Debug, Args)]
 pub(crate) struct Cmdaemon {
-    /// This machine is the head
+    /// Run the head
     #[arg(long, conflicts_with = "compute")]
     head: bool,
 
-    /// This machine is a compute node
+    /// Run the agent of a compute node
     #[arg(long)]
     compute: bool,
 
@@ -31,7 +32,7 @@ pub(crate) struct Cmdaemon {
     flags: Vec<OsString>,
 }
 
-/// Parses, and is the daemon from then on.
+/// Parses `args` and runs the daemon.
 pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
     let matches = definition().get_matches_from(args);
     let daemon = Cmdaemon::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
@@ -41,12 +42,11 @@ pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// The command line of the tool.
 pub(crate) fn definition() -> Command {
     Cmdaemon::augment_args(bare("cmdaemon"))
 }
 
-/// Which daemon.
+/// Which daemon to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
     Head,
@@ -66,21 +66,20 @@ impl Cmdaemon {
     }
 }
 
-/// What a machine is that was set up as a head, as a node, as both or as neither.
+/// The daemon for a machine that was set up as a head, as a node, as both or as neither.
 fn role_of(is_head: bool, is_node: bool) -> Result<Role, Failure> {
     match (is_head, is_node) {
         (true, false) => Ok(Role::Head),
         (false, true) => Ok(Role::Compute),
-        (true, true) => {
-            Err(Failure::usage("this machine is a head and a compute node").hint("say which: --head or --compute"))
-        }
-        (false, false) => Err(Failure::usage("this machine was not set up as a head, nor as a compute node")
+        (true, true) => Err(Failure::usage("this machine is both a head and a compute node")
+            .hint("choose one with --head or --compute")),
+        (false, false) => Err(Failure::usage("this machine is not set up as a head or compute node")
             .hint("`hostler head init` makes it a head; `hostler agent join` makes it a compute node")
-            .hint("--head or --compute, and the flags of that daemon, do without")),
+            .hint("or pass --head or --compute and the flags of that daemon")),
     }
 }
 
-/// The same in words that `hostler` understands.
+/// The command line of `hostler` for the daemon.
 fn command_line(role: Role, flags: Vec<OsString>) -> Vec<OsString> {
     let kind = match role {
         Role::Head => "head",
@@ -98,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_one_of_the_daemons() {
+    fn flags_are_passed_to_the_chosen_daemon() {
         let daemon = parse("cmdaemon --head --directory /d --listen 127.0.0.1:0").expect("a head");
         let line = command_line(daemon.role().expect("it was said"), daemon.flags);
         assert_eq!(line, ["hostler", "head", "run", "--directory", "/d", "--listen", "127.0.0.1:0"]);
@@ -108,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_word_it_is_what_the_machine_was_set_up_as() {
+    fn daemon_depends_on_the_setup_by_default() {
         assert_eq!((role_of(true, false), role_of(false, true)), (Ok(Role::Head), Ok(Role::Compute)));
         assert!(role_of(true, true).expect_err("both").render().contains("--head or --compute"));
         assert!(role_of(false, false).expect_err("neither").render().contains("hostler head init"));

@@ -14,20 +14,21 @@ use crate::failure::Outcome;
 use crate::output::table::{Align, Table};
 use crate::output::{self, views};
 
-/// The most jobs that are shown.
+/// Maximum number of jobs in the table.
 const MOST_JOBS: u32 = 10_000;
 
-/// The longest name and command in the table, in characters.
+/// Maximum length of names in the table, in characters.
 const NAME_LEN: usize = 32;
 const COMMAND_LEN: usize = 48;
 
-/// Show the cluster: head nodes, compute nodes, and the jobs that run or wait
+/// Show head nodes, compute nodes, and running and waiting jobs
 ///
-/// Memory is in megabytes. What is free is what no job has reserved. A compute node is Idle or InUse while it can be given work.
+/// Memory is in megabytes. Free resources are those that no job has reserved. A compute node that can run jobs is
+/// Idle or InUse.
 #[derive(Debug, Args)]
 pub(crate) struct Cminfo {}
 
-/// What the three tables say.
+/// The rows of the three tables.
 #[derive(Debug, Serialize)]
 struct Overview {
     heads: Vec<NodeRow>,
@@ -35,7 +36,7 @@ struct Overview {
     jobs: Vec<JobRow>,
 }
 
-/// A node in one of the first two tables.
+/// A row of the tables of nodes.
 #[derive(Debug, Serialize)]
 struct NodeRow {
     node: String,
@@ -46,7 +47,7 @@ struct NodeRow {
     memory_free_bytes: u64,
 }
 
-/// A job in the third.
+/// A row of the table of jobs.
 #[derive(Debug, Serialize)]
 struct JobRow {
     id: u64,
@@ -79,19 +80,19 @@ impl Tool for Cminfo {
             false => context.output.data(&overview.text(output::width())),
         }
         if left_out > 0 {
-            context.output.say(&format!("{left_out} older jobs are not shown; `hostler jobs` pages through all"));
+            context.output.say(&format!("{left_out} older jobs are not shown; `hostler jobs --limit` lists more"));
         }
         Ok(exit::OK)
     }
 }
 
-/// Jobs that run or wait, with what they run.
+/// Selects jobs that have not ended, with their commands.
 fn valid_jobs() -> JobFilter {
     let states = JobState::ALL.into_iter().filter(|state| !state.is_ended()).collect();
     JobFilter { states, commands: true, ..JobFilter::default() }
 }
 
-/// The head runs no jobs, so that all it has is free.
+/// The head runs no jobs, so all its resources are free.
 fn head_row(info: &Info) -> NodeRow {
     let machine = info.head.machine.as_ref();
     let (cpus, memory_bytes) = machine.map_or((0, 0), |machine| (machine.cpus, machine.memory_bytes));
@@ -132,7 +133,7 @@ fn job_row(job: JobSummary) -> JobRow {
     }
 }
 
-/// The words of the tool.
+/// The tool's word for a state.
 const fn status(state: JobState) -> &'static str {
     match state {
         JobState::Pending => "Pending",
@@ -225,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn the_figure_of_the_paper() {
+    fn tables_match_the_original_tool() {
         let job = |id, name: &str, user: &str, command: &str, nodes: &[&str]| JobRow {
             id,
             name: name.to_owned(),
@@ -269,7 +270,7 @@ ID  Name    User   Status   Command               Nodes
     }
 
     #[test]
-    fn states_that_the_tool_did_not_know_keep_their_words() {
+    fn other_states_are_capitalised() {
         assert_eq!(capitalised("suspect"), "Suspect");
         assert_eq!(capitalised(""), "");
     }

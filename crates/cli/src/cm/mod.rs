@@ -1,8 +1,10 @@
-//! The tools of the Python cluster manager whose place Hostler takes, by their names, flags and defaults: `cminfo`, `cmrun`, `cmkill`,
+//! The tools of the Python cluster manager that Hostler replaces, with their names, flags and defaults: `cminfo`,
+//! `cmrun`, `cmkill`,
 //! `cmconfigure` and `cmdaemon`.
 //!
-//! Each is a small front end to what `hostler` does anyway; `hostler shims` makes the links by which they are called. What the flags
-//! of a tool leave out is what its users expect, unless operators of the cluster have set something else.
+//! Each is a small front end to a `hostler` command; `hostler shims` creates the links. Defaults are those of the
+//! original tools, unless
+//! the cluster's settings differ.
 
 pub(crate) mod daemon;
 pub(crate) mod info;
@@ -19,12 +21,12 @@ use crate::commands::configure::Configure;
 use crate::context::Context;
 use crate::failure::Outcome;
 
-/// A tool that talks to a head. Its type is its flags, and its documentation is its help text.
+/// A client tool. The fields of its type are its flags, and the doc comment is its help text.
 pub(crate) trait Tool: Args {
-    /// What it is called.
+    /// The name of the tool.
     const NAME: &'static str;
 
-    /// Does it.
+    /// Runs the tool.
     fn run(self, context: &Context) -> Outcome;
 }
 
@@ -44,7 +46,7 @@ impl Tool for Configure {
     }
 }
 
-/// Parses, runs, and says what went wrong.
+/// Parses `args`, runs the tool and prints its error, if any.
 pub(crate) fn main<T: Tool>(args: Vec<OsString>) -> ExitCode {
     let matches = definition::<T>().get_matches_from(args);
     let parsed = T::from_arg_matches(&matches).and_then(|tool| Ok((tool, Common::from_arg_matches(&matches)?)));
@@ -53,12 +55,12 @@ pub(crate) fn main<T: Tool>(args: Vec<OsString>) -> ExitCode {
     conclude(&context, tool.run(&context))
 }
 
-/// The command line of a tool: its own flags, and those that every command understands.
+/// The command line of a tool: its own flags and the global options.
 pub(crate) fn definition<T: Tool>() -> Command {
     T::augment_args(Common::augment_args(bare(T::NAME))).disable_help_flag(true).arg(help_flag())
 }
 
-/// A command line without anything yet.
+/// An empty command line.
 pub(crate) fn bare(name: &'static str) -> Command {
     Command::new(name).bin_name(name).version(env!("CARGO_PKG_VERSION")).max_term_width(120)
 }

@@ -16,60 +16,62 @@ use crate::flags::unsaid;
 use crate::passed_on::PassedOn;
 use crate::submission::submit_command;
 
-/// Memory on each node of a job that does not say how much, in bytes.
+/// Default memory per node, in bytes.
 const USUAL_MEMORY_BYTES: u64 = 100 << 20;
 
-/// The longest name of a job, in bytes.
+/// Maximum length of a job's name, in bytes.
 const MAX_NAME_BYTES: usize = 255;
 
-/// Characters that mean something to a shell, beside white space.
+/// Characters with a meaning in a shell, apart from white space.
 const OF_THE_SHELL: &str = "|&;<>()$`\\\"'*?[]#~=%{}!";
 
-/// Queue a command on nodes of the cluster; prints the job's id
+/// Queue a command as a job and print the job's id
 ///
-/// The command runs in this directory, which must exist on the nodes, with this environment. A command of several words is run as it is;
-/// one that is given as a single text goes to a shell if it has more than a word, so that it may be several commands: cmrun 'make && ./a.out'.
-/// Its output is kept for `hostler logs`. The defaults are those of the tool, unless operators of the cluster have set others.
+/// The command runs in this directory, which must exist on the nodes, with this environment. Several words are run as
+/// a command with
+/// arguments. A single text of more than one word is run by a shell, e.g. cmrun 'make && ./a.out'. The output is kept
+/// for `hostler logs`.
+/// The cluster's settings can change the defaults.
 #[derive(Debug, Args)]
 pub(crate) struct Cmrun {
-    /// A name for the job; by default the first word of the command
+    /// Name of the job [default: the first word of the command]
     #[arg(short, long, value_name = "NAME")]
     alias: Option<String>,
 
-    /// Run it on N nodes at once; 1 by default
+    /// Run on N nodes at once [default: 1]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     nodes: Option<u32>,
 
-    /// Start N processes on each node; 1 by default
+    /// Processes per node [default: 1]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     processes: Option<u32>,
 
-    /// CPUs on each node; 1 by default
+    /// CPUs per node [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     num_cpus_per_node: Option<u32>,
 
-    /// Memory on each node, in megabytes, or with a unit such as 2G; 100 by default
+    /// Memory per node in megabytes, or with a unit, e.g. 2G [default: 100]
     #[arg(long, value_name = "MB")]
     mem_per_node: Option<Megabytes>,
 
-    /// GPUs on each node; none by default, and then it sees none
+    /// GPUs per node [default: 0]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     gpus: u32,
 
-    /// Time limit in hours, such as 1 or 0.25; none with 0 or less, and by default
+    /// Time limit in hours, e.g. 1 or 0.25; 0 means none [default: none]
     #[arg(short, long, value_name = "HOURS", allow_negative_numbers = true)]
     time_limit: Option<Hours>,
 
-    /// Wait for the job, show its output, and exit with its exit code as `hostler run` does
+    /// Wait for the job, show its output, and exit like `hostler run`
     #[arg(short, long)]
     wait: bool,
 
-    /// The command and its arguments, or one text for a shell
+    /// Command and arguments, or one text for a shell
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
     command: Vec<String>,
 }
 
-/// An amount of memory in bytes, at least a megabyte.
+/// An amount of memory in bytes, at least one megabyte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Megabytes(u64);
 
@@ -86,7 +88,7 @@ impl FromStr for Megabytes {
     }
 }
 
-/// A time limit in milliseconds; `None` for none.
+/// A time limit in milliseconds; `None` means no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Hours(Option<u64>);
 
@@ -126,8 +128,8 @@ impl Cmrun {
             ..Request::default()
         };
         if let Some(flag) = self.command.first().filter(|word| word.starts_with('-')) {
-            return Err(Failure::usage(format!("cmrun has no flag `{flag}`, and no command begins with a hyphen"))
-                .hint("`cmrun --help` lists the flags; they come before the command"));
+            return Err(Failure::usage(format!("cmrun has no flag `{flag}`"))
+                .hint("flags come before the command; `cmrun --help` lists them"));
         }
         let work = Work::Command { argv: argv(&self.command), directory: own_directory()?.into() };
         Ok(JobSpec {
@@ -155,8 +157,7 @@ impl Cmrun {
             return Ok(alias.clone());
         }
         let first = self.command[0].split_whitespace().next();
-        let first =
-            first.ok_or_else(|| Failure::usage("the command is empty").hint("say what to run: cmrun hostname"))?;
+        let first = first.ok_or_else(|| Failure::usage("the command is empty").hint("e.g. cmrun hostname"))?;
         let mut end = first.len().min(MAX_NAME_BYTES);
         while !first.is_char_boundary(end) {
             end -= 1;
@@ -165,7 +166,7 @@ impl Cmrun {
     }
 }
 
-/// What is executed: the words as they are, or a shell for a single text that is more than a word.
+/// The arguments to execute: the words, or a shell for a single text that is not a plain word.
 fn argv(command: &[String]) -> Vec<String> {
     match command {
         [text] if text.contains(|c: char| c.is_whitespace() || OF_THE_SHELL.contains(c)) => {
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_are_those_of_the_tool() {
+    fn defaults_match_the_original_tool() {
         let spec = spec(&["./compute.sh", "-n", "3"]);
         assert_eq!((spec.nodes, spec.tasks_per_node, spec.request.cpus), (1, 1, 1));
         assert_eq!((spec.request.memory_bytes, spec.time_limit_ms), (100 << 20, None));
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flag_short_and_long() {
+    fn short_and_long_flags_are_parsed() {
         let short = ["-a", "mini", "-n", "2", "-p", "3", "-t", "0.5"];
         let long = ["--alias", "mini", "--nodes", "2", "--processes", "3", "--time-limit", "0.5"];
         for flags in [short, long] {
@@ -225,16 +226,16 @@ mod tests {
     }
 
     #[test]
-    fn one_text_may_be_several_commands() {
+    fn single_text_runs_in_a_shell() {
         let both = spec(&["make && ./a.out"]);
         assert_eq!((&*both.name, words(&both)), ("make", vec!["sh", "-c", "make && ./a.out"]));
         assert_eq!(words(&spec(&["./a.out"])), ["./a.out"]);
-        assert_eq!(words(&spec(&["echo", "$HOME"])), ["echo", "$HOME"], "several words are nobody's but the command's");
+        assert_eq!(words(&spec(&["echo", "$HOME"])), ["echo", "$HOME"], "several words go to the command unchanged");
         assert_eq!(words(&spec(&["-n2", "echo", "-n", "x"])), ["echo", "-n", "x"], "flags of the command are its own");
     }
 
     #[test]
-    fn nonsense_is_refused_before_anything_happens() {
+    fn invalid_values_are_rejected() {
         let bad = [
             &["-n", "0", "x"][..],
             &["-p", "0", "x"],

@@ -75,7 +75,7 @@ fn a_command_here_is_the_process_that_was_started() {
     machines.kill_agent(0);
     let outcome = machines.run(0, "dsh sh -c 'echo ran; exit 4'");
     assert_eq!((outcome.code, outcome.stdout.as_str()), (4, "ran\n"), "{outcome:?}");
-    assert!(outcome.stderr.contains("running it here"), "{outcome:?}");
+    assert!(outcome.stderr.contains("running the command here"), "{outcome:?}");
     assert_eq!(machines.run(0, "dsh --node n2 true").code, 125);
 }
 

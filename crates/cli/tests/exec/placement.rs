@@ -68,7 +68,10 @@ fn a_node_may_tell_of_its_load_and_take_no_calls() {
     let named = machines.run(0, "dsh --node n2 true");
     assert!(named.code == 125 && named.stderr.contains("its agent takes no commands"), "{named:?}");
     let from_there = machines.run(1, "dsh true");
-    assert!(from_there.stderr.contains("no agent of this machine takes calls: running it here"), "{from_there:?}");
+    assert!(
+        from_there.stderr.contains("no agent on this machine accepts remote commands; running the command here"),
+        "{from_there:?}"
+    );
 
     // The same by its settings, and back.
     machines.kill_agent(1);

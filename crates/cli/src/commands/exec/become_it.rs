@@ -1,4 +1,4 @@
-//! On this machine a command takes the place of the program that was called: nothing stands between it and whoever called it.
+//! A command on this machine replaces this process, so that nothing stands between it and the caller.
 
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command as Process, Stdio};
@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::exit;
 use crate::failure::{Failure, Outcome};
 
-/// Becomes the command; or, when somebody wants to hear afterwards where it ran, waits for it and tells them.
+/// Replaces this process by the command. With `tell`, runs the command as a child and prints afterwards where it ran.
 pub(super) fn run(command: &Command, placed: Option<&Placed>, tell: Option<&Context>) -> Outcome {
     let argv = command.argv();
     let mut process = Process::new(&argv[0]);
@@ -34,11 +34,12 @@ pub(super) fn run(command: &Command, placed: Option<&Placed>, tell: Option<&Cont
     };
     let (Some(context), Some(placed)) = (tell, placed) else { return Err(cannot(process.exec())) };
     let began = Instant::now();
-    // What the terminal sends comes to both; this one has to outlive the command, for which they are what they were.
+    // The terminal sends these signals to both processes. This one must outlive the command, which gets the previous
+    // handlers.
     for number in [Signal::SIGINT, Signal::SIGQUIT] {
         // SAFETY: installs no handler.
         let before = unsafe { signal(number, SigHandler::SigIgn) }.unwrap_or(SigHandler::SigDfl);
-        // SAFETY: makes a system call alone, as is required between fork and exec.
+        // SAFETY: only makes a system call, as required between fork and exec.
         unsafe {
             process.pre_exec(move || {
                 signal(number, before)?;
@@ -60,9 +61,9 @@ pub(super) fn run(command: &Command, placed: Option<&Placed>, tell: Option<&Cont
     Ok(exit::of(status))
 }
 
-/// The runtime of this language ignores a signal that programs count on.
+/// Restores the default action of SIGPIPE, which the Rust runtime ignores and programs rely on.
 fn usual_sigpipe(process: &mut Process) {
-    // SAFETY: makes a system call alone, as is required between fork and exec.
+    // SAFETY: only makes a system call, as required between fork and exec.
     unsafe {
         process.pre_exec(|| {
             signal(Signal::SIGPIPE, SigHandler::SigDfl)?;
@@ -71,11 +72,12 @@ fn usual_sigpipe(process: &mut Process) {
     }
 }
 
-/// Ends this process by a signal that has ended the command, as whoever called it would have seen it; returns when that cannot be.
+/// Ends this process by the signal that ended the command. Returns if that fails.
 pub(super) fn end_by(number: i32) {
     let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: pointers are to locals, and no handler is installed. There is one core already, on the node where the command was. Signals for
-    // real time are signals, too.
+    // SAFETY: pointers are to locals, and no handler is installed. No core file is written here: the node of the
+    // command has one already.
+    // libc instead of nix, because nix does not know real-time signals.
     unsafe {
         libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
         libc::signal(number, libc::SIG_DFL);

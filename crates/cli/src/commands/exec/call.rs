@@ -1,4 +1,4 @@
-//! One call: what it takes along, the question, and what the answer leads to.
+//! One remote command: the request to the agent, and the answer.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -23,19 +23,19 @@ use crate::exit;
 use crate::failure::{During, Failure, Outcome};
 use crate::output;
 
-/// The resource limits of Linux, by its own numbers.
+/// Numbers of the resource limits of Linux.
 const RESOURCES: std::ops::Range<i32> = 0..16;
 
-/// A command as it is called here. In a directory that is named it starts whatever that is on the node.
+/// The command with its context: directory, environment, umask, limits, terminal. A named `directory` means that
+/// directory of the node.
 pub(super) fn command(argv: &[OsString], directory: Option<&Path>, has_terminal: bool) -> Result<Command, Failure> {
-    let here = || current_directory().during(|| "the directory that this is called in is gone".to_owned());
+    let here = || current_directory().during(|| "the current directory no longer exists".to_owned());
     let path = directory.map_or_else(here, |directory| {
-        std::path::absolute(directory).during(|| "there is no such directory".to_owned())
+        std::path::absolute(directory).during(|| "cannot resolve the directory".to_owned())
     })?;
     let mut command = Command::new(argv, std::env::vars_os(), path);
     if directory.is_none() {
-        command.directory_id =
-            Some(directory_id().during(|| "cannot look at the directory that this is called in".to_owned())?);
+        command.directory_id = Some(directory_id().during(|| "cannot access the current directory".to_owned())?);
     }
     command.umask = umask();
     command.limits = RESOURCES.filter_map(limit).collect();
@@ -44,7 +44,7 @@ pub(super) fn command(argv: &[OsString], directory: Option<&Path>, has_terminal:
     Ok(command)
 }
 
-/// Where this is called, by the name that whoever called it goes by: compilers write that down.
+/// The current directory by the name in PWD, if that is right: compilers store this name.
 fn current_directory() -> io::Result<PathBuf> {
     let named = std::env::var_os("PWD").map(PathBuf::from).filter(|path| path.is_absolute());
     let here = fs::metadata(".")?;
@@ -53,13 +53,13 @@ fn current_directory() -> io::Result<PathBuf> {
     named.filter(is_here).map_or_else(std::env::current_dir, Ok)
 }
 
-/// Which directory this is, to this machine's kernel.
+/// Identifies the current directory to the kernel of this machine.
 fn directory_id() -> io::Result<DirectoryId> {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned();
     Ok(DirectoryId::of(&boot, &fs::metadata(".")?))
 }
 
-/// It can only be asked for by setting it.
+/// The umask can only be read by setting it.
 fn umask() -> u32 {
     let mask = nix::sys::stat::umask(nix::sys::stat::Mode::empty());
     nix::sys::stat::umask(mask);
@@ -68,31 +68,31 @@ fn umask() -> u32 {
 
 fn limit(resource: i32) -> Option<Limit> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the pointer is to a local of the type that the call writes; a number that the kernel does not know is an error.
+    // SAFETY: the pointer is to a local of the type that the call writes; an unknown resource number is an error.
     let asked = unsafe { libc::getrlimit(resource as _, &raw mut limit) };
     (asked == 0).then_some(Limit { resource, soft: limit.rlim_cur, hard: limit.rlim_max })
 }
 
-/// Whether what is written to both comes to the same place, in order.
+/// Whether both streams are the same file, so that the order of their output matters.
 fn is_same_file(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> bool {
     let (Ok(one), Ok(other)) = (fstat(one), fstat(other)) else { return false };
     (one.st_dev, one.st_ino, one.st_rdev) == (other.st_dev, other.st_ino, other.st_rdev)
 }
 
-/// Whether a stream is `/dev/null`, which is the same everywhere.
+/// Whether a stream is `/dev/null`, which is the same on every machine.
 pub(super) fn is_null(stream: BorrowedFd<'_>) -> bool {
     fstat(stream)
         .is_ok_and(|found| found.st_mode & libc::S_IFMT == libc::S_IFCHR && found.st_rdev == libc::makedev(1, 3))
 }
 
-/// Asks, and does what the answer says.
+/// Sends the request and handles the answer.
 pub(super) fn run(context: &Context, ask: Ask, say_where: bool, mut shipping: Option<Shipping>) -> Outcome {
     let mut agent = match connect() {
         Ok(agent) => agent,
-        // What must run somewhere else cannot run here instead.
+        // With such requirements the command must not run here instead.
         Err(failure) if !is_anywhere(&ask) => return Err(failure),
         Err(failure) => {
-            context.output.say(&format!("{}: running it here", failure.summary()));
+            context.output.say(&format!("{}; running the command here", failure.summary()));
             return become_it::run(&ask.command, None, say_where.then_some(context));
         }
     };
@@ -134,7 +134,7 @@ pub(super) fn run(context: &Context, ask: Ask, say_where: bool, mut shipping: Op
             Some(Frame::Started(started)) => {
                 drop(token);
                 shown.has_input &= !started.has_streams;
-                // Here it has what it needs.
+                // The command has the streams of this program, so it runs here and needs no copy of the tree.
                 let shipping = shipping.filter(|_| !started.has_streams);
                 let under_way = shipping.map(Shipping::set_out).transpose()?;
                 return accompany(context, &command, agent, shown, started.placed.as_ref(), (say_where, under_way));
@@ -150,14 +150,15 @@ fn is_anywhere(ask: &Ask) -> bool {
     ask.only.is_empty() && ask.constraint.is_none() && ask.command.memory_bytes.is_none()
 }
 
-/// Asks something that needs no command to run.
+/// Sends a request that runs no command.
 pub(super) fn question(agent: &mut UnixStream, ask: Ask) -> io::Result<Option<Frame>> {
     along::hand_over(agent, None)?;
     write_blocking(agent, &Frame::Ask(Box::new(ask)))?;
     read_blocking(agent)
 }
 
-/// Gives the agent the streams of this program, for a command on this machine. With a terminal the command takes this program's place instead.
+/// Passes the streams of this program to the agent, for a command on this machine. A command with a terminal replaces
+/// this program instead.
 pub(super) fn hand_over(agent: &UnixStream, command: &Command) -> io::Result<()> {
     let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
     let nothing = File::open("/dev/null")?;
@@ -174,17 +175,15 @@ pub(super) fn connect() -> Result<UnixStream, Failure> {
             Err(error) => drop(why.get_or_insert(error)),
         }
     }
-    let failure = Failure::new("no agent of this machine takes calls");
+    let failure = Failure::new("no agent on this machine accepts remote commands");
     let failure = why.iter().fold(failure, |failure, error| failure.because(error));
     Err(failure
-        .hint(
-            "`hostler up` starts a cluster on this machine; `hostler agent run` is the daemon of a node of a real one",
-        )
-        .hint("an agent with `--no-calls`, or `calls = false` in agent.toml, takes none on purpose")
+        .hint("`hostler up` starts a cluster on this machine; `hostler agent run` starts the agent of a node")
+        .hint("`--no-calls`, or `calls = false` in agent.toml, turns remote commands off")
         .exiting(exit::RUN_FAILED))
 }
 
-/// Stands for the command until it ends.
+/// Passes streams and signals between this program and the command until the command ends.
 fn accompany(
     context: &Context,
     command: &Command,
@@ -197,13 +196,13 @@ fn accompany(
     let runtime = runtime.during(|| "cannot start a runtime".to_owned())?;
     let mut home = |piece: &[u8]| under_way.as_mut().map(|under_way| under_way.take(piece)).is_some();
     let ending = runtime.block_on(follow_home(agent, shown, &mut home));
-    // A read of standard input may never end.
+    // A read of standard input may never return.
     runtime.shutdown_background();
     match ending.during(|| "cannot follow the command".to_owned())? {
         Ending::Ended(ended) => {
             let written = ended.written.to_vec();
             if fresh::is_shared(Path::new(".")) {
-                // Whoever looks now is to see what the command has written.
+                // Refresh cached file attributes, so that the caller sees what the command has written.
                 let named = fresh::named(command);
                 fresh::refresh(named.iter().chain(&written).map(PathBuf::as_path));
             }
@@ -228,7 +227,7 @@ fn accompany(
     }
 }
 
-/// Ends as the command has ended.
+/// Ends like the command: by its signal or with its exit code.
 fn leave(ended: &Report) -> Outcome {
     if let Some(signal) = ended.signal {
         become_it::end_by(signal);
@@ -242,17 +241,17 @@ fn refused(refusal: &Refusal) -> Failure {
 }
 
 fn untold(error: &io::Error) -> Failure {
-    Failure::new("the tree could not be taken along").because(error).exiting(exit::RUN_FAILED)
+    Failure::new("cannot copy the tree to the node").because(error).exiting(exit::RUN_FAILED)
 }
 
 fn lost(error: &io::Error) -> Failure {
-    Failure::new("the agent of this machine has left the call alone, so nobody knows how it ends")
+    Failure::new("connection to the local agent lost; the exit status is unknown")
         .because(error)
-        .hint("was the agent stopped or restarted? its log says more")
+        .hint("check whether the agent was stopped or restarted; see its log")
         .exiting(exit::RUN_FAILED)
 }
 
-/// An empty file in the directory that this is called in. It goes when this is dropped.
+/// An empty file in the current directory, deleted on drop. It proves which directory this is.
 struct Token(PathBuf);
 
 impl Token {
@@ -269,7 +268,7 @@ impl Drop for Token {
     }
 }
 
-/// What else a directory can be known by, where nothing may be made in it.
+/// Identifies the current directory where no file can be created in it.
 fn seen() -> Proof {
     fs::metadata(".").map_or(Proof::None, |found| Proof::seen(&found))
 }
@@ -279,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_one_device_is_nothing() {
+    fn only_dev_null_counts_as_no_input() {
         assert!(is_null(File::open("/dev/null").expect("everywhere").as_fd()));
         for other in ["/dev/zero", "/etc/passwd"] {
             assert!(!is_null(File::open(other).expect("everywhere").as_fd()), "{other}");

@@ -1,4 +1,4 @@
-//! The same command on several nodes at once, with the name of each before its lines.
+//! Runs one command on several nodes at once and labels its output with the nodes' names.
 
 use std::io::Read;
 use std::os::unix::process::CommandExt;
@@ -15,15 +15,15 @@ use crate::failure::{During, Failure, Outcome};
 use crate::output::Output;
 use crate::output::labelled::Labelled;
 
-/// What is read at once, in bytes.
+/// Size of a read, in bytes.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// Runs it on all that were named; the exit code of the first that failed.
+/// Runs the command on all chosen nodes. The exit code is that of the first node that failed.
 pub(super) fn run(context: &Context, exec: &Exec) -> Outcome {
     let nodes = if exec.all { all(exec.ask()?)? } else { exec.nodes.clone() };
     if nodes.is_empty() {
-        return Err(Failure::new("no node takes commands at the moment")
-            .hint("`hostler nodes --load` shows what is known of them")
+        return Err(Failure::new("no node accepts commands at the moment")
+            .hint("`hostler nodes --load` shows their state")
             .exiting(exit::RUN_FAILED));
     }
     let children = nodes.iter().map(|node| Ok((node, start(exec, node)?))).collect::<Result<Vec<_>, Failure>>()?;
@@ -47,23 +47,21 @@ pub(super) fn run(context: &Context, exec: &Exec) -> Outcome {
     Ok(summarize(output, &nodes, &codes))
 }
 
-/// All nodes that take commands, by name.
+/// The names of all nodes that accept commands.
 fn all(mut ask: Ask) -> Result<Vec<NodeName>, Failure> {
     let mut agent = call::connect()?;
     ask.explain = true;
     let asked = call::question(&mut agent, ask);
-    let Some(Frame::Explained(choice)) = asked.during(|| "the agent of this machine does not answer".to_owned())?
+    let Some(Frame::Explained(choice)) = asked.during(|| "the agent on this machine does not answer".to_owned())?
     else {
-        return Err(
-            Failure::new("the agent of this machine does not say which nodes there are").exiting(exit::MISMATCH)
-        );
+        return Err(Failure::new("the agent on this machine does not list the nodes").exiting(exit::MISMATCH));
     };
     let mut names: Vec<_> = choice.candidates.into_iter().map(|how| how.node).collect();
     names.sort();
     Ok(names)
 }
 
-/// One of them: this program, whichever it is of those that are `dsh`, for one node.
+/// Starts this program again as `dsh`, for one node.
 fn start(exec: &Exec, node: &NodeName) -> Result<Child, Failure> {
     let mut command = Command::new("/proc/self/exe");
     command.arg0(Dsh::NAME).arg("--node").arg(node.as_str()).args(["--no-input", "--no-terminal"]);
@@ -75,10 +73,10 @@ fn start(exec: &Exec, node: &NodeName) -> Result<Child, Failure> {
     }
     command.arg("--").args(&exec.command);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command.spawn().during(|| format!("cannot start the call for node {node}"))
+    command.spawn().during(|| format!("cannot start the command for node {node}"))
 }
 
-/// Passes lines on, each with the node's name before it.
+/// Copies lines, each labelled with the node's name.
 fn label(from: Option<impl Read>, node: &NodeName, write: impl FnMut(&[u8])) {
     let Some(mut from) = from else { return };
     let mut lines = Labelled::new(node.as_str(), write);
@@ -90,7 +88,7 @@ fn label(from: Option<impl Read>, node: &NodeName, write: impl FnMut(&[u8])) {
     }
 }
 
-/// Says how many ended how, and answers with the exit code of the first that failed.
+/// Prints exit codes, and returns that of the first node that failed.
 fn summarize(output: &Output, nodes: &[NodeName], codes: &[u8]) -> u8 {
     let failed: Vec<_> = nodes.iter().zip(codes).filter(|(_, code)| **code != exit::OK).collect();
     for (node, code) in &failed {

@@ -1,4 +1,4 @@
-//! `hostler exec`, also called `dsh`: a command, now, on the node with the most room.
+//! `hostler exec`, also called `dsh`: runs a command at once on the best node.
 
 mod become_it;
 mod call;
@@ -21,25 +21,31 @@ use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::flags::Memory;
 
-/// Run a command now, on the node with the most room, as if it ran here
+/// Run a command now on the best node, without a queue
 ///
-/// The agent of this machine knows from the other nodes how busy they are, and chooses; no head is asked and nothing is queued. The command
-/// has this directory (on a disk that the nodes share), environment, umask and resource limits, standard input, output and error, this terminal if
-/// there is one, and signals; its exit code is that of this command. On this machine nothing stands between the command and its
-/// streams. Exit codes of its own: 125 when it could not be run or its end is not known, 126 and 127 when it cannot be executed.
+/// The agent of this machine knows the load of the other nodes and chooses one; the head is not asked. The command
+/// runs in this directory,
+/// which must be on a disk that the nodes share, or be copied with --ship. It has this environment, umask, resource
+/// limits, standard
+/// input, output and error, terminal and signals. If it runs on this machine, it replaces this process.
 ///
-/// `make -j8 CC='dsh gcc'` compiles on all nodes; `hostler exec --node n2 htop` runs on one; `hostler exec --all uptime` on each.
+/// Exit codes: that of the command; 125 if it could not run or its end is unknown; 126 or 127 if it cannot be executed.
+///
+/// Examples: `make -j8 CC='dsh gcc'` compiles on all nodes, `hostler exec --node n2 htop` runs on one node, `hostler
+/// exec --all uptime` on
+/// each.
 #[derive(Debug, Args)]
 pub(crate) struct Exec {
     #[command(flatten)]
     where_to: WhereTo,
 
-    /// Start in this directory of the node, whatever is there, and not in the one that this is called in
+    /// Start in this directory of the node instead of the current one
     #[arg(short = 'C', long, value_name = "DIR")]
     directory: Option<PathBuf>,
 
-    /// Take the tree along that this directory is in, to a node that does not share the disk, and bring back what the command writes there. The
-    /// tree is DIR, else the nearest directory above that is under version control, else this directory
+    /// Copy the source tree to a node without the shared disk, and copy changes back
+    ///
+    /// The tree is DIR, else the nearest parent directory under version control, else the current directory.
     #[arg(
         long,
         value_name = "DIR",
@@ -50,7 +56,7 @@ pub(crate) struct Exec {
     )]
     ship: Option<OsString>,
 
-    /// With --ship, let the node's program of that name be another one than this machine's
+    /// With --ship: allow the node's program to differ from the local one
     #[arg(long, requires = "ship")]
     any_program: bool,
 
@@ -58,60 +64,64 @@ pub(crate) struct Exec {
     #[arg(short = 'n', long)]
     no_input: bool,
 
-    /// Give the command no terminal even if there is one here
+    /// Give the command no terminal, even if there is one here
     #[arg(short = 'T', long)]
     no_terminal: bool,
 
-    /// Say afterwards on standard error where it ran, how that node was judged, and how long it took
+    /// Print afterwards on stderr where it ran, the node's score and the time
     #[arg(long = "where")]
     say_where: bool,
 
-    /// Print how all nodes are judged, and run nothing
+    /// Print the scores of all nodes and run nothing
     #[arg(long)]
     explain: bool,
 
-    /// On all nodes at once: every line of output begins with the node's name, and a summary of exit codes follows
+    /// Run on all nodes at once; label output with node names
+    ///
+    /// A summary of the exit codes follows.
     #[arg(long, conflicts_with_all = ["node", "nodes", "explain", "say_where"])]
     all: bool,
 
-    /// On each of these nodes at once, such as n1,n2, as with --all
+    /// Run on each of these nodes at once, e.g. n1,n2, as with --all
     #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with_all = ["node", "explain", "say_where"])]
     nodes: Vec<NodeName>,
 
-    /// Take the command line of `rsh` or `ssh`: options, a node, and words for a shell there; for programs that launch by one of these
+    /// Accept the command line of `rsh` or `ssh`: options, node, shell command
+    ///
+    /// For programs that launch by one of these.
     #[arg(long, conflicts_with_all = ["all", "nodes", "node", "explain", "say_where"])]
     rsh: bool,
 
-    /// The command and its arguments
+    /// Command and arguments
     #[arg(value_name = "COMMAND", trailing_var_arg = true, allow_hyphen_values = true)]
     command: Vec<OsString>,
 }
 
-/// Which nodes will do.
+/// The nodes on which a command may run.
 #[derive(Debug, Clone, Args)]
 struct WhereTo {
-    /// Only on nodes that can spare so much memory, which is then all that the command may have
+    /// Require this much free memory; also the command's limit
     #[arg(short, long, value_name = "SIZE")]
     memory: Option<Memory>,
 
-    /// Only on nodes with these features, such as 'gpu&ssd'
+    /// Only on nodes with these features, e.g. 'gpu&ssd'
     #[arg(long, visible_alias = "feature", value_name = "FEATURES")]
     constraint: Option<Constraint>,
 
-    /// On this node; of several, on the best of them
+    /// Run on this node; if repeated, on the best of them
     #[arg(long, value_name = "NAME")]
     node: Vec<NodeName>,
 
-    /// Not on this node; may be repeated
+    /// Do not run on this node; repeatable
     #[arg(long, value_name = "NAME")]
     not: Vec<NodeName>,
 
-    /// Here, unless another node is much better
+    /// Prefer this machine, unless another node is much better
     #[arg(long)]
     prefer_local: bool,
 }
 
-/// `dsh`: the same under the name of the original.
+/// `hostler exec` under the name `dsh`.
 #[derive(Debug, Args)]
 #[command(override_usage = "dsh [OPTIONS] <COMMAND>...")]
 pub(crate) struct Dsh {
@@ -133,7 +143,7 @@ impl Exec {
             self.as_remote_shell()?;
         }
         if self.command.is_empty() && !self.explain {
-            return Err(Failure::usage("no command is given").hint("for example: hostler exec gcc -c x.c"));
+            return Err(Failure::usage("no command is given").hint("e.g. hostler exec gcc -c x.c"));
         }
         if self.all || !self.nodes.is_empty() {
             return many::run(context, &self);
@@ -149,11 +159,10 @@ impl Exec {
         call::run(context, ask, self.say_where, shipping)
     }
 
-    /// The node and the command as such a command line names them.
+    /// Takes the node and the command from a command line of `ssh`.
     fn as_remote_shell(&mut self) -> Result<(), Failure> {
         let wanted = RemoteShell::parse(&self.command).map_err(|why| {
-            Failure::usage(format!("--rsh takes the command line of ssh: {why}"))
-                .hint("for example: hostler exec --rsh n2 uptime")
+            Failure::usage(format!("not a valid command line of ssh: {why}")).hint("e.g. hostler exec --rsh n2 uptime")
         })?;
         self.command = wanted.argv();
         self.where_to.node = vec![wanted.host.parse()?];
@@ -166,9 +175,9 @@ impl Exec {
         Ok(())
     }
 
-    /// What the agent is asked.
+    /// The request to the agent.
     fn ask(&self) -> Result<Ask, Failure> {
-        // Nobody runs a mere question.
+        // `--explain` runs no command, but a request needs one.
         let argv = if self.command.is_empty() { vec!["true".into()] } else { self.command.clone() };
         let has_terminal =
             !self.no_terminal && !self.no_input && io::stdin().is_terminal() && io::stdout().is_terminal();

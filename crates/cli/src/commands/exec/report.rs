@@ -1,4 +1,4 @@
-//! Where a command ran, and why there.
+//! Prints where a command ran, and why there.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ use crate::failure::{During, Failure, Outcome};
 use crate::output;
 use crate::output::table::{Align, Table};
 
-/// Prints how nodes are judged.
+/// Prints the scores of the nodes.
 pub(super) fn explain(context: &Context, ask: Ask) -> Outcome {
     let mut agent = call::connect()?;
     let asked = call::question(&mut agent, ask);
-    let Some(Frame::Explained(choice)) = asked.during(|| "the agent of this machine does not answer".to_owned())?
+    let Some(Frame::Explained(choice)) = asked.during(|| "the agent on this machine does not answer".to_owned())?
     else {
-        return Err(Failure::new("the agent of this machine does not say how it judges nodes").exiting(exit::MISMATCH));
+        return Err(Failure::new("the agent on this machine does not explain its choice").exiting(exit::MISMATCH));
     };
     let output = &context.output;
     if output.is_json() {
@@ -49,12 +49,12 @@ fn in_words(choice: &Choice) -> String {
     let unfit = choice.unfit.iter().map(|(node, why)| format!("{node}: {why}"));
     let table = table.render(output::width());
     let Counts { here, elsewhere, fallen_back } = choice.counts;
-    let counts = format!("so far {here} here, {elsewhere} elsewhere, {fallen_back} fallen back from a better node");
+    let counts = format!("commands so far: {here} here, {elsewhere} elsewhere, {fallen_back} not on their best node");
     let rest = unfit.chain(choice.cost.as_ref().map(expected)).chain([counts]);
     [table.trim_end().to_owned()].into_iter().chain(rest).collect::<Vec<_>>().join("\n")
 }
 
-/// Says where a command ran.
+/// Prints where a command ran.
 pub(super) fn placed(context: &Context, placed: &Placed, ended: Option<&Report>, ship: Option<&Freight>) {
     let output = &context.output;
     if output.is_json() {
@@ -71,7 +71,7 @@ pub(super) fn placed(context: &Context, placed: &Placed, ended: Option<&Report>,
     if let Some(ended) = ended {
         text.push_str(&format!(", for {}", shown(ended.wall_us)));
         if ended.waited_us >= 1000 {
-            text.push_str(&format!(", after {} in which it waited for a free CPU", shown(ended.waited_us)));
+            text.push_str(&format!(", after waiting {} for a free CPU", shown(ended.waited_us)));
         }
     }
     output.say(&text);
@@ -85,7 +85,7 @@ pub(super) fn placed(context: &Context, placed: &Placed, ended: Option<&Report>,
         output.say(&format!("not on {}: {}", tried.node, tried.why));
     }
     for reason in &placed.advisory {
-        output.say(&format!("no limit of the kernel holds its {reason}"));
+        output.say(&format!("not limited by the kernel: {reason}"));
     }
 }
 
@@ -105,13 +105,13 @@ fn judged(how: &How) -> String {
 fn expected(cost: &Cost) -> String {
     let Cost { kind, run_us, way_us } = cost;
     format!(
-        "commands such as `{kind}` take about {} on an idle node, and the way to another one about {}",
+        "commands like `{kind}` take about {} on an idle node; sending one to another node takes about {}",
         shown(*run_us),
         shown(*way_us)
     )
 }
 
-/// A span of microseconds as people read it.
+/// Formats a span of microseconds.
 fn shown(us: u64) -> String {
     match us {
         0..10_000 => format!("{}.{} ms", us / 1000, us % 1000 / 100),

@@ -1,4 +1,5 @@
-//! The tree that a command takes along, at the caller's end: what it is, what the node asks about it, and what comes back.
+//! The caller's side of `--ship`: describes the tree, answers the node's questions about it, and places the files
+//! that come back.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -24,16 +25,16 @@ use crate::failure::{During, Failure};
 use crate::seen_folder::SeenFolder;
 use crate::xdg;
 
-/// What makes a directory the root of a tree.
+/// Names that mark the root of a source tree.
 const ROOTS: [&str; 7] = [".git", ".hg", ".svn", ".bzr", ".jj", "_darcs", ".pijul"];
 
-/// A tree before its command has started.
+/// A tree before its command starts.
 pub(super) struct Shipping {
     root: PathBuf,
     any_program: bool,
-    /// Since it has been looked at.
+    /// Set once the tree is described.
     supplier: Option<Supplier<'static>>,
-    /// After how much of it the kernel was asked.
+    /// Number of files whose attributes were read.
     asked: usize,
 }
 
@@ -45,7 +46,7 @@ pub(super) struct UnderWay {
     home: Homecoming,
 }
 
-/// What it has cost to take the tree along.
+/// Size and duration of the copies of a tree.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Freight {
     files: usize,
@@ -56,38 +57,39 @@ pub(super) struct Freight {
 }
 
 impl Shipping {
-    /// The tree of a command, at which nobody has looked yet: where the command stays, nobody has to.
+    /// The tree of a command. Its files are not read yet, since a command that runs here does not need them.
     pub(super) fn of(command: &Command, root: Option<&Path>, any_program: bool) -> Result<Self, Failure> {
         let directory = command.directory();
         let root = root.map_or_else(|| Ok(root_of(&directory)), fs::canonicalize);
-        let root = root.during(|| "there is no such tree".to_owned())?;
+        let root = root.during(|| "cannot access the tree".to_owned())?;
         if !directory.starts_with(&root) {
-            return Err(Failure::usage(format!("{} is not in {}", directory.display(), root.display()))
-                .hint("--ship=DIR names a directory above the one that the command starts in"));
+            return Err(Failure::usage(format!("{} is not in the tree {}", directory.display(), root.display()))
+                .hint("--ship=DIR must name a parent of the command's directory"));
         }
         if belongs_to_machine(&root) {
-            return Err(Failure::usage(format!("{} belongs to the machine and cannot be taken along", root.display()))
-                .hint("call it in a directory of its own, or name one with --ship=DIR"));
+            return Err(Failure::usage(format!("{} is a system directory and cannot be copied", root.display()))
+                .hint("run this in another directory, or name one with --ship=DIR"));
         }
         Ok(Self { root, any_program, supplier: None, asked: 0 })
     }
 
-    /// The tree before it was looked at: where it is, and as of when it is remembered.
+    /// Identifies the tree, with the moment for which the cache knows its content.
     pub(super) fn sought(&self) -> Result<Sought, Failure> {
-        let found = fs::metadata(&self.root).during(|| "there is no such tree".to_owned())?;
+        let found = fs::metadata(&self.root).during(|| "cannot access the tree".to_owned())?;
         let since = SeenFolder::of_tree(&self.root).tree_as_of().map(|as_of| as_of.moment);
         Ok(Sought::new(&self.root, (found.dev(), found.ino()), since))
     }
 
-    /// Looks at it, as far as by the news something may have changed.
+    /// Describes the tree. `news` limits which files are read again.
     pub(super) fn look(&mut self, command: &Command, news: &News) -> Result<Ship, Failure> {
         let root = &self.root;
         let again = root.clone();
         let (described, asked) =
-            describe(root, true, news).during(|| format!("cannot look at the tree {}", root.display()))?;
+            describe(root, true, news).during(|| format!("cannot read the tree {}", root.display()))?;
         let program = if self.any_program { None } else { program_of(command, root) };
         let ship = Ship::new(root.clone(), described.digest(), program);
-        // A file that does not hold what it held may be one that is not as it is remembered.
+        // If a file has changed meanwhile, the cache may be wrong about others: describe the tree again without the
+        // cache.
         let mut looks_closely = false;
         self.asked = asked;
         let again = move || {
@@ -98,7 +100,7 @@ impl Shipping {
         Ok(ship)
     }
 
-    /// Takes a frame; one that is about something else comes back.
+    /// Handles a frame. Returns a frame that is not about the tree.
     pub(super) fn hear(&mut self, frame: Frame, agent: &mut UnixStream) -> io::Result<Option<Frame>> {
         match &mut self.supplier {
             Some(supplier) => supplier.hear(frame, agent),
@@ -106,31 +108,31 @@ impl Shipping {
         }
     }
 
-    /// The command has started.
+    /// Prepares for files that come back, once the command has started.
     pub(super) fn set_out(self) -> Result<UnderWay, Failure> {
         let supplier = self.supplier.ok_or_else(|| {
             Failure::new("the agent of this machine has not asked for the tree").exiting(exit::MISMATCH)
         })?;
         let (described, went) = supplier.finish();
-        let placing = Placing::begin(&self.root, token()).during(|| "the tree is gone".to_owned())?;
+        let placing = Placing::begin(&self.root, token()).during(|| "cannot access the tree".to_owned())?;
         let home = Homecoming::new(placing, described.as_of_ns());
         Ok(UnderWay { described, asked: self.asked, went, home })
     }
 }
 
 impl UnderWay {
-    /// Takes a piece of what has been written.
+    /// Takes a piece of the files that come back.
     pub(super) fn take(&mut self, piece: &[u8]) {
         self.home.take(piece);
     }
 
-    /// Puts what has been written in place.
+    /// Puts the files that came back in place.
     pub(super) fn finish(self) -> Result<Freight, Failure> {
         let began = std::time::Instant::now();
         let entries = self.described.entries();
         let came = self.home.finish(entries).map_err(|why| {
-            Failure::new(format!("what the command has written is not here: {why}"))
-                .hint("unless something is said of putting it in place, nothing has changed here; call it again")
+            Failure::new(format!("the command's files were not copied back: {why}"))
+                .hint("unless the error is about placing files, nothing has changed here; run the command again")
                 .exiting(exit::RUN_FAILED)
         })?;
         Ok(Freight { files: entries.len(), asked: self.asked, went: self.went, came, placing: began.elapsed() })
@@ -141,7 +143,7 @@ impl Freight {
     pub(super) fn in_words(&self) -> String {
         let Self { files, asked: _, went, came, placing } = self;
         format!(
-            "the tree of {files} files: {} went there in {}, {} with {} files came back, put in place in {}",
+            "tree of {files} files: sent {} in {}, got {} in {} files, placed in {}",
             format_bytes(went.bytes),
             format_duration(went.took),
             format_bytes(came.bytes),
@@ -166,13 +168,13 @@ impl Freight {
     }
 }
 
-/// The nearest directory at or above that is under version control; else the directory itself.
+/// The nearest parent directory (or `directory` itself) under version control, else `directory`.
 fn root_of(directory: &Path) -> PathBuf {
     let is_root = |at: &&Path| ROOTS.iter().any(|name| at.join(name).exists()) && at.parent().is_some();
     directory.ancestors().find(is_root).unwrap_or(directory).to_owned()
 }
 
-/// A tree, and after how much of it the kernel was asked.
+/// Describes a tree. Also returns how many files had their attributes read.
 fn describe(root: &Path, recalls: bool, news: &News) -> io::Result<(Described, usize)> {
     let began_ns = now_ns();
     let folder = SeenFolder::of_tree(root);
@@ -181,7 +183,7 @@ fn describe(root: &Path, recalls: bool, news: &News) -> io::Result<(Described, u
     if let Some(memory) = memory {
         folder.remember_tree(&memory);
     }
-    // What was written while the tree was looked at is in it, too, and what is made of it is no older.
+    // Files written during the survey are part of the tree, and files made from them are no older than they are.
     let now = now_ns();
     let newest = entries.iter().map(|entry| entry.modified_ns).filter(|modified| *modified <= now).max();
     let described = Described::new(Tree { mode, entries }, sources, began_ns.max(newest.unwrap_or(0)));
@@ -192,13 +194,13 @@ fn is_too_much(entries: usize, bytes: u64) -> Option<String> {
     (entries > MOST_ENTRIES || bytes > MOST_BYTES).then(|| {
         let most = format_bytes(MOST_BYTES);
         format!(
-            "it has {entries} files of {}, and no more than {MOST_ENTRIES} of {most} can be taken along",
+            "it has {entries} files of {}; at most {MOST_ENTRIES} files of {most} can be copied",
             format_bytes(bytes)
         )
     })
 }
 
-/// What the program holds that the command means here; `None` when it is in the tree or nowhere.
+/// Digest of the command's program on this machine; `None` if it is in the tree or does not exist.
 fn program_of(command: &Command, root: &Path) -> Option<Digest> {
     let path = places_of_program(command).into_iter().find(|path| is_program(path))?;
     if path.starts_with(root) {
@@ -219,7 +221,7 @@ fn program_of(command: &Command, root: &Path) -> Option<Digest> {
     Some(digest)
 }
 
-/// Nothing depends on it, so that it cannot be written is nobody's concern.
+/// Writes a cache file. The cache is optional, so errors are ignored.
 fn remember(path: &Path, bytes: &[u8]) {
     let temporary = path.with_extension(format!("{:x}", token()));
     let made = path.parent().map_or(Ok(()), fs::create_dir_all);
@@ -229,7 +231,7 @@ fn remember(path: &Path, bytes: &[u8]) {
     }
 }
 
-/// Something that tells this process from all others.
+/// A number that differs between processes.
 fn token() -> u64 {
     u64::from(std::process::id()) << 32 ^ now_ns().cast_unsigned()
 }
@@ -239,7 +241,7 @@ fn now_ns() -> i64 {
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// The directory of `--ship=DIR`; none for `--ship`.
+/// The directory of `--ship=DIR`; `None` for a plain `--ship`.
 pub(super) fn root_named(value: &OsStr) -> Option<&Path> {
     (!value.is_empty()).then(|| Path::new(value))
 }
@@ -249,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tree_is_what_is_under_version_control() {
+    fn tree_root_is_the_nearest_directory_under_version_control() {
         let folder = tempfile::tempdir().expect("a temporary directory");
         let below = folder.path().join("a/b");
         fs::create_dir_all(&below).expect("writable");
