@@ -117,7 +117,7 @@ mod tests {
         let hint = |text: &str| parse(text).expect_err(text).render();
         assert!(hint("haed = \"unix:/x\"").contains("did you mean `head`?"));
         assert!(hint("colour = 3").contains("known keys: head, env_only"));
-        assert!(hint("head = 7").contains("not a text"));
+        assert!(hint("head = 7").contains("not a string"));
         assert!(hint("head = ").contains("not valid TOML"));
     }
 }

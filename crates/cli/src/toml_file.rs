@@ -1,4 +1,4 @@
-//! Reading the settings files: TOML with known keys, where every mistake is an error that helps.
+//! Reads settings files: TOML with a fixed set of keys, and errors with hints.
 
 use std::path::Path;
 use std::str::FromStr;
@@ -7,12 +7,12 @@ use hostler_model::Counted;
 
 use crate::failure::{During, Failure};
 
-/// A settings file; empty when there is none.
+/// A settings file; empty if the file does not exist.
 #[derive(Debug, Default)]
 pub(crate) struct Settings(toml::Table);
 
 impl Settings {
-    /// Reads a file that may have these keys and no others; `None` when there is no file.
+    /// Reads a file that may have only these keys; `None` if the file does not exist.
     pub(crate) fn read(path: &Path, keys: &[&str]) -> Result<Option<Self>, Failure> {
         match std::fs::read_to_string(path) {
             Ok(text) => Self::parse(&text, keys)
@@ -23,7 +23,7 @@ impl Settings {
         }
     }
 
-    /// Reads text that may have these keys and no others.
+    /// Parses a text that may have only these keys.
     pub(crate) fn parse(text: &str, keys: &[&str]) -> Result<Self, Failure> {
         let table: toml::Table = text
             .parse()
@@ -42,16 +42,16 @@ impl Settings {
         Ok(Self(table))
     }
 
-    /// A text, if the key is there. `example` is a right value.
+    /// A text, if the key exists. `example` is a valid value for the hint.
     pub(crate) fn text(&self, key: &str, example: &str) -> Result<Option<&str>, Failure> {
         match self.0.get(key) {
             None => Ok(None),
             Some(toml::Value::String(text)) => Ok(Some(text)),
-            Some(other) => Err(wrong_type(key, other, "a text", example)),
+            Some(other) => Err(wrong_type(key, other, "a string", example)),
         }
     }
 
-    /// A text that means something, if the key is there.
+    /// A string that is parsed as `T`, if the key exists.
     pub(crate) fn parsed<T: FromStr<Err: std::error::Error>>(
         &self,
         key: &str,
@@ -60,7 +60,7 @@ impl Settings {
         self.text(key, example)?.map(|text| meaning(key, text, example)).transpose()
     }
 
-    /// A text that means something, if the key is there, or an integer in its place.
+    /// A string or integer that is parsed as `T`, if the key exists.
     pub(crate) fn text_or_integer<T: FromStr<Err: std::error::Error>>(
         &self,
         key: &str,
@@ -72,7 +72,7 @@ impl Settings {
         }
     }
 
-    /// A number, with a point or without one, if the key is there.
+    /// A float or integer, if the key exists.
     pub(crate) fn number(&self, key: &str, example: &str) -> Result<Option<f64>, Failure> {
         match self.0.get(key) {
             None => Ok(None),
@@ -82,7 +82,7 @@ impl Settings {
         }
     }
 
-    /// `true` or `false`, if the key is there.
+    /// A boolean, if the key exists.
     pub(crate) fn truth(&self, key: &str, example: &str) -> Result<Option<bool>, Failure> {
         match self.0.get(key) {
             None => Ok(None),
@@ -91,7 +91,7 @@ impl Settings {
         }
     }
 
-    /// A table with these keys and no others; an empty one when the key is not there.
+    /// A table that may have only these keys; empty if the key does not exist.
     pub(crate) fn table(&self, key: &str, keys: &[&str], example: &str) -> Result<Self, Failure> {
         match self.0.get(key) {
             None => Ok(Self::default()),
@@ -100,7 +100,7 @@ impl Settings {
         }
     }
 
-    /// A table that is a value of this type; the type's own when the key is not there.
+    /// A value of type `T`; its default if the key does not exist.
     pub(crate) fn structure<T>(&self, key: &str, example: &str) -> Result<T, Failure>
     where
         T: serde::de::DeserializeOwned + Default,
@@ -111,7 +111,7 @@ impl Settings {
         }
     }
 
-    /// A list of texts that mean something; empty when the key is not there.
+    /// A list of strings, each parsed as `T`; empty if the key does not exist.
     pub(crate) fn list<T: FromStr<Err: std::error::Error>>(&self, key: &str, example: &str) -> Result<Vec<T>, Failure> {
         let values = match self.0.get(key) {
             None => return Ok(Vec::new()),
@@ -120,12 +120,12 @@ impl Settings {
         };
         let of_text = |value: &toml::Value| match value {
             toml::Value::String(text) => meaning(key, text, example),
-            other => Err(wrong_type(key, other, "a list of texts", example)),
+            other => Err(wrong_type(key, other, "a list of strings", example)),
         };
         values.iter().map(of_text).collect()
     }
 
-    /// A table of names and counts; empty when the key is not there.
+    /// A table of names and counts; empty if the key does not exist.
     pub(crate) fn counts(&self, key: &str, example: &str) -> Result<Counted, Failure> {
         let values = match self.0.get(key) {
             None => return Ok(Counted::NONE),
@@ -137,7 +137,7 @@ impl Settings {
             let toml::Value::Integer(count) = value else {
                 return Err(wrong_type(&format!("{key}.{name}"), value, "a count", example));
             };
-            // What is below zero is as wrong as zero is.
+            // A negative count is as wrong as 0.
             all.insert(name, u64::try_from(*count).unwrap_or(0)).map_err(|error| nonsense(key, &error, example))?;
         }
         Ok(all)
@@ -149,7 +149,7 @@ fn meaning<T: FromStr<Err: std::error::Error>>(key: &str, text: &str, example: &
 }
 
 fn nonsense(key: &str, error: &dyn std::error::Error, example: &str) -> Failure {
-    Failure::usage(format!("`{key}` makes no sense")).because(error).hint(format!("write it as {key} = {example}"))
+    Failure::usage(format!("`{key}` is not valid")).because(error).hint(format!("write it as {key} = {example}"))
 }
 
 fn wrong_type(key: &str, value: &toml::Value, wanted: &str, example: &str) -> Failure {
@@ -157,13 +157,13 @@ fn wrong_type(key: &str, value: &toml::Value, wanted: &str, example: &str) -> Fa
         .hint(format!("write it as {key} = {example}"))
 }
 
-/// The candidate that differs least from `word`, if a slip of the fingers explains the difference.
+/// The candidate closest to `word`, if a typing error can explain the difference.
 fn closest<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str> {
     let best = candidates.iter().min_by_key(|candidate| distance(word, candidate))?;
     (distance(word, best) <= best.len().div_ceil(2)).then_some(best)
 }
 
-/// How many characters must be added, removed or replaced to get from one word to the other.
+/// The Levenshtein distance of two words.
 fn distance(from: &str, to: &str) -> usize {
     let to: Vec<char> = to.chars().collect();
     let mut row: Vec<usize> = (0..=to.len()).collect();

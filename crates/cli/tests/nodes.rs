@@ -17,7 +17,7 @@ fn a_smaller_cluster_does_not_list_what_is_gone() {
     assert!(refusal.contains("connected"), "{refusal}");
     let other = cluster.run(&["up", "--nodes", "1"]);
     assert_eq!(other.code, 2, "{other:?}");
-    let words = ["already runs with other sizes: 3 nodes with", "`hostler down`"];
+    let words = ["already running with other sizes: 3 nodes with", "`hostler down`"];
     assert!(words.iter().all(|word| other.stderr.contains(word)), "{other:?}");
     for same in [&["up", "--nodes", "3"][..], &["up"]] {
         assert_eq!(cluster.run(same).code, 0);

@@ -1,4 +1,4 @@
-//! Only one `up` or `down` at a time.
+//! A lock so that only one `up` or `down` runs at a time.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -9,14 +9,14 @@ use nix::fcntl::{Flock, FlockArg};
 
 use crate::failure::{During, Failure};
 
-/// Held while it lives; the kernel gives it back when the process ends, however it ends.
+/// The lock, held until it is dropped or the process ends.
 #[derive(Debug)]
 pub(crate) struct Lock {
     _held: Flock<File>,
 }
 
 impl Lock {
-    /// Takes the lock, calling `busy` first if someone else has it and this will take a while.
+    /// Takes the lock. Calls `busy` first if it must wait.
     pub(crate) fn take(path: &Path, busy: impl FnOnce()) -> Result<Self, Failure> {
         let failed = || format!("cannot lock {}", path.display());
         let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path).during(failed)?;
@@ -37,16 +37,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_second_waits_for_the_first() {
+    fn second_lock_waits_for_the_first() {
         let directory = tempfile::tempdir().expect("temporary directory");
         let path = directory.path().join("lock");
-        let first = Lock::take(&path, || panic!("nobody has it")).expect("free");
+        let first = Lock::take(&path, || panic!("the lock is free")).expect("free");
         let (waiting, told) = std::sync::mpsc::sync_channel(1);
         let second = std::thread::spawn({
             let path = path.clone();
             move || Lock::take(&path, || waiting.send(()).expect("the test listens")).map(drop)
         });
-        told.recv_timeout(std::time::Duration::from_secs(10)).expect("the second says that it waits");
+        told.recv_timeout(std::time::Duration::from_secs(10)).expect("the second lock must wait");
         drop(first);
         second.join().expect("no panic").expect("free again");
     }

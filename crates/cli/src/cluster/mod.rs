@@ -1,8 +1,10 @@
 //! The embedded cluster: a head and virtual nodes on this machine, as ordinary processes of this user.
 //!
-//! [`Places`] says where its files are, [`Sizes`] what its nodes have, [`Record`] which processes were started. [`start`] brings
-//! up whatever of it does not run, [`stop`] takes it down. Nothing supervises the processes: the head keeps every job on disk and
-//! running jobs do not depend on their agent, so a part that died is simply started again by the next `hostler up`.
+//! [`Places`] are its paths, [`Sizes`] the resources of its nodes, [`Record`] the processes that were started.
+//! [`start`] starts processes
+//! that do not run, [`stop`] stops all. No supervisor is needed: the head stores all jobs on disk and running jobs do
+//! not depend on their
+//! agent, so the next `hostler up` can start a process that has died.
 
 mod lock;
 mod places;

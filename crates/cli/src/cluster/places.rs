@@ -1,4 +1,4 @@
-//! Where an embedded cluster keeps its files: lasting state in the XDG state directory, the socket in the runtime directory.
+//! Paths of an embedded cluster: persistent state in the XDG state directory, sockets in the runtime directory.
 
 use std::fs::{DirBuilder, Metadata};
 use std::io;
@@ -12,7 +12,7 @@ use nix::unistd::{Uid, geteuid};
 use crate::failure::{During, Failure};
 use crate::xdg::absolute;
 
-/// The kernel's limit for the path of a Unix socket, in bytes, without the final zero.
+/// Maximum length of the path of a Unix socket in bytes, without the final zero.
 const SOCKET_PATH_LIMIT: usize = 107;
 
 /// The directories of one embedded cluster.
@@ -20,18 +20,19 @@ const SOCKET_PATH_LIMIT: usize = 107;
 pub(crate) struct Places {
     state: PathBuf,
     runtime: PathBuf,
-    /// The directory, `runtime` itself or one above it, that lies where others may write, and must be checked before use.
+    /// The directory in `/tmp` that contains `runtime`, if any. Other users may have created it, so it is checked
+    /// before use.
     exposed: Option<PathBuf>,
 }
 
 impl Places {
-    /// This user's: `$XDG_STATE_HOME/hostler` and `$XDG_RUNTIME_DIR/hostler`, with the usual defaults. Without a runtime directory, each
-    /// state directory has one of its own: a user may have several.
+    /// The paths of this user: `$XDG_STATE_HOME/hostler` and `$XDG_RUNTIME_DIR/hostler`, or the XDG defaults. Without
+    /// a runtime directory, each
+    /// state directory gets its own one in `/tmp`, because a user may have several clusters.
     pub(crate) fn from_environment() -> Result<Self, Failure> {
         Self::chosen(absolute("XDG_STATE_HOME"), absolute("XDG_RUNTIME_DIR"), absolute("HOME"), geteuid())
     }
 
-    /// A private cluster below `directory`.
     pub(crate) fn below(directory: &Path) -> Self {
         Self { state: directory.join("state"), runtime: directory.join("run"), exposed: None }
     }
@@ -47,7 +48,7 @@ impl Places {
             (None, Some(home)) => home.join(".local/state"),
             (None, None) => {
                 return Err(Failure::new(
-                    "there is no place for the cluster's files: neither HOME nor XDG_STATE_HOME is set",
+                    "there is no directory for the cluster's files: neither HOME nor XDG_STATE_HOME is set",
                 ));
             }
         };
@@ -62,10 +63,10 @@ impl Places {
         Ok(Self { state: state.join("hostler"), runtime, exposed })
     }
 
-    /// Where the head listens for users.
+    /// The socket of the head.
     ///
     /// # Errors
-    /// When the path is too long for a socket.
+    /// Fails if the path is too long for a socket.
     pub(crate) fn socket(&self) -> Result<PathBuf, Failure> {
         let socket = socket_in(&self.runtime);
         if socket.as_os_str().len() <= SOCKET_PATH_LIMIT {
@@ -75,20 +76,20 @@ impl Places {
             .hint(format!("the kernel allows {SOCKET_PATH_LIMIT} bytes; choose a shorter XDG_RUNTIME_DIR")))
     }
 
-    /// Where a real head that this user runs listens for users.
+    /// The socket of a real head that this user runs.
     ///
     /// # Errors
-    /// When the path is too long for a socket.
+    /// Fails if the path is too long for a socket.
     pub(crate) fn real_socket(&self) -> Result<PathBuf, Failure> {
         Ok(self.socket()?.with_file_name("real.sock"))
     }
 
-    /// Where the agent of a node lets users of this machine in. No agent opens it when its path is too long.
+    /// The socket of a node's agent. The agent does not open it if the path is too long.
     pub(crate) fn node_socket(&self, name: &NodeName) -> PathBuf {
         socket_in(&self.runtime).with_file_name(format!("{name}.sock"))
     }
 
-    /// Everything that lasts.
+    /// The persistent state.
     pub(crate) fn state(&self) -> &Path {
         &self.state
     }
@@ -101,12 +102,12 @@ impl Places {
         self.state.join("nodes").join(name.as_str())
     }
 
-    /// What all nodes share: they are one machine.
+    /// Environments; shared by all nodes, because they are on one machine.
     pub(crate) fn environments(&self) -> PathBuf {
         self.state.join("environments")
     }
 
-    /// What the process called `name` logs.
+    /// The log of the process `name`.
     pub(crate) fn log(&self, name: &str) -> PathBuf {
         self.state.join("logs").join(format!("{name}.log"))
     }
@@ -119,12 +120,12 @@ impl Places {
         self.state.join("up.lock")
     }
 
-    /// Where join codes wait for their node to read them.
+    /// A file with the join code for a node.
     pub(crate) fn join_file(&self, name: &NodeName) -> PathBuf {
         self.runtime.join(format!("join-{name}"))
     }
 
-    /// Makes the directories, readable by this user only.
+    /// Creates the directories, readable only by this user.
     pub(crate) fn create(&self) -> Result<(), Failure> {
         for directory in [self.state.clone(), self.state.join("nodes"), self.state.join("logs")] {
             create_private(&directory)?;
@@ -141,7 +142,7 @@ fn socket_in(runtime: &Path) -> PathBuf {
     runtime.join("head.sock")
 }
 
-/// A name for a long path that is the same in every process: FNV-1a, since the standard library's hashes promise nothing.
+/// A short name for a long path, the same in every process. FNV-1a, because the standard library's hashes may change.
 fn short_name(path: &Path) -> String {
     let hash = path
         .as_os_str()
@@ -159,14 +160,14 @@ fn create_private(directory: &Path) -> Result<(), Failure> {
         .during(|| format!("cannot create the directory {}", directory.display()))
 }
 
-/// In `/tmp` anyone may have been there first.
+/// Checks the directory, because another user may have created it in `/tmp`.
 fn ensure_ours(directory: &Path) -> Result<(), Failure> {
     let metadata = std::fs::symlink_metadata(directory).during(|| format!("cannot examine {}", directory.display()))?;
     if is_private(&metadata, geteuid()) {
         return Ok(());
     }
     Err(Failure::new(format!("{} is not a private directory of yours", directory.display()))
-        .because(&io::Error::other("its owner or its mode would let others take the place of the head"))
+        .because(&io::Error::other("its owner or mode would allow other users to replace the head"))
         .hint("remove it, or set XDG_RUNTIME_DIR to a directory of your own"))
 }
 
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn xdg_directories_with_their_defaults() {
+    fn xdg_directories_have_defaults() {
         let places = chosen(Some("/state"), Some("/run/user/7"));
         assert_eq!(places.head(), Path::new("/state/hostler/head"));
         assert_eq!(places.socket().expect("short"), Path::new("/run/user/7/hostler/head.sock"));
@@ -196,19 +197,19 @@ mod tests {
         let socket = places.socket().expect("short");
         assert!(socket.starts_with("/tmp/hostler-7/") && socket.ends_with("head.sock"), "{}", socket.display());
         assert_eq!(socket, chosen(None, None).socket().expect("short"));
-        assert_ne!(socket, chosen(Some("/state"), None).socket().expect("short"), "two clusters of one user");
+        assert_ne!(socket, chosen(Some("/state"), None).socket().expect("short"), "one socket per state directory");
         assert!(Places::chosen(None, None, None, Uid::from_raw(7)).is_err());
     }
 
     #[test]
-    fn a_long_runtime_directory_gets_a_short_stand_in_of_its_own() {
+    fn long_runtime_directory_is_replaced_by_a_short_one() {
         let long = |end: &str| chosen(None, Some(&format!("/run/{}{end}", "x".repeat(100)))).socket().expect("short");
         assert!(long("a").starts_with("/tmp/hostler-7/") && long("a") != long("b"));
         assert!(long("a").as_os_str().len() <= SOCKET_PATH_LIMIT);
     }
 
     #[test]
-    fn a_directory_that_others_can_enter_is_refused() {
+    fn runtime_directory_open_to_others_is_rejected() {
         let directory = tempfile::tempdir().expect("temporary directory");
         let runtime = directory.path().join("run");
         let places =

@@ -1,8 +1,8 @@
-//! The processes of an embedded cluster: started so that they outlive the terminal, and known so that none other is ever ended
-//! in their place.
+//! The processes of an embedded cluster. They outlive the terminal, and signals never reach another process by mistake.
 //!
-//! A process id alone names nothing: it may belong to someone else a moment later. A [`ProcessId`] carries the start time and the
-//! boot, and is signalled through a pidfd that was opened before those were compared.
+//! A process id alone is ambiguous, because the kernel reuses it. A [`ProcessId`] also has the start time and the
+//! boot id. Signals go
+//! through a pidfd that is opened before these are compared.
 
 use std::ffi::OsString;
 use std::fs;
@@ -21,30 +21,29 @@ use serde::{Deserialize, Serialize};
 use crate::daemons::log;
 use crate::failure::{During, Failure};
 
-/// One process, never mistaken for another.
+/// Identifies one process uniquely.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ProcessId {
-    /// Its process id.
     pub(crate) pid: i32,
-    /// When it started, in clock ticks since boot.
+    /// Start time in clock ticks since boot.
     start_ticks: u64,
-    /// Which boot.
+    /// Boot id.
     boot: String,
 }
 
 impl ProcessId {
-    /// Who `pid` is now; `None` when nobody is, or a zombie.
+    /// Identifies the process `pid`; `None` if it does not exist or is a zombie.
     pub(crate) fn of(pid: i32) -> io::Result<Option<Self>> {
         let Some(start_ticks) = start_ticks(pid)? else { return Ok(None) };
         Ok(Some(Self { pid, start_ticks, boot: boot_id()? }))
     }
 
-    /// Whether it still runs.
+    /// Whether the process is running.
     pub(crate) fn is_alive(&self) -> bool {
         Self::of(self.pid).is_ok_and(|now| now.as_ref() == Some(self))
     }
 
-    /// A handle to it, or `None` when it is gone.
+    /// Opens a pidfd; `None` if the process has ended.
     fn open(&self) -> io::Result<Option<OwnedFd>> {
         // SAFETY: the call takes plain numbers and returns a new descriptor or -1.
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, self.pid, 0) };
@@ -52,13 +51,13 @@ impl ProcessId {
             let error = io::Error::last_os_error();
             return if error.raw_os_error() == Some(libc::ESRCH) { Ok(None) } else { Err(error) };
         }
-        // SAFETY: the kernel has just made this descriptor for us.
+        // SAFETY: the kernel has just created this descriptor, and nothing else owns it.
         let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
-        // The handle is to whoever has the pid now: only after this comparison is that known to be the one meant.
+        // The pid may have been reused before the pidfd was opened; compare after that.
         Ok(self.is_alive().then_some(fd))
     }
 
-    /// Sends a signal; a process that is gone needs none.
+    /// Sends a signal. Does nothing if the process has ended.
     pub(crate) fn signal(&self, signal: Signal) -> io::Result<()> {
         let Some(fd) = self.open()? else { return Ok(()) };
         let no_info = std::ptr::null::<libc::siginfo_t>();
@@ -68,7 +67,7 @@ impl ProcessId {
         if result == 0 || error.raw_os_error() == Some(libc::ESRCH) { Ok(()) } else { Err(error) }
     }
 
-    /// Waits until it is gone; says whether it is.
+    /// Waits up to `limit` for the end of the process. Returns whether it has ended.
     pub(crate) fn wait_gone(&self, limit: Duration) -> io::Result<bool> {
         let Some(fd) = self.open()? else { return Ok(true) };
         let deadline = Instant::now() + limit;
@@ -85,20 +84,21 @@ impl ProcessId {
     }
 }
 
-/// Field 22 of `/proc/PID/stat`; `None` for nobody and for zombies.
+/// Field 22 of `/proc/PID/stat`; `None` if the process does not exist or is a zombie.
 fn start_ticks(pid: i32) -> io::Result<Option<u64>> {
     match fs::read_to_string(format!("/proc/{pid}/stat")) {
         Ok(stat) => parse_stat(&stat).ok_or_else(|| io::Error::other(format!("/proc/{pid}/stat is not as expected"))),
-        // ESRCH: it went away between open and read.
+        // ESRCH: the process ended between open and read.
         Err(error) if error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// The start time in a line of `/proc/PID/stat`; the inner `None` is a process that has ended. The outer is a line that makes no sense.
+/// The start time in a line of `/proc/PID/stat`. The inner `None` is a process that has ended, the outer one an
+/// invalid line.
 #[expect(clippy::option_option, reason = "two different absences, each handled at the one place of use")]
 fn parse_stat(stat: &str) -> Option<Option<u64>> {
-    // The name is in parentheses and may itself hold anything.
+    // The name is in parentheses and may contain any characters.
     let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace();
     let state = fields.next()?;
     let start = fields.nth(18)?.parse().ok()?;
@@ -109,7 +109,7 @@ fn boot_id() -> io::Result<String> {
     Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
 }
 
-/// Starts this executable with `args` in a session of its own, with its output in `log` and nothing of ours kept open.
+/// Starts this executable with `args` in a new session, with its output in `log` and no inherited descriptors.
 pub(crate) fn spawn(executable: &Path, args: &[OsString], log: &Path) -> Result<Child, Failure> {
     let failed = || format!("cannot start {} {}", executable.display(), args[0].to_string_lossy());
     daemon(executable, args, log)?.spawn().during(failed)
@@ -121,15 +121,15 @@ pub(crate) fn daemon(executable: &Path, args: &[OsString], log: &Path) -> Result
     let log_copy = log_file.try_clone().during(|| format!("cannot write the log {}", log.display()))?;
     let mut command = Command::new(executable);
     command.args(args).current_dir("/").stdin(Stdio::null()).stdout(log_copy).stderr(log_file);
-    // What the caller happens to have set for its own commands is not meant for the daemons.
+    // HOSTLER_HEAD is for the caller's commands, not for daemons.
     command.env_remove("HOSTLER_HEAD");
     command.env(log::LOG_VARIABLE, log);
-    // SAFETY: only system calls that are safe after fork, and no memory of ours is touched.
+    // SAFETY: only makes system calls that are safe after fork.
     unsafe {
         command.pre_exec(|| {
             nix::unistd::setsid()?;
-            // A pipe or lock that our caller left open must not live as long as the daemon. A kernel without the call (before
-            // 5.11) leaves them open, as every shell does.
+            // The daemon must not keep pipes or locks of the caller open. Kernels before 5.11 lack this call; there,
+            // descriptors stay open.
             libc::syscall(libc::SYS_close_range, 3_u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC);
             Ok(())
         });
@@ -137,7 +137,7 @@ pub(crate) fn daemon(executable: &Path, args: &[OsString], log: &Path) -> Result
     Ok(command)
 }
 
-/// The last lines of a log that were written after `from` bytes.
+/// The last `lines` lines of a log after the first `from` bytes.
 pub(crate) fn log_tail(path: &Path, from: u64, lines: usize) -> Vec<String> {
     let bytes = fs::read(path).unwrap_or_default();
     let text = String::from_utf8_lossy(bytes.get(from as usize..).unwrap_or_default()).into_owned();
@@ -156,27 +156,27 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_known_until_it_ends() {
+    fn process_is_alive_until_it_ends() {
         let mut child = sleeper();
         let id = ProcessId::of(child.id() as i32).expect("readable").expect("runs");
         assert!(id.is_alive());
         assert!(!id.wait_gone(Duration::ZERO).expect("polled"));
         id.signal(Signal::SIGKILL).expect("ours");
         assert!(id.wait_gone(Duration::from_secs(10)).expect("polled"));
-        assert!(!id.is_alive(), "a zombie is gone");
+        assert!(!id.is_alive(), "a zombie has ended");
         child.wait().expect("ours");
         id.signal(Signal::SIGKILL).expect("gone already");
     }
 
     #[test]
-    fn a_process_with_the_same_number_is_left_alone() {
+    fn process_with_a_reused_pid_is_not_signalled() {
         let mut child = sleeper();
         let id = ProcessId::of(child.id() as i32).expect("readable").expect("runs");
         let earlier = ProcessId { start_ticks: id.start_ticks - 1, ..id.clone() };
         let other_boot = ProcessId { boot: "another".to_owned(), ..id.clone() };
         for other in [earlier, other_boot] {
             assert!(!other.is_alive());
-            other.signal(Signal::SIGKILL).expect("nobody to signal");
+            other.signal(Signal::SIGKILL).expect("no process to signal");
         }
         assert!(id.is_alive());
         child.kill().expect("ours");
@@ -184,13 +184,13 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_has_its_own_session_and_only_its_log() {
+    fn daemon_has_its_own_session_and_inherits_no_descriptors() {
         let directory = tempfile::tempdir().expect("temporary directory");
         let log = directory.path().join("x.log");
         let script = "echo out; echo err >&2; ls /proc/self/fd | tr '\\n' ' '; cut -d' ' -f6 /proc/self/stat; echo $$";
-        // Without close-on-exec, as a careless caller would have it.
+        // A descriptor without close-on-exec, as a careless caller may leave it open.
         let careless = File::open("/dev/null").expect("always there");
-        // SAFETY: only clears a flag of a descriptor that is ours.
+        // SAFETY: only clears a flag of a descriptor that this test owns.
         unsafe { libc::fcntl(careless.as_raw_fd(), libc::F_SETFD, 0) };
         let mut child = spawn(Path::new("/bin/sh"), &["-c".into(), script.into()], &log).expect("starts");
         assert!(child.wait().expect("ours").success());
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn names_with_parentheses_do_not_confuse() {
+    fn process_names_may_contain_parentheses() {
         let line = "7 (a) b) (c) S 1 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4711 1 1";
         assert_eq!(parse_stat(line), Some(Some(4711)));
         assert_eq!(parse_stat(&line.replace(" S ", " Z ")), Some(None));

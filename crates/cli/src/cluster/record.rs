@@ -1,4 +1,4 @@
-//! What `up` started, for the next `up` and for `down`.
+//! The file in which `up` records the processes that it has started.
 
 use std::fs;
 use std::io::{self, Write};
@@ -11,68 +11,65 @@ use super::process::ProcessId;
 use super::sizes::Sizes;
 use crate::failure::{During, Failure};
 
-/// The cluster as it was last started.
+/// The cluster as last started.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
-    /// The head's process.
+    /// Process of the head.
     pub(crate) head: Option<ProcessId>,
-    /// Where its agents connect: kept, so that agents find a head that was started again.
+    /// Address of the head for agents; kept, so that agents find a restarted head.
     pub(crate) address: Option<String>,
-    /// What results may take on the head's disk, in bytes, if somebody has said so.
+    /// Maximum size of stored results in bytes, if it was given.
     #[serde(default)]
     pub(crate) results_cap_bytes: Option<u64>,
-    /// A captured machine that its nodes take this one for, in tests.
+    /// A captured machine that replaces this one, in tests.
     #[serde(default)]
     pub(crate) machine_from: Option<PathBuf>,
-    /// Whether the head switches its nodes on and off as the queue needs them.
+    /// Whether the head switches the nodes on and off.
     #[serde(default)]
     pub(crate) is_elastic: bool,
-    /// The sizes that somebody asked for last, for who asks for none.
+    /// The sizes given last, for a start without sizes.
     #[serde(default)]
     pub(crate) sizes: Sizes,
-    /// Its nodes.
     pub(crate) nodes: Vec<NodeRecord>,
 }
 
 /// One virtual node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct NodeRecord {
-    /// `n1`, `n2` and so on.
+    /// E.g. `n1`.
     pub(crate) name: NodeName,
-    /// Its CPU ids.
     pub(crate) cpus: CpuSet,
-    /// Its memory.
     pub(crate) memory_bytes: u64,
-    /// The GPUs it gives, by their unique ids.
+    /// Unique ids of the GPUs.
     #[serde(default)]
     pub(crate) gpus: Vec<String>,
-    /// What it counts.
+    /// Countable resources.
     #[serde(default)]
     pub(crate) counted: Counted,
-    /// Its agent's process.
+    /// Process of the agent.
     pub(crate) agent: Option<ProcessId>,
 }
 
 impl NodeRecord {
-    /// Whether its agent runs.
+    /// Whether the agent runs.
     pub(crate) fn is_on(&self) -> bool {
         self.agent.as_ref().is_some_and(ProcessId::is_alive)
     }
 }
 
 impl Record {
-    /// Whether it goes on as it is. One whose head switches its nodes may have all of them off.
+    /// Whether the cluster runs. All nodes of an elastic cluster may be off, so there the head counts.
     pub(crate) fn is_running(&self) -> bool {
         let has_head = || self.head.as_ref().is_some_and(ProcessId::is_alive);
         self.nodes.iter().any(NodeRecord::is_on) || self.is_elastic && has_head()
     }
 
-    /// Whether it has died, rather than been taken down.
+    /// Whether the cluster was started and has died, instead of being stopped.
     pub(crate) fn has_died(&self) -> bool {
         self.head.is_some() && !self.is_running()
     }
 
-    /// Reads the record; an empty one when there is none.
+    /// Reads the record; empty if the file does not exist.
     pub(crate) fn load(path: &Path) -> Result<Self, Failure> {
         let text = match fs::read_to_string(path) {
             Ok(text) => text,
@@ -82,11 +79,11 @@ impl Record {
         serde_json::from_str(&text).map_err(|error| {
             Failure::new(format!("{} is damaged", path.display()))
                 .because(&error)
-                .hint("end the cluster's processes by hand, then remove the file; no job is lost by that")
+                .hint("end the cluster's processes, then remove the file; no job is lost")
         })
     }
 
-    /// Writes the record, whole or not at all.
+    /// Writes the record atomically.
     pub(crate) fn save(&self, path: &Path) -> Result<(), Failure> {
         let text = serde_json::to_string_pretty(self).expect("a record is valid JSON");
         let replace = || {
@@ -99,7 +96,7 @@ impl Record {
         replace().during(|| format!("cannot write {}", path.display()))
     }
 
-    /// The processes that still run, agents first.
+    /// The running processes, agents first.
     pub(crate) fn alive(&self) -> Vec<ProcessId> {
         let agents = self.nodes.iter().filter_map(|node| node.agent.as_ref());
         agents.chain(&self.head).filter(|process| process.is_alive()).cloned().collect()
@@ -111,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn survives_the_disk() {
+    fn saved_record_is_loaded_again() {
         let directory = tempfile::tempdir().expect("temporary directory");
         let path = directory.path().join("cluster.json");
         assert_eq!(Record::load(&path), Ok(Record::default()));

@@ -1,4 +1,4 @@
-//! How the machine is divided among virtual nodes.
+//! Divides the machine among virtual nodes.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -13,32 +13,31 @@ use super::record::NodeRecord;
 use crate::failure::{During, Failure};
 use crate::flags::GpuCap;
 
-/// How many nodes unless asked otherwise: enough to show that jobs spread.
+/// Default number of nodes; enough to show that jobs are spread.
 const DEFAULT_NODES: u32 = 4;
 
-/// Memory is dealt out in pieces of this size, so that the numbers look like numbers people choose.
+/// Memory per node is a multiple of this, to get round numbers.
 const MEMORY_STEP: u64 = 64 << 20;
 
-/// What this process may use of the machine.
+/// The resources that this process may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Machine {
-    /// The CPU ids.
+    /// CPU ids.
     pub(crate) cpus: Vec<u32>,
-    /// Memory that can be given to jobs, in bytes.
+    /// Memory for jobs, in bytes.
     pub(crate) memory_bytes: u64,
-    /// The unique ids of GPUs that can be given to jobs.
+    /// Unique ids of GPUs for jobs.
     pub(crate) gpus: Vec<String>,
 }
 
 impl Machine {
-    /// Looks at affinity, available memory and the limits of our cgroup. GPUs are left to [`Machine::with_gpus`].
+    /// Reads affinity, free memory and cgroup limits. [`Machine::with_gpus`] adds GPUs.
     pub(crate) fn detect() -> Result<Self, Failure> {
-        let affinity =
-            sched_getaffinity(Pid::from_raw(0)).during(|| "cannot find out which CPUs may be used".to_owned())?;
+        let affinity = sched_getaffinity(Pid::from_raw(0)).during(|| "cannot determine the usable CPUs".to_owned())?;
         let cpus =
             (0..Affinity::count()).filter(|&id| affinity.is_set(id).unwrap_or(false)).map(|id| id as u32).collect();
         let text = std::fs::read_to_string("/proc/meminfo").during(|| "cannot read /proc/meminfo".to_owned())?;
-        let unknown = || Failure::new("/proc/meminfo does not say how much memory there is");
+        let unknown = || Failure::new("/proc/meminfo does not list the memory");
         let available = meminfo(&text, "MemAvailable:").ok_or_else(unknown)?;
         let total = meminfo(&text, "MemTotal:").ok_or_else(unknown)?;
         let usable = usable(available, total);
@@ -49,7 +48,7 @@ impl Machine {
         })
     }
 
-    /// The same with those GPUs of the machine that `cap` leaves.
+    /// Adds the GPUs of `found` that `cap` allows.
     pub(crate) fn with_gpus(self, found: hostler_discovery::Machine, cap: Option<&GpuCap>) -> Self {
         let found = match cap {
             Some(GpuCap::Only(picks)) => found.capped(&Caps { gpus: Some(picks.clone()), ..Caps::default() }),
@@ -59,25 +58,25 @@ impl Machine {
     }
 }
 
-/// Four fifths of what is free now; at least half of all, since what is busy now need not be busy when jobs run.
+/// 80 % of the free memory, but at least half of the total: memory in use now may be free when jobs run.
 fn usable(available: u64, total: u64) -> u64 {
     (available / 5 * 4).max(total / 2)
 }
 
-/// A line of `/proc/meminfo`, in bytes.
+/// The value of a line of `/proc/meminfo`, in bytes.
 fn meminfo(text: &str, key: &str) -> Option<u64> {
     let kib: u64 =
         text.lines().find_map(|line| line.strip_prefix(key))?.split_ascii_whitespace().next()?.parse().ok()?;
     Some(kib << 10)
 }
 
-/// The memory limit of the cgroup we are in, v2 or v1, when it has one; that of its parents is the business of whoever set it.
+/// The memory limit of this process's cgroup (v2 or v1), if any. Limits of parent cgroups are ignored.
 fn cgroup_limit() -> Option<u64> {
     let memberships = std::fs::read_to_string("/proc/self/cgroup").ok()?;
     memberships.lines().filter_map(limit_file).find_map(|file| std::fs::read_to_string(file).ok()?.trim().parse().ok())
 }
 
-/// The file with the memory limit that a line of `/proc/self/cgroup` leads to.
+/// The file with the memory limit for a line of `/proc/self/cgroup`.
 fn limit_file(membership: &str) -> Option<String> {
     let mut fields = membership.splitn(3, ':');
     match (fields.next()?, fields.next()?, fields.next()?) {
@@ -89,38 +88,39 @@ fn limit_file(membership: &str) -> Option<String> {
     }
 }
 
-/// What `up` was asked for; what is absent is chosen.
+/// The sizes given to `up`; absent sizes have defaults.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Sizes {
     pub(crate) nodes: Option<u32>,
-    /// CPUs a node.
+    /// CPUs per node.
     pub(crate) cpus: Option<u32>,
-    /// Memory a node, in bytes.
+    /// Memory per node, in bytes.
     pub(crate) memory_bytes: Option<u64>,
-    /// GPUs of all nodes together.
+    /// GPUs of the cluster.
     pub(crate) gpus: Option<GpuCap>,
-    /// What each node counts.
+    /// Countable resources of each node.
     pub(crate) counted: Counted,
-    /// A captured machine that has the GPUs and the topology, instead of this one; for tests.
+    /// A captured machine that provides GPUs and topology, in tests.
     pub(crate) machine_from: Option<PathBuf>,
 }
 
 impl Sizes {
-    /// Whether nothing was asked for.
+    /// Whether no size is given.
     pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Whether nodes that were there when the machine or their processes died may come back as they were.
+    /// Whether nodes that have died can start again unchanged.
     pub(crate) fn still_fit(&self, dealt: &[NodeRecord], dead: &[NodeRecord]) -> bool {
-        // A GPU that is not there any more cannot be given, whether it was asked for or not.
+        // GPUs that no longer exist cannot be given out, whether or not they were requested.
         let gpus = Some(self.gpus.clone().unwrap_or(GpuCap::All));
         !dead.is_empty() && dealt.len() == dead.len() && Self { gpus, ..self.clone() }.fit(dealt, dead)
     }
 
-    /// Whether nodes that run are as asked for. `dealt` is what [`Self::deal`] makes of the machine now; what was not asked for may differ
-    /// from it, as the memory that is free does.
+    /// Whether running nodes have the requested sizes. `dealt` is the result of [`Self::deal`] now. Sizes that were
+    /// not requested may differ
+    /// from it, e.g. because less memory is free.
     pub(crate) fn fit(&self, dealt: &[NodeRecord], running: &[NodeRecord]) -> bool {
         let gpus = |nodes: &[NodeRecord]| nodes.iter().flat_map(|node| node.gpus.clone()).collect::<BTreeSet<_>>();
         self.nodes.is_none_or(|_| dealt.len() == running.len())
@@ -130,7 +130,7 @@ impl Sizes {
             && (self.counted.is_empty() || running.iter().all(|node| node.counted == self.counted))
     }
 
-    /// Deals the machine out: CPU ids in turn, memory in equal parts, each GPU to one node in turn.
+    /// Divides the machine: CPU ids in turn, memory in equal parts, each GPU to one node.
     pub(crate) fn deal(&self, machine: &Machine) -> Vec<NodeRecord> {
         let nodes = self.nodes.unwrap_or(DEFAULT_NODES).max(1);
         let available = machine.cpus.len() as u32;
@@ -154,8 +154,8 @@ fn node_name(node: u32) -> NodeName {
     format!("n{}", node + 1).parse().expect("a letter and digits make a valid name")
 }
 
-/// The `count` ids of a node: the machine's ids go round and round. A node with more CPUs than the machine gets numbers that
-/// stand for no CPU beyond those: such a node is for trying things, and only its count means something.
+/// The `count` CPU ids of a node, taken from the machine's ids in turn. If `count` exceeds the machine, the rest are
+/// ids that do not exist.
 fn cpu_ids(machine: &[u32], node: u32, count: u32) -> CpuSet {
     let available = machine.len() as u32;
     let real = (0..count.min(available)).map(|i| machine[((node * count + i) % available) as usize]);
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn four_nodes_share_the_machine() {
+    fn four_nodes_share_the_machine_by_default() {
         let eight = dealt(&Sizes::default(), &[0, 1, 2, 3, 4, 5, 6, 7], 8 << 30);
         assert_eq!(
             eight,
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_as_asked_for() {
+    fn requested_sizes_are_used() {
         let sizes = Sizes { nodes: Some(2), cpus: Some(3), memory_bytes: Some(1 << 30), ..Sizes::default() };
         assert_eq!(dealt(&sizes, &[0, 1, 2, 3], 1 << 20), [row("n1", "0-2", 1024), row("n2", "0-1,3", 1024)]);
         let large = Sizes { nodes: Some(1), cpus: Some(5), ..Sizes::default() };
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_asked_for_must_fit() {
+    fn only_requested_sizes_must_match() {
         let machine = |gpus: &[&str]| Machine {
             cpus: (0..8).collect(),
             memory_bytes: 8 << 30,
@@ -207,7 +207,7 @@ mod tests {
         let running = Sizes { cpus: Some(3), ..nothing.clone() }.deal(&machine(&["a", "b"]));
         let fits =
             |sizes: Sizes| sizes.fit(&sizes.deal(&Machine { memory_bytes: 1 << 30, ..machine(&["b", "a"]) }), &running);
-        assert!(fits(nothing.clone()), "other memory is free now");
+        assert!(fits(nothing.clone()), "the free memory has changed");
         let of = |nodes| Sizes { nodes: Some(nodes), ..nothing.clone() };
         assert!(fits(of(4)) && !fits(of(3)) && !fits(of(5)));
         assert!(fits(Sizes { cpus: Some(3), memory_bytes: Some(2 << 30), ..nothing.clone() }));
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_has_something() {
+    fn this_machine_has_cpus_and_memory() {
         let machine = Machine::detect().expect("Linux");
         assert!(!machine.cpus.is_empty() && machine.memory_bytes > 1 << 20);
         assert_eq!((usable(10, 12), usable(1, 12)), (8, 6));

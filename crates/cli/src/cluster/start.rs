@@ -1,4 +1,4 @@
-//! Bringing an embedded cluster up: whatever part of it does not run is started, the rest is left alone.
+//! Starts the processes of an embedded cluster that do not run.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -18,41 +18,41 @@ use super::{Machine, Places, Record, Sizes};
 use crate::commands::discover::captured_machine;
 use crate::failure::{During, Failure};
 
-/// How long the head may take: it replays its store first.
+/// How long the head may take to start; it replays its store first.
 const HEAD_TIME: Duration = Duration::from_secs(60);
 
-/// How long the agents may take to connect after that.
+/// How long the agents may take to connect afterwards.
 const NODES_TIME: Duration = Duration::from_secs(60);
 
-/// How long to wait between two looks: short beside what a start takes.
+/// Poll interval, short compared to the time of a start.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-/// How many lines of a log are shown when its process died.
+/// Number of log lines to show if a process has died.
 const LOG_LINES: usize = 12;
 
-/// What a virtual node takes to start where it is switched on and off.
+/// Boot time of a virtual node of an elastic cluster.
 const ELASTIC_BOOT: &str = "3s";
 
-/// When the nodes of an elastic cluster are switched on and off: quickly, to be watched.
+/// Power settings of an elastic cluster: short times, so that users can watch it.
 const ELASTIC: &str = "# Written by `hostler up --elastic`. For real machines these times are minutes.\n\
     idle = \"10s\"\nmin_up = \"10s\"\nwatch = \"500ms\"\npoll = \"5s\"\nboot_timeout = \"30s\"\nstop_timeout = \"15s\"\nretry = \"10s\"\n";
 
-/// The file in the head's directory in which it says its address.
+/// File in the head's directory that contains its address.
 const HEAD_FILE: &str = "head.json";
 
-/// A cluster that runs.
+/// A running cluster.
 #[derive(Debug)]
 pub(crate) struct Started {
-    /// The head's own words.
+    /// The answer of the head.
     pub(crate) info: Info,
-    /// The nodes.
     pub(crate) nodes: Vec<NodeView>,
-    /// How many processes had to be started; none when all ran already.
+    /// Number of processes that were started; 0 if all were running.
     pub(crate) started: usize,
 }
 
-/// Starts what does not run and waits until all nodes are up. `tell` hears what is being done. The caller holds the lock. A cluster that runs
-/// with other sizes than those that are asked for is left alone, and that is an error.
+/// Starts processes that do not run and waits until all nodes are up. `tell` receives progress messages. The caller
+/// holds the lock. Fails
+/// and changes nothing if the cluster runs with other sizes than requested.
 pub(crate) async fn bring_up(
     places: &Places,
     sizes: Sizes,
@@ -60,7 +60,7 @@ pub(crate) async fn bring_up(
     results_cap_bytes: Option<u64>,
     mut tell: impl FnMut(&str),
 ) -> Result<Started, Failure> {
-    // Whatever is started here shares the group that this process is in.
+    // Processes that are started here share this process's cgroup.
     hostler_agent::step_aside();
     let mut starter = Starter::new(places)?;
     starter.choose_nodes(&sizes)?;
@@ -85,12 +85,12 @@ pub(crate) async fn start_node(places: &Places, name: &NodeName) -> Result<(), F
     starter.start_agent(at.ok_or_else(|| Failure::new(format!("this cluster has no node {name}")))?).await
 }
 
-/// A process that was started here, while it is not known to be well.
+/// A process that was just started and may still fail.
 struct Newborn {
     name: String,
     child: Child,
     log: PathBuf,
-    /// How long the log was before.
+    /// Size of the log before the start.
     log_start: u64,
 }
 
@@ -132,7 +132,7 @@ impl<'a> Starter<'a> {
         self.save()
     }
 
-    /// Whoever listens must be the head of this cluster and no other.
+    /// Checks that the head at the socket belongs to this cluster.
     fn is_ours(&self, info: &Info) -> Result<(), Failure> {
         let same = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
         if same(Path::new(&info.head.directory)) == same(&self.places.head()) {
@@ -140,10 +140,10 @@ impl<'a> Starter<'a> {
         }
         Err(Failure::new(format!("the head of another cluster listens at {}", self.socket.display()))
             .hint(format!(
-                "its state is in {}; end it with `hostler down` under the same XDG_STATE_HOME",
+                "its state is in {}; stop it with `hostler down` and the same XDG_STATE_HOME",
                 info.head.directory
             ))
-            .hint("or set XDG_RUNTIME_DIR to another directory"))
+            .hint("or set XDG_RUNTIME_DIR to another directory for this cluster"))
     }
 
     fn start_head(&mut self) -> Result<(), Failure> {
@@ -182,7 +182,7 @@ impl<'a> Starter<'a> {
         }
     }
 
-    /// Takes the recorded nodes if any of them still runs and they are as asked for, else divides the machine anew.
+    /// Keeps the recorded nodes if any of them runs and the sizes match, else divides the machine again.
     fn choose_nodes(&mut self, sizes: &Sizes) -> Result<(), Failure> {
         if sizes.is_empty() && self.record.is_running() {
             return Ok(());
@@ -194,7 +194,7 @@ impl<'a> Starter<'a> {
         };
         let wanted = sizes.deal(&Machine::detect()?.with_gpus(found, sizes.gpus.as_ref()));
         if !self.record.is_running() {
-            // What was chosen for it, such as memory by what was free then, does not change because it has died.
+            // Values that were chosen by default, e.g. from the free memory, stay the same after a crash.
             let is_as_before = self.record.has_died() && *sizes == self.record.sizes;
             if !(is_as_before && sizes.still_fit(&wanted, &self.record.nodes)) {
                 self.record.nodes = wanted;
@@ -206,12 +206,15 @@ impl<'a> Starter<'a> {
         if sizes.fit(&wanted, &self.record.nodes) {
             return Ok(());
         }
-        Err(Failure::usage(format!("the cluster already runs with other sizes: {}", describe(&self.record.nodes)))
-            .hint("nothing was changed; to change its sizes, end it with `hostler down` and call this again")
-            .hint("`hostler up` without sizes starts whatever of it has died"))
+        Err(Failure::usage(format!(
+            "the cluster is already running with other sizes: {}",
+            describe(&self.record.nodes)
+        ))
+        .hint("to change its sizes, run `hostler down` and repeat this command")
+        .hint("`hostler up` without sizes restarts processes that have died"))
     }
 
-    /// Writes or removes the file by which the head switches the nodes. A cluster that runs goes on as it is unless more is asked for.
+    /// Writes or removes the head's `power.toml`. A running cluster that is elastic stays so.
     fn choose_elasticity(&mut self, is_elastic: bool) -> Result<(), Failure> {
         if self.record.is_running() && !is_elastic {
             return Ok(());
@@ -239,7 +242,7 @@ impl<'a> Starter<'a> {
     async fn ensure_agents(&mut self, tell: &mut impl FnMut(&str)) -> Result<(), Failure> {
         let missing: Vec<usize> = (0..self.record.nodes.len())
             .filter(|&i| !self.record.nodes[i].is_on())
-            // What the head has switched off comes when the queue needs it.
+            // The head starts nodes that it has switched off when jobs need them.
             .filter(|&i| !(self.record.is_elastic && self.is_known(i)))
             .collect();
         if missing.is_empty() {
@@ -253,7 +256,7 @@ impl<'a> Starter<'a> {
         Ok(())
     }
 
-    /// Whether a node has come before.
+    /// Whether a node has joined before.
     fn is_known(&self, i: usize) -> bool {
         hostler_agent::has_joined(&self.places.node(&self.record.nodes[i].name))
     }
@@ -283,7 +286,7 @@ impl<'a> Starter<'a> {
         ];
         args.push("--shared-machine".into());
         if self.record.is_elastic {
-            // As long as a machine takes to start, only shorter.
+            // Simulates the boot time of a machine.
             args.extend(["--start-after".into(), ELASTIC_BOOT.into()]);
         }
         if !node.counted.is_empty() {
@@ -293,7 +296,7 @@ impl<'a> Starter<'a> {
             args.extend(["--machine-from".into(), file.into()]);
         }
         if nix::unistd::geteuid().is_root() {
-            // Nobody else reaches this cluster, and its owner asked for it.
+            // Only its owner can reach this cluster, so jobs of root are intended.
             args.push("--root-jobs".into());
         }
         if !self.may_come_as_it_is(&node.name, &directory).await? {
@@ -303,7 +306,7 @@ impl<'a> Starter<'a> {
         self.save()
     }
 
-    /// Whether a node has joined and the head knows it. One that was removed is made anew: who calls `up` wants it back.
+    /// Whether a node has joined and the head knows it. A node that was removed from the cluster gets a new identity.
     async fn may_come_as_it_is(&self, name: &NodeName, directory: &Path) -> Result<bool, Failure> {
         if !hostler_agent::has_joined(directory) {
             return Ok(false);
@@ -317,12 +320,12 @@ impl<'a> Starter<'a> {
         Ok(false)
     }
 
-    /// A file with a join code, for this user's eyes only.
+    /// Writes a join code to a private file.
     async fn invite(&self, name: &NodeName) -> Result<PathBuf, Failure> {
         let code = self.client.invite(name).await?.code;
         let path = self.places.join_file(name);
         let write = || {
-            // One left by an agent that never read it may have any mode.
+            // A file left by an agent that did not read it may have any mode.
             std::fs::remove_file(&path).or_else(|error| match error.kind() {
                 std::io::ErrorKind::NotFound => Ok(()),
                 _ => Err(error),
@@ -365,7 +368,7 @@ impl<'a> Starter<'a> {
         }
     }
 
-    /// Takes nodes of an earlier, larger cluster off the list. One that still has tasks stays until these have been given up.
+    /// Removes nodes of an earlier, larger cluster from the list. Nodes that still have tasks stay.
     async fn forget_others(&self, tell: &mut impl FnMut(&str)) -> Result<(), Failure> {
         for node in self.client.nodes().await? {
             if self.record.nodes.iter().any(|ours| ours.name == node.name) {
@@ -380,7 +383,7 @@ impl<'a> Starter<'a> {
         Ok(())
     }
 
-    /// Codes that were used are worth nothing to anyone, and need not lie about.
+    /// Removes join codes, which are used up.
     fn remove_invitations(&self) {
         for node in &self.record.nodes {
             std::fs::remove_file(self.places.join_file(&node.name)).ok();
@@ -399,7 +402,7 @@ impl<'a> Starter<'a> {
         }
     }
 
-    /// Whether one of those we started is dead already, which its log explains.
+    /// Fails if a started process has already ended; adds the end of its log.
     fn check_children(&mut self) -> Result<(), Failure> {
         for started in &mut self.children {
             if let Ok(Some(status)) = started.child.try_wait() {
@@ -421,20 +424,20 @@ impl<'a> Starter<'a> {
     }
 }
 
-/// The address the head had before, so that agents which still run find it; any other if someone else has taken it since.
+/// The head's previous address, so that running agents find it; any free address if that one is taken.
 fn free_address(previous: Option<&str>) -> String {
     let is_free = |address: &&str| std::net::TcpListener::bind(address).is_ok();
     previous.filter(is_free).unwrap_or("127.0.0.1:0").to_owned()
 }
 
-/// The failure with the end of a log and the way to the rest.
+/// Adds the end of a log, and its path.
 fn with_log(failure: Failure, log: &Path, from: u64) -> Failure {
     let lines = log_tail(log, from, LOG_LINES);
     let failure = lines.into_iter().fold(failure, |failure, line| failure.because(&std::io::Error::other(line)));
-    failure.hint(format!("the whole log is {}", log.display()))
+    failure.hint(format!("the log is {}", log.display()))
 }
 
-/// `4 nodes with 1 CPU and 4.5G of memory each`.
+/// E.g. `4 nodes with 1 CPU and 4.5G of memory each`.
 pub(crate) fn describe(nodes: &[NodeRecord]) -> String {
     let Some(first) = nodes.first() else { return "no nodes".to_owned() };
     let cpus = match first.cpus.len() {

@@ -1,4 +1,4 @@
-//! Taking an embedded cluster down: the head stops by request, then every process that was started is seen to be gone.
+//! Stops an embedded cluster: asks the head to stop, then ends the processes that remain.
 
 use std::time::{Duration, Instant};
 
@@ -12,39 +12,39 @@ use super::{Places, Record};
 use crate::exit;
 use crate::failure::{During, Failure};
 
-/// How long processes may take to end after the head has agreed to stop: it says farewell to its clients first.
+/// How long processes may take to end after the head has agreed to stop; it notifies its clients first.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// How long processes may take to end after TERM.
+/// How long processes may take to end after SIGTERM.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What was stopped.
+/// The result of a stop.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stopped {
-    /// How many processes.
+    /// Number of processes that were running.
     pub(crate) processes: usize,
-    /// Whether the head had died before, so that only the agents were there to be stopped.
+    /// Whether the head was not running, so that only agents were stopped.
     pub(crate) head_was_dead: bool,
 }
 
-/// Stops everything. The caller holds the lock.
+/// Stops all processes. The caller holds the lock.
 ///
 /// # Errors
-/// When jobs are live and `jobs` is [`LiveJobs::Refuse`]; then nothing was stopped.
+/// Fails if jobs are waiting or running and `jobs` is [`LiveJobs::Refuse`]; then nothing is stopped.
 pub(crate) async fn take_down(places: &Places, jobs: LiveJobs) -> Result<Stopped, Failure> {
     let mut record = Record::load(&places.record())?;
     let alive = record.alive();
     let head_was_dead = !ask_head(places, jobs).await?;
     if head_was_dead && !alive.is_empty() && jobs == LiveJobs::Cancel {
-        return Err(Failure::new("jobs cannot be cancelled: the head does not run")
-            .hint("`hostler up` starts it again, with every job it had"));
+        return Err(Failure::new("cannot cancel jobs: the head is not running")
+            .hint("`hostler up` starts it again with all its jobs"));
     }
-    // The head tells agents to stop; where there was none, or one that an agent had lost, they are told by signal.
+    // The head tells agents to stop. Without a head, or for agents without a connection to it, signals are used.
     end(&alive, if head_was_dead { Duration::ZERO } else { FAREWELL })?;
     record.head = None;
     record.nodes.iter_mut().for_each(|node| node.agent = None);
     if !alive.is_empty() {
-        // On a full disk it stays as it was: a process that has ended is recognised as such.
+        // On a full disk the record stays unchanged. That is safe: processes that have ended are recognised.
         record.save(&places.record()).ok();
     }
     Ok(Stopped { processes: alive.len(), head_was_dead })
@@ -61,7 +61,7 @@ pub(crate) fn stop_node(places: &Places, name: &NodeName) -> Result<(), Failure>
     Ok(())
 }
 
-/// Asks the head to stop; says whether there was one.
+/// Asks the head to stop; returns whether it was running.
 async fn ask_head(places: &Places, jobs: LiveJobs) -> Result<bool, Failure> {
     let client = Client::new(Endpoint::Unix(places.socket()?)).with_patience(Patience::NONE);
     let info = match client.info().await {
@@ -74,7 +74,7 @@ async fn ask_head(places: &Places, jobs: LiveJobs) -> Result<bool, Failure> {
     }
     match client.shutdown(jobs).await {
         Ok(()) => Ok(true),
-        // A job slipped in between the two calls.
+        // A job was submitted between the two requests.
         Err(ClientError::Refused { .. }) if jobs == LiveJobs::Refuse => Err(refusal(&client.info().await?.tasks)),
         Err(error) => Err(error.into()),
     }
@@ -93,13 +93,13 @@ fn refusal(tasks: &LiveCounts) -> Failure {
         (pending, 0) => format!("{pending} tasks are waiting"),
         (pending, running) => format!("{} tasks are live ({pending} waiting, {running} running)", pending + running),
     };
-    Failure::new(format!("the cluster stays up: {what}"))
-        .hint("`hostler down --keep` stops the cluster but not what runs; it goes on, and what waits starts after `hostler up`")
-        .hint("`hostler down --cancel` cancels every job first")
+    Failure::new(format!("the cluster keeps running: {what}"))
+        .hint("`hostler down --keep` stops the cluster: running jobs continue, waiting jobs start after the next `hostler up`")
+        .hint("`hostler down --cancel` cancels all jobs first")
         .exiting(exit::REFUSED)
 }
 
-/// Waits `patience` for processes to end by themselves, then sends TERM, then KILL.
+/// Waits `patience` for processes to end, then sends SIGTERM, then SIGKILL.
 fn end(processes: &[ProcessId], patience: Duration) -> Result<(), Failure> {
     let mut left = still_there(processes, patience)?;
     for signal in [Signal::SIGTERM, Signal::SIGKILL] {
@@ -110,11 +110,11 @@ fn end(processes: &[ProcessId], patience: Duration) -> Result<(), Failure> {
     }
     match left.first() {
         None => Ok(()),
-        Some(process) => Err(Failure::new(format!("process {} does not end, not even when killed", process.pid))),
+        Some(process) => Err(Failure::new(format!("process {} does not end, even after SIGKILL", process.pid))),
     }
 }
 
-/// Those that have not ended within `patience`.
+/// The processes that have not ended within `patience`.
 fn still_there(processes: &[ProcessId], patience: Duration) -> Result<Vec<ProcessId>, Failure> {
     let deadline = Instant::now() + patience;
     let mut left = Vec::new();
@@ -132,9 +132,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_counts_and_names_both_ways_out() {
+    fn refusal_counts_tasks_and_names_both_options() {
         let text = refusal(&LiveCounts { pending: 2, starting: 1, running: 2, completing: 0 }).render();
-        assert!(text.starts_with("error: the cluster stays up: 5 tasks are live (2 waiting, 3 running)\n"), "{text}");
+        assert!(
+            text.starts_with("error: the cluster keeps running: 5 tasks are live (2 waiting, 3 running)\n"),
+            "{text}"
+        );
         assert!(text.contains("--keep") && text.contains("--cancel"), "{text}");
     }
 }

@@ -1,7 +1,9 @@
-//! The log of a daemon: lines on standard error, where a service manager, a file of `hostler up` or a terminal takes them.
+//! The log of a daemon: lines on standard error, which a service manager, a file of `hostler up` or a terminal
+//! receives.
 //!
-//! A log never ends a daemon and never fills a disk. A line that cannot be written is lost, without a word, since there is nowhere to say
-//! it. A file that this program has opened for a daemon is moved aside at [`LARGE_BYTES`], so that it and its predecessor are all there is.
+//! Logging never stops a daemon and never fills a disk. Lines that cannot be written are lost. A log file that this
+//! program has opened for
+//! a daemon is renamed at [`LARGE_BYTES`], and only one renamed file is kept.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -16,32 +18,32 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use crate::failure::Failure;
 
-/// How large a log grows.
+/// Size at which a log file is renamed.
 const LARGE_BYTES: u64 = 16 << 20;
 
-/// The variable by which a daemon knows the file that its standard error was opened for it.
+/// Names the log file that standard error of the daemon is open on.
 pub(crate) const LOG_VARIABLE: &str = "HOSTLER_LOG_FILE";
 
 /// Sends the log to standard error.
 pub(crate) fn log_to_stderr() -> Result<(), Failure> {
     let wanted = std::env::var("HOSTLER_LOG").unwrap_or_else(|_| "info".to_owned());
     let filter = EnvFilter::try_new(&wanted).map_err(|error| {
-        Failure::usage(format!("HOSTLER_LOG is `{wanted}`, which is no log filter"))
+        Failure::usage(format!("HOSTLER_LOG is `{wanted}`, which is not a log filter"))
             .because(&error)
-            .hint("such as info, debug or hostler_head=debug,info")
+            .hint("e.g. info, debug or hostler_head=debug,info")
     })?;
     let log = Log { file: std::env::var_os(LOG_VARIABLE).map(PathBuf::from), turn: Mutex::new(()) };
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(false)
-        // The library says on standard error that it could not write there, and panics when it cannot.
+        // The library reports write errors on standard error, and panics if that fails too.
         .log_internal_errors(false)
         .with_writer(log)
         .init();
     Ok(())
 }
 
-/// Opens the log of a daemon for appending, after moving aside what has grown large.
+/// Opens a daemon's log for appending; renames it first if it is large.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
     if fs::metadata(path).is_ok_and(|metadata| metadata.len() > LARGE_BYTES) {
         fs::rename(path, old(path))?;
@@ -57,11 +59,11 @@ fn old(path: &Path) -> PathBuf {
     path.with_extension("log.old")
 }
 
-/// Where lines go.
+/// Writes log lines to standard error.
 struct Log {
-    /// The file that standard error is, if it is this program's own.
+    /// The log file, if this program has opened standard error for it.
     file: Option<PathBuf>,
-    /// Held while a line is written, so that none goes to a file that was just moved aside.
+    /// Held while a line is written, so that no line goes to a renamed file.
     turn: Mutex<()>,
 }
 
@@ -74,7 +76,7 @@ impl<'a> MakeWriter<'a> for Log {
 }
 
 impl Write for &Log {
-    /// Takes one whole event, as the subscriber hands it over.
+    /// Writes one event.
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = io::stderr().lock().write_all(one_line(event).as_bytes());
@@ -89,14 +91,14 @@ impl Write for &Log {
     }
 }
 
-/// The line of an event. User text in it, such as names and paths, can neither begin another line nor steer a terminal.
+/// The line of an event. Control characters are escaped, so user text cannot forge lines or control a terminal.
 fn one_line(event: &[u8]) -> String {
     let text = String::from_utf8_lossy(event);
     format!("{}\n", escaped(text.trim_end_matches('\n')))
 }
 
-/// Goes on in a new file when the one at `path`, which standard error is, has grown large. Whoever has put something else there since
-/// keeps it.
+/// Renames the log file at `path` if it is large, and continues in a new file. Does nothing if standard error is
+/// another file.
 fn move_aside_if_large(path: &Path, large_bytes: u64) {
     let (Ok(here), Ok(there)) = (nix::sys::stat::fstat(io::stderr()), fs::metadata(path)) else { return };
     let is_same = here.st_dev == there.dev() && here.st_ino == there.ino();
@@ -114,7 +116,7 @@ fn move_aside_if_large(path: &Path, large_bytes: u64) {
         Ok(())
     };
     if follow().is_err() {
-        // No new file can be made: what there is begins again. It is open for appending.
+        // If no new file can be created, truncate this one; it is open for appending.
         let _ = nix::unistd::ftruncate(io::stderr(), 0);
     }
 }
@@ -126,19 +128,19 @@ mod tests {
 
     use super::*;
 
-    /// Not a test but the daemon of one, when the environment says so.
+    // Not a test: the daemon of the next test, if the environment says so.
     #[test]
     fn talkative_process() {
         let Some(path) = std::env::var_os("HOSTLER_TEST_TALKS").map(PathBuf::from) else { return };
         let log = Log { file: Some(path.clone()), turn: Mutex::new(()) };
         for number in 0..1000 {
-            (&log).write_all(format!("line {number:04}\n").as_bytes()).expect("it never fails");
+            (&log).write_all(format!("line {number:04}\n").as_bytes()).expect("never fails");
             move_aside_if_large(&path, 2000);
         }
     }
 
     #[test]
-    fn a_log_is_moved_aside_when_it_is_large_and_loses_no_line_after_that() {
+    fn large_log_is_renamed_without_losing_lines() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let path = directory.path().join("n1.log");
         let status = Command::new(std::env::current_exe().expect("this program"))
@@ -158,7 +160,7 @@ mod tests {
         assert!(lines.len() > 200 && lines.is_sorted(), "{both}");
         assert_eq!(fs::read_dir(directory.path()).expect("readable").count(), 2);
     }
-    /// Keeps lines instead of writing them.
+    /// Collects lines instead of writing them.
     #[derive(Clone, Default)]
     struct Kept(Arc<Mutex<String>>);
 

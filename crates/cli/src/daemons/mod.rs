@@ -1,7 +1,6 @@
-//! A real head and a real node on this machine: where their files are ([`places`]), what is set about them ([`settings`]), and what
-//! they write down ([`log`]).
+//! A real head and a real node on this machine: their files ([`places`]), settings ([`settings`]) and logs ([`log`]).
 //!
-//! The embedded cluster of `hostler up` has places of its own and no settings files; see [`crate::cluster`].
+//! The embedded cluster of `hostler up` has other places and no settings files; see [`crate::cluster`].
 
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::geteuid;
@@ -10,8 +9,9 @@ pub(crate) mod log;
 pub(crate) mod places;
 pub(crate) mod settings;
 
-/// Has what root makes from now on the permissions that are asked for, but for others' writing, whatever umask root has: closed directories
-/// above those of a head or a node would shut users out of what is theirs. What is nobody's business asks for that.
+/// Sets a permissive umask for root (022), because a stricter one would close parent directories to users. Private
+/// files set their own
+/// mode.
 pub(crate) fn ignore_umask_of_root() {
     if geteuid().is_root() {
         umask(Mode::S_IWGRP | Mode::S_IWOTH);

@@ -1,4 +1,4 @@
-//! Where a real head and a real node keep their files: for root where the system has them, for anyone else in the XDG directories.
+//! Paths of a real head and a real node: system directories for root, XDG directories for other users.
 
 use std::path::{Path, PathBuf};
 
@@ -8,34 +8,34 @@ use crate::cluster::Places;
 use crate::failure::{During, Failure};
 use crate::xdg;
 
-/// Where users of this machine find a head that root runs.
+/// The socket of a head that root runs.
 pub(crate) const SYSTEM_SOCKET: &str = "/run/hostler/head.sock";
 
 const SYSTEM_SETTINGS: &str = "/etc/hostler";
 const SYSTEM_STATE: &str = "/var/lib/hostler";
 
-/// The files of a head.
+/// Paths of a head.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HeadPlaces {
-    /// Its state.
+    /// State directory.
     pub(crate) directory: PathBuf,
-    /// Its settings.
+    /// Settings file.
     pub(crate) settings: PathBuf,
-    /// Its socket.
+    /// Socket for users.
     pub(crate) socket: PathBuf,
 }
 
-/// The files of a node.
+/// Paths of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AgentPlaces {
-    /// Its state.
+    /// State directory.
     pub(crate) directory: PathBuf,
-    /// Its settings.
+    /// Settings file.
     pub(crate) settings: PathBuf,
 }
 
 impl HeadPlaces {
-    /// All in `directory` when one is named, else where they usually are.
+    /// All in `directory` if one is given, else the default paths.
     pub(crate) fn choose(directory: Option<&Path>) -> Result<Self, Failure> {
         match directory.map(absolute).transpose()? {
             Some(directory) => {
@@ -59,7 +59,7 @@ impl HeadPlaces {
 }
 
 impl AgentPlaces {
-    /// All in `directory` when one is named, else where they usually are.
+    /// All in `directory` if one is given, else the default paths.
     pub(crate) fn choose(directory: Option<&Path>) -> Result<Self, Failure> {
         match directory.map(absolute).transpose()? {
             Some(directory) => Ok(Self { settings: directory.join("agent.toml"), directory }),
@@ -75,14 +75,14 @@ impl AgentPlaces {
     }
 }
 
-/// The same directory from wherever a daemon is started.
+/// The absolute path, because daemons start in another directory.
 fn absolute(directory: &Path) -> Result<PathBuf, Failure> {
-    std::path::absolute(directory).during(|| format!("`{}` names no directory", directory.display()))
+    std::path::absolute(directory).during(|| format!("cannot resolve the directory `{}`", directory.display()))
 }
 
 fn user_settings() -> Result<PathBuf, Failure> {
     let directory = xdg::directory("XDG_CONFIG_HOME", ".config");
-    let directory = directory.ok_or_else(|| Failure::new("there is no place for settings: HOME is not set"))?;
+    let directory = directory.ok_or_else(|| Failure::new("there is no directory for settings: HOME is not set"))?;
     Ok(directory.join("hostler"))
 }
 
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_holds_everything() {
+    fn given_directory_contains_all_files() {
         let head = HeadPlaces::choose(Some(Path::new("/srv/head"))).expect("named");
         assert_eq!(
             (head.settings.to_str(), head.socket.to_str()),

@@ -1,4 +1,4 @@
-//! What is set about a real head and a real node: two small TOML files, made with comments by `head init` and by hand.
+//! The settings files `head.toml` and `agent.toml`.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use crate::failure::Failure;
 use crate::flags::{GpuCap, Memory, TimeLimit};
 use crate::toml_file::Settings;
 
-/// Every key of `head.toml`.
+/// All keys of `head.toml`.
 const HEAD_KEYS: &[&str] = &["directory", "socket", "listen", "advertise", "results_cap", "certificate_life"];
 
-/// Every key of `agent.toml`.
+/// All keys of `agent.toml`.
 const AGENT_KEYS: &[&str] = &[
     "cpus",
     "memory",
@@ -36,13 +36,13 @@ const AGENT_KEYS: &[&str] = &[
     "dsh",
 ];
 
-/// Every key of its table `status`.
+/// All keys of the table `status`.
 const STATUS_KEYS: &[&str] = &["table", "best"];
 
-/// Where a head listens unless told otherwise: on every address, since nodes are elsewhere.
+/// Default address of a head: all addresses, because nodes are on other machines.
 pub(crate) const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), DEFAULT_PORT);
 
-/// What `head.toml` says; what is absent has a default.
+/// The content of `head.toml`; absent keys have defaults.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct HeadSettings {
     pub(crate) directory: Option<PathBuf>,
@@ -53,44 +53,44 @@ pub(crate) struct HeadSettings {
     pub(crate) certificate_life: Option<TimeLimit>,
 }
 
-/// What `agent.toml` says: caps, and what the machine has.
+/// The content of `agent.toml`: limits and descriptions of the node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct AgentSettings {
-    /// CPUs that the node may give.
+    /// CPUs that the node may offer.
     pub(crate) cpus: Option<CpuSet>,
-    /// Memory that the node may give.
+    /// Memory that the node may offer.
     pub(crate) memory: Option<Memory>,
-    /// GPUs that the node may give.
+    /// GPUs that the node may offer.
     pub(crate) gpus: Option<GpuCap>,
-    /// Where environments are kept.
+    /// Directory for environments.
     pub(crate) environments: Option<PathBuf>,
-    /// What the machine has that others may not have.
+    /// Additional features of the machine.
     pub(crate) features: Vec<Feature>,
-    /// What else the machine has, and how many of each.
+    /// Countable resources of the machine.
     pub(crate) resources: Counted,
-    /// Where it gossips.
+    /// Address for gossip.
     pub(crate) gossip: Option<GossipAt>,
-    /// Whether it takes part in calls; it does when nothing is said.
+    /// Whether the node takes part in remote commands [default: true].
     pub(crate) calls: Option<bool>,
-    /// Its weights.
+    /// Relative speed and memory of the node.
     pub(crate) weights: Weights,
-    /// Where it tells of loads in plain text.
+    /// Ports that serve loads in plain text.
     pub(crate) status: StatusPorts,
-    /// How nodes are compared when a command is sent from it.
+    /// How nodes are compared when this node sends a command.
     pub(crate) policy: Policy,
-    /// Whether what others do on the machine does not keep it on.
+    /// Whether the machine may be switched off while others use it.
     pub(crate) shared_machine: bool,
-    /// Whether it runs jobs of root.
+    /// Whether the node runs jobs of root.
     pub(crate) root_jobs: bool,
-    /// Whether uv may install versions of Python that projects ask for.
+    /// Whether uv may install Python versions that projects require.
     pub(crate) install_python: bool,
-    /// Whether it creates accounts that users of the cluster lack.
+    /// Whether the agent creates missing accounts of cluster users.
     pub(crate) accounts: bool,
-    /// Whether it creates home directories along with them.
+    /// Whether the agent creates home directories together with accounts.
     pub(crate) homes: bool,
 }
 
-/// Where an agent gossips.
+/// Address for gossip.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GossipAt {
     None,
@@ -111,12 +111,11 @@ impl FromStr for GossipAt {
     }
 }
 
-/// Where a port is: a number alone is one of the loopback address.
+/// A port with its address; a number alone is a port of the loopback address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PortAt(pub(crate) SocketAddr);
 
 impl PortAt {
-    /// That port of the loopback address.
     pub(crate) const fn loopback(port: u16) -> Self {
         Self(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port))
     }
@@ -133,7 +132,7 @@ impl FromStr for PortAt {
 }
 
 impl HeadSettings {
-    /// Reads the file; `None` when there is none.
+    /// Reads the file; `None` if it does not exist.
     pub(crate) fn read(path: &Path) -> Result<Option<Self>, Failure> {
         let settings = Settings::read(path, HEAD_KEYS)?;
         settings.as_ref().map(Self::from_file).transpose().map_err(|failure| failure.hint(file_hint(path)))
@@ -150,7 +149,7 @@ impl HeadSettings {
         })
     }
 
-    /// The text of a new file that says this, and explains what else could be said.
+    /// The text of a new file with these values, and with comments on all keys.
     pub(crate) fn to_text(&self) -> String {
         let line = |key: &str, value: Option<String>, example: &str| match value {
             Some(value) => format!("{key} = {value}"),
@@ -165,23 +164,23 @@ impl HeadSettings {
         format!(
             "# Settings of a Hostler head, read when `hostler head run` starts. Flags of that command override them.\n\
              \n\
-             # Where nodes connect: an address of this machine and a port. 0.0.0.0 stands for every IPv4 address, [::] for IPv6 as well.\n\
+             # Address for connections of nodes. 0.0.0.0 means all IPv4 addresses, [::] also all IPv6 addresses.\n\
              {}\n\
              \n\
-             # By which names or addresses nodes reach this machine, the first one in join codes. By default that is its hostname.\n\
+             # Names or addresses that nodes use to reach this machine; join codes carry the first. Default: the hostname.\n\
              {}\n\
              \n\
-             # Where the head keeps its state.\n\
+             # Directory for the head's state.\n\
              {}\n\
              \n\
-             # Where users of this machine talk to the head. The kernel says who they are.\n\
+             # Unix socket for users of this machine. The kernel identifies them.\n\
              {}\n\
              \n\
-             # What results may take on the disk before those that were fetched are dropped. Half of the disk by default.\n\
+             # Maximum size of stored results; beyond it, results that were fetched are deleted. Default: half of the disk.\n\
              {}\n\
              \n\
-             # How long a node's certificate is good for. Nodes renew theirs by themselves after two thirds of that; time in which no\n\
-             # head runs does not count.\n\
+             # Validity of a node's certificate. Nodes renew it after two thirds of this time. Time during which the head is down\n\
+             # does not count.\n\
              {}\n",
             line("listen", self.listen.map(|listen| quoted(listen.to_string())), &format!("\"{DEFAULT_LISTEN}\"")),
             line("advertise", advertise, "[\"head.example\", \"192.0.2.1:7760\"]"),
@@ -194,7 +193,7 @@ impl HeadSettings {
 }
 
 impl AgentSettings {
-    /// Reads the file; nothing is capped when there is none.
+    /// Reads the file; all defaults if it does not exist.
     pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
         let Some(file) = Settings::read(path, AGENT_KEYS)? else { return Ok(Self::default()) };
         Self::from_file(&file).map_err(|failure| failure.hint(file_hint(path)))
@@ -204,8 +203,10 @@ impl AgentSettings {
         let is_set = |key: &str| Ok::<_, Failure>(file.truth(key, "true")?.unwrap_or(false));
         let (accounts, homes) = (is_set("accounts")?, is_set("homes")?);
         if homes && !accounts {
-            return Err(Failure::usage("`homes` is set and `accounts` is not: homes are created along with accounts")
-                .hint("add a line accounts = true"));
+            return Err(Failure::usage(
+                "`homes` is set without `accounts`: home directories are created together with accounts",
+            )
+            .hint("add a line accounts = true"));
         }
         Ok(Self {
             cpus: file.parsed("cpus", "\"0-3,8\"")?,
@@ -231,7 +232,7 @@ impl AgentSettings {
     }
 }
 
-/// A weight; that of a usual node when the key is not there.
+/// A weight; the default if the key does not exist.
 fn weight(file: &Settings, key: &str, example: &str) -> Result<Weight, Failure> {
     let Some(number) = file.number(key, example)? else { return Ok(Weight::default()) };
     Weight::new(number).ok_or_else(|| {
@@ -240,7 +241,7 @@ fn weight(file: &Settings, key: &str, example: &str) -> Result<Weight, Failure> 
     })
 }
 
-/// The plain-text ports, each as a text or as the number of a port.
+/// The plain-text ports, each an address with a port, or a port number.
 fn status(file: &Settings) -> Result<StatusPorts, Failure> {
     let table = file.table("status", STATUS_KEYS, "{ table = \"127.0.0.1:8181\", best = \"127.0.0.1:8282\" }")?;
     let port = |key: &str, example: &str| Ok::<_, Failure>(table.text_or_integer(key, example)?.map(|PortAt(at)| at));
@@ -269,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_file_says_what_was_asked_for_and_nothing_else() {
+    fn new_settings_file_has_the_given_values_only() {
         assert_eq!(parse(&HeadSettings::default().to_text()), Ok(HeadSettings::default()));
         let settings = HeadSettings {
             directory: Some("/srv/a \"quoted\" place".into()),
@@ -282,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn every_commented_line_is_right_once_the_mark_is_taken_off() {
+    fn commented_examples_are_valid() {
         let text = HeadSettings::default().to_text();
         let uncommented: Vec<&str> = text
             .lines()
@@ -294,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_ruined_somewhere_is_read_or_refused_in_words() {
+    fn damaged_settings_are_read_or_rejected_with_an_error() {
         let text = HeadSettings::default().to_text();
         let honest: String = text
             .lines()
@@ -315,14 +316,14 @@ mod tests {
                 }
             }
         }
-        assert!(refused > honest.len(), "most ruins are no settings");
+        assert!(refused > honest.len(), "most damaged files are rejected");
     }
 
     #[test]
-    fn mistakes_are_errors_that_help() {
+    fn mistakes_give_errors_with_hints() {
         let hint = |text: &str| parse(text).expect_err(text).render();
         assert!(hint("lisen = \"x\"").contains("did you mean `listen`?"));
-        assert!(hint("listen = 7760").contains("not a text"));
+        assert!(hint("listen = 7760").contains("not a string"));
         assert!(hint("listen = \"everywhere\"").contains("write it as listen = \"0.0.0.0:7760\""));
         assert!(hint("advertise = \"head\"").contains("not a list"));
         assert!(hint("advertise = [\"http://head\"]").contains("HOST:PORT"));
@@ -343,7 +344,7 @@ mod tests {
         assert!(wrong("[status]\nbest = \"everywhere\"").contains("a port such as 8181"));
         assert!(wrong("[status]\ntable = 65536").contains("a port such as 8181"));
         assert!(wrong("[dsh]\ncall_sm = 3").contains("unknown field `call_sm`"));
-        assert!(wrong("[dsh]\ntie = -3").contains("`dsh` makes no sense"));
+        assert!(wrong("[dsh]\ntie = -3").contains("`dsh` is not valid"));
         assert!(wrong("resources = 3").contains("not a table of counts"));
         assert!(wrong("[resources]\nlicense = \"ten\"").contains("`resources.license` is a string, not a count"));
         for text in ["license = 0", "license = -1"] {
