@@ -14,8 +14,8 @@ use crate::output::{Format, Output};
 
 /// Run jobs on a cluster of Linux machines
 ///
-/// To try it, run `hostler demo`. To use it, start a cluster on this machine with `hostler up`, run a project folder with
-/// `hostler submit FOLDER main.py`, and download the results with `hostler fetch --all`.
+/// To try it, run `hostler demo`. To use it, start a cluster on this machine with `hostler up`, run a project folder
+/// with `hostler submit FOLDER main.py`, and download the results with `hostler fetch --all`.
 #[derive(Debug, Parser)]
 #[command(name = "hostler", bin_name = "hostler", version, propagate_version = false, max_term_width = 120)]
 #[command(disable_help_flag = true, arg = help_flag())]
@@ -111,8 +111,8 @@ enum Command {
     Gen(generate::Generate),
 }
 
-/// The command line with `exec` alone. A build calls `exec` thousands of times, and defining the other commands takes longer
-/// than the work of `exec` itself.
+/// The command line with `exec` alone. A build calls `exec` thousands of times, and defining the other commands takes
+/// longer than the work of `exec` itself.
 #[derive(Debug, Parser)]
 #[command(name = "hostler", disable_help_flag = true, arg = help_flag())]
 struct ExecAlone {

@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use clap::Command;
 
-/// Headings and their commands, in the order of the help. A test checks that every visible command is in exactly one group.
+/// Headings and their commands, in the order of the help. A test checks that every visible command is in exactly one
+/// group.
 const GROUPS: [(&str, &[&str]); 6] = [
     ("Cluster on this machine", &["demo", "up", "down"]),
     (

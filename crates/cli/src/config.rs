@@ -1,6 +1,5 @@
 //! Chooses the cluster. In this order: `--head`, HOSTLER_HEAD, the configuration file, this user's embedded cluster,
-//! a head that
-//! this user or root runs on this machine, the cluster of which this machine is a node, the last login.
+//! a head that this user or root runs on this machine, the cluster of which this machine is a node, the last login.
 
 use std::path::PathBuf;
 
@@ -37,8 +36,7 @@ pub(crate) fn endpoint(named: Option<&str>) -> Result<Endpoint, Failure> {
 }
 
 /// Sockets at which agents of this machine may serve its users: agents of this user's embedded cluster, the machine's
-/// agent, and
-/// an agent that this user runs in the default directory.
+/// agent, and an agent that this user runs in the default directory.
 pub(crate) fn agent_sockets() -> Result<Vec<PathBuf>, Failure> {
     let places = Places::from_environment()?;
     let embedded = Record::load(&places.record())?.nodes.into_iter().map(|node| places.node_socket(&node.name));

@@ -1,11 +1,9 @@
 //! Downloads results and places their files.
 //!
-//! The results of a job go to `DIR/<job>`, those of an array task to `DIR/<job>_<index>`, and those of further nodes to
-//! `DIR/<job>.node1` and so on. The logs `stdout.log`, `stderr.log` and, if there is one, `setup.log` are added. A
-//! hidden file
-//! marks the directory, so that `submit` leaves it out of a project that contains it. The head is told only after all
-//! files are in
-//! place, so an interrupted download can be repeated.
+//! The results of a job go to `DIR/<job>`, those of an array task to `DIR/<job>_<index>`, and those of further nodes
+//! to `DIR/<job>.node1` and so on. The logs `stdout.log`, `stderr.log` and, if there is one, `setup.log` are added. A
+//! hidden file marks the directory, so that `submit` leaves it out of a project that contains it. The head is told
+//! only after all files are in place, so an interrupted download can be repeated.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -126,8 +124,7 @@ async fn fetch_batch(
 }
 
 /// Marks the directory before it has content, so that a later `submit` of a folder that contains it leaves it out.
-/// Does nothing if the
-/// job itself wrote a file of this name.
+/// Does nothing if the job itself wrote a file of this name.
 fn mark(context: &Context, directory: &Path, result: &ResultManifest) {
     if result.tree.entries.iter().any(|entry| entry.path == RESULTS_MARKER.as_bytes()) {
         return;
@@ -176,8 +173,7 @@ fn undeliverable(result: &ResultView, error: &hostler_snapshot::DeliveryError) -
 }
 
 /// Tells the head which results have arrived, job by job. The result of a task's first node comes last, so it
-/// confirms the whole task,
-/// unless another part failed.
+/// confirms the whole task, unless another part failed.
 async fn acknowledge(client: &Client, arrived: &[Arrived], undelivered: &BTreeSet<TaskId>) -> Result<(), Failure> {
     for of_one_job in arrived.chunk_by(|a, b| a.job == b.job) {
         let job = of_one_job[0].job;

@@ -72,8 +72,7 @@ pub(crate) struct JobFlags {
     /// Start only after other jobs, e.g. 12 or afterany:12:13
     ///
     /// A plain id means afterok. The conditions are after (started), afterok (completed), afternotok (ended
-    /// otherwise) and
-    /// afterany (ended).
+    /// otherwise) and afterany (ended).
     #[arg(short = 'd', long, value_name = "JOBS")]
     pub(crate) after: Vec<Dependencies>,
 
@@ -215,10 +214,8 @@ impl JobFlags {
         if memory_bytes < LEAST_MEMORY_BYTES {
             let asked = format_bytes(memory_bytes);
             let least = format_bytes(LEAST_MEMORY_BYTES);
-            return Err(Failure::usage(format!(
-                "`--memory` is {asked}; a job needs at least {least}"
-            ))
-            .hint("add a unit, e.g. --memory 512M or --memory 4G"));
+            return Err(Failure::usage(format!("`--memory` is {asked}; a job needs at least {least}"))
+                .hint("add a unit, e.g. --memory 512M or --memory 4G"));
         }
         let tasks_per_node = self.tasks_per_node.unwrap_or(1);
         Ok(JobSpec {

@@ -1,7 +1,7 @@
 //! The command line of Hostler.
 //!
-//! The executable acts as another tool when it is called by that tool's name. Builds start `dsh` thousands of times, so `dsh`
-//! also exists as a smaller program of its own (`hostler-dsh`), which starts faster.
+//! The executable acts as another tool when it is called by that tool's name. Builds start `dsh` thousands of times,
+//! so `dsh` also exists as a smaller program of its own (`hostler-dsh`), which starts faster.
 
 mod args;
 mod cluster;

@@ -36,9 +36,8 @@ pub(crate) struct Login {
 
 /// Adds the default port if the address has none.
 pub(crate) fn with_port(text: &str) -> Result<String, Failure> {
-    let wrong = || {
-        Failure::usage(format!("`{text}` is not a head's address")).hint("e.g. head.example.org or 192.0.2.7:7760")
-    };
+    let wrong =
+        || Failure::usage(format!("`{text}` is not a head's address")).hint("e.g. head.example.org or 192.0.2.7:7760");
     let is_host = |c: char| c.is_ascii_alphanumeric() || "-._:[]%".contains(c);
     if text.is_empty() || text.len() > 255 || !text.chars().all(is_host) || text.starts_with(['-', '.', ':']) {
         return Err(wrong());

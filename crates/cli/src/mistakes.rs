@@ -46,7 +46,9 @@ fn meant(word: &str) -> Option<&'static str> {
         "init" | "setup" => {
             "`hostler head init` sets up the head of a cluster, `hostler up` a cluster on this machine alone"
         }
-        "user" | "users" | "setting" | "settings" | "config" | "set" => "`hostler configure` manages users and settings",
+        "user" | "users" | "setting" | "settings" | "config" | "set" => {
+            "`hostler configure` manages users and settings"
+        }
         _ => return None,
     })
 }

@@ -1,6 +1,5 @@
 //! Signs with the user's SSH keys. `ssh-keygen` does the work: it knows all key types, asks for passphrases and uses
-//! the SSH
-//! agent for private keys that are not in a file.
+//! the SSH agent for private keys that are not in a file.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,7 @@
 //! Submits jobs: capture the folder, submit, upload missing chunks, submit again.
 //!
 //! The first submission already names the folder by its hash. If the head has the folder, e.g. from an earlier
-//! submission, nothing
-//! is uploaded.
+//! submission, nothing is uploaded.
 
 use std::collections::BTreeSet;
 use std::io::Read;

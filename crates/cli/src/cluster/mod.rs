@@ -1,10 +1,8 @@
 //! The embedded cluster: a head and virtual nodes on this machine, as ordinary processes of this user.
 //!
 //! [`Places`] are its paths, [`Sizes`] the resources of its nodes, [`Record`] the processes that were started.
-//! [`start`] starts processes
-//! that do not run, [`stop`] stops all. No supervisor is needed: the head stores all jobs on disk and running jobs do
-//! not depend on their
-//! agent, so the next `hostler up` can start a process that has died.
+//! [`start`] starts processes that do not run, [`stop`] stops all. No supervisor is needed: the head stores all jobs
+//! on disk and running jobs do not depend on their agent, so the next `hostler up` can start a process that has died.
 
 mod lock;
 mod places;

@@ -27,8 +27,8 @@ pub(crate) struct Places {
 
 impl Places {
     /// The paths of this user: `$XDG_STATE_HOME/hostler` and `$XDG_RUNTIME_DIR/hostler`, or the XDG defaults. Without
-    /// a runtime directory, each
-    /// state directory gets its own one in `/tmp`, because a user may have several clusters.
+    /// a runtime directory, each state directory gets its own one in `/tmp`, because a user may have several
+    /// clusters.
     pub(crate) fn from_environment() -> Result<Self, Failure> {
         Self::chosen(absolute("XDG_STATE_HOME"), absolute("XDG_RUNTIME_DIR"), absolute("HOME"), geteuid())
     }

@@ -1,8 +1,7 @@
 //! The processes of an embedded cluster. They outlive the terminal, and signals never reach another process by mistake.
 //!
 //! A process id alone is ambiguous, because the kernel reuses it. A [`ProcessId`] also has the start time and the
-//! boot id. Signals go
-//! through a pidfd that is opened before these are compared.
+//! boot id. Signals go through a pidfd that is opened before these are compared.
 
 use std::ffi::OsString;
 use std::fs;

@@ -119,8 +119,7 @@ impl Sizes {
     }
 
     /// Whether running nodes have the requested sizes. `dealt` is the result of [`Self::deal`] now. Sizes that were
-    /// not requested may differ
-    /// from it, e.g. because less memory is free.
+    /// not requested may differ from it, e.g. because less memory is free.
     pub(crate) fn fit(&self, dealt: &[NodeRecord], running: &[NodeRecord]) -> bool {
         let gpus = |nodes: &[NodeRecord]| nodes.iter().flat_map(|node| node.gpus.clone()).collect::<BTreeSet<_>>();
         self.nodes.is_none_or(|_| dealt.len() == running.len())

@@ -51,8 +51,7 @@ pub(crate) struct Started {
 }
 
 /// Starts processes that do not run and waits until all nodes are up. `tell` receives progress messages. The caller
-/// holds the lock. Fails
-/// and changes nothing if the cluster runs with other sizes than requested.
+/// holds the lock. Fails and changes nothing if the cluster runs with other sizes than requested.
 pub(crate) async fn bring_up(
     places: &Places,
     sizes: Sizes,

@@ -15,8 +15,7 @@ use crate::output::{Format, Output};
 /// Run the daemon of this machine in the foreground: head or compute node
 ///
 /// Without --head and --compute, the set-up decides: `hostler head init` makes a head, `hostler agent join` a compute
-/// node. All other flags
-/// go to `hostler head run` or `hostler agent run`; see their --help.
+/// node. All other flags go to `hostler head run` or `hostler agent run`; see their --help.
 #[derive(Debug, Args)]
 pub(crate) struct Cmdaemon {
     /// Run the head

@@ -1,10 +1,8 @@
 //! The tools of the Python cluster manager that Hostler replaces, with their names, flags and defaults: `cminfo`,
-//! `cmrun`, `cmkill`,
-//! `cmconfigure` and `cmdaemon`.
+//! `cmrun`, `cmkill`, `cmconfigure` and `cmdaemon`.
 //!
 //! Each is a small front end to a `hostler` command; `hostler shims` creates the links. Defaults are those of the
-//! original tools, unless
-//! the cluster's settings differ.
+//! original tools, unless the cluster's settings differ.
 
 pub(crate) mod daemon;
 pub(crate) mod info;

@@ -28,10 +28,8 @@ const OF_THE_SHELL: &str = "|&;<>()$`\\\"'*?[]#~=%{}!";
 /// Queue a command as a job and print the job's id
 ///
 /// The command runs in this directory, which must exist on the nodes, with this environment. Several words are run as
-/// a command with
-/// arguments. A single text of more than one word is run by a shell, e.g. cmrun 'make && ./a.out'. The output is kept
-/// for `hostler logs`.
-/// The cluster's settings can change the defaults.
+/// a command with arguments. A single text of more than one word is run by a shell, e.g. cmrun 'make && ./a.out'. The
+/// output is kept for `hostler logs`. The cluster's settings can change the defaults.
 #[derive(Debug, Args)]
 pub(crate) struct Cmrun {
     /// Name of the job [default: the first word of the command]

@@ -44,12 +44,9 @@ enum AgentCommand {
 /// Make this machine a node of a cluster, with a join code
 ///
 /// On the head, `hostler node invite` prints a join code. It is valid for one hour and one machine. The code is a
-/// secret: other users
-/// can see it on a command line, so pass `-` or no code to read it from standard input. The command retries until it
-/// reaches the
-/// head. If this machine is a node already, it becomes the node of the new code. A running agent adopts the change by
-/// itself, unless
-/// the node's name or cluster changes.
+/// secret: other users can see it on a command line, so pass `-` or no code to read it from standard input. The
+/// command retries until it reaches the head. If this machine is a node already, it becomes the node of the new code.
+/// A running agent adopts the change by itself, unless the node's name or cluster changes.
 #[derive(Debug, Args)]
 struct AgentJoin {
     /// The join code; `-` reads it from standard input
@@ -70,18 +67,14 @@ struct AgentJoin {
 /// Run an agent in the foreground; it logs to stderr
 ///
 /// After `hostler agent join`, it needs no flags: the node offers all its CPUs and GPUs, and all memory except a
-/// reserve for the
-/// system. HOSTLER_LOG sets the log level [default: info].
+/// reserve for the system. HOSTLER_LOG sets the log level [default: info].
 ///
 /// Settings in /etc/hostler/agent.toml, or in agent.toml in the node's directory: `cpus`, `memory`, `gpus` and
-/// `environments` limit
-/// what the node offers. `features` and the table `resources` describe what else it has. `accounts`, `homes` and
-/// `root_jobs` act
-/// like the flags of the same names. `install_python = true` lets uv install Python versions that projects require.
-/// `gossip` is
-/// the address for gossip with other nodes; `calls = false` takes no remote commands. `load_weight`, `memory_weight`
-/// and the tables
-/// `status` and `dsh` control how commands are spread over nodes.
+/// `environments` limit what the node offers. `features` and the table `resources` describe what else it has.
+/// `accounts`, `homes` and `root_jobs` act like the flags of the same names. `install_python = true` lets uv install
+/// Python versions that projects require. `gossip` is the address for gossip with other nodes; `calls = false` takes
+/// no remote commands. `load_weight`, `memory_weight` and the tables `status` and `dsh` control how commands are
+/// spread over nodes.
 #[derive(Debug, Default, Args)]
 pub(crate) struct AgentRun {
     /// Directory for jobs, environments and chunks
@@ -142,8 +135,7 @@ pub(crate) struct AgentRun {
     /// Socket for users of this machine
     ///
     /// [default: /run/hostler/agent.sock, open to all users, if root runs the agent in its default directory; else
-    /// agent.sock in its
-    /// directory; none if the head is on this machine]
+    /// agent.sock in its directory; none if the head is on this machine]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 
@@ -382,8 +374,7 @@ fn architecture() -> Feature {
 }
 
 /// Runs `hostler node discover` in a process of its own. Querying drivers starts threads, and the agent must fork
-/// while it has none.
-/// A driver that hangs is left behind with that process.
+/// while it has none. A driver that hangs is left behind with that process.
 fn machine(captured: Option<&Path>) -> Result<Machine, Failure> {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("hostler").args(["node", "discover", "--json"]).stdin(Stdio::null()).stdout(Stdio::piped());

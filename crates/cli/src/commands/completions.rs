@@ -11,8 +11,7 @@ use crate::multicall::{TOOLS, Tool};
 /// Print a shell completion script
 ///
 /// E.g. for bash: hostler completions bash > ~/.local/share/bash-completion/completions/hostler. The tools that
-/// `hostler shims` links
-/// have their own scripts; see --tool.
+/// `hostler shims` links have their own scripts; see --tool.
 #[derive(Debug, Args)]
 pub(crate) struct Completions {
     /// Shell

@@ -14,8 +14,7 @@ use crate::output::{self, machine};
 /// Show what this machine would offer as a node: CPUs, memory and GPUs
 ///
 /// Also shows what is kept back and why. The command asks the kernel and the drivers and needs no cluster. The CPU
-/// affinity and the
-/// control groups of this command limit what it shows; those of a service may differ.
+/// affinity and the control groups of this command limit what it shows; those of a service may differ.
 #[derive(Debug, Args)]
 pub(crate) struct Discover {
     /// Print the files that were read, for a bug report

@@ -17,8 +17,8 @@ use crate::fetching::{Destination, Haul, destination, fetch};
 /// Download the results of jobs
 ///
 /// The results of job 12 go to DIR/12, those of array task 12_3 to DIR/12_3: files that the job created or changed,
-/// and its output as
-/// stdout.log and stderr.log. Files are written atomically; run the command again to continue an interrupted download.
+/// and its output as stdout.log and stderr.log. Files are written atomically; run the command again to continue an
+/// interrupted download.
 #[derive(Debug, Args)]
 pub(crate) struct Fetch {
     /// Jobs, e.g. 12, or array tasks, e.g. 12_3

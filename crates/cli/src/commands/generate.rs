@@ -85,8 +85,7 @@ fn man_pages(commands: &[Command], files: &mut Vec<(String, Vec<u8>)>) -> Result
 }
 
 /// The visible commands below `command` with their full names, starting with itself. For tools other than `hostler`
-/// only the tool
-/// itself, because its subcommands repeat those of `hostler`.
+/// only the tool itself, because its subcommands repeat those of `hostler`.
 fn visible(command: &Command) -> Vec<(String, &Command)> {
     fn add<'a>(path: &str, command: &'a Command, all: &mut Vec<(String, &'a Command)>) {
         all.push((path.to_owned(), command));

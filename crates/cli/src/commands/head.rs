@@ -41,10 +41,8 @@ enum HeadCommand {
 /// Set up the head of a cluster on this machine
 ///
 /// Creates its state directory, the cluster's authority and a settings file. For root, the state is in
-/// /var/lib/hostler/head and the
-/// settings are in /etc/hostler/head.toml; for other users they are in the XDG directories. Existing files are kept,
-/// so a second call
-/// changes nothing.
+/// /var/lib/hostler/head and the settings are in /etc/hostler/head.toml; for other users they are in the XDG
+/// directories. Existing files are kept, so a second call changes nothing.
 #[derive(Debug, Args)]
 struct HeadInit {
     /// Directory for everything: state, socket and settings (head.toml)

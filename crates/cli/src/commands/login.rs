@@ -20,9 +20,8 @@ use crate::signing::{self, Key};
 /// Log in to a cluster from a machine outside it
 ///
 /// With the head's address, an SSH key identifies you; an admin must have registered it. The key comes from your SSH
-/// agent, a file with
-/// a default name in ~/.ssh, or --key. With a login code from an admin, no key is needed. Machines of the cluster
-/// need no login.
+/// agent, a file with a default name in ~/.ssh, or --key. With a login code from an admin, no key is needed. Machines
+/// of the cluster need no login.
 #[derive(Debug, Args)]
 pub(crate) struct Login {
     /// The head's address, e.g. head.example.org:7760, or a login code; `-` reads stdin

@@ -120,8 +120,7 @@ struct Resume {
 /// Remove nodes from the cluster at once and permanently
 ///
 /// The node's certificate becomes invalid and its connection is closed. Its tasks end as `node_fail`, or wait again
-/// if their job was
-/// submitted with `--requeue`. To let them finish, drain the node first.
+/// if their job was submitted with `--requeue`. To let them finish, drain the node first.
 #[derive(Debug, Args)]
 struct Remove {
     /// Nodes, e.g. n4
@@ -136,8 +135,7 @@ struct Remove {
 /// Remove nodes that are permanently offline from the list
 ///
 /// A node that is connected or still has a task stays on the list. A node whose agent connects again returns to it,
-/// because its
-/// certificate stays valid; `hostler node remove` revokes the certificate.
+/// because its certificate stays valid; `hostler node remove` revokes the certificate.
 #[derive(Debug, Args)]
 struct Forget {
     /// Nodes, e.g. n4

@@ -24,9 +24,8 @@ const ANSWER: Duration = Duration::from_secs(90);
 /// Switch a node on or off, or query its controller
 ///
 /// The file `power.toml` next to the head's settings says how nodes are switched. `off` fails while a task runs; it
-/// asks the node's agent
-/// and then shuts down the operating system. The head may switch the node on again for waiting jobs; drain the node
-/// to keep it off.
+/// asks the node's agent and then shuts down the operating system. The head may switch the node on again for waiting
+/// jobs; drain the node to keep it off.
 #[derive(Debug, Args)]
 pub(crate) struct Power {
     /// A node, e.g. n4
@@ -61,8 +60,7 @@ enum What {
 /// Test switching a node on, off and on again, and print the times
 ///
 /// Use it for a new machine, before jobs rely on it. No task may run there. The head may place new jobs there during
-/// the test. At the end,
-/// the node is on or off as before.
+/// the test. At the end, the node is on or off as before.
 #[derive(Debug, Args)]
 pub(crate) struct PowerTest {
     /// A node, e.g. n4

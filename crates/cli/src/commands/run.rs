@@ -49,11 +49,9 @@ const OF_SLURMS_COMMANDS: &str = "SLURM_CONF";
 /// Run a command as a job, show its output, return its exit code
 ///
 /// The command runs in this directory, which must exist on the node, with this environment and without standard
-/// input. Ctrl-C cancels
-/// the job; a second Ctrl-C returns without waiting for its end. With --nodes or --tasks-per-node the command runs
-/// once per process, and
-/// the first process that fails ends the others. The output of array tasks is kept for `hostler logs`, or printed at
-/// the end with
+/// input. Ctrl-C cancels the job; a second Ctrl-C returns without waiting for its end. With --nodes or
+/// --tasks-per-node the command runs once per process, and the first process that fails ends the others. The output
+/// of array tasks is kept for `hostler logs`, or printed at the end with
 /// --label.
 ///
 /// Exit codes: that of the command; 124 at the time limit; 125 if the head refused or lost the job; 128 + N after
@@ -76,8 +74,7 @@ pub(crate) struct Run {
     /// Pass on only these variables, e.g. PATH,HOME,LC_*; repeatable
     ///
     /// The head stores a job's variables as long as the job may run again. An empty list passes on none; the job then
-    /// gets those of a login.
-    /// [default: all, or `env_only` of config.toml]
+    /// gets those of a login. [default: all, or `env_only` of config.toml]
     #[arg(long, value_name = "NAMES")]
     env_only: Vec<Names>,
 

@@ -16,8 +16,7 @@ use crate::multicall;
 /// Create links for the other tool names: cminfo, cmrun, dsh and more
 ///
 /// The program acts as the tool by whose name it is called. Existing links are replaced. If another file has one of
-/// the names, no link
-/// is created.
+/// the names, no link is created.
 #[derive(Debug, Args)]
 pub(crate) struct Shims {
     /// Directory for the links; created if needed

@@ -23,12 +23,11 @@ use crate::flags::{Memory, TimeLimit};
 /// Replay a workload trace in the scheduler simulator
 ///
 /// The trace is a file in the Standard Workload Format. The simulator runs the real scheduler on a virtual clock and
-/// prints waiting times
-/// and utilisation. Jobs run as long as in the trace; the scheduler knows only their time limits. No cluster is needed.
+/// prints waiting times and utilisation. Jobs run as long as in the trace; the scheduler knows only their time
+/// limits. No cluster is needed.
 ///
 /// With --seed or --seeds: simulate a cluster in which heads, nodes, disks, networks and power controllers fail at
-/// random, and check that
-/// no job is lost or run twice.
+/// random, and check that no job is lost or run twice.
 #[derive(Debug, Args)]
 pub(crate) struct Sim {
     /// Trace in the Standard Workload Format

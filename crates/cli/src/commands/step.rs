@@ -29,8 +29,8 @@ const PASSED_ON: [fn() -> SignalKind; 6] = [
 /// Run a command on another node of the current job
 ///
 /// For programs in jobs started with --first-node. The command runs in this directory and environment, as the job's
-/// user and within the
-/// job's limits; standard input, output and signals are passed on. It is ended when this command ends.
+/// user and within the job's limits; standard input, output and signals are passed on. It is ended when this command
+/// ends.
 ///
 /// Exit codes: that of the command; 125 if the node is unreachable; 126 or 127 if the node cannot start the command.
 #[derive(Debug, Args)]

@@ -20,14 +20,11 @@ use crate::submission;
 /// Submit a project folder as a job and print its id
 ///
 /// The folder is captured as it is now, and only content that the head does not have is uploaded. Left out are
-/// virtual environments,
-/// __pycache__, .git, node_modules, results of jobs, and files that .gitignore or .hostlerignore names; a line such
-/// as !venv/ in
-/// .hostlerignore includes one.
+/// virtual environments, __pycache__, .git, node_modules, results of jobs, and files that .gitignore or
+/// .hostlerignore names; a line such as !venv/ in .hostlerignore includes one.
 ///
 /// The environment is built once per node from requirements.txt, pyproject.toml or uv.lock. Files that the job
-/// creates or changes in its
-/// folder are results; download them, and the output, with `hostler fetch`.
+/// creates or changes in its folder are results; download them, and the output, with `hostler fetch`.
 #[derive(Debug, Args)]
 pub(crate) struct Submit {
     /// Project folder

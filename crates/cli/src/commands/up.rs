@@ -18,10 +18,8 @@ use crate::output::{self, node_views};
 /// Start a cluster on this machine, with virtual nodes that share its resources
 ///
 /// The cluster keeps running when the terminal closes, and needs no root. Its jobs run as the calling user. State,
-/// jobs and results are in
-/// $XDG_STATE_HOME/hostler [default: ~/.local/state/hostler]. Run the command again to restart parts that have died;
-/// it fails if the
-/// running cluster has other sizes. `hostler down` stops the cluster.
+/// jobs and results are in $XDG_STATE_HOME/hostler [default: ~/.local/state/hostler]. Run the command again to
+/// restart parts that have died; it fails if the running cluster has other sizes. `hostler down` stops the cluster.
 #[derive(Debug, Args)]
 pub(crate) struct Up {
     /// Number of nodes [default: 4]
@@ -33,8 +31,7 @@ pub(crate) struct Up {
     /// CPUs per node [default: an equal share of the machine's CPUs]
     ///
     /// With more nodes than CPUs, nodes share CPUs. Nodes may have more CPUs than the machine, for tests: CPU ids
-    /// that do not exist are
-    /// ignored, and a task that has only such ids is not bound to CPUs.
+    /// that do not exist are ignored, and a task that has only such ids is not bound to CPUs.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     cpus: Option<u32>,
 

@@ -2,8 +2,7 @@
 //! receives.
 //!
 //! Logging never stops a daemon and never fills a disk. Lines that cannot be written are lost. A log file that this
-//! program has opened for
-//! a daemon is renamed at [`LARGE_BYTES`], and only one renamed file is kept.
+//! program has opened for a daemon is renamed at [`LARGE_BYTES`], and only one renamed file is kept.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};

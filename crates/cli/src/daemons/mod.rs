@@ -10,8 +10,7 @@ pub(crate) mod places;
 pub(crate) mod settings;
 
 /// Sets a permissive umask for root (022), because a stricter one would close parent directories to users. Private
-/// files set their own
-/// mode.
+/// files set their own mode.
 pub(crate) fn ignore_umask_of_root() {
     if geteuid().is_root() {
         umask(Mode::S_IWGRP | Mode::S_IWOTH);

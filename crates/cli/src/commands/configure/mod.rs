@@ -17,8 +17,7 @@ use crate::failure::Outcome;
 /// Configure users, quotas, partitions and settings
 ///
 /// Also shows the audit log. Admins can use all of it: root and the user that runs the head, on the head's machine,
-/// and users with the
-/// role admin. Operators can change nodes, partitions and settings.
+/// and users with the role admin. Operators can change nodes, partitions and settings.
 #[derive(Debug, Args)]
 pub(crate) struct Configure {
     #[command(subcommand)]

@@ -33,14 +33,13 @@ enum UserCommand {
     /// Remove users and revoke their logins; their accounts may still submit jobs
     ///
     /// Keys, roles and logins are deleted. Jobs, quotas and accounts stay: on the cluster's machines, an account of
-    /// this name is still an
-    /// ordinary user. To deny it access, use `block`.
+    /// this name is still an ordinary user. To deny it access, use `block`.
     Remove(Several),
     /// Deny an account access to the cluster
     ///
     /// All its requests are refused: on the head's machine, on nodes and after a login. Its waiting jobs do not start
-    /// until `unblock`. Its
-    /// running jobs continue; `hostler cancel` ends them. The account need not be a user added with `add`.
+    /// until `unblock`. Its running jobs continue; `hostler cancel` ends them. The account need not be a user added
+    /// with `add`.
     Block(Block),
     /// Allow blocked accounts again
     Unblock(Several),
@@ -51,8 +50,7 @@ enum UserCommand {
     /// Add or change users from a CSV file, all or none
     ///
     /// The columns are name, uid, role, groups and ssh key; all but the name may be empty. Groups are separated by
-    /// `;`. The first line may be
-    /// a heading. The whole file is checked before any change.
+    /// `;`. The first line may be a heading. The whole file is checked before any change.
     Import(Import),
     /// Print a login code, valid for one day and one login
     Invite(Named),

@@ -76,8 +76,7 @@ fn usual_sigpipe(process: &mut Process) {
 pub(super) fn end_by(number: i32) {
     let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: pointers are to locals, and no handler is installed. No core file is written here: the node of the
-    // command has one already.
-    // libc instead of nix, because nix does not know real-time signals.
+    // command has one already. libc instead of nix, because nix does not know real-time signals.
     unsafe {
         libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
         libc::signal(number, libc::SIG_DFL);

@@ -24,16 +24,14 @@ use crate::flags::Memory;
 /// Run a command now on the best node, without a queue
 ///
 /// The agent of this machine knows the load of the other nodes and chooses one; the head is not asked. The command
-/// runs in this directory,
-/// which must be on a disk that the nodes share, or be copied with --ship. It has this environment, umask, resource
-/// limits, standard
-/// input, output and error, terminal and signals. If it runs on this machine, it replaces this process.
+/// runs in this directory, which must be on a disk that the nodes share, or be copied with --ship. It has this
+/// environment, umask, resource limits, standard input, output and error, terminal and signals. If it runs on this
+/// machine, it replaces this process.
 ///
 /// Exit codes: that of the command; 125 if it could not run or its end is unknown; 126 or 127 if it cannot be executed.
 ///
 /// Examples: `make -j8 CC='dsh gcc'` compiles on all nodes, `hostler exec --node n2 htop` runs on one node, `hostler
-/// exec --all uptime` on
-/// each.
+/// exec --all uptime` on each.
 #[derive(Debug, Args)]
 pub(crate) struct Exec {
     #[command(flatten)]

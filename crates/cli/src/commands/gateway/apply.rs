@@ -23,10 +23,8 @@ const LOOK_MS: u16 = 200;
 /// Apply the configuration file, on trial until it is confirmed
 ///
 /// If a step fails, the steps before it are rolled back. Confirm the change with Enter, or from another terminal with
-/// `hostler gateway
-/// confirm`. Without a confirmation in time, everything is rolled back, even if this connection and this command have
-/// ended. A change
-/// cannot lock you out.
+/// `hostler gateway confirm`. Without a confirmation in time, everything is rolled back, even if this connection and
+/// this command have ended. A change cannot lock you out.
 #[derive(Debug, Args)]
 pub(super) struct Apply {
     #[command(flatten)]

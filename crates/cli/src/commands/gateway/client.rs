@@ -31,8 +31,7 @@ enum ClientCommand {
 /// Add a client and print its WireGuard profile
 ///
 /// The profile contains the client's private key, which is not stored, so it cannot be printed again. On a terminal
-/// it is also shown as
-/// a QR code for the app on a phone.
+/// it is also shown as a QR code for the app on a phone.
 #[derive(Debug, Args)]
 struct Add {
     /// Name of the client
