@@ -66,7 +66,7 @@ fn as_many_nodes_come_as_the_queue_needs_and_all_go_off_again() {
     assert!(why.contains("usually ready in"), "{why}");
     cluster.ok(&["wait", &job]);
     let energy = cluster.ok(&["info", "--energy"]);
-    assert!(energy.contains("power.toml has no `watts` there"), "{energy}");
+    assert!(energy.contains("power.toml has no `watts`"), "{energy}");
     let energy = cluster.json(&["info", "--energy"]);
     let rows = energy["nodes"].as_object().expect("by node");
     for figure in ["watts", "watt_hours", "measured_watt_hours"] {

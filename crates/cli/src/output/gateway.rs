@@ -1,4 +1,4 @@
-//! The gateway as text for people.
+//! Text views of the gateway.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -8,23 +8,23 @@ use hostler_model::{format_bytes, format_duration};
 use super::table::{Align, Table};
 use super::views::Lines;
 
-/// How it stands.
+/// The status of the gateway.
 pub(crate) fn status(status: &Status, width: Option<usize>) -> String {
     let mut lines = Lines::default();
     match &status.running {
-        None => lines.add("gateway", "none has been set up"),
+        None => lines.add("gateway", "not set up"),
         Some(running) if running.amiss.is_empty() && status.rolled_back.is_some() => {
-            lines.add("gateway", "as it was before the last change, which was not kept");
+            lines.add("gateway", "running; the last change was rolled back");
         }
-        Some(running) if running.amiss.is_empty() => lines.add("gateway", "all is as it should be"),
+        Some(running) if running.amiss.is_empty() => lines.add("gateway", "running as configured"),
         Some(running) => {
-            running.amiss.iter().for_each(|step| lines.add("amiss", format!("`hostler gateway start` would {step}")));
+            running.amiss.iter().for_each(|step| lines.add("problem", format!("`hostler gateway start` would {step}")));
         }
     }
-    lines.add_some("on trial", status.confirm_within_secs.map(|secs| on_trial(secs, status.is_guarded)));
+    lines.add_some("trial", status.confirm_within_secs.map(|secs| on_trial(secs, status.is_guarded)));
     let back = status.rolled_back.as_ref();
-    lines.add_some("taken back", back.map(|(why, at)| format!("{} ago: {why}", span(now_secs().saturating_sub(*at)))));
-    status.not_put_back.iter().for_each(|problem| lines.add("not back", problem));
+    lines.add_some("rollback", back.map(|(why, at)| format!("{} ago: {why}", span(now_secs().saturating_sub(*at)))));
+    status.not_put_back.iter().for_each(|problem| lines.add("problem", problem));
     let mut text = lines.into_text();
     if let Some(running) = &status.running {
         text.push_str(&self::running(running, width));
@@ -34,16 +34,16 @@ pub(crate) fn status(status: &Status, width: Option<usize>) -> String {
 
 fn on_trial(secs: u64, is_guarded: bool) -> String {
     let guard =
-        if is_guarded { "" } else { "; what should take it back is gone: call `hostler gateway apply` or `remove`" };
-    format!("for {secs} s more, until `hostler gateway confirm`{guard}")
+        if is_guarded { "" } else { "; the guard process has died, so call `hostler gateway apply` or `remove`" };
+    format!("rolled back in {secs} s without `hostler gateway confirm`{guard}")
 }
 
 fn running(running: &Running, width: Option<usize>) -> String {
     let mut lines = Lines::default();
     running.interfaces.iter().for_each(|interface| lines.add("interface", interface));
-    let boot = if running.by_systemd { "systemd sets it up" } else { "`hostler gateway start` must be called" };
+    let boot = if running.by_systemd { "started by systemd" } else { "run `hostler gateway start`" };
     lines.add("after boot", boot);
-    lines.add("dnsmasq", if running.dnsmasq_runs { "runs" } else { "does not run" });
+    lines.add("dnsmasq", if running.dnsmasq_runs { "running" } else { "not running" });
     lines.add_some("vpn", running.vpn.as_ref().map(vpn));
     let mut text = lines.into_text();
     if !running.counts.is_empty() {
@@ -63,8 +63,8 @@ fn running(running: &Running, width: Option<usize>) -> String {
 
 fn vpn(vpn: &VpnStatus) -> String {
     let state = if vpn.is_up { "up" } else { "down" };
-    let by = if vpn.by_kernel { "" } else { ", by wireguard-go" };
-    format!("{state}, port {}{by}, found at {}", vpn.port, vpn.endpoint)
+    let by = if vpn.by_kernel { "" } else { ", using wireguard-go" };
+    format!("{state}, port {}{by}, reachable at {}", vpn.port, vpn.endpoint)
 }
 
 fn counts(counts: &[(String, String, u64)], width: Option<usize>) -> String {
@@ -80,15 +80,15 @@ fn leases(running: &Running, width: Option<usize>) -> String {
         Table::new(&[("NODE", Align::Left), ("ADDRESS", Align::Left), ("MAC", Align::Left), ("LEASE", Align::Left)]);
     for lease in &running.leases {
         let left = match lease.until_secs {
-            0 => "for ever".to_owned(),
-            until => format!("{} more", span(until.saturating_sub(now_secs()))),
+            0 => "unlimited".to_owned(),
+            until => format!("{} left", span(until.saturating_sub(now_secs()))),
         };
         table.row([lease.name.clone(), lease.address.to_string(), lease.mac.clone(), left]);
     }
     table.render(width)
 }
 
-/// Who may come in, when they last did, and how much went by.
+/// The VPN clients, with their last handshake and traffic.
 pub(crate) fn clients(clients: &[ClientState], now_secs: u64, width: Option<usize>) -> String {
     let mut table = Table::new(&[
         ("CLIENT", Align::Left),
@@ -116,7 +116,7 @@ fn span(secs: u64) -> String {
     format_duration(Duration::from_secs(secs))
 }
 
-/// What the clock says, in seconds since 1970. Only for what is shown.
+/// The wall clock in seconds since 1970. For display only.
 pub(crate) fn now_secs() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clients_with_and_without_a_handshake() {
+    fn clients_without_a_handshake_show_a_dash() {
         let client = |name: &str, handshake_secs| ClientState {
             name: name.to_owned(),
             address: [10, 44, 0, 2].into(),
@@ -147,12 +147,12 @@ phone   10.44.0.2  -                2K    0B  -
     }
 
     #[test]
-    fn nothing_set_up_is_said_so() {
-        assert_eq!(status(&stands(None), None), "gateway    none has been set up\n");
+    fn missing_gateway_is_shown_as_not_set_up() {
+        assert_eq!(status(&stands(None), None), "gateway    not set up\n");
     }
 
     #[test]
-    fn a_change_that_was_taken_back_is_not_called_as_it_should_be() {
+    fn rolled_back_change_is_shown() {
         let running = || Running {
             amiss: Vec::new(),
             by_systemd: true,
@@ -163,15 +163,15 @@ phone   10.44.0.2  -                2K    0B  -
             counts: Vec::new(),
         };
         let well = status(&stands(Some(running())), None);
-        assert!(well.starts_with("gateway    all is as it should be\n"), "{well}");
+        assert!(well.starts_with("gateway    running as configured\n"), "{well}");
         let back = Status {
             rolled_back: Some(("it was not confirmed in time".to_owned(), now_secs())),
             not_put_back: vec!["dnsmasq does not run".to_owned()],
             ..stands(Some(running()))
         };
         let text = status(&back, None);
-        assert!(text.starts_with("gateway    as it was before the last change, which was not kept\n"), "{text}");
-        assert!(text.contains("ago: it was not confirmed in time\nnot back   dnsmasq does not run\n"), "{text}");
+        assert!(text.starts_with("gateway    running; the last change was rolled back\n"), "{text}");
+        assert!(text.contains("ago: it was not confirmed in time\nproblem    dnsmasq does not run\n"), "{text}");
     }
 
     fn stands(running: Option<Running>) -> Status {

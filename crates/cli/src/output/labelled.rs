@@ -1,22 +1,22 @@
-//! Output of one among several, line by line with its name before it.
+//! Labels each line of an output with a name.
 
-/// The lines of one stream. What is left of a last line without end is written when this is dropped.
+/// The lines of one stream. An incomplete last line is written when this is dropped.
 pub(crate) struct Labelled<'a, W: FnMut(&[u8])> {
     label: &'a str,
     write: W,
     rest: Vec<u8>,
 }
 
-/// What is kept together of a line: a longer one comes in pieces, each with the name, in bytes.
+/// Longer lines are written in labelled pieces of this size, in bytes.
 const LINE_BYTES: usize = 64 << 10;
 
 impl<'a, W: FnMut(&[u8])> Labelled<'a, W> {
-    /// Whole lines are written by one call each, or several lines by one.
+    /// `write` gets one or more whole lines per call.
     pub(crate) fn new(label: &'a str, write: W) -> Self {
         Self { label, write, rest: Vec::new() }
     }
 
-    /// Takes what has come.
+    /// Adds bytes of the stream.
     pub(crate) fn add(&mut self, bytes: &[u8]) {
         self.rest.extend(bytes);
         let whole = match self.rest.iter().rposition(|byte| *byte == b'\n') {
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_whole_and_the_last_one_is_ended() {
+    fn lines_are_written_whole_and_the_last_gets_a_line_break() {
         let mut written = Vec::new();
         let mut lines = Labelled::new("n1", |text: &[u8]| written.push(String::from_utf8_lossy(text).into_owned()));
         for piece in ["a", "b\nc", "\nd\n", "e"] {

@@ -1,4 +1,4 @@
-//! What nodes tell each other of their load, as text for people.
+//! Text views of the nodes' loads.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use hostler_proto::peers::{LoadTable, LoadView, NodeLoad, NodePresence};
 
 use super::table::{Align, Table};
 
-/// The column of weights, which is there if some are unusual.
+/// Index of the column WEIGHTS, which is hidden if all weights are 1.
 const WEIGHTS: usize = 11;
 
-/// Every node, the one that knows this with a star.
+/// A row per node; the node that reports is marked with a star.
 pub(crate) fn loads(table: &LoadTable, width: Option<usize>) -> String {
     let mut rows = Table::new(&[
         ("NODE", Align::Left),
@@ -62,13 +62,13 @@ fn hundredths(count: u32) -> String {
     format!("{}.{:02}", count / 100, count % 100)
 }
 
-/// The shares of time in which something waited for CPUs, memory and IO: `12% 0% 3%`; `-` for what the kernel does not say.
+/// Shares of time in which tasks waited for CPU, memory and IO, e.g. `12% 0% 3%`; `-` if unknown.
 fn pressure(load: &LoadView) -> String {
     let percent = |share: Option<u16>| share.map_or_else(|| "-".to_owned(), |share| format!("{}%", share.div_ceil(10)));
     [load.cpu_pressure, load.memory_pressure, load.io_pressure].map(percent).join(" ")
 }
 
-/// Those of load and of memory: `2/0.5`.
+/// Weights of load and memory, e.g. `2/0.5`.
 fn weights(load: &LoadView) -> String {
     format!("{}/{}", f64::from(load.load_weight) / 100.0, f64::from(load.memory_weight) / 100.0)
 }
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_for_each_node() {
+    fn loads_are_a_table_of_nodes() {
         let load = LoadView {
             age_ms: 300,
             average: 75,

@@ -1,4 +1,4 @@
-//! What a machine would offer, for people.
+//! Text view of a machine's resources.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use hostler_model::{CoreKind, CpuSet, format_bytes};
 use super::table::{Align, Table, one_line};
 use super::views::Lines;
 
-/// CPUs, memory and GPUs, and then what there is to say about them. GPUs are a table of at most `width` characters.
+/// CPUs, memory and GPUs, then notes. The table of GPUs has at most `width` columns.
 pub(crate) fn offer(machine: &Machine, width: Option<usize>) -> String {
     let mut lines = Lines::default();
     lines.add("cpus", cpus(machine));
@@ -16,7 +16,7 @@ pub(crate) fn offer(machine: &Machine, width: Option<usize>) -> String {
     let memory = &machine.memory;
     let kept = format_bytes(memory.reserved_bytes);
     let of = format_bytes(memory.total_bytes);
-    lines.add("memory", format!("{} of {of}, {kept} stay with the system", format_bytes(memory.usable_bytes)));
+    lines.add("memory", format!("{} of {of}, {kept} reserved for the system", format_bytes(memory.usable_bytes)));
     lines.add("gpus", if machine.gpus.is_empty() { "none".to_owned() } else { machine.gpus.len().to_string() });
     let mut text = lines.text;
     if !machine.gpus.is_empty() {
@@ -42,7 +42,7 @@ fn layout(machine: &Machine) -> String {
     let frugal: CpuSet =
         machine.cpus.iter().filter(|cpu| cpu.kind == CoreKind::Efficiency).map(|cpu| cpu.core).collect();
     let (packages, cores, nodes) = (count(&|cpu| cpu.package), count(&|cpu| cpu.core), count(&|cpu| cpu.numa));
-    let kinds = if frugal.is_empty() { String::new() } else { format!(" ({} of them frugal)", frugal.len()) };
+    let kinds = if frugal.is_empty() { String::new() } else { format!(" ({} efficiency)", frugal.len()) };
     format!("{}, {}{kinds}, {}", some(packages, "package"), some(cores, "core"), some(nodes, "NUMA node"))
 }
 
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_machine() {
+    fn cpus_layout_and_memory_are_shown() {
         let files = [
             ("/sys/devices/system/cpu/online", "0-3"),
             ("/proc/self/status", "Cpus_allowed_list: 1-2"),
@@ -99,7 +99,7 @@ mod tests {
         let expected = "\
 cpus       2 of 4: 1-2
 layout     1 package, 2 cores, 1 NUMA node
-memory     3.8G of 4G, 256M stay with the system
+memory     3.8G of 4G, 256M reserved for the system
 gpus       none
 
 note: cpus: the affinity mask allows 1-2 of 0-3
@@ -108,7 +108,7 @@ note: cpus: the affinity mask allows 1-2 of 0-3
     }
 
     #[test]
-    fn gpus_are_a_table() {
+    fn gpus_are_shown_in_a_table() {
         let files = [
             ("/sys/class/drm/renderD129/device/vendor", "0x8086"),
             ("/sys/class/drm/renderD129/device/device", "0x56c0"),

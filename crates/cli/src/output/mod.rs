@@ -1,7 +1,7 @@
-//! The only module that prints. stdout is data, stderr is conversation.
+//! The only module that prints. Data goes to stdout, messages go to stderr.
 //!
-//! A command fetches values, hands them to a function of [`views`] for people or to [`Output::json`] for programs, and says
-//! what it does along the way with [`Output::say`]. Nothing here is coloured; progress bars appear on a terminal only.
+//! A command fetches values and passes them to a function of [`views`] for text or to [`Output::json`] for JSON.
+//! [`Output::say`] prints messages. Output has no colours; progress bars appear only on a terminal.
 
 pub(crate) mod gateway;
 pub(crate) mod labelled;
@@ -25,18 +25,18 @@ pub(crate) use progress::Progress;
 
 use crate::failure::Failure;
 
-/// For whom the output is.
+/// The format of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
-    /// For people.
+    /// Text for people.
     Text,
-    /// For programs.
+    /// JSON for programs.
     Json,
-    /// For scripts that want ids and exit codes only.
+    /// Ids only, for scripts.
     Quiet,
 }
 
-/// Where a command says things.
+/// Prints data and messages.
 #[derive(Debug, Clone)]
 pub(crate) struct Output {
     format: Format,
@@ -47,70 +47,70 @@ impl Output {
         Self { format }
     }
 
-    /// Whether data goes out as JSON.
+    /// Whether data is printed as JSON.
     pub(crate) fn is_json(&self) -> bool {
         self.format == Format::Json
     }
 
-    /// Whether only the barest data is wanted.
+    /// Whether only essential data is printed.
     pub(crate) fn is_quiet(&self) -> bool {
         self.format == Format::Quiet
     }
 
-    /// Whether someone watches stderr.
+    /// Whether stderr is a terminal and messages are printed.
     pub(crate) fn is_watched(&self) -> bool {
         !self.is_quiet() && io::stderr().is_terminal()
     }
 
-    /// A line, or several, of data for people. What others have chosen in it, such as names, cannot steer the terminal.
+    /// Prints text on stdout. Control characters, e.g. in names, are escaped.
     pub(crate) fn data(&self, text: &str) {
         let text = escaped_lines(text);
         let end = if text.ends_with('\n') || text.is_empty() { "" } else { "\n" };
         to_stdout(format!("{text}{end}").as_bytes());
     }
 
-    /// Data as JSON, on one line.
+    /// Prints JSON on one line of stdout.
     pub(crate) fn json<T: Serialize + ?Sized>(&self, value: &T) {
         let text = serde_json::to_string(value).expect("API types are valid JSON");
         to_stdout(format!("{text}\n").as_bytes());
     }
 
-    /// Bytes of a job for our own stdout, as they are.
+    /// Copies a job's bytes to stdout unchanged.
     pub(crate) fn job_stdout(&self, bytes: &[u8]) {
         to_stdout(bytes);
     }
 
-    /// Bytes of a job for our own stderr, as they are.
+    /// Copies a job's bytes to stderr unchanged.
     pub(crate) fn job_stderr(&self, bytes: &[u8]) {
         to_stderr(bytes);
     }
 
-    /// A line of conversation.
+    /// Prints a message.
     pub(crate) fn say(&self, text: &str) {
         if !self.is_quiet() {
             to_stderr(format!("{}\n", escaped_lines(text)).as_bytes());
         }
     }
 
-    /// A line of conversation that only someone at a terminal cares for.
+    /// Prints a message only on a terminal.
     pub(crate) fn aside(&self, text: &str) {
         if self.is_watched() {
             self.say(text);
         }
     }
 
-    /// Why the command failed. Said even when quiet.
+    /// Prints the error of a command, even if quiet.
     pub(crate) fn fail(&self, failure: &Failure) {
         to_stderr(escaped_lines(&failure.render()).as_bytes());
     }
 
-    /// A progress bar over `total` bytes, if someone watches.
+    /// A progress bar over `total_bytes`, shown only on a terminal.
     pub(crate) fn progress(&self, label: &str, total_bytes: u64) -> Progress {
         if self.is_watched() { Progress::shown(label, total_bytes) } else { Progress::hidden() }
     }
 }
 
-/// How wide a table for people may be; unlimited when it goes to a file or a pipe.
+/// The width for tables; unlimited if stdout is not a terminal.
 pub(crate) fn width() -> Option<usize> {
     if !io::stdout().is_terminal() {
         return None;
@@ -118,11 +118,11 @@ pub(crate) fn width() -> Option<usize> {
     window_size().map(|size| usize::from(size.columns))
 }
 
-/// The size of the terminal on stdout or stderr.
+/// The size of the terminal on stdout, stderr or stdin.
 pub(crate) fn window_size() -> Option<WindowSize> {
     [libc::STDOUT_FILENO, libc::STDERR_FILENO, libc::STDIN_FILENO].into_iter().find_map(|fd| {
         let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
-        // SAFETY: the request writes one `winsize`, which is what the pointer is to.
+        // SAFETY: the request writes one `winsize` to the pointer's target.
         let result = unsafe { libc::ioctl(fd, libc::TIOCGWINSZ, &raw mut size) };
         (result == 0 && size.ws_row > 0 && size.ws_col > 0)
             .then_some(WindowSize { rows: size.ws_row, columns: size.ws_col })
@@ -138,16 +138,16 @@ fn to_stdout(bytes: &[u8]) {
 }
 
 fn to_stderr(bytes: &[u8]) {
-    // When even stderr is gone, nobody is left to be told.
+    // If stderr cannot be written, no channel is left to report it.
     io::stderr().lock().write_all(bytes).ok();
 }
 
-/// Ends the program as a reader that closed the pipe expects: by SIGPIPE. The signal is ignored until here, because a head that
-/// dies would raise it too, and that is no reason to die.
+/// Ends the program by SIGPIPE if the reader has closed the pipe, as is usual. SIGPIPE is ignored until here, because
+/// the connection to a head that dies raises it too.
 fn give_up(error: &io::Error) -> ! {
     use nix::sys::signal::{SigHandler, Signal, raise, signal};
     if error.kind() == io::ErrorKind::BrokenPipe {
-        // SAFETY: the default action is no handler of ours.
+        // SAFETY: the default action is not a handler of this program.
         unsafe { signal(Signal::SIGPIPE, SigHandler::SigDfl) }.ok();
         raise(Signal::SIGPIPE).ok();
     }

@@ -1,4 +1,4 @@
-//! Nodes, as text for people.
+//! Text views of nodes.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::views::{Lines, Moment, held_gpus, words};
 
 /// The list of nodes.
 pub(crate) fn node_list(nodes: &[NodeView], width: Option<usize>) -> String {
-    // Most clusters have neither partitions nor nodes that differ.
+    // Columns that would be the same for all nodes are left out.
     let has_partitions = nodes.iter().any(|node| !node.partitions.is_empty());
     let has_counted = nodes.iter().any(|node| !node.counted.is_empty());
     let has_features = nodes.windows(2).any(|pair| pair[0].features != pair[1].features);
@@ -58,19 +58,19 @@ pub(crate) fn node_list(nodes: &[NodeView], width: Option<usize>) -> String {
     table.render(width)
 }
 
-/// `camera 1 of 1 free, license 8 of 10 free`; `None` when nothing is counted.
+/// E.g. `camera 1 of 1 free, license 8 of 10 free`; `None` if there are no resources.
 pub(super) fn counted<'a>(all: impl Iterator<Item = (&'a str, u64)>, free: impl Fn(&str) -> u64) -> Option<String> {
     let parts: Vec<String> = all.map(|(name, count)| format!("{name} {} of {count} free", free(name))).collect();
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
-/// The same of a node, in a table: `camera 1/1,license 8/10`, or `-`.
+/// The resources of a node in a table, e.g. `camera 1/1,license 8/10`, or `-`.
 fn counted_cell(node: &NodeView) -> String {
     let of = |(name, count)| format!("{name} {}/{count}", node.counted_free.count(name));
     words(&node.counted.iter().map(of).collect::<Vec<_>>())
 }
 
-/// All about one node.
+/// The details of one node.
 pub(crate) fn node(detail: &NodeDetail, moment: &Moment) -> String {
     let node = &detail.node;
     let mut lines = Lines::default();
@@ -96,7 +96,7 @@ pub(crate) fn node(detail: &NodeDetail, moment: &Moment) -> String {
     lines.add_some("advisory", advisory.users.as_ref().map(|why| format!("users: {why}")));
     lines.add_some(
         "root",
-        advisory.refuses_root.then_some("its jobs do not run here: the agent was started without --root-jobs"),
+        advisory.refuses_root.then_some("jobs of root do not run here: the agent was started without --root-jobs"),
     );
     if !node.version.is_empty() {
         lines.add("agent", format!("version {}, pid {}", node.version, node.agent_pid));
@@ -117,13 +117,13 @@ pub(crate) fn node(detail: &NodeDetail, moment: &Moment) -> String {
     lines.into_text()
 }
 
-/// `GPU-5d8f…, NVIDIA A100, 40G, NUMA node 1, held by 7_0`.
+/// E.g. `GPU-5d8f…, NVIDIA A100, 40G, NUMA node 1, held by 7_0`.
 fn gpu(gpu: &GpuView) -> String {
     let mut words = vec![gpu.id.to_string()];
     words.extend((!gpu.name.is_empty()).then(|| gpu.name.clone()));
     words.extend(gpu.memory_bytes.map(format_bytes));
     words.extend(gpu.numa.map(|numa| format!("NUMA node {numa}")));
-    words.push(gpu.held_by.map_or_else(|| "free".to_owned(), |task| format!("held by {task}")));
+    words.push(gpu.held_by.map_or_else(|| "free".to_owned(), |task| format!("used by {task}")));
     words.join(", ")
 }
 
@@ -132,11 +132,11 @@ fn state(detail: &NodeDetail) -> String {
     match detail.silent_ms {
         0 => state.to_owned(),
         _ if matches!(detail.node.state, NodeState::Off | NodeState::Waking | NodeState::Stopping) => state.to_owned(),
-        silent => format!("{state}, not heard of for {}", format_duration(Duration::from_millis(silent))),
+        silent => format!("{state}, no message for {}", format_duration(Duration::from_millis(silent))),
     }
 }
 
-/// Where a node's power stands, in two or three lines.
+/// The power state of a node.
 pub(crate) fn power(name: &NodeName, power: &PowerView) -> String {
     let mut lines = Lines::default();
     lines.add("node", name.to_string());
@@ -145,37 +145,37 @@ pub(crate) fn power(name: &NodeName, power: &PowerView) -> String {
     let supply = match (power.supply, power.supply_age_ms) {
         (Some(supply), Some(age)) => {
             let supply = if supply == Supply::On { "on" } else { "off" };
-            format!("said {supply} {} ago", span(age))
+            format!("reported {supply} {} ago", span(age))
         }
-        _ => "has not answered since the head started".to_owned(),
+        _ => "no answer since the head started".to_owned(),
     };
     lines.add("controller", supply);
     lines.into_text()
 }
 
-/// `idle for 5m12s: its agent came after 3m40s`.
+/// E.g. `idle for 5m12s: its agent came after 3m40s; boot takes 4m`.
 fn power_line(power: &PowerView) -> String {
     let boot = match power.boots {
-        0 => format!("should take {} to come", span(power.boot_ms)),
-        _ => format!("takes {} to come", span(power.boot_ms)),
+        0 => format!("boot takes about {} (not measured)", span(power.boot_ms)),
+        _ => format!("boot takes {}", span(power.boot_ms)),
     };
     format!("{} for {}: {}; {boot}", power.state.as_str(), span(power.for_ms), power.why)
 }
 
-/// `90 W; 1.2 kWh drawn, 3.4 kWh saved; switched on 7 times`.
+/// E.g. `90 W; 1.2 kWh drawn, 3.4 kWh saved; switched on 7 times`.
 fn energy_line(power: &PowerView) -> String {
     let saved = power.always_on_watt_hours.saturating_sub(power.watt_hours);
     let starts = if power.starts == 1 { "once".to_owned() } else { format!("{} times", power.starts) };
     let measured = match power.gauge {
-        Some(Gauge::Controller) => ", as its controller measures",
-        Some(Gauge::Agent) => ", as its processors measure",
-        None if power.are_watts_assumed => ", assumed since power.toml has no figures for it",
-        None => ", by the figures of power.toml",
+        Some(Gauge::Controller) => " (measured by the controller)",
+        Some(Gauge::Agent) => " (measured by the processors)",
+        None if power.are_watts_assumed => " (assumed: power.toml has no `watts`)",
+        None => " (estimated from power.toml)",
     };
     format!("{} W{measured}; {} drawn, {} saved; switched on {starts}", power.watts, kwh(power.watt_hours), kwh(saved))
 }
 
-/// What nodes draw and have drawn.
+/// Power use of the nodes, with totals.
 pub(crate) fn energy(energy: &EnergyView, width: Option<usize>) -> String {
     let right = ["NOW", "DRAWN", "SAVED", "OFF", "STARTS", "BOOT"].map(|name| (name, Align::Right));
     let mut table = Table::new(&[&[("NAME", Align::Left), ("POWER", Align::Left)], &right[..]].concat());
@@ -206,25 +206,25 @@ pub(crate) fn energy(energy: &EnergyView, width: Option<usize>) -> String {
     format!("{}\n{}", table.render(width), basis(energy))
 }
 
-/// Where the figures come from.
+/// Which figures are measured and which are estimated.
 fn basis(energy: &EnergyView) -> String {
     let is_estimated = |power: &PowerView| power.gauge.is_none() || power.measured_watt_hours < power.watt_hours;
     let estimated = energy.nodes.iter().filter(|(_, power)| is_estimated(power));
     let (assumed, given): (Vec<_>, Vec<_>) = estimated.partition(|(_, power)| power.are_watts_assumed);
     let measured = energy.measured_watt_hours;
     if assumed.is_empty() && given.is_empty() {
-        return "all of it measured".to_owned();
+        return "all values are measured".to_owned();
     }
     let names = |nodes: &[(&NodeName, &PowerView)]| {
         nodes.iter().map(|(name, _)| name.to_string()).collect::<Vec<_>>().join(", ")
     };
     let mut parts = Vec::new();
-    parts.extend((measured > 0).then(|| format!("{} of what was drawn is measured", exact_kwh(measured))));
-    parts.extend((!given.is_empty()).then(|| format!("{} estimated by the figures of power.toml", names(&given))));
+    parts.extend((measured > 0).then(|| format!("{} of the energy is measured", exact_kwh(measured))));
+    parts.extend((!given.is_empty()).then(|| format!("{} estimated from power.toml", names(&given))));
     let usual = Watts::default();
     parts.extend((!assumed.is_empty()).then(|| {
         format!(
-            "{} estimated with {} W off, {} W idle and {} W busy, since power.toml has no `watts` there",
+            "{} estimated with {} W off, {} W idle and {} W busy, because power.toml has no `watts`",
             names(&assumed),
             usual.off,
             usual.idle,
@@ -234,7 +234,7 @@ fn basis(energy: &EnergyView) -> String {
     parts.join("; ")
 }
 
-/// `1.2 Wh, estimated`.
+/// E.g. `1.2 Wh, estimated`.
 pub(crate) fn job_energy(energy: &JobEnergy) -> String {
     let by = match energy.measured_joules {
         0 => ", estimated".to_owned(),
@@ -252,12 +252,12 @@ fn watt_hours(joules: u64) -> String {
     }
 }
 
-/// Energy to the watt-hour, so that a column adds up.
+/// Energy in kWh with all digits, so that columns add up.
 fn exact_kwh(watt_hours: u64) -> String {
     format!("{}.{:03} kWh", watt_hours / 1_000, watt_hours % 1_000)
 }
 
-/// Energy as people read it.
+/// Energy, rounded.
 pub(crate) fn kwh(watt_hours: u64) -> String {
     if watt_hours < 1_000 { format!("{watt_hours} Wh") } else { format!("{:.1} kWh", watt_hours as f64 / 1_000.0) }
 }
@@ -269,8 +269,8 @@ fn span(ms: u64) -> String {
 fn certificate(certificate: &CertificateView) -> String {
     let [age, life] =
         [certificate.age_ms, certificate.life_ms].map(|time| format_duration(Duration::from_millis(time)));
-    let renewal = if certificate.is_being_renewed { ", a newer one was issued" } else { "" };
-    format!("certificate issued {age} ago, good for {life}{renewal}")
+    let renewal = if certificate.is_being_renewed { ", replacement issued" } else { "" };
+    format!("certificate issued {age} ago, valid for {life}{renewal}")
 }
 
 #[cfg(test)]
@@ -280,7 +280,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_list_shows_what_some_node_has() {
+    fn optional_columns_appear_if_a_node_needs_them() {
         let node = NodeView {
             name: "n1".parse().expect("a name"),
             state: NodeState::Up,
@@ -357,7 +357,7 @@ n1    up     on        4     1      4G    1G      3  4711  0.1.0    camera 0/1,l
     }
 
     #[test]
-    fn rows_of_energy_add_up_and_say_what_is_assumed() {
+    fn energy_table_adds_up_and_names_estimates() {
         let nodes = [("n1", drawn(1_460, 1_460, true)), ("n2", drawn(1_460, 0, true)), ("n3", drawn(460, 60, false))];
         let view = EnergyView {
             nodes: nodes.into_iter().map(|(name, power)| (name.parse().expect("a name"), power)).collect(),
@@ -374,8 +374,8 @@ n2    off    ~8 W  1.460 kWh  1.460 kWh  1.0s       2  1m00s
 n3    off    ~8 W  0.460 kWh  0.460 kWh  1.0s       2  1m00s
 all          24 W  3.380 kWh  3.380 kWh             6
 
-1.520 kWh of what was drawn is measured; n3 estimated by the figures of power.toml; \
-n2 estimated with 8 W off, 90 W idle and 200 W busy, since power.toml has no `watts` there";
+1.520 kWh of the energy is measured; n3 estimated from power.toml; \
+n2 estimated with 8 W off, 90 W idle and 200 W busy, because power.toml has no `watts`";
         assert_eq!(energy(&view, None), expected);
     }
 }

@@ -1,4 +1,4 @@
-//! Partitions as text for people.
+//! Text views of partitions.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use hostler_proto::partitions::PartitionView;
 use super::table::{Align, Table};
 use super::views::Lines;
 
-/// The list of partitions. The default one is marked with a star.
+/// The list of partitions; the default one is marked with a star.
 pub(crate) fn list(partitions: &[PartitionView], width: Option<usize>) -> String {
     let mut table = Table::new(&[
         ("PARTITION", Align::Left),
@@ -37,27 +37,27 @@ pub(crate) fn list(partitions: &[PartitionView], width: Option<usize>) -> String
     table.render(width)
 }
 
-/// All about one.
+/// The details of a partition.
 pub(crate) fn one(partition: &PartitionView) -> String {
     let mut lines = Lines::default();
     lines.add("partition", partition.name.as_str());
-    let default = if partition.is_default { ", the default: jobs that name none go there" } else { "" };
+    let default = if partition.is_default { ", default partition" } else { "" };
     lines.add("state", format!("{}{default}", partition.state));
     lines.add("nodes", format!("{} ({})", nodes(partition), partition.nodes));
     lines.add("cpus", format!("{} of {} free", partition.cpus_free, partition.cpus));
     lines.add("waiting", partition.waiting.to_string());
     lines.add("priority", partition.priority.to_string());
     lines.add_some("max time", partition.max_time_ms.map(span));
-    lines.add_some("usual time", partition.default_time_ms.map(span));
+    lines.add_some("default", partition.default_time_ms.map(|ms| format!("time limit {}", span(ms))));
     lines.add_some("max nodes", partition.max_nodes.map(|most| most.to_string()));
     let is_for_all = partition.users.is_empty() && partition.groups.is_empty();
-    lines.add_some("open to", is_for_all.then(|| "everybody".to_owned()));
+    lines.add_some("users", is_for_all.then(|| "all".to_owned()));
     lines.add_some("users", some(&partition.users));
     lines.add_some("groups", some(&partition.groups));
     lines.into_text()
 }
 
-/// `4 nodes, 3 up`.
+/// E.g. `4 nodes, 3 up`.
 pub(crate) fn nodes(partition: &PartitionView) -> String {
     let nodes = if partition.node_count == 1 { "node" } else { "nodes" };
     format!("{} {nodes}, {} up", partition.node_count, partition.nodes_up)
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_and_one() {
+    fn partitions_are_shown_as_list_and_in_detail() {
         let expected = "\
 PARTITION  STATE  NODES  UP  CPUS FREE  WAITING  MAX TIME  NAMES
 gpu*       open       4   3       8/24       17     1h30m  gpu*,n4
@@ -107,7 +107,7 @@ gpu*       open       4   3       8/24       17     1h30m  gpu*,n4
         assert_eq!(list(&[partition()], None), expected);
         let expected = "\
 partition  gpu
-state      open, the default: jobs that name none go there
+state      open, default partition
 nodes      4 nodes, 3 up (gpu*,n4)
 cpus       8 of 24 free
 waiting    17

@@ -1,4 +1,4 @@
-//! Users, groups and the audit log as text for people.
+//! Text views of users, groups and the audit log.
 
 use hostler_model::{Quota, format_bytes};
 use hostler_proto::users::{AuditEntry, BlockView, GroupView, UserView};
@@ -6,7 +6,6 @@ use hostler_proto::users::{AuditEntry, BlockView, GroupView, UserView};
 use super::table::{Align, Table, one_line};
 use super::views::Moment;
 
-/// The list of users.
 pub(crate) fn users(users: &[UserView], width: Option<usize>) -> String {
     let mut table = Table::new(&[
         ("NAME", Align::Left),
@@ -31,7 +30,7 @@ pub(crate) fn users(users: &[UserView], width: Option<usize>) -> String {
     table.render(width)
 }
 
-/// What sets an account apart from that of an ordinary user.
+/// Whether the user is removed or blocked; empty for an ordinary user.
 fn status(user: &UserView) -> String {
     match (user.added, &user.blocked) {
         (true, None) => String::new(),
@@ -41,7 +40,6 @@ fn status(user: &UserView) -> String {
     }
 }
 
-/// One user.
 pub(crate) fn user(user: &UserView) -> String {
     let mut text = format!("name    {}\nuid     {}\nrole    {}\n", user.name, user.uid, user.role);
     if !user.groups.is_empty() {
@@ -62,7 +60,7 @@ fn groups_of(user: &UserView) -> String {
     user.groups.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// A quota in a few words.
+/// A quota, e.g. `at most 4 CPUs, 100 tasks waiting`.
 pub(crate) fn quota(quota: &Quota) -> String {
     let parts = [
         quota.cpus.map(|cpus| format!("{cpus} CPUs")),
@@ -74,14 +72,14 @@ pub(crate) fn quota(quota: &Quota) -> String {
     if parts.is_empty() { "no limits".to_owned() } else { format!("at most {}", parts.join(", ")) }
 }
 
-/// Groups that have a quota.
+/// Groups with their quotas.
 pub(crate) fn groups(groups: &[GroupView], width: Option<usize>) -> String {
     let mut table = Table::new(&[("GROUP", Align::Left), ("QUOTA", Align::Left)]);
     groups.iter().for_each(|group| table.row([group.name.to_string(), quota(&group.quota)]));
     table.render(width)
 }
 
-/// Who did what.
+/// The audit log.
 pub(crate) fn audit(entries: &[AuditEntry], moment: &Moment, width: Option<usize>) -> String {
     let mut table = Table::new(&[
         ("TIME", Align::Left),
@@ -104,7 +102,7 @@ pub(crate) fn audit(entries: &[AuditEntry], moment: &Moment, width: Option<usize
     table.render(width)
 }
 
-/// `socket uid 1000`, `node n1 uid 1000`, `token 192.0.2.7`.
+/// E.g. `socket uid 1000`, `node n1 uid 1000`, `token 192.0.2.7`.
 fn origin(entry: &AuditEntry) -> String {
     let mut text = entry.from.clone();
     if let Some(node) = &entry.node {
@@ -126,14 +124,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quotas_in_a_few_words() {
+    fn quota_lists_its_limits() {
         assert_eq!(quota(&Quota::default()), "no limits");
         let some = Quota { cpus: Some(4), queued: Some(100), ..Quota::default() };
         assert_eq!(quota(&some), "at most 4 CPUs, 100 tasks waiting");
     }
 
     #[test]
-    fn the_log_says_who_from_where_and_with_what_result() {
+    fn audit_log_shows_user_origin_and_result() {
         let entry = |user: Option<&str>, from: &str, error: Option<&str>| AuditEntry {
             at: WallTime(0),
             clock_ms: 0,

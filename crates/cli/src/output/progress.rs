@@ -1,4 +1,4 @@
-//! Progress bars, on stderr.
+//! Progress bars on stderr.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
-/// After how long a silence it is said that nothing moves.
+/// A transfer without data for this long is shown as stalled.
 const STALLED: Duration = Duration::from_secs(5);
 
-/// A bar, or nothing when nobody watches. Dropping it clears it.
+/// A progress bar, or nothing if stderr is not a terminal. It is cleared when dropped.
 #[derive(Debug)]
 pub(crate) struct Progress {
     bar: ProgressBar,
-    /// How far it was when it last moved, and when that was.
+    /// The last position, and when it changed.
     moved: Arc<Mutex<(u64, Instant)>>,
 }
 
@@ -27,7 +27,7 @@ impl Progress {
         let since = Arc::clone(&moved);
         let rest = move |state: &ProgressState, f: &mut dyn fmt::Write| {
             let (_, at) = *since.lock().unwrap_or_else(PoisonError::into_inner);
-            // A bar that cannot be written is not seen.
+            // A failed write only makes the bar invisible.
             let _ = f.write_str(&rest(at.elapsed(), state.eta(), state.pos()));
         };
         let style = ProgressStyle::with_template(
@@ -37,7 +37,7 @@ impl Progress {
         let bar = ProgressBar::with_draw_target(Some(total_bytes), ProgressDrawTarget::stderr());
         bar.set_style(style.progress_chars("=> ").with_key("rest", rest));
         bar.set_message(label.to_owned());
-        // A silence is seen to grow.
+        // So that the stall time is updated.
         bar.enable_steady_tick(Duration::from_secs(1));
         Self::with(bar, moved)
     }
@@ -46,7 +46,7 @@ impl Progress {
         Self { bar, moved }
     }
 
-    /// So much is done now, of so much.
+    /// Sets position and length.
     pub(crate) fn at(&self, done_bytes: u64, total_bytes: u64) {
         {
             let mut moved = self.moved.lock().unwrap_or_else(PoisonError::into_inner);
@@ -63,7 +63,7 @@ fn fresh() -> Arc<Mutex<(u64, Instant)>> {
     Arc::new(Mutex::new((0, Instant::now())))
 }
 
-/// What is said behind the bar: how long it will take, or for how long nothing has moved.
+/// The text after the bar: the remaining time, or how long no data has arrived.
 fn rest(silence: Duration, eta: Duration, done_bytes: u64) -> String {
     match silence {
         long if long >= STALLED => format!("no data for {} s", long.as_secs()),
@@ -83,21 +83,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stall_is_said_and_else_what_is_left() {
+    fn bar_shows_stall_time_or_remaining_time() {
         let said = |silence, eta, done| rest(Duration::from_secs(silence), Duration::from_secs(eta), done);
         assert_eq!(said(12, 90, 1), "no data for 12 s");
         assert_eq!(said(12, 0, 0), "no data for 12 s");
         assert_eq!(said(1, 90, 1), "ETA 1m30s");
-        assert_eq!(said(1, 90, 0), "", "nothing is known yet");
+        assert_eq!(said(1, 90, 0), "", "no estimate yet");
     }
 
     #[test]
-    fn a_bar_knows_when_it_last_moved() {
+    fn bar_records_when_its_position_changed() {
         let progress = Progress::shown("uploading", 10);
         let since = |progress: &Progress| progress.moved.lock().expect("no panic").1;
         let begin = since(&progress);
         progress.at(0, 10);
-        assert_eq!(since(&progress), begin, "as far as before");
+        assert_eq!(since(&progress), begin, "the position is unchanged");
         progress.at(5, 10);
         assert!(since(&progress) > begin);
     }

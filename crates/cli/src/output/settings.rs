@@ -1,11 +1,11 @@
-//! Settings as text for people.
+//! Text views of settings.
 
 use hostler_proto::settings::{SettingSource, SettingView};
 
 use super::table::{Align, Table};
 use super::views::{Lines, Moment};
 
-/// Every setting.
+/// All settings.
 pub(crate) fn list(settings: &[SettingView], width: Option<usize>) -> String {
     let mut table = Table::new(&[
         ("NAME", Align::Left),
@@ -28,7 +28,7 @@ pub(crate) fn list(settings: &[SettingView], width: Option<usize>) -> String {
     table.render(width)
 }
 
-/// All about one.
+/// The details of a setting.
 pub(crate) fn one(setting: &SettingView, moment: &Moment) -> String {
     let mut lines = Lines::default();
     lines.add("setting", &setting.name);
@@ -37,11 +37,11 @@ pub(crate) fn one(setting: &SettingView, moment: &Moment) -> String {
     let when = setting.set_at.map(|at| format!(", {}", moment.date(at))).unwrap_or_default();
     lines.add("source", format!("{}{when}", source(setting)));
     lines.add("default", &setting.default);
-    lines.add("may be", &setting.allowed);
+    lines.add("allowed", &setting.allowed);
     lines.text
 }
 
-/// Why it is what it is.
+/// Where the value comes from.
 fn source(setting: &SettingView) -> String {
     match (setting.source, &setting.by) {
         (SettingSource::Default, _) => "default".to_owned(),
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_and_one_of_it() {
+    fn settings_are_shown_as_list_and_in_detail() {
         let expected = "\
 NAME       VALUE  UNIT  SOURCE      DEFAULT  MEANING
 retention  36h    time  set by ada  14d      how long ended jobs and their results are kept
@@ -85,7 +85,7 @@ meaning    how long ended jobs and their results are kept
 value      36h
 source     set by ada, 2027-01-15 08:00:00
 default    14d
-may be     a time from 1m to 3650d
+allowed    a time from 1m to 3650d
 ";
         let moment = Moment { now: WallTime(1_800_000_100_000), zone: TimeZone::UTC };
         assert_eq!(one(&setting(), &moment), expected);

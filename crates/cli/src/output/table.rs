@@ -1,26 +1,25 @@
-//! Tables of plain text: columns as wide as their widest cell, two spaces apart, readable by people and by `awk`.
+//! Plain-text tables: columns as wide as their widest cell, two spaces apart. Readable by people and by `awk`.
 
 use hostler_model::escaped;
 
-/// How the cells of a column are set.
+/// Alignment of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Align {
     Left,
     Right,
 }
 
-/// Rows under headings.
+/// Rows with headings.
 #[derive(Debug)]
 pub(crate) struct Table {
     aligns: Vec<Align>,
     rows: Vec<Vec<String>>,
 }
 
-/// Between two columns.
+/// Number of spaces between columns.
 const GAP: usize = 2;
 
 impl Table {
-    /// A table with these headings.
     pub(crate) fn new(columns: &[(&str, Align)]) -> Self {
         Self {
             aligns: columns.iter().map(|column| column.1).collect(),
@@ -28,17 +27,17 @@ impl Table {
         }
     }
 
-    /// Adds a row. What would break the table is escaped: cells stay on one line.
+    /// Adds a row. Control characters are escaped, so cells stay on one line.
     ///
     /// # Panics
-    /// When it has another number of cells than there are headings.
+    /// If the number of cells differs from the number of headings.
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         let cells: Vec<String> = cells.into_iter().map(|cell| one_line(&cell)).collect();
         assert_eq!(cells.len(), self.aligns.len(), "a cell for each heading");
         self.rows.push(cells);
     }
 
-    /// The same without these columns.
+    /// Removes columns by their index.
     pub(crate) fn without(mut self, columns: &[usize]) -> Self {
         let is_left = |column: &usize| !columns.contains(column);
         let keep = |row: Vec<String>| {
@@ -49,7 +48,7 @@ impl Table {
         self
     }
 
-    /// The text, every row at most `width` characters if that is given: the last column is cut.
+    /// The text. If `width` is given, longer rows are cut at the end.
     pub(crate) fn render(&self, width: Option<usize>) -> String {
         let widths: Vec<usize> = (0..self.aligns.len())
             .map(|column| self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0))
@@ -77,7 +76,7 @@ impl Table {
     }
 }
 
-/// Cuts what follows `start` to `width` characters, with a mark where something is missing.
+/// Cuts the text after `start` to `width` characters, with `…` at the end if it was cut.
 fn cut(text: &mut String, start: usize, width: usize) {
     let line = &text[start..];
     if line.chars().count() > width && width > 1 {
@@ -87,7 +86,7 @@ fn cut(text: &mut String, start: usize, width: usize) {
     }
 }
 
-/// The text on one line, with control characters escaped.
+/// Escapes control characters, so that the text stays on one line.
 pub(crate) fn one_line(text: &str) -> String {
     escaped(text).into_owned()
 }
@@ -104,13 +103,13 @@ mod tests {
     }
 
     #[test]
-    fn columns_line_up() {
+    fn columns_are_aligned() {
         let expected = "   ID  NAME        REASON\n    7  größe\n12345  two\\nlines  waits for job 7\n";
         assert_eq!(table().render(None), expected);
     }
 
     #[test]
-    fn a_narrow_terminal_cuts_the_last_column() {
+    fn rows_are_cut_to_the_terminal_width() {
         let expected = "   ID  NAME        RE…\n    7  größe\n12345  two\\nlines  wa…\n";
         assert_eq!(table().render(Some(22)), expected);
     }

@@ -1,4 +1,4 @@
-//! API values as text for people. Pure: the clock and the terminal's width come in as arguments.
+//! Text views of jobs and of the cluster. Pure: the clock and the terminal's width are arguments.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -11,17 +11,17 @@ use jiff::tz::TimeZone;
 use super::node_views::{counted, job_energy};
 use super::table::{Align, Table, one_line};
 
-/// When and where a view is made.
+/// The time and time zone of a view.
 #[derive(Debug, Clone)]
 pub(crate) struct Moment {
-    /// The wall clock.
+    /// Wall clock.
     pub(crate) now: WallTime,
-    /// For times of day.
+    /// Time zone for dates.
     pub(crate) zone: TimeZone,
 }
 
 impl Moment {
-    /// This moment, in the user's time zone.
+    /// Now, in the user's time zone.
     pub(crate) fn now() -> Self {
         Self { now: WallTime(jiff::Timestamp::now().as_millisecond()), zone: TimeZone::system() }
     }
@@ -34,18 +34,17 @@ impl Moment {
         }
     }
 
-    /// From `start` to `end`, or to now.
+    /// The time from `start` to `end`, or to now.
     fn span(&self, start: WallTime, end: Option<WallTime>) -> String {
         format_duration(span(start, end.unwrap_or(self.now)))
     }
 }
 
-/// Between two readings of a wall clock, which may have been set back in between.
+/// The time between two readings of the wall clock; 0 if it was set back.
 fn span(from: WallTime, to: WallTime) -> Duration {
     Duration::from_millis(to.0.saturating_sub(from.0).try_into().unwrap_or(0))
 }
 
-/// The list of jobs.
 pub(crate) fn jobs(jobs: &[JobSummary], moment: &Moment, width: Option<usize>) -> String {
     let mut table = Table::new(&[
         ("ID", Align::Right),
@@ -78,12 +77,12 @@ pub(crate) fn jobs(jobs: &[JobSummary], moment: &Moment, width: Option<usize>) -
     table.render(width)
 }
 
-/// CPUs of a task; for several nodes `4x2`: four nodes with two CPUs each.
+/// CPUs of a task; for several nodes e.g. `4x2`, four nodes with two CPUs each.
 fn on_nodes(job: &JobSummary) -> String {
     if job.node_count == 1 { job.cpus.to_string() } else { format!("{}x{}", job.node_count, job.cpus) }
 }
 
-/// The state, for an array that has not ended with how many of its tasks have.
+/// The state; for an array that has not ended, also the number of ended tasks.
 fn state(job: &JobSummary) -> String {
     let tasks = &job.tasks;
     match &job.array {
@@ -94,7 +93,7 @@ fn state(job: &JobSummary) -> String {
     }
 }
 
-/// Why a job waits, what is wrong with its node, or how it ended if not well.
+/// Why a job waits, what is wrong with its node, or how it ended, unless it completed.
 fn outcome(job: &JobSummary) -> String {
     let code = job.exit_code.filter(|code| *code != 0).map(|code| format!("exit code {code}"));
     let of_array = job.array.as_ref().and_then(|_| ended_tasks(&job.tasks));
@@ -103,7 +102,7 @@ fn outcome(job: &JobSummary) -> String {
     parts.join("; ")
 }
 
-/// How many of an array's tasks ended in which way; nothing while all that have ended have completed.
+/// The number of tasks of an array by result; `None` if all ended tasks have completed.
 fn ended_tasks(tasks: &TaskCounts) -> Option<String> {
     let not_completed = [(tasks.failed, "failed"), (tasks.cancelled, "cancelled")];
     let all = not_completed.into_iter().chain([(tasks.completed, "completed")]);
@@ -119,7 +118,7 @@ fn nodes(nodes: &[NodeName]) -> String {
     }
 }
 
-/// At most `limit` characters, with a mark if something is left out.
+/// The first `limit` characters, with `…` at the end if it was cut.
 pub(crate) fn shortened(text: &str, limit: usize) -> String {
     match text.char_indices().nth(limit) {
         Some(_) => text.chars().take(limit - 1).chain(['…']).collect(),
@@ -127,7 +126,7 @@ pub(crate) fn shortened(text: &str, limit: usize) -> String {
     }
 }
 
-/// One task of an array, as a job of its own.
+/// One task of an array, in the form of a job.
 pub(crate) fn task(job: &JobDetail, task: TaskId, moment: &Moment, width: Option<usize>) -> String {
     let shown = JobDetail {
         summary: of_task(job, task.index),
@@ -138,7 +137,7 @@ pub(crate) fn task(job: &JobDetail, task: TaskId, moment: &Moment, width: Option
     described(&task.to_string(), &shown, moment, width)
 }
 
-/// A task of an array that is shown, as if it were a job.
+/// The summary of a listed task, in the form of a job's summary.
 pub(crate) fn of_task(job: &JobDetail, index: u32) -> JobSummary {
     let Some(task) = job.tasks_shown.iter().find(|task| task.index == index) else { return job.summary.clone() };
     let nodes = task.parts.iter().map(|part| part.node.clone());
@@ -160,7 +159,7 @@ pub(crate) fn of_task(job: &JobDetail, index: u32) -> JobSummary {
     }
 }
 
-/// A job, with its tasks if it is an array.
+/// The details of a job, with its tasks if it is an array.
 pub(crate) fn job(job: &JobDetail, moment: &Moment, width: Option<usize>) -> String {
     described(&job.summary.id.to_string(), job, moment, width)
 }
@@ -173,7 +172,7 @@ fn described(id: &str, job: &JobDetail, moment: &Moment, width: Option<usize>) -
     lines.add("state", standing(summary));
     lines.add_some("waits", summary.reason.as_ref());
     lines.add_some("node", summary.node_problem.as_ref());
-    let command = if job.command.is_empty() { "(shown to its user and operators)" } else { &job.command };
+    let command = if job.command.is_empty() { "(visible only to its user and operators)" } else { &job.command };
     lines.add("command", command);
     lines.add_some("array", summary.array.as_ref().map(|array| format!("{array}  ({})", counts(summary))));
     let each = match summary.node_count {
@@ -189,7 +188,7 @@ fn described(id: &str, job: &JobDetail, moment: &Moment, width: Option<usize>) -
     let after: Vec<String> = job.after.iter().map(ToString::to_string).collect();
     lines.add_some("after", (!after.is_empty()).then(|| after.join(", ")));
     lines.add_some("priority", (job.priority != 0).then(|| job.priority.to_string()));
-    lines.add_some("requeue", job.requeue.then_some("when its node is lost"));
+    lines.add_some("requeue", job.requeue.then_some("if its node is lost"));
     lines.add("submitted", moment.date(summary.submitted_at));
     lines.add_some("started", summary.started_at.map(|at| moment.date(at)));
     let ended = summary.ended_at.map(|at| match summary.started_at {
@@ -226,7 +225,7 @@ fn described(id: &str, job: &JobDetail, moment: &Moment, width: Option<usize>) -
     text
 }
 
-/// How many tasks of an array are shown, if not all, and how to see the others.
+/// How many tasks of an array are shown, if not all, and how to show the others.
 fn not_shown(job: &JobDetail) -> Option<String> {
     let (id, tasks) = (job.summary.id, &job.summary.tasks);
     let shown = format!("{} of {} tasks shown", job.tasks_shown.len(), tasks.total);
@@ -235,13 +234,13 @@ fn not_shown(job: &JobDetail) -> Option<String> {
             "{shown}. `hostler job {id} --from {next}` shows the next; `hostler job {id}_{next}` shows one."
         )),
         None if tasks.pending > 0 && !job.tasks_shown.is_empty() && job.summary.array.is_some() => {
-            Some(format!("{shown}: {} wait.", tasks.pending))
+            Some(format!("{shown}; {} are waiting.", tasks.pending))
         }
         None => None,
     }
 }
 
-/// What a task has on each of its nodes.
+/// The parts of a task on several nodes.
 fn node_parts(parts: &[PartView], width: Option<usize>) -> String {
     let mut table = Table::new(&[
         ("RANK", Align::Right),
@@ -264,7 +263,7 @@ fn node_parts(parts: &[PartView], width: Option<usize>) -> String {
     table.render(width)
 }
 
-/// `running on n1, attempt 2`, `failed with exit code 1 on n3`.
+/// E.g. `running on n1, attempt 2` or `failed with exit code 1 on n3`.
 fn standing(job: &JobSummary) -> String {
     let mut text = match job.exit_code {
         Some(code) if job.state.is_ended() && job.state != JobState::Completed => {
@@ -282,17 +281,17 @@ fn standing(job: &JobSummary) -> String {
     text
 }
 
-/// How a job ended, as the rest of a sentence about it.
+/// How a job ended, as the rest of a sentence.
 pub(crate) fn ending(job: &JobSummary) -> String {
     match (job.state, job.exit_code) {
         (JobState::Completed, _) => "completed".to_owned(),
         (JobState::Failed, Some(code)) => format!("failed with exit code {code}"),
         (JobState::Failed, None) => "failed".to_owned(),
         (JobState::Cancelled, _) => "was cancelled".to_owned(),
-        (JobState::Timeout, _) => "ran out of time".to_owned(),
+        (JobState::Timeout, _) => "reached its time limit".to_owned(),
         (JobState::OutOfMemory, _) => "ran out of memory".to_owned(),
         (JobState::NodeFail, _) => "was lost with its node".to_owned(),
-        (JobState::Preempted, _) => "made room for another job".to_owned(),
+        (JobState::Preempted, _) => "was preempted by another job".to_owned(),
         (state @ (JobState::Pending | JobState::Starting | JobState::Running | JobState::Completing), _) => {
             format!("is {state}")
         }
@@ -313,7 +312,7 @@ fn counts(job: &JobSummary) -> String {
     format!("{} {}: {}", tasks.total, if tasks.total == 1 { "task" } else { "tasks" }, parts.join(", "))
 }
 
-/// The ids of the GPUs that are held, if any are.
+/// The ids of the GPUs, if any.
 pub(super) fn held_gpus(ids: &[GpuId]) -> Option<String> {
     let ids: Vec<&str> = ids.iter().map(GpuId::as_str).collect();
     (!ids.is_empty()).then(|| ids.join(", "))
@@ -327,7 +326,7 @@ fn limit(limit: &LimitView) -> String {
     };
     let why = limit.why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
     match limit.enforcement.as_str() {
-        // No node has the job yet, so there is nothing to say.
+        // No node has the job yet, so enforcement is unknown.
         "unknown" => format!("{} {value}", limit.name),
         enforcement => format!("{} {value} ({enforcement}{why})", limit.name),
     }
@@ -336,17 +335,17 @@ fn limit(limit: &LimitView) -> String {
 fn usage(usage: &Usage) -> String {
     let time = |ms| format_duration(Duration::from_millis(ms));
     let mut text = format!(
-        "{} of CPU time in user mode, {} in the kernel; at most {} of memory in one process",
+        "CPU time {} user, {} system; at most {} of memory in one process",
         time(usage.user_ms),
         time(usage.system_ms),
         format_bytes(usage.max_rss_bytes)
     );
     if let Some(peak) = usage.memory_peak_bytes {
-        let _ = write!(text, ", {} in all with cached files", format_bytes(peak));
+        let _ = write!(text, ", {} in total with cached files", format_bytes(peak));
     }
     if let Some(io) = usage.io {
         let (read, written) = (format_bytes(io.read_bytes), format_bytes(io.write_bytes));
-        let _ = write!(text, "; {read} read from disks, {written} written");
+        let _ = write!(text, "; {read} read from disk, {written} written");
     }
     text
 }
@@ -355,7 +354,7 @@ fn unfetched(id: &str, job: &JobDetail) -> Option<String> {
     match (job.unfetched, &job.summary.array) {
         (0, _) => None,
         (_, None) => Some(format!("not fetched yet: hostler fetch {id}")),
-        (count, Some(_)) => Some(format!("those of {count} tasks are not fetched yet: hostler fetch {id}")),
+        (count, Some(_)) => Some(format!("not fetched yet for {count} tasks: hostler fetch {id}")),
     }
 }
 
@@ -386,13 +385,13 @@ fn tasks(tasks: &[TaskView], moment: &Moment, width: Option<usize>) -> String {
     table.render(width)
 }
 
-/// `a,b`, or `-`.
+/// Words separated by commas, or `-`.
 pub(crate) fn words<'a, T: std::fmt::Display + 'a>(all: impl IntoIterator<Item = &'a T>) -> String {
     let all: Vec<String> = all.into_iter().map(ToString::to_string).collect();
     if all.is_empty() { "-".to_owned() } else { all.join(",") }
 }
 
-/// The cluster at a glance.
+/// A summary of the cluster.
 pub(crate) fn info(info: &Info) -> String {
     let head = &info.head;
     let mut lines = Lines::default();
@@ -401,7 +400,7 @@ pub(crate) fn info(info: &Info) -> String {
     lines.add("address", &head.address);
     lines.add_some("authority", head.authority.map(|it| it.to_string()));
     lines.add("state in", &head.directory);
-    lines.add_some("refuses", head.refusing.as_ref());
+    lines.add_some("refusing", head.refusing.as_ref());
     lines.add_some("warning", head.warning.as_ref());
     let nodes = &info.nodes;
     let drained = match (nodes.draining, nodes.drained) {
@@ -432,11 +431,11 @@ pub(crate) fn info(info: &Info) -> String {
         ),
     );
     let kept = head.results_bytes.map_or_else(|| "not measured yet".to_owned(), format_bytes);
-    lines.add("results", format!("{kept}, of {} set aside", format_bytes(head.results_cap_bytes)));
+    lines.add("results", format!("{kept} of at most {}", format_bytes(head.results_cap_bytes)));
     lines.text
 }
 
-/// Why a job waits.
+/// Why a job waits, and when it should start.
 pub(crate) fn why(why: &Why, moment: &Moment) -> String {
     let mut text = String::new();
     for line in &why.lines {
@@ -453,7 +452,7 @@ pub(crate) fn why(why: &Why, moment: &Moment) -> String {
     text
 }
 
-/// `key   value` lines.
+/// Lines of the form `key   value`.
 #[derive(Default)]
 pub(super) struct Lines {
     pub(super) text: String,

@@ -221,19 +221,16 @@ fn an_apply_that_cuts_the_caller_off_is_taken_back() {
 fn a_change_that_was_taken_back_is_said_until_what_is_described_is_so_again() {
     let lab = Lab::with(&[]);
     lab.set_up();
-    assert!(lab.gateway_ok(&["status"]).starts_with("gateway    all is as it should be\n"));
+    assert!(lab.gateway_ok(&["status"]).starts_with("gateway    running as configured\n"));
     lab.describe(&lab.description().replace("10.42.0.12", "10.42.0.13"));
     lab.gateway_ok(&["apply", "--confirm-within", "1s"]);
     wait_until("the change to be taken back", 30, || lab.waits_for_no_one().then_some(()));
     let status = lab.gateway_ok(&["status"]);
-    assert!(
-        status.starts_with("gateway    as it was before the last change, which was not kept\ntaken back "),
-        "{status}"
-    );
+    assert!(status.starts_with("gateway    running; the last change was rolled back\nrollback   "), "{status}");
     lab.describe(&lab.description());
     assert!(lab.gateway(&["apply", "--yes"]).stderr.contains("nothing to change"));
     let status = lab.gateway_ok(&["status"]);
-    assert!(status.starts_with("gateway    all is as it should be\n") && !status.contains("taken back"), "{status}");
+    assert!(status.starts_with("gateway    running as configured\n") && !status.contains("rollback"), "{status}");
 }
 
 #[test]

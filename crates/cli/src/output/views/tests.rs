@@ -1,4 +1,4 @@
-//! What people read, word for word.
+//! Tests of the exact text of views.
 
 use hostler_model::{Counted, JobId};
 use hostler_proto::api::{Amount, HeadInfo, LiveCounts, NodeCounts};
@@ -112,7 +112,7 @@ fn ended_task() -> TaskView {
 }
 
 #[test]
-fn the_list_of_jobs() {
+fn jobs_are_shown_in_a_table() {
     let expected = "\
 ID  NAME   USER  STATE        CPUS  MEMORY   TIME  NODE  REASON
  9  train  ada   pending         2    600M      -  -     waits for job 7
@@ -123,7 +123,7 @@ ID  NAME   USER  STATE        CPUS  MEMORY   TIME  NODE  REASON
 }
 
 #[test]
-fn an_array_that_has_ended_shows_how_many_tasks_ended_in_which_way() {
+fn ended_array_counts_tasks_by_result() {
     let ended = |state, completed, failed, cancelled| {
         let tasks =
             TaskCounts { total: completed + failed + cancelled, completed, failed, cancelled, ..TaskCounts::default() };
@@ -138,15 +138,15 @@ fn an_array_that_has_ended_shows_how_many_tasks_ended_in_which_way() {
 }
 
 #[test]
-fn a_task_of_an_array_is_shown_like_a_job() {
+fn array_task_is_shown_like_a_job() {
     let text = task(&detail(array(8), vec![ended_task()]), "8_0".parse().expect("a task"), &moment(), None);
     assert!(text.starts_with("job        8_0  sweep\n"), "{text}");
     assert!(text.contains("state      failed with exit code 1 on n1, attempt 2\n"), "{text}");
-    assert!(text.contains("message    exit code 1\n") && text.contains("used       28s"), "{text}");
+    assert!(text.contains("message    exit code 1\n") && text.contains("used       CPU time 28s"), "{text}");
 }
 
 #[test]
-fn an_array_says_how_many_of_its_tasks_it_shows() {
+fn array_says_how_many_tasks_are_shown() {
     let part = JobDetail { tasks_next: Some(3), ..detail(array(8), vec![ended_task()]) };
     let text = job(&part, &moment(), None);
     let expected = "1 of 8 tasks shown. `hostler job 8 --from 3` shows the next; `hostler job 8_3` shows one.\n";
@@ -154,7 +154,7 @@ fn an_array_says_how_many_of_its_tasks_it_shows() {
 }
 
 #[test]
-fn a_job_that_failed() {
+fn failed_job_is_shown_in_detail() {
     let summary = JobSummary {
         state: JobState::Failed,
         attempt: Attempt(2),
@@ -172,8 +172,8 @@ limits     cpus 2 (enforced); memory 600M (advisory: no cgroup)
 submitted  2027-01-15 08:00:00
 started    2027-01-15 08:00:01
 ended      2027-01-15 08:00:31, after 30s
-used       28s of CPU time in user mode, 90ms in the kernel; at most 100M of memory in one process, 110M in all with cached files; \
-3M read from disks, 7K written
+used       CPU time 28s user, 90ms system; at most 100M of memory in one process, 110M in total with cached files; \
+3M read from disk, 7K written
 message    exit code 1
 energy     2.5 Wh, estimated
 results    not fetched yet: hostler fetch 7
@@ -182,18 +182,18 @@ results    not fetched yet: hostler fetch 7
 }
 
 #[test]
-fn an_array_shows_its_tasks() {
+fn array_shows_a_table_of_tasks() {
     let text = job(&detail(array(8), vec![ended_task()]), &moment(), None);
     assert!(text.contains("array      0-7  (8 tasks: 2 waiting, 3 live, 2 completed, 1 failed)\n"), "{text}");
     let table = "\
 TASK  STATE   NODE  ATTEMPT  EXIT  TIME  MEMORY  MESSAGE
    0  failed  n1          2     1   30s    100M  exit code 1
 ";
-    assert!(text.ends_with(&format!("{table}\n1 of 8 tasks shown: 2 wait.\n")), "{text}");
+    assert!(text.ends_with(&format!("{table}\n1 of 8 tasks shown; 2 are waiting.\n")), "{text}");
 }
 
 #[test]
-fn the_cluster_at_a_glance() {
+fn info_summarises_the_cluster() {
     let cluster = Info {
         head: HeadInfo {
             pid: 42,
@@ -227,13 +227,13 @@ cpus       6 of 8 free
 memory     12G of 16G free
 resources  license 8 of 10 free
 tasks      1 pending, 0 starting, 2 running, 0 completing
-results    3G, of 40G set aside
+results    3G of at most 40G
 ";
     assert_eq!(info(&cluster), expected);
 }
 
 #[test]
-fn why_says_when() {
+fn why_shows_the_expected_start() {
     let answer = Why {
         id: JobId(9),
         state: JobState::Pending,
