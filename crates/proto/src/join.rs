@@ -1,8 +1,9 @@
-//! Join codes: what a person carries from a head to a new node, as one word; and login codes, which a user carries to wherever they are.
+//! Join codes, with which a machine becomes a node, and login codes, with which a user logs in.
 //!
-//! A code holds where the head is, the fingerprint of the cluster's authority and a one-time secret, so that the node knows whom it
-//! talks to before it says anything, and the head knows that the node was invited. The word is base32 in lower case with a checksum:
-//! it survives being read over the telephone, and a slip is noticed before anything is dialled.
+//! A code holds the head's address, the fingerprint of the cluster's authority and a one-time secret. The node can thus
+//! verify the head before it sends anything, and the head knows that the node was invited. A code is one word in
+//! lower-case base32 with a checksum. It can be read aloud, and a typing error is detected before any connection is
+//! opened.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -10,30 +11,30 @@ use std::str::FromStr;
 
 use hostler_model::{Digest, ParseError};
 
-/// What a code begins with; the number is the version of what follows.
+/// Prefix of join codes; the number is the format version.
 const PREFIX: &str = "hostler1-";
 
 const EXPECTED: &str = "a join code, which begins with hostler1-";
 
-/// Digits that are not mistaken for one another in most typefaces (RFC 4648).
+/// Digits that are easy to tell apart in most typefaces (RFC 4648).
 const DIGITS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
-/// The longest code that is looked at, in characters; one with the longest address and secret is shorter.
+/// Maximum length of a code, in characters. A code with the longest address and secret is shorter.
 const MAX_LEN: usize = 1024;
 
-/// A name that every head's certificate carries, and by which agents know it: that they talk to their head is shown by its key, which
-/// the cluster's authority has signed. Where it is may change, and then no certificate need.
+/// DNS name in every head's certificate. Agents authenticate the head by its key, signed by the cluster's authority, so
+/// the head's address can change without a new certificate.
 pub const HEAD_NAME: &str = "head.hostler.internal";
 
-/// The port that a head listens on unless told otherwise. Nobody has registered it.
+/// Default port of the head. It is not registered with IANA.
 pub const DEFAULT_PORT: u16 = 7760;
 
-/// Where a head can be reached: a host's name or address, and perhaps a port.
+/// Address of a head: a host name or IP address, with an optional port.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address {
-    /// A name, or an IP address without brackets.
+    /// Host name, or an IP address without brackets.
     pub host: String,
-    /// The port, if it was named.
+    /// Port, if given.
     pub port: Option<u16>,
 }
 
@@ -72,18 +73,18 @@ impl fmt::Display for Address {
     }
 }
 
-/// An invitation to one cluster.
+/// Content of a join code.
 #[derive(Clone, PartialEq, Eq)]
 pub struct JoinCode {
     /// Host and port of the head, at most 255 bytes.
     pub address: String,
-    /// The fingerprint of the cluster's authority: BLAKE3 of its certificate's DER.
+    /// Fingerprint of the cluster's authority: BLAKE3 of its certificate in DER.
     pub authority: Digest,
-    /// The one-time secret, at most 255 bytes.
+    /// One-time secret, at most 255 bytes.
     pub secret: String,
 }
 
-/// Without the secret: codes end up in logs.
+/// Omits the secret, because codes appear in logs.
 impl fmt::Debug for JoinCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("JoinCode")
@@ -102,7 +103,7 @@ impl fmt::Display for JoinCode {
 }
 
 impl JoinCode {
-    /// The word behind `prefix`.
+    /// Writes the code with `prefix`.
     fn write(&self, prefix: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut bytes = Vec::new();
         bytes.extend(self.authority.0);
@@ -125,29 +126,29 @@ impl FromStr for JoinCode {
     }
 }
 
-/// What a login code begins with: a code for a node and one for a user cannot be mixed up.
+/// Prefix of login codes. It keeps them apart from join codes.
 const LOGIN_PREFIX: &str = "hostlerlogin1-";
 
-/// An invitation to log in at one cluster as one user.
+/// Content of a login code: it lets one user log in at one cluster.
 #[derive(Clone, PartialEq, Eq)]
 pub struct LoginCode {
     /// Host and port of the head, at most 255 bytes.
     pub address: String,
-    /// The fingerprint of the cluster's authority.
+    /// Fingerprint of the cluster's authority.
     pub authority: Digest,
-    /// The one-time secret, at most 255 bytes.
+    /// One-time secret, at most 255 bytes.
     pub secret: String,
 }
 
 impl LoginCode {
-    /// Whether a text is meant to be such a code, damaged or not.
+    /// Whether the text has the prefix of a login code, valid or not.
     #[must_use]
     pub fn is_meant_by(text: &str) -> bool {
         text.trim().to_ascii_lowercase().starts_with(LOGIN_PREFIX)
     }
 }
 
-/// Without the secret.
+/// Omits the secret.
 impl fmt::Debug for LoginCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LoginCode").field("address", &self.address).finish_non_exhaustive()
@@ -189,14 +190,14 @@ fn decode(prefix: &str, text: &str) -> Option<JoinCode> {
     rest.is_empty().then_some(JoinCode { address, authority: Digest(*authority), secret })
 }
 
-/// A length and as many bytes of text.
+/// Reads a length byte and that many bytes of text.
 fn take_text(bytes: &[u8]) -> Option<(String, &[u8])> {
     let (&len, rest) = bytes.split_first()?;
     let (text, rest) = rest.split_at_checked(usize::from(len))?;
     Some((String::from_utf8(text.to_vec()).ok().filter(|text| !text.is_empty())?, rest))
 }
 
-/// FNV-1a: against slips of the hand, not against forgers, who are stopped by the secret.
+/// FNV-1a. It detects typing errors; the secret protects against forgery.
 fn checksum(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0x811c_9dc5, |sum, byte| (sum ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
@@ -224,7 +225,7 @@ fn unbase32(text: &str) -> Option<Vec<u8>> {
             bits &= (1 << count) - 1;
         }
     }
-    // What is left is padding: fewer bits than a digit has, all zero, so that a code has one spelling.
+    // The rest is padding: fewer bits than one digit has, all zero, so that each code has one spelling.
     (count < 5 && bits == 0).then_some(bytes)
 }
 
@@ -243,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_code_is_one_word_and_keeps_its_spelling() {
+    fn join_code_format_is_stable() {
         assert_eq!(
             code().to_string(),
             "hostler1-aaaqeayeaudaocajbifqydiob4ibceqtcqkrmfyydenbwha5dyprewzsgaydcotemi4duorrlu5donzxg4idamjsgm2dknrxha4wcytdmrswn5einf7q"
@@ -252,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_as_people_write_them() {
+    fn address_accepts_hosts_and_ports() {
         for text in ["head", "head.example:7760", "192.0.2.1:1", "192.0.2.1", "[2001:db8::1]:7760", "2001:db8::1"] {
             assert_eq!(text.parse::<Address>().expect(text).to_string(), text);
         }
@@ -264,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_code_for_a_node_is_none_for_a_user() {
+    fn join_and_login_codes_are_not_interchangeable() {
         let JoinCode { address, authority, secret } = code();
         let login = LoginCode { address, authority, secret };
         assert_eq!(login.to_string().parse(), Ok(login.clone()));
@@ -274,13 +275,13 @@ mod tests {
     }
 
     #[test]
-    fn case_and_surrounding_space_do_not_matter() {
+    fn join_code_ignores_case_and_surrounding_space() {
         let text = format!("  {}\n", code().to_string().to_ascii_uppercase());
         assert_eq!(text.parse(), Ok(code()));
     }
 
     #[test]
-    fn a_slip_is_noticed_and_the_secret_is_not_repeated() {
+    fn join_code_with_a_typo_is_refused_without_printing_the_secret() {
         let text = code().to_string();
         for at in PREFIX.len()..text.len() {
             let mut slip = text.clone().into_bytes();
@@ -294,13 +295,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(address in "[a-z0-9.:]{1,80}", authority: [u8; 32], secret in "[a-z0-9]{1,64}") {
+        fn join_code_round_trips(address in "[a-z0-9.:]{1,80}", authority: [u8; 32], secret in "[a-z0-9]{1,64}") {
             let code = JoinCode { address, authority: Digest(authority), secret };
             prop_assert_eq!(code.to_string().parse(), Ok(code));
         }
 
         #[test]
-        fn hostile_text_is_refused(text: String, tail in "[a-z2-7]{0,200}") {
+        fn malformed_join_codes_are_refused(text: String, tail in "[a-z2-7]{0,200}") {
             for hostile in [text, format!("{PREFIX}{tail}"), format!("{}{tail}a", code())] {
                 prop_assert!(hostile.parse::<JoinCode>().is_err());
             }

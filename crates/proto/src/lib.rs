@@ -1,15 +1,17 @@
-//! Everything that crosses a wire or is stored: one module for each kind of peer.
+//! Types that are sent between processes or stored, and their encoding.
 //!
 //! - [`api`]: REST + JSON between clients and the head.
-//! - [`join`]: the word with which a new node is invited.
+//! - [`join`]: join codes for new nodes, and login codes for users.
 //! - [`link`]: messages between an agent and its head, in batches over one WebSocket.
 //! - [`manifest`]: captured folders and results.
-//! - [`partitions`]: partitions and what is set about nodes.
-//! - [`record`]: rows that the head keeps about tasks that ended.
+//! - [`partitions`]: partitions, and the settings that operators make for nodes.
+//! - [`peers`]: the list of gossiping nodes, and the load table that an agent shows.
+//! - [`power`]: power states and energy, as the API shows them.
+//! - [`record`]: the stored record of an ended task.
 //! - [`settings`]: settings of the head, as the API shows them.
-//! - [`users`]: REST + JSON about users, logging in and who did what.
+//! - [`users`]: REST + JSON about users, logins and the audit log.
 //!
-//! Wire types carry no behaviour beyond encoding. Fields are added, never changed: see `docs/internals/compatibility.md`.
+//! Wire types only encode and decode. Fields are added but never changed: see `docs/internals/compatibility.md`.
 
 pub mod api;
 pub mod join;
@@ -22,31 +24,31 @@ pub mod record;
 pub mod settings;
 pub mod users;
 
-/// Encodes `value` as self-describing MessagePack: an older reader skips fields that it does not know.
+/// Encodes `value` as MessagePack with field names, so that an older reader skips unknown fields.
 ///
 /// # Panics
-/// Never for the types of this crate: they hold no value that MessagePack lacks.
+/// Never for the types of this crate: MessagePack can represent all their values.
 pub fn encode<T: serde::Serialize>(value: &T) -> Vec<u8> {
     rmp_serde::to_vec_named(value).expect("wire types can always be encoded")
 }
 
-/// How deep values may lie in one another: several times what ours need. Each level takes some of the stack, also in fields that are
-/// unknown and skipped, and a stack that overflows takes the whole daemon with it.
+/// Maximum nesting depth when decoding; messages need a small fraction of it. Each level uses stack space, even in
+/// unknown fields that are skipped, and a stack overflow would abort the daemon.
 const MAX_DEPTH: usize = 100;
 
-/// Decodes what [`encode`] wrote.
+/// Decodes bytes from [`encode`].
 ///
 /// # Errors
-/// When the bytes are damaged or of another type, or nested deeper than any message.
+/// If the bytes are damaged, belong to another type, or are nested too deeply.
 pub fn decode<'a, T: serde::Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, DecodeError> {
     let mut decoder = rmp_serde::Deserializer::from_read_ref(bytes);
     decoder.set_max_depth(MAX_DEPTH);
     T::deserialize(&mut decoder).map_err(DecodeError)
 }
 
-/// Bytes that are not the message they should be.
+/// The bytes are not a valid message of the expected type.
 #[derive(Debug, thiserror::Error)]
-#[error("not a message of the expected kind: {0}")]
+#[error("cannot decode the message: {0}")]
 pub struct DecodeError(#[source] rmp_serde::decode::Error);
 
 #[cfg(test)]
@@ -56,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nesting_is_bounded_where_nobody_looks() {
+    fn decode_limits_nesting_in_unknown_fields() {
         #[derive(Debug, PartialEq, serde::Deserialize)]
         struct Known {
             known: u8,
@@ -66,12 +68,13 @@ mod tests {
             [vec![0x82, 0xa5], b"known".to_vec(), vec![7, 0xa7], b"unknown".to_vec(), unknown].concat()
         };
         assert_eq!(decode::<Known>(&with_unknown(20)).expect("a newer peer's field"), Known { known: 7 });
-        // The stack of a test's thread is as large as that of a daemon's: this would not return, were it not refused.
+        // Test threads have the same stack size as daemon threads: without the limit, this call would overflow the
+        // stack.
         assert!(decode::<Known>(&with_unknown(1 << 20)).is_err());
     }
 
     #[test]
-    fn a_hash_inside_a_tagged_enum_survives_both_formats() {
+    fn digest_in_tagged_enum_round_trips_in_both_formats() {
         let work = Work::Project { snapshot: Digest([7; 32]), entrypoint: "main.py".into(), args: vec![] };
         assert_eq!(decode::<Work>(&encode(&work)).expect("binary"), work);
         let text = serde_json::to_string(&work).expect("plain data");

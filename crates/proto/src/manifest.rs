@@ -1,7 +1,7 @@
-//! Manifests: what a captured folder or a result holds, as names, modes and chunk lists.
+//! Manifests: the contents of a captured folder or a result as names, modes and chunk lists.
 //!
-//! A manifest is stored in the chunk store under the hash of its encoding, like any chunk, so naming a manifest names every byte
-//! of the folder. Paths are bytes, as on Linux: they need not be UTF-8.
+//! A manifest is stored in the chunk store under the hash of its encoding, like any chunk. Its hash therefore
+//! identifies every byte of the folder. Paths are bytes, as on Linux: they need not be UTF-8.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -10,22 +10,22 @@ use hostler_model::{Digest, RunId};
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// The version of this format; a reader refuses a newer one.
+/// Version of this format. A reader refuses newer versions.
 pub const VERSION: u16 = 1;
 
-/// The most entries of a manifest, and of a list of paths in one. A manifest of this many honest entries could not travel; one made to
-/// exhaust memory would have more, in a byte or two each.
+/// Maximum number of entries in a manifest, and in a list of paths. A real manifest of this size exceeds the transfer
+/// limits. A malicious one could have more, in one or two bytes each, to exhaust memory.
 pub const MAX_ENTRIES: usize = 1_000_000;
 
-/// The most problems of a result.
+/// Maximum number of problems in a result.
 pub const MAX_PROBLEMS: usize = 100_000;
 
-/// A captured folder. Entries are sorted by path, so a folder has exactly one manifest.
+/// A captured folder. Entries are sorted by path, so each folder has exactly one manifest.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     /// [`VERSION`] of the writer.
     pub version: u16,
-    /// Everything in the folder, parents before children, without the folder itself.
+    /// Everything in the folder except the folder itself, parents before children.
     #[serde(deserialize_with = "at_most::<_, _, MAX_ENTRIES>")]
     pub entries: Vec<Entry>,
 }
@@ -40,11 +40,11 @@ pub struct Entry {
     pub mode: u32,
     /// Modification time in nanoseconds since the Unix epoch.
     pub modified_ns: i64,
-    /// What it is.
+    /// Type and content.
     pub kind: EntryKind,
 }
 
-/// What an entry is.
+/// Type and content of an entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EntryKind {
@@ -54,7 +54,7 @@ pub enum EntryKind {
     Directory,
     /// A symbolic link to a path inside the folder.
     Symlink {
-        /// The link's text, as it stands.
+        /// Link target, unchanged.
         #[serde(with = "serde_bytes")]
         target: Vec<u8>,
     },
@@ -65,43 +65,43 @@ pub enum EntryKind {
 pub struct Content {
     /// Length in bytes: the sum of the chunks' lengths.
     pub size: u64,
-    /// The chunks in order; none for empty content.
+    /// The chunks in order; empty if the content is.
     pub chunks: Vec<Chunk>,
 }
 
-/// One chunk by name.
+/// Reference to one chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Chunk {
-    /// BLAKE3 of its (uncompressed) bytes.
+    /// BLAKE3 hash of the uncompressed bytes.
     pub digest: Digest,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub len: u32,
 }
 
-/// What came of one run: the files it created or changed, and its output.
+/// Result of one run: the files that it created or changed, and its output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResultManifest {
     /// [`VERSION`] of the writer.
     pub version: u16,
-    /// The run.
+    /// Id of the run.
     pub run: RunId,
-    /// Created and changed entries of the work directory, with the directories that hold them.
+    /// Created and changed entries of the working directory, and their parent directories.
     pub tree: Manifest,
     /// Paths of the captured folder that the run removed.
     #[serde(deserialize_with = "at_most::<_, _, MAX_ENTRIES>")]
     pub removed: Vec<serde_bytes::ByteBuf>,
-    /// What it wrote to standard output.
+    /// Standard output of the run.
     pub stdout: Content,
-    /// What it wrote to standard error.
+    /// Standard error of the run.
     pub stderr: Content,
-    /// What preparing its environment wrote; empty when nothing had to be built.
+    /// Output of the environment setup; empty if nothing was built.
     pub setup: Content,
-    /// What could not be captured, one sentence each.
+    /// Problems during the capture, one sentence each.
     #[serde(deserialize_with = "at_most::<_, _, MAX_PROBLEMS>")]
     pub problems: Vec<String>,
 }
 
-/// Reads a list of at most `MOST` elements. An element may take a hundred times as much memory as it has bytes.
+/// Reads a list of at most `MOST` elements. An element can use a hundred times more memory than bytes in the message.
 fn at_most<'de, D: Deserializer<'de>, T: Deserialize<'de>, const MOST: usize>(
     deserializer: D,
 ) -> Result<Vec<T>, D::Error> {
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
     use crate::{decode, encode};
 
-    /// A result whose lists are as long as this.
+    /// Encodes a result whose lists have the given lengths.
     fn result(removed: usize, problems: usize) -> Vec<u8> {
         #[derive(Serialize)]
         struct Written {
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_that_would_exhaust_memory_are_refused() {
+    fn decode_refuses_lists_above_the_limits() {
         let read =
             |bytes: &[u8]| decode::<ResultManifest>(bytes).map(|result| result.removed.len() + result.problems.len());
         assert_eq!(read(&result(1000, MAX_PROBLEMS)).expect("as long as it may be"), 1000 + MAX_PROBLEMS);

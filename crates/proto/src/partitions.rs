@@ -1,4 +1,4 @@
-//! Partitions and what is set about nodes, as the API shows and takes them: part of [`crate::api`].
+//! Partitions and node settings, as the API shows and accepts them (part of [`crate::api`]).
 
 use std::collections::BTreeSet;
 
@@ -8,67 +8,67 @@ use serde::{Deserialize, Serialize};
 /// A partition, in `GET /partitions`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartitionView {
-    /// Its name.
+    /// Name of the partition.
     pub name: PartitionName,
-    /// Which nodes are in it, by their names.
+    /// Name patterns of its nodes.
     pub nodes: NodePatterns,
-    /// Whether jobs that name none go there.
+    /// Whether jobs without a partition go to this one.
     pub is_default: bool,
-    /// What becomes of its jobs.
+    /// Whether the partition accepts and starts jobs.
     pub state: PartitionState,
-    /// Jobs of a partition with a higher one go first, whatever their own.
+    /// Jobs of partitions with a higher priority start first, whatever their own priority.
     pub priority: i32,
-    /// The time limit of jobs that do not say one, in milliseconds.
+    /// Time limit of jobs without one, in milliseconds.
     pub default_time_ms: Option<u64>,
-    /// The longest time limit that a job may have, in milliseconds.
+    /// Maximum time limit of a job, in milliseconds.
     pub max_time_ms: Option<u64>,
-    /// The most nodes that a task may ask for.
+    /// Maximum number of nodes per task.
     pub max_nodes: Option<u32>,
-    /// Who may use it; with `groups` everybody if both are empty.
+    /// Users who may use the partition. If `users` and `groups` are both empty, everybody may.
     pub users: BTreeSet<UserName>,
-    /// Whose users may use it.
+    /// Groups whose users may use the partition.
     pub groups: BTreeSet<UserName>,
-    /// How many nodes of the cluster are in it.
+    /// Number of nodes in the partition.
     pub node_count: u32,
-    /// How many of them are up.
+    /// Number of its nodes that are up.
     pub nodes_up: u32,
-    /// CPUs of those that are up.
+    /// CPUs of the nodes that are up.
     pub cpus: u64,
-    /// CPUs among these that nobody holds.
+    /// CPUs of the nodes that are up and that no job holds.
     pub cpus_free: u64,
-    /// How many jobs wait in it.
+    /// Number of waiting jobs.
     pub waiting: u64,
 }
 
-/// What is to be different about a partition: `POST /partitions/{name}`. What is absent stays.
+/// Changes to a partition, for `POST /partitions/{name}`. Absent fields keep their values.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PartitionChange {
-    /// Which nodes are in it, by their names.
+    /// Name patterns of its nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nodes: Option<NodePatterns>,
-    /// Whether jobs that name none go there. At most one partition is that.
+    /// Whether jobs without a partition go to this one. At most one partition is the default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub is_default: Option<bool>,
-    /// What becomes of its jobs.
+    /// Whether the partition accepts and starts jobs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<PartitionState>,
-    /// Jobs of a partition with a higher one go first, whatever their own.
+    /// Jobs of partitions with a higher priority start first, whatever their own priority.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<i32>,
-    /// The time limit of jobs that do not say one, in milliseconds; zero for none.
+    /// Time limit of jobs without one, in milliseconds; zero for none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default_time_ms: Option<u64>,
-    /// The longest time limit that a job may have, in milliseconds; zero for none.
+    /// Maximum time limit of a job, in milliseconds; zero for none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_time_ms: Option<u64>,
-    /// The most nodes that a task may ask for; zero for any number.
+    /// Maximum number of nodes per task; zero for any number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_nodes: Option<u32>,
-    /// Who may use it.
+    /// Users who may use the partition.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub users: Option<BTreeSet<UserName>>,
-    /// Whose users may use it.
+    /// Groups whose users may use the partition.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub groups: Option<BTreeSet<UserName>>,
 }
@@ -76,20 +76,20 @@ pub struct PartitionChange {
 /// A new partition: `POST /partitions`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewPartition {
-    /// Its name.
+    /// Name of the partition.
     pub name: PartitionName,
-    /// All about it; it needs nodes.
+    /// Its properties; `nodes` is required.
     pub about: PartitionChange,
 }
 
-/// What is to be different about a node: `POST /nodes/{name}/traits`. What is absent stays.
+/// Changes to a node, for `POST /nodes/{name}/traits`. Absent fields keep their values.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TraitsChange {
     /// Nodes with a lower weight are used first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
-    /// All that it has beyond what its agent says.
+    /// All features of the node except those that its agent reports.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub features: Option<BTreeSet<Feature>>,
 }

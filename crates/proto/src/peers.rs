@@ -1,4 +1,5 @@
-//! Peers: who gossips, as the head tells agents; and what an agent knows by gossip, as it tells the users of its machine.
+//! The list of gossiping nodes, which agents get from the head, and the load table, which an agent shows to local
+//! users.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -6,25 +7,25 @@ use std::net::SocketAddr;
 use hostler_model::{Digest, Feature, NodeName};
 use serde::{Deserialize, Serialize};
 
-/// Where an agent answers [`LoadTable`] on its Unix socket, below the API's base; the head has no such path.
+/// Path of [`LoadTable`] on the agent's Unix socket, below the API's base path. The head does not serve it.
 pub const LOAD_PATH: &str = "/load";
 
 /// `GET /agent/peers`: the nodes that gossip with each other.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Peers {
-    /// Another number when anything of it is another.
+    /// Changes whenever the content changes.
     #[serde(default)]
     pub version: u64,
-    /// What they share and nobody else has: 64 hexadecimal digits. It goes over the link's TLS and nowhere else.
+    /// Secret shared by these nodes, as 64 hexadecimal digits. It is sent only over the TLS link.
     pub secret: String,
-    /// All of them, the asking one among them.
+    /// All gossiping nodes, including the requesting one.
     pub peers: Vec<GossipPeer>,
 }
 
-/// What an agent knows already, in the query of `GET /agent/peers`.
+/// The version that an agent already has, in the query of `GET /agent/peers`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Known {
-    /// [`Peers::version`] of what it was told last.
+    /// [`Peers::version`] of the last answer.
     #[serde(default)]
     pub known: Option<u64>,
 }
@@ -32,103 +33,104 @@ pub struct Known {
 /// A node that gossips.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GossipPeer {
-    /// Its number: small, and its own for as long as it is in the cluster.
+    /// Small number that identifies the node as long as it is in the cluster.
     pub id: u32,
-    /// Its name.
+    /// Name of the node.
     pub name: NodeName,
-    /// Where it gossips.
+    /// Address for gossip.
     pub address: SocketAddr,
-    /// What it has that others may not have.
+    /// Features of the node.
     #[serde(default)]
     pub features: BTreeSet<Feature>,
-    /// By what it is known when commands are called: BLAKE3 of its certificate for that; absent when it takes none.
+    /// BLAKE3 hash of its certificate for remote commands; absent if it accepts none.
     #[serde(default)]
     pub call_key: Option<Digest>,
-    /// Whether an operator wants nothing new on it.
+    /// Whether an operator has drained the node.
     #[serde(default)]
     pub is_drained: bool,
 }
 
-/// `GET /load` on an agent's socket: what this node knows of all.
+/// `GET /load` on an agent's socket: the load of all nodes, as this node knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoadTable {
-    /// The node that knows this.
+    /// The node that answers.
     pub node: NodeName,
-    /// Every node that gossips, by name.
+    /// All gossiping nodes by name.
     pub nodes: Vec<NodeLoad>,
-    /// How many datagrams were believed since this agent started.
+    /// Datagrams accepted since the agent started.
     #[serde(default)]
     pub accepted: u64,
-    /// How many were not: damaged, repeated, from a wrong address, or by somebody who does not know what the nodes share.
+    /// Datagrams refused: damaged, repeated, from an unexpected address, or without the shared secret.
     #[serde(default)]
     pub refused: u64,
 }
 
-/// What is known of a node.
+/// Presence and load of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeLoad {
-    /// Its name.
+    /// Name of the node.
     pub name: NodeName,
-    /// Whether it is there.
+    /// Whether the node sends gossip.
     pub presence: NodePresence,
-    /// How long ago it was last heard of, in milliseconds; zero for the node itself.
+    /// Time since the node was last heard, in milliseconds; zero for the answering node.
     pub silent_ms: u64,
-    /// How it is; absent while nothing has come.
+    /// Last known load; absent before the first datagram.
     pub load: Option<LoadView>,
 }
 
-/// Whether a node is there, as far as another one has heard.
+/// Whether a node sends gossip, as seen by another node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodePresence {
-    /// It has been heard of lately.
+    /// Heard recently.
     Live,
-    /// It has fallen silent.
+    /// No longer heard.
     Gone,
-    /// It has not been heard of since this agent started.
+    /// Not heard since this agent started.
     Unheard,
 }
 
-/// How a node is.
+/// Load of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoadView {
-    /// How long ago that was said, in milliseconds.
+    /// Age of these values, in milliseconds.
     pub age_ms: u64,
     /// Load average of the last minute, in hundredths.
     pub average: u32,
     /// CPUs that were busy in the last few seconds, in hundredths.
     pub recent: u32,
-    /// Processes that run or could run.
+    /// Processes that run or are ready to run.
     pub runnable: u32,
-    /// CPUs that it gives.
+    /// CPUs that the node offers.
     pub cpus: u32,
     /// CPUs that no scheduled job holds.
     pub cpus_unallocated: u32,
-    /// Memory that it gives, in bytes.
+    /// Memory that the node offers, in bytes.
     pub memory_bytes: u64,
-    /// Memory that could be used now, in bytes.
+    /// Memory that is available now, in bytes.
     pub memory_free_bytes: u64,
-    /// Memory that no scheduled job holds, in bytes; absent if the agent is of an older release.
+    /// Memory that no scheduled job holds, in bytes; absent for agents of older releases.
     #[serde(default)]
     pub memory_unallocated_bytes: Option<u64>,
-    /// Share of the last ten seconds in which something waited for a CPU, in thousandths; absent where the kernel does not say.
+    /// CPU pressure: share of the last ten seconds in which some process waited for a CPU, in thousandths. Absent if
+    /// the kernel does not report it.
     pub cpu_pressure: Option<u16>,
-    /// The same for memory.
+    /// Memory pressure, as above.
     pub memory_pressure: Option<u16>,
-    /// The same for IO.
+    /// IO pressure, as above.
     pub io_pressure: Option<u16>,
-    /// How long it takes for a given amount of work, in hundredths of what a usual node takes: 200 is half as fast.
+    /// Time for a given amount of work, in hundredths of a typical node's: 200 means half as fast.
     #[serde(default = "usual")]
     pub load_weight: u32,
-    /// How good its memory is, in hundredths: 200 counts twice as much as that of a usual node.
+    /// Weight of its memory, in hundredths: 200 counts twice as much as a typical node's.
     #[serde(default = "usual")]
     pub memory_weight: u32,
-    /// Whether commands may be sent to it.
+    /// Whether the node accepts remote commands.
     #[serde(default)]
     pub accepts: bool,
 }
 
-/// The weight of a usual node.
+/// Weight of a typical node.
 const fn usual() -> u32 {
     100
 }

@@ -1,78 +1,79 @@
-//! Power, as the API speaks of it.
+//! Node power and energy, as the API shows and accepts them.
 
 use std::collections::BTreeMap;
 
 use hostler_model::{Energy, Gauge, NodeName, PowerState, Supply, WallTime};
 use serde::{Deserialize, Serialize};
 
-/// The power of a node that the head can switch, in [`NodeDetail`](crate::api::NodeDetail) and in [`EnergyView`].
+/// Power state of a node that the head can switch on and off. Part of [`NodeDetail`](crate::api::NodeDetail) and
+/// [`EnergyView`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PowerView {
-    /// Where it stands.
+    /// Current power state.
     pub state: PowerState,
-    /// For how long, in milliseconds on the cluster's clock.
+    /// Time in this state, in milliseconds on the cluster's clock.
     pub for_ms: u64,
-    /// Since when, milliseconds since the Unix epoch.
+    /// Time at which this state began, in milliseconds since the Unix epoch.
     pub since: WallTime,
-    /// Why, for people.
+    /// Reason for this state, for people.
     pub why: String,
-    /// What its controller said last; absent when it has not answered since the head started.
+    /// Last answer of the power controller; absent if it has not answered since the head started.
     pub supply: Option<Supply>,
-    /// How long ago that was, in milliseconds.
+    /// Age of that answer, in milliseconds.
     pub supply_age_ms: Option<u64>,
-    /// Why its controller could not do the last thing it was asked to, if it could not.
+    /// Error of the controller's last action, if it failed.
     pub fault: Option<String>,
-    /// How long it takes from being switched on until its agent comes, in milliseconds: as learnt, or as configured.
+    /// Time from switching on until the agent connects, in milliseconds: measured, or as configured.
     pub boot_ms: u64,
-    /// How often that was seen; zero when it is the configured figure.
+    /// Number of measured boots; zero if `boot_ms` is the configured value.
     pub boots: u32,
-    /// How often it was switched on.
+    /// Number of times that the node was switched on.
     pub starts: u64,
-    /// How often it has failed since it last did what it was told.
+    /// Number of failures since the last successful action.
     pub failures: u32,
-    /// What it draws now, in watts.
+    /// Current power, in watts.
     pub watts: u32,
-    /// Who measures that; absent when it is estimated.
+    /// Source of the measurement; absent if the power is estimated.
     #[serde(default)]
     pub gauge: Option<Gauge>,
-    /// Estimates rest on assumed figures, because `power.toml` has none for this node.
+    /// Whether estimates use assumed values, because `power.toml` has none for this node.
     #[serde(default)]
     pub are_watts_assumed: bool,
-    /// What it has drawn since the head knows of its power, in watt-hours.
+    /// Energy used since the head manages this node's power, in watt-hours.
     pub watt_hours: u64,
-    /// What of that was measured. The rest is estimated.
+    /// The measured part of `watt_hours`, in watt-hours. The rest is estimated.
     #[serde(default)]
     pub measured_watt_hours: u64,
-    /// What it would have drawn had it never been switched off, in watt-hours.
+    /// Energy that the node would have used if it had never been switched off, in watt-hours.
     pub always_on_watt_hours: u64,
-    /// How long it was off, in milliseconds.
+    /// Total time switched off, in milliseconds.
     pub off_ms: u64,
 }
 
-/// `GET /energy`: what the nodes have drawn that the head can switch. Each figure for all of them is the sum of theirs.
+/// `GET /energy`: power and energy of the nodes that the head can switch. Each total is the sum over these nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EnergyView {
-    /// By node.
+    /// Values of each node.
     pub nodes: BTreeMap<NodeName, PowerView>,
-    /// What all of them draw now, in watts.
+    /// Current power of all these nodes, in watts.
     pub watts: u64,
-    /// What they have drawn, in watt-hours.
+    /// Energy that they have used, in watt-hours.
     pub watt_hours: u64,
-    /// What of that was measured.
+    /// The measured part of `watt_hours`, in watt-hours.
     #[serde(default)]
     pub measured_watt_hours: u64,
-    /// What switching off has saved, in watt-hours.
+    /// Energy saved by switching nodes off, in watt-hours.
     pub saved_watt_hours: u64,
-    /// Why `power.toml` is not followed as it is, if it is not.
+    /// Why `power.toml` is not fully applied, if so.
     pub trouble: Option<String>,
 }
 
-/// What a job's nodes have drawn for it: the share of each node's CPUs that it held, from its placement on.
+/// Energy of a job: its share of each node's energy while it was placed there, by the share of CPUs it held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobEnergy {
-    /// All of it, in joules.
+    /// Total energy, in joules.
     pub joules: u64,
-    /// What of that was measured. The rest is estimated.
+    /// The measured part of `joules`, in joules. The rest is estimated.
     pub measured_joules: u64,
 }
 
@@ -85,21 +86,21 @@ impl From<Energy> for JobEnergy {
 /// `POST /nodes/{name}/power`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PowerRequest {
-    /// What is wanted.
+    /// Requested action.
     pub action: PowerAction,
-    /// For `off`: without asking its agent or its operating system.
+    /// For `off`: switch off without asking the agent or the operating system.
     #[serde(default)]
     pub force: bool,
 }
 
-/// What an operator wants of a node's power.
+/// Action on a node's power.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PowerAction {
-    /// That it is on.
+    /// Switch the node on.
     On,
-    /// That it is off.
+    /// Switch the node off.
     Off,
-    /// That its controller is asked how it is.
+    /// Query the power controller.
     Look,
 }

@@ -1,40 +1,41 @@
-//! What the head keeps about a task that has ended, beyond the state of its job: one row in the store's history.
+//! Record of an ended task: one row in the store's history.
 
 use hostler_model::{Attempt, Digest, Ending, JobId, NodeName, TaskId, WallTime};
 use serde::{Deserialize, Serialize};
 
 use crate::link::Usage;
 
-/// One ended task. A task has exactly one: attempts that were requeued leave none.
+/// One ended task. Each task leaves one record; requeued attempts leave none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndedTask {
-    /// The job.
+    /// Job id.
     pub job: JobId,
-    /// The task's index.
+    /// Index of the task in its array.
     pub index: u32,
-    /// The attempt that was accepted; zero when it ended without being placed.
+    /// The accepted attempt; zero if the task ended before it was placed.
     pub attempt: Attempt,
-    /// How it ended.
+    /// How the task ended.
     pub ending: Ending,
-    /// What a person should know beyond that.
+    /// Details for people, e.g. why the task could not start.
     pub message: Option<String>,
-    /// Where it ran.
+    /// Node that ran the task.
     pub node: Option<NodeName>,
-    /// When its process started.
+    /// Time at which its process started.
     pub started_at: Option<WallTime>,
-    /// When it ended.
+    /// Time at which the task ended.
     pub ended_at: WallTime,
-    /// The complete, verified result.
+    /// Hash of the complete, verified result.
     pub result: Option<Digest>,
-    /// What it used; on all of its nodes together.
+    /// Resource usage on all of its nodes.
     pub usage: Usage,
-    /// Its parts in the order of their nodes' ranks, for a task on several nodes. The result above is that of the first.
+    /// For a task on several nodes: its parts by rank. The result above is the first node's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<EndedPart>,
 }
 
 impl EndedTask {
-    /// All of its results: one, or one for each node. The first node's comes last: who has that has all.
+    /// All results of the task: one, or one per node. The first node's comes last: once it is present, so are the
+    /// others.
     pub fn results(&self) -> impl Iterator<Item = TaskResult> {
         let task = TaskId { job: self.job, index: self.index };
         let only = if self.parts.is_empty() { self.result } else { None };
@@ -49,23 +50,23 @@ impl EndedTask {
 pub struct TaskResult {
     /// The task.
     pub task: TaskId,
-    /// The rank of the node that it is from, 0 for a task on one node.
+    /// Rank of the node that produced the result; 0 for a task on one node.
     pub rank: u32,
-    /// The hash of its manifest.
+    /// Hash of the result manifest.
     pub manifest: Digest,
 }
 
-/// What an ended task on several nodes had on one of them.
+/// The part of a multi-node task on one node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndedPart {
-    /// Where.
+    /// Name of the node.
     pub node: NodeName,
-    /// How it ended there; absent when it was lost, or never began.
+    /// How the part ended; absent if it was lost or never began.
     pub ending: Option<Ending>,
-    /// What a person should know beyond that.
+    /// Details for people.
     pub message: Option<String>,
-    /// The complete, verified result.
+    /// Hash of the complete, verified result.
     pub result: Option<Digest>,
-    /// What it used.
+    /// Resource usage on this node.
     pub usage: Usage,
 }

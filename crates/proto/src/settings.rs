@@ -1,4 +1,4 @@
-//! Settings of the head, as the API shows them: part of [`crate::api`].
+//! Settings of the head, as the API shows them (part of [`crate::api`]).
 
 use hostler_model::WallTime;
 use serde::{Deserialize, Serialize};
@@ -6,41 +6,41 @@ use serde::{Deserialize, Serialize};
 /// One setting, in `GET /settings`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SettingView {
-    /// Its name.
+    /// Name of the setting.
     pub name: String,
-    /// `time`, `size`, `number` or `word`.
+    /// Unit of the value: `time`, `size`, `number` or `word`.
     pub unit: String,
-    /// What it means, as the rest of a sentence.
+    /// Meaning, as the rest of a sentence.
     pub meaning: String,
-    /// What it may be, as the rest of a sentence.
+    /// Allowed values, as the rest of a sentence.
     pub allowed: String,
-    /// What it is when nobody has set it.
+    /// Value that applies if the setting is not set.
     pub default: String,
-    /// What it is, as people write it.
+    /// Current value in its readable form, e.g. `90s`.
     pub value: String,
-    /// Why it is that.
+    /// Origin of the current value.
     pub source: SettingSource,
-    /// Who has set it.
+    /// User who set it.
     pub by: Option<String>,
-    /// When it was set, in milliseconds since the Unix epoch.
+    /// Time at which it was set, in milliseconds since the Unix epoch.
     pub set_at: Option<WallTime>,
 }
 
-/// Why a setting is what it is.
+/// Origin of a setting's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SettingSource {
-    /// Nobody has said anything.
+    /// The default.
     Default,
-    /// The head was started with it, by a flag or its settings file.
+    /// A flag of the head or its settings file.
     File,
-    /// An operator has set it.
+    /// An operator.
     Set,
 }
 
 /// `PUT /settings/{name}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewValue {
-    /// As people write it: `90s`, `14d`, `2G`.
+    /// New value in its readable form, e.g. `90s`, `14d` or `2G`.
     pub value: String,
 }

@@ -1,4 +1,4 @@
-//! REST + JSON about users, logging in and who did what: the part of [`crate::api`] that is about people.
+//! REST + JSON about users, logins and the audit log (part of [`crate::api`]).
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -6,35 +6,36 @@ use std::fmt;
 use hostler_model::{Digest, NodeName, Quota, Role, UserName, WallTime};
 use serde::{Deserialize, Serialize};
 
-/// What a signature for a login is good for, and for nothing else: the namespace of `ssh-keygen -Y sign`.
+/// Namespace of login signatures (`ssh-keygen -Y sign`). It makes them useless for other purposes.
 pub const LOGIN_NAMESPACE: &str = "hostler-login@v1";
 
-/// The longest nonce of a challenge, in characters.
+/// Maximum length of a challenge's nonce, in characters.
 const MAX_NONCE_LEN: usize = 256;
 
-/// The header in which an agent says for which user of its machine it passes a request on, as `1000:ada`. The head heeds it only from
-/// whoever shows a node's certificate.
+/// Header with the local user for whom an agent forwards a request, e.g. `1000:ada`. The head accepts it only on
+/// connections with a node's certificate.
 pub const RELAY_HEADER: &str = "hostler-relayed-user";
 
 /// A user, in `GET /users`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserView {
-    /// The name, on every machine.
+    /// Name, the same on every machine.
     pub name: UserName,
-    /// The uid, on every machine.
+    /// Uid, the same on every machine.
     pub uid: u32,
-    /// What they may do.
+    /// Role of the user.
     pub role: Role,
-    /// Groups, for quotas.
+    /// Groups, which matter for quotas.
     pub groups: BTreeSet<UserName>,
     /// SSH public keys, as lines of an `authorized_keys` file.
     pub keys: Vec<String>,
-    /// How much they may have.
+    /// Quota of the user.
     pub quota: Quota,
-    /// Whether they were added. Not so for who was removed and whose quota still counts, and for an account that is only blocked.
+    /// Whether the user was added. False for a removed user whose quota still applies, and for an account that is only
+    /// blocked.
     #[serde(default = "yes")]
     pub added: bool,
-    /// Present when an admin keeps the account out.
+    /// The block, if an admin has blocked the account.
     #[serde(default)]
     pub blocked: Option<BlockView>,
 }
@@ -43,15 +44,15 @@ const fn yes() -> bool {
     true
 }
 
-/// That an account is kept out.
+/// Block of an account.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockView {
-    /// Who wants that.
+    /// Admin who blocked the account.
     pub by: String,
-    /// Why, in their words.
+    /// Reason that the admin gave.
     #[serde(default)]
     pub reason: Option<String>,
-    /// When, on the head's wall clock.
+    /// Time of the block, on the head's wall clock.
     pub at: WallTime,
 }
 
@@ -59,27 +60,27 @@ pub struct BlockView {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BlockUser {
-    /// The account's uid, for one that neither the cluster nor the head's machine knows.
+    /// Uid of the account. Needed if neither the cluster nor the head's machine knows the account.
     #[serde(default)]
     pub uid: Option<u32>,
-    /// Why: one line of at most 500 bytes.
+    /// Reason: one line of at most 500 bytes.
     #[serde(default)]
     pub reason: Option<String>,
 }
 
-/// `POST /users`, and a row of an import.
+/// `POST /users`, and one row of an import.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AddUser {
-    /// The name.
+    /// Name of the user.
     pub name: UserName,
-    /// The uid; when absent that of the account of this name on the head's machine, or one that is free.
+    /// Uid. If absent, the uid of the account with this name on the head's machine, or else a free one.
     #[serde(default)]
     pub uid: Option<u32>,
-    /// What they may do.
+    /// Role of the user.
     #[serde(default)]
     pub role: Role,
-    /// Groups, for quotas.
+    /// Groups, which matter for quotas.
     #[serde(default)]
     pub groups: BTreeSet<UserName>,
     /// SSH public keys, as lines of an `authorized_keys` file.
@@ -87,10 +88,10 @@ pub struct AddUser {
     pub keys: Vec<String>,
 }
 
-/// `POST /users/import`: all of them or none.
+/// `POST /users/import`: adds all users or none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImportUsers {
-    /// In the order of the roster.
+    /// The users, in the order of the imported list.
     pub users: Vec<AddUser>,
 }
 
@@ -104,43 +105,43 @@ pub struct SetRole {
 /// `POST /users/{name}/keys`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangeKeys {
-    /// These come.
+    /// Keys to add.
     #[serde(default)]
     pub add: Vec<String>,
-    /// These go; they need not carry their comment.
+    /// Keys to remove; their comments may be left out.
     #[serde(default)]
     pub remove: Vec<String>,
 }
 
-/// What a group may have, in `GET /groups`.
+/// Quota of a group, in `GET /groups`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupView {
-    /// The group.
+    /// Name of the group.
     pub name: UserName,
-    /// What its users may have together.
+    /// Quota of all its users together.
     pub quota: Quota,
 }
 
-/// The answer to `POST /login/challenge`: what to sign, within a minute and once.
+/// The answer to `POST /login/challenge`: what the client signs. Valid once, for a minute.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Challenge {
-    /// Random; used up by the first login that names it.
+    /// Random value. The first login with it invalidates it.
     pub nonce: String,
-    /// The fingerprint of the head's authority. The client refuses one that it does not trust at this address.
+    /// Fingerprint of the head's authority. The client refuses it unless it trusts this authority at this address.
     pub cluster: Digest,
 }
 
-/// The text that a key signs to log `user` in. Nothing that is signed for one cluster, user or moment is any good for another.
+/// The text that a key signs to log `user` in. A signature is valid for one cluster, user and nonce only.
 ///
-/// `authority` is the fingerprint that the signer trusts, never one that a peer has named: a head could name another cluster's and use
-/// the signature there.
+/// `authority` must be the fingerprint that the signer trusts, not one that a peer sent: a malicious head could send
+/// another cluster's fingerprint and use the signature there.
 #[must_use]
 pub fn login_text(authority: &Digest, nonce: &str, user: &str) -> String {
     format!("{LOGIN_NAMESPACE}\ncluster {authority}\nnonce {nonce}\nuser {user}\n")
 }
 
 impl Challenge {
-    /// Whether the nonce is what heads make: hexadecimal digits, so that it cannot add a line to the text that is signed.
+    /// Whether the nonce consists of hexadecimal digits, so that it cannot add a line to the signed text.
     #[must_use]
     pub fn is_well_formed(&self) -> bool {
         (1..=MAX_NONCE_LEN).contains(&self.nonce.len()) && self.nonce.bytes().all(|byte| byte.is_ascii_hexdigit())
@@ -150,86 +151,86 @@ impl Challenge {
 /// `POST /login/key`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyLogin {
-    /// The name of the user, as they know it.
+    /// Name of the user.
     pub user: String,
-    /// The challenge's nonce.
+    /// Nonce of the challenge.
     pub nonce: String,
-    /// The signature of [`login_text`], as `ssh-keygen -Y sign` writes it.
+    /// Signature of [`login_text`], in the format of `ssh-keygen -Y sign`.
     pub signature: String,
 }
 
 /// `POST /login/code`.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CodeLogin {
-    /// The one-time secret of a login code.
+    /// One-time secret of a login code.
     pub secret: String,
 }
 
 /// The answer to a login.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoggedIn {
-    /// Who one is now.
+    /// The authenticated user.
     pub user: UserName,
-    /// With which role.
+    /// Role of the user.
     pub role: Role,
-    /// Stands for the user in the header `Authorization: Bearer`. It is a secret.
+    /// Secret for the header `Authorization: Bearer`.
     pub token: String,
-    /// How long it is good for, in milliseconds of the head's running time.
+    /// Validity, in milliseconds of the head's running time.
     pub ends_in_ms: u64,
 }
 
-/// Without the secret.
+/// Omits the secret.
 impl fmt::Debug for CodeLogin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CodeLogin").finish_non_exhaustive()
     }
 }
 
-/// Without the token.
+/// Omits the token.
 impl fmt::Debug for LoggedIn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LoggedIn").field("user", &self.user).field("role", &self.role).finish_non_exhaustive()
     }
 }
 
-/// Something that somebody did or tried to do, in `GET /audit`.
+/// One entry of the audit log, in `GET /audit`: a change or a refused request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditEntry {
-    /// When, on the head's wall clock.
+    /// Time on the head's wall clock.
     pub at: WallTime,
-    /// When, on the cluster's clock, in milliseconds since the cluster was made.
+    /// Time on the cluster's clock, in milliseconds since the cluster was created.
     pub clock_ms: u64,
-    /// Who; absent for somebody who is not known.
+    /// User; absent if unknown.
     #[serde(default)]
     pub user: Option<String>,
-    /// From where: `socket`, `node`, `token` or `stranger`; `blocked` for a user whom an admin keeps out.
+    /// Origin: `socket`, `node`, `token`, `stranger`, or `blocked` for a blocked user.
     pub from: String,
-    /// The uid that the kernel named, here or on the node.
+    /// Uid that the kernel reported, on the head or on the node.
     #[serde(default)]
     pub uid: Option<u32>,
-    /// The node through which it came, or which it was itself.
+    /// Node that forwarded or made the request.
     #[serde(default)]
     pub node: Option<NodeName>,
-    /// The address it came from.
+    /// Address of the client.
     #[serde(default)]
     pub address: Option<String>,
-    /// What, as a method and a path of the API.
+    /// Method and API path of the request.
     pub action: String,
-    /// What came into being by it, such as `job 12`.
+    /// Object that the request created, e.g. `job 12`.
     #[serde(default)]
     pub about: Option<String>,
-    /// The HTTP status of the answer.
+    /// HTTP status of the answer.
     pub status: u16,
-    /// The code of the error, when it was refused.
+    /// Error code, if the request was refused.
     #[serde(default)]
     pub error: Option<String>,
 }
 
-/// `GET /audit`: oldest first.
+/// `GET /audit`: entries, oldest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditPage {
-    /// What is left after the filter.
+    /// Entries that match the filter.
     pub entries: Vec<AuditEntry>,
-    /// Whether older ones were left out because there are more than were asked for.
+    /// Whether older entries were omitted because of the requested limit.
     pub cut: bool,
 }
