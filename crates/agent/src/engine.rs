@@ -1,4 +1,4 @@
-//! The loop: what happens on the node and what the head says goes in, work comes out.
+//! The engine: a loop that feeds local events and messages of the head to the state machine and executes the effects.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
@@ -27,13 +27,13 @@ use crate::gpus::Gpus;
 use crate::roster::{self, NewAccounts};
 use crate::stage::NoEnvironment;
 use crate::steps::Own;
-use crate::supervise::{Asked, IdleShepherds, Kept, Order};
+use crate::supervise::{IdleShepherds, Kept, LaunchOutcome, Order};
 use crate::{collect, output, stage, supervise, terminal, transfer, variables};
 
-/// Orders that a run may have waiting: one to end it, one to end it at once, and room.
+/// Queued orders per run: one to end it, one to end it at once, and a reserve.
 const ORDERS_LEN: usize = 8;
 
-/// What every room of the agent needs to know of the node.
+/// The node's properties and services that the modules share.
 pub(crate) struct Node {
     pub(crate) name: NodeName,
     pub(crate) boot: BootId,
@@ -43,11 +43,11 @@ pub(crate) struct Node {
     pub(crate) gpus: Gpus,
     pub(crate) head: Client,
     pub(crate) launcher: Launcher,
-    /// This very program, for runs that have several processes on the node.
+    /// Path of this executable, which starts the processes of multi-process runs.
     pub(crate) program: String,
-    /// Where the processes of jobs are held together; or why they are not.
+    /// The cgroup tree for jobs, or the reason why there is none.
     pub(crate) cgroups: Result<cgroup::Tree, String>,
-    /// What the names of this agent's cgroup leaves begin with: no other agent's on this machine do.
+    /// Prefix of this agent's cgroup leaf names, unique on this machine.
     pub(crate) leaf_prefix: String,
     pub(crate) chunks: ChunkStore,
     pub(crate) chunk_cap_bytes: u64,
@@ -56,30 +56,30 @@ pub(crate) struct Node {
     pub(crate) runs: Runs,
     pub(crate) idle: IdleShepherds,
     pub(crate) new_accounts: NewAccounts,
-    /// Its part in the gossip, if it takes part.
+    /// Load gossip, if the node takes part.
     pub(crate) gossiping: Option<Arc<Gossiping>>,
-    /// By what other nodes know it when they have a command for it, if it takes any.
+    /// Hash of the certificate for remote commands; `None` if the node accepts none.
     pub(crate) call_key: Option<Digest>,
-    /// What goes on besides jobs.
+    /// Activity on the node other than jobs.
     pub(crate) activity: Arc<Activity>,
-    /// Whether whatever else goes on on the machine keeps it on.
+    /// Whether other activity on the machine keeps it from being switched off.
     pub(crate) has_whole_machine: bool,
 }
 
 impl Node {
-    /// The head may have something new to say about who gossips; it was reached at that address, if that is new.
+    /// Requests the list of gossiping nodes. `head` is the address at which the head was reached, if it is new.
     pub(crate) fn ask_for_peers(&self, head: Option<IpAddr>) {
         if let Some(gossiping) = &self.gossiping {
             gossiping.ask(head);
         }
     }
 
-    /// The leaf of that name, where processes are held together at all.
+    /// The leaf with this name, if cgroups are available.
     pub(crate) fn leaf(&self, name: &str) -> Option<LeafSpec> {
         self.cgroups.as_ref().ok()?.leaf(&format!("{}{name}", self.leaf_prefix)).ok()
     }
 
-    /// Which limits the kernel does not hold jobs to here, and why.
+    /// Limits that the kernel does not enforce here, and why.
     fn advisory(&self) -> Advisory {
         Advisory {
             cpus: self.missing(Controller::Cpuset),
@@ -90,12 +90,12 @@ impl Node {
         }
     }
 
-    /// Why jobs can use GPUs that are not theirs; `None` when the kernel keeps them from that.
+    /// Why jobs can use GPUs of other jobs; `None` if the kernel prevents it.
     pub(crate) fn open_gpus(&self) -> Option<String> {
         self.gpus.shortcoming(self.missing(Controller::Devices))
     }
 
-    /// Why the kernel holds nobody to limits of this kind.
+    /// Why the kernel does not enforce limits of this kind.
     fn missing(&self, controller: Controller) -> Option<String> {
         match &self.cgroups {
             Ok(tree) => tree.missing(controller).map(str::to_owned),
@@ -104,21 +104,21 @@ impl Node {
     }
 }
 
-/// A handle on the loop; cheap to clone.
+/// Handle for the engine; cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Handle {
     inputs: mpsc::UnboundedSender<Input>,
     state: Arc<Mutex<State>>,
 }
 
-/// Something for the loop.
+/// Input for the engine.
 enum Input {
     Event(Event),
     Connected(Option<IpAddr>, oneshot::Sender<(AgentHello, mpsc::UnboundedReceiver<AgentMessage>)>),
 }
 
 impl Handle {
-    /// A handle, and what [`Engine::run`] takes its inputs from.
+    /// Creates a handle, and the inputs for [`Engine::run`].
     pub(crate) fn new() -> (Self, Inputs) {
         #[expect(
             clippy::disallowed_methods,
@@ -128,13 +128,12 @@ impl Handle {
         (Self { inputs, state: Arc::default() }, Inputs(receiver))
     }
 
-    /// Something happened.
     pub(crate) fn happened(&self, event: Event) {
-        // A loop that is gone means that the agent is stopping; the next one finds out from the disk.
+        // Sending fails only while the agent stops; the next agent recovers the state from the disk.
         let _ = self.inputs.send(Input::Event(event));
     }
 
-    /// The link is up, dialled from `address`: what to introduce the node with, and what is to be sent from then on.
+    /// Reports a new link, opened from `address`. Returns the hello to send, and the messages to send afterwards.
     pub(crate) async fn connected(
         &self,
         address: Option<IpAddr>,
@@ -144,12 +143,10 @@ impl Handle {
         answer.await.ok()
     }
 
-    /// The link is gone.
     pub(crate) fn disconnected(&self) {
         self.happened(Event::Disconnected);
     }
 
-    /// The head said something.
     pub(crate) fn received(&self, message: HeadMessage) {
         self.happened(Event::Received(message));
     }
@@ -160,18 +157,18 @@ impl Handle {
         state.run(run).is_some_and(|run| matches!(run.stage, Stage::Staging | Stage::Ready { .. } | Stage::Running))
     }
 
-    /// How much is kept of each output of a run, in bytes.
+    /// Limit for each stored output of a run, in bytes.
     pub(crate) fn output_cap_bytes(&self, run: RunId) -> u64 {
         self.state().run(run).map_or(OUTPUT_CAP_BYTES, |run| run.launch.output_cap_bytes())
     }
 
-    /// What jobs hold of this node: CPUs and memory, and nothing else.
+    /// CPUs and memory of this node that jobs hold.
     pub(crate) fn held(&self) -> Request {
         let (cpus, memory_bytes) = self.held_parts();
         Request::new(cpus.len(), memory_bytes)
     }
 
-    /// Which CPUs of this node jobs hold, and how much of its memory, in bytes.
+    /// CPUs and bytes of memory of this node that jobs hold.
     pub(crate) fn held_parts(&self) -> (CpuSet, u64) {
         let state = self.state();
         let held = state.runs().filter(|(_, run)| !matches!(run.stage, Stage::Over(_)));
@@ -189,10 +186,9 @@ impl Handle {
     }
 }
 
-/// The loop's end of the queue.
+/// Receiver of the engine's inputs.
 pub(crate) struct Inputs(mpsc::UnboundedReceiver<Input>);
 
-/// The loop.
 pub(crate) struct Engine {
     node: Arc<Node>,
     handle: Handle,
@@ -200,19 +196,18 @@ pub(crate) struct Engine {
     controls: HashMap<RunId, Control>,
 }
 
-/// How a run that is being made ready or runs is ended.
+/// Controls a run that is starting or running.
 pub(crate) struct Control {
     cancel: Arc<AtomicBool>,
     orders: mpsc::Sender<Order>,
 }
 
-/// The other ends of a [`Control`].
+/// Receiving ends of a [`Control`].
 pub(crate) struct Controlled {
     pub(crate) cancel: Arc<AtomicBool>,
     pub(crate) orders: mpsc::Receiver<Order>,
 }
 
-/// Both ends.
 pub(crate) fn control() -> (Control, Controlled) {
     let (orders, receiver) = mpsc::channel(ORDERS_LEN);
     let cancel = Arc::new(AtomicBool::new(false));
@@ -220,12 +215,12 @@ pub(crate) fn control() -> (Control, Controlled) {
 }
 
 impl Engine {
-    /// A loop for `node`, with the runs that were adopted.
+    /// Creates an engine for `node` with the controls of adopted runs.
     pub(crate) fn new(node: Arc<Node>, handle: Handle, adopted: HashMap<RunId, Control>) -> Self {
         Self { node, handle, link: None, controls: adopted }
     }
 
-    /// Runs until it is stopped.
+    /// Runs until the agent stops.
     pub(crate) async fn run(mut self, mut inputs: Inputs) {
         while let Some(input) = inputs.0.recv().await {
             match input {
@@ -279,13 +274,13 @@ impl Engine {
             Effect::Collect { launch } => self.collect(launch),
             Effect::StoreEnd { run, end } => {
                 if let Err(error) = self.node.runs.of(run).store_end(&end) {
-                    tracing::warn!(%run, %error, "cannot store how a run ended; a restarted agent would run it again");
+                    tracing::warn!(%run, %error, "cannot store the end of a run; a restarted agent would run it again");
                 }
             }
             Effect::Remove { launch } => self.remove(&launch),
             Effect::Send(message) => {
                 if let Some(link) = &self.link {
-                    // A link that is just breaking: the next hello says it all.
+                    // If the link is breaking, the next hello repeats the state.
                     let _ = link.send(message);
                 }
             }
@@ -293,7 +288,7 @@ impl Engine {
             Effect::Accounts { accounts, blocked, guarded } => {
                 self.node.accounts.keep_out(&blocked);
                 self.node.accounts.guard(guarded);
-                // From now on, so that a launch that follows at once waits for it.
+                // Begins now, so that a launch that follows immediately waits for the accounts.
                 let (making, how) = (self.node.accounts.begin_making(), self.node.new_accounts);
                 tokio::task::spawn_blocking(move || making.with(|| roster::ensure(&accounts, how)));
             }
@@ -319,14 +314,14 @@ impl Engine {
         }
     }
 
-    /// Says whether the machine may be switched off, as soon as that is known.
+    /// Answers whether the machine may be switched off.
     fn rest(&self, ask: u64) {
         let Some(link) = self.link.clone() else { return };
         let node = Arc::clone(&self.node);
         tokio::spawn(async move {
             let cpus = node.has_whole_machine.then_some(&node.resources.cpus);
             let busy = node.activity.may_rest(cpus).await;
-            // A link that has just broken: the head asks again.
+            // If the link has broken, the head asks again.
             let _ = link.send(AgentMessage::Resting { ask, busy, is_leaving: false });
         });
     }
@@ -341,7 +336,7 @@ impl Engine {
                 tokio::spawn(start_run(node, handle, launch, identity, controlled));
             }
             Err(error) => {
-                let message = format!("node {} cannot make a directory for it: {error}", self.node.name);
+                let message = format!("node {} cannot create the directory of the run: {error}", self.node.name);
                 self.handle.happened(Event::Exited { run, exit: not_started(message) });
             }
         }
@@ -355,7 +350,8 @@ impl Engine {
 
     fn order(&self, run: RunId, order: Order) {
         if let Some(control) = self.controls.get(&run) {
-            // Nobody listens when it is just ending by itself; and who has not read the first orders needs no more.
+            // The receiver is gone if the run is just ending. If the queue is full, earlier orders to end the run are
+            // pending.
             let _ = control.orders.try_send(order);
         }
     }
@@ -366,7 +362,7 @@ impl Engine {
         tokio::spawn(async move {
             let run = launch.run;
             let directory = node.runs.of(run);
-            // Also what a command has written is as long as its user likes.
+            // Blocking work: a command's output can be long.
             let captured = transfer::blocking(move || collect::capture(&launch, &directory)).await;
             let result = match captured {
                 Ok(captured) => collect::deliver(captured, &node.head).await,
@@ -407,13 +403,13 @@ impl Engine {
                 }
             };
             if let Err(error) = result {
-                tracing::debug!(%run, "a stream broke off: {error:#}");
+                tracing::debug!(%run, "a stream ended early: {error:#}");
             }
         });
     }
 }
 
-/// One run from its launch to the end of its process.
+/// Executes one run from its launch to the end of its process.
 async fn start_run(
     node: Arc<Node>,
     handle: Handle,
@@ -427,7 +423,7 @@ async fn start_run(
     let mut orders = match prepared {
         Ok(orders) if !controlled.cancel.load(Ordering::Relaxed) => orders,
         Ok(_) => {
-            return handle.happened(Event::Exited { run, exit: not_started("ended before it had started".into()) });
+            return handle.happened(Event::Exited { run, exit: not_started("ended before it started".into()) });
         }
         Err(error) => {
             let why = error.downcast_ref::<NoEnvironment>().map_or(Why::NotStarted, |error| error.why);
@@ -441,8 +437,8 @@ async fn start_run(
         return handle.happened(Event::Exited { run, exit: not_started(format!("{error:#}")) });
     }
     match supervise::launch(&node, &launch, &mut orders).await {
-        Ok(Asked::Over(exit)) => handle.happened(Event::Exited { run, exit }),
-        Ok(Asked::Took(shepherd)) => {
+        Ok(LaunchOutcome::Ended(exit)) => handle.happened(Event::Exited { run, exit }),
+        Ok(LaunchOutcome::Started(shepherd)) => {
             handle.happened(Event::Started { run });
             let owner = supervise::owner_of(&orders);
             let kept = Kept { shepherd, place: Some((orders.options.leaf, owner)) };
@@ -455,7 +451,7 @@ async fn start_run(
     }
 }
 
-/// Waits until the other nodes of a run are ready too, and says in its orders where its processes find each other.
+/// Waits until the other nodes of a run are ready, and adds the addresses that its processes need to the orders.
 async fn join_others(
     node: &Node,
     handle: &Handle,
@@ -473,19 +469,19 @@ async fn join_others(
         handle.happened(Event::Ready { run: launch.run, port, door });
         match controlled.orders.recv().await {
             Some(Order::Begin { port, doors }) => (port, doors),
-            Some(Order::End { .. }) | None => bail!("ended before it had started"),
+            Some(Order::End { .. }) | None => bail!("ended before it started"),
         }
     };
     orders.env.extend(variables::meeting_port(port));
     own.map_or(Ok(()), |own| own.lay_out(node, launch, directory, &doors, orders))
 }
 
-/// A port that nobody listens at now.
+/// A port that is free at the moment.
 pub(crate) fn free_port() -> std::io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))?.local_addr()?.port())
 }
 
-/// The exit of a run that never began.
+/// Exit of a run that never started.
 fn not_started(message: String) -> Exit {
     Exit { why: Why::NotStarted, message: Some(message), usage: Usage::default() }
 }

@@ -1,21 +1,23 @@
-//! The agent: the daemon on every node. It takes runs from the head, makes their folders and environments ready, hands them to
-//! shepherds, and brings results home.
+//! The agent: the daemon on every node. It gets runs from the head, prepares their folders and environments, hands them
+//! to shepherds, and uploads the results.
 //!
-//! Decisions are in `hostler_core::agent`; this crate carries them out. Rooms, in the order a run meets them:
+//! `hostler_core::agent` makes the decisions; this crate carries them out. Modules, in the order in which a run meets
+//! them:
 //!
 //! - [`engine`]: the loop that owns the state.
 //! - [`link`]: the WebSocket to the head.
-//! - [`stage`] and [`environment`]: folder, environment, command line.
-//! - [`supervise`]: shepherds and what they report.
-//! - [`collect`] and [`transfer`]: results, and chunks on their way.
-//! - [`output`] and [`terminal`]: what people watch while it runs.
-//! - [`account`]: whose a run is here, and acting with a user's rights.
-//! - [`directory`]: a run's files, which outlive the agent, and [`temporary`] those that it need not keep; [`recover`]: what a new agent makes of them.
-//! - [`door`]: a socket for the users of this machine; [`roster`]: what they are called.
-//! - [`gossip`]: what nodes tell each other of their load; [`calls`]: commands that run now, on the node with the most room.
-//! - [`identity`]: who this node is, and how it came to be trusted; [`renewal`] keeps that fresh.
+//! - [`stage`] and [`environment`]: folder, environment and command line.
+//! - [`supervise`]: shepherds and their reports.
+//! - [`collect`] and [`transfer`]: results, and upload and download of chunks.
+//! - [`output`] and [`terminal`]: live output and terminals.
+//! - [`account`]: the user of a run, and actions with that user's rights.
+//! - [`directory`]: files of a run that outlive the agent; [`temporary`]: files that need not; [`recover`]: recovery of
+//!   runs after an agent restart.
+//! - [`door`]: the socket for local users; [`roster`]: creation of their accounts.
+//! - [`gossip`]: load gossip between nodes; [`calls`]: remote commands, which run immediately on the least loaded node.
+//! - [`identity`]: the node's key and certificate; [`renewal`]: renewal of the certificate.
 //!
-//! Absent: whatever concerns more than this node, and who may do what on it: the head has decided that.
+//! Anything beyond this node, such as scheduling and authorization, is decided by the head.
 
 #![warn(unreachable_pub)]
 

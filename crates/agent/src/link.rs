@@ -1,7 +1,8 @@
-//! The link to the head: dials, introduces the node, and carries messages both ways until the connection breaks; then dials again.
+//! The link to the head: connects, sends the hello, carries messages in both directions, and reconnects when the link
+//! breaks.
 //!
-//! Reports of stages that pass quickly are worth little, so they wait a few milliseconds for a later report of the same run to
-//! replace them; endings go at once with all that waits.
+//! Reports of short stages wait a few milliseconds, so that a later report of the same run can replace them. Reports of
+//! ended runs are sent immediately, together with all waiting messages.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -27,30 +28,30 @@ use crate::identity::Identity;
 use crate::rapl::{POWERCAP, Rapl};
 use crate::renewal::Due;
 
-/// How long the head may take to answer a hello.
+/// Timeout for the head's answer to a hello.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often the head hears what the processors measure.
+/// Interval of power reports to the head.
 const READING: Duration = Duration::from_secs(60);
 
-/// How long a report of a passing stage waits for a later one.
+/// Delay of a stage report, during which a later one can replace it.
 const REPORT_DELAY: Duration = Duration::from_millis(5);
 
-/// The first and the longest pause between two attempts to connect.
+/// First and longest delay between connection attempts.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
-/// The longest pause after the head has refused this agent: it will not change its mind by itself, but the node may join again.
+/// Longest delay after the head has refused this agent. Retrying helps only if the node joins again.
 const REFUSED_PAUSE: Duration = Duration::from_secs(15);
 
-/// What is put in one frame at most, estimated; far enough below [`MAX_FRAME_BYTES`] for the estimate to be rough.
+/// Estimated maximum size of a frame. It is well below [`MAX_FRAME_BYTES`], because the estimate is rough.
 const FRAME_BYTES: usize = MAX_FRAME_BYTES / 4;
 
-/// What is taken off the connection at once; most frames are smaller.
+/// Read buffer size; most frames are smaller.
 const READ_BYTES: usize = 8 << 10;
 
 type Socket = WebSocketStream<Stream>;
 
-/// Keeps the link up for as long as the agent lives.
+/// Keeps the link open while the agent runs.
 pub(crate) async fn keep(engine: Handle, node: &Node, identity: &Identity, renew: watch::Sender<Due>) {
     let mut pause = PAUSES.0;
     let (mut complaint, mut remark) = (String::new(), String::new());
@@ -59,7 +60,7 @@ pub(crate) async fn keep(engine: Handle, node: &Node, identity: &Identity, renew
         let mut longest = PAUSES.1;
         match identity.refresh() {
             Ok(true) => {
-                tracing::info!("this node has joined again; going on with its new certificate");
+                tracing::info!("this node has joined again; using its new certificate");
                 node.head.renew_connections();
                 pause = PAUSES.0;
             }
@@ -79,11 +80,11 @@ pub(crate) async fn keep(engine: Handle, node: &Node, identity: &Identity, renew
                 longest = REFUSED_PAUSE;
             }
             let text = format!("{error:#}");
-            // Said once: the same again and again would hide the rest.
+            // Warn once; repeated warnings would hide other messages.
             if complaint == text {
                 tracing::debug!("no link to the head: {text}");
             } else {
-                tracing::warn!("no link to the head, trying again: {text}");
+                tracing::warn!("no link to the head, retrying: {text}");
             }
             complaint = text;
         }
@@ -100,31 +101,32 @@ pub(crate) async fn keep(engine: Handle, node: &Node, identity: &Identity, renew
     }
 }
 
-/// The head does not want this agent, and says why.
+/// The head refuses this agent, for the given reason.
 #[derive(Debug, thiserror::Error)]
 #[error("the head refuses this agent: {0}")]
 struct Refused(String);
 
-/// What the head said when it welcomed this agent.
+/// Parameters from the head's welcome.
 #[derive(Debug, Clone, Copy)]
 struct Terms {
-    /// How often it wants to hear of this node.
+    /// Heartbeat interval.
     heartbeat: Duration,
-    /// Within which time to come back should the link break: all the agents of a head notice at the same moment that it is gone.
+    /// Time span for a random reconnect delay. It spreads reconnections, because all agents lose a head at the same
+    /// time.
     return_within: Duration,
 }
 
-/// Others each time and in each process: hash maps take their keys from the system's random bytes.
+/// Random bits from the hash map keys, which the system's random source seeds.
 pub(crate) fn random_bits() -> u64 {
     RandomState::new().hash_one(0)
 }
 
-/// Somewhere between 0 and 1.
+/// A random number from 0 to 1.
 pub(crate) fn random() -> f64 {
     (random_bits() >> 11) as f64 / (1_u64 << 53) as f64
 }
 
-/// One connection from its beginning to its end.
+/// Opens one connection and serves it until it ends.
 async fn connect_once(
     engine: &Handle,
     node: &Node,
@@ -139,16 +141,18 @@ async fn connect_once(
     let mut config = WebSocketConfig::default();
     config.max_message_size = Some(MAX_FRAME_BYTES);
     config.max_frame_size = Some(MAX_FRAME_BYTES);
-    // Filled with zeroes before every read.
+    // The library zeroes this buffer before every read.
     config.read_buffer_size = READ_BYTES;
     let uri = format!("ws://hostler{}/agent/link", hostler_proto::api::BASE);
     let connecting = tokio_tungstenite::client_async_with_config(uri, stream, Some(config));
-    let connected = timeout(HELLO_TIMEOUT, connecting).await.context("the head does not answer")?;
+    let connected =
+        timeout(HELLO_TIMEOUT, connecting).await.context("the head does not answer the connection request")?;
     let (mut socket, _) = connected.map_err(unaccepted)?;
 
     let (hello, outgoing) = engine.connected(address).await.context("the agent is stopping")?;
-    let (welcome, renew_in) =
-        timeout(HELLO_TIMEOUT, introduce(&mut socket, &hello)).await.context("the head says nothing")??;
+    let (welcome, renew_in) = timeout(HELLO_TIMEOUT, introduce(&mut socket, &hello))
+        .await
+        .context("the head does not answer the hello")??;
     *terms = Some(welcome);
     renew.send_replace(renew_in);
     tracing::info!(head = %endpoint, "linked to the head");
@@ -157,33 +161,34 @@ async fn connect_once(
     carry(socket, engine, outgoing, welcome.heartbeat, rapl).await
 }
 
-/// A head whose certificate is not of this node's cluster.
+/// Explains a connection error: adds advice if the head belongs to another cluster.
 fn distrusted(error: ClientError) -> anyhow::Error {
     let is_distrust = matches!(&error, ClientError::Connect { failure: ConnectFailure::NotTrusted, .. });
     let error = anyhow::Error::from(error);
     if is_distrust {
         return error.context(
-            "what answers there is not the head of the cluster that this node has joined; to move the node to that cluster, run \
-             `hostler node invite` at its head and `hostler agent join` with the code here",
+            "the head at this address belongs to a different cluster than this node; to move the node to that cluster, run \
+             `hostler node invite` on that head, then `hostler agent join` with the code on this machine",
         );
     }
     error
 }
 
-/// A head to which the certificate of this node is not of its cluster: it says so once the handshake is over for this side.
+/// Explains a handshake error: adds advice if the head rejected this node's certificate. The head's alert arrives after
+/// this side's handshake has finished.
 fn unaccepted(error: tungstenite::Error) -> anyhow::Error {
     let is_alert = matches!(&error, tungstenite::Error::Io(error) if error.kind() == io::ErrorKind::InvalidData);
     let error = anyhow::Error::from(error);
     if is_alert {
         return error.context(
-            "the head does not accept this node's certificate, which another cluster has issued; run `hostler node invite` at the \
-             head and `hostler agent join` with the code here",
+            "the head does not accept this node's certificate, which belongs to another cluster; run `hostler node invite` on \
+             the head, then `hostler agent join` with the code on this machine",
         );
     }
     error
 }
 
-/// Sends the hello and takes the answer, with the time in which the node's certificate is to be renewed.
+/// Sends the hello. Returns the head's terms and the time until the certificate's renewal.
 async fn introduce(socket: &mut Socket, hello: &AgentHello) -> anyhow::Result<(Terms, Due)> {
     socket.send(Message::binary(hostler_proto::encode(hello))).await?;
     match next_frame(socket).await? {
@@ -199,7 +204,7 @@ async fn introduce(socket: &mut Socket, hello: &AgentHello) -> anyhow::Result<(T
     }
 }
 
-/// Carries messages both ways; returns when the head closes the link.
+/// Carries messages in both directions until the head closes the link.
 async fn carry(
     socket: Socket,
     engine: &Handle,
@@ -236,7 +241,7 @@ async fn carry(
                     sink.feed(Message::binary(hostler_proto::encode(&outbox.frame(messages)))).await?;
                 }
                 sink.flush().await?;
-                // Whatever was said shows that the node lives.
+                // Any message serves as a heartbeat.
                 beat.set(Instant::now() + heartbeat);
             }
         }
@@ -258,17 +263,18 @@ async fn carry(
     }
 }
 
-/// An agent that stood still finds, when it goes on, what the head had said meanwhile before it gave the link up. Launches among that
-/// may run elsewhere by now, so none of it counts: the link ends, and the next hello tells what is so. The head is slower to give up.
+/// Fails if this agent was suspended. Messages that the head sent before it gave up the link are then outdated, since
+/// launches among them may run elsewhere by now. The link ends, and the next hello reports the current state. The head
+/// waits longer than this before it gives up the link.
 fn check_awake(beat: Instant, heartbeat: Duration) -> anyhow::Result<()> {
     let late = Instant::now().saturating_duration_since(beat);
     if late > heartbeat / 2 {
-        bail!("this agent stood still: it should have spoken {late:.1?} ago");
+        bail!("this agent was suspended: its heartbeat is {late:.1?} late");
     }
     Ok(())
 }
 
-/// The next binary message; `None` when the other side has closed.
+/// The next binary message; `None` if the connection is closed.
 async fn next_frame<S>(source: &mut S) -> anyhow::Result<Option<Vec<u8>>>
 where
     S: StreamExt<Item = Result<Message, tokio_tungstenite::tungstenite::Error>> + Unpin,
@@ -278,17 +284,17 @@ where
             Message::Binary(bytes) => return Ok(Some(bytes.to_vec())),
             Message::Close(frame) => {
                 let reason = frame.map(|frame| frame.reason.to_string()).filter(|reason| !reason.is_empty());
-                tracing::info!(reason, "the head has closed the link");
+                tracing::info!(reason, "the head closed the link");
                 return Ok(None);
             }
             Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => {}
-            Message::Text(_) => bail!("the other side speaks another protocol"),
+            Message::Text(_) => bail!("the head sent a text message, which the link protocol does not use"),
         }
     }
     Ok(None)
 }
 
-/// Messages that wait to be sent, in order; at most one report a run.
+/// Messages to send, in order; at most one report per run.
 #[derive(Default)]
 struct Waiting {
     messages: Vec<AgentMessage>,
@@ -321,7 +327,7 @@ impl Waiting {
         self.due.is_some_and(|due| due <= Instant::now())
     }
 
-    /// Ends when something is due.
+    /// Completes when something is due.
     async fn due(&self) {
         match self.due {
             Some(due) => tokio::time::sleep_until(due).await,
@@ -329,7 +335,7 @@ impl Waiting {
         }
     }
 
-    /// Everything that waits, cut into frames.
+    /// Removes all messages and splits them into frames.
     fn take(&mut self) -> Vec<Vec<AgentMessage>> {
         self.reports.clear();
         self.due = None;
@@ -352,7 +358,7 @@ impl Waiting {
     }
 }
 
-/// Roughly what a message takes on the wire, in bytes.
+/// Estimated encoded size of a message, in bytes.
 fn size_of_message(message: &AgentMessage) -> usize {
     const FIXED: usize = 512;
     match message {
@@ -373,7 +379,7 @@ mod tests {
     use super::random;
 
     #[test]
-    fn agents_come_back_at_moments_of_their_own() {
+    fn random_reconnect_delays_are_spread_evenly() {
         let mut all: Vec<f64> = (0..1_000).map(|_| random()).collect();
         all.sort_by(f64::total_cmp);
         assert!((0.0..1.0).contains(&all[0]) && (0.0..1.0).contains(&all[999]));

@@ -10,7 +10,7 @@ use hostler_shepherd::{LostReason, RunningRecord};
 use crate::calls;
 use crate::directory::{FoundRun, RunDirectory};
 use crate::engine::{Control, Handle, Node, control};
-use crate::supervise::{self, Became, Kept, Watched};
+use crate::supervise::{self, Kept, RunState, Watched};
 
 /// Takes up every run found on the disk; returns how those that go on are ended.
 pub(crate) async fn recover(node: &Arc<Node>, handle: &Handle) -> anyhow::Result<HashMap<RunId, Control>> {
@@ -55,13 +55,13 @@ async fn look(node: &Node, launch: &RunLaunch, boot: &BootId, directory: &RunDir
     if let Some(end) = directory.end() {
         return (Found::Over(end), None);
     }
-    match supervise::what_became_of(node, launch).await {
-        Became::GoesOn(shepherd) => (Found::Shepherd, Some(shepherd)),
-        Became::Over(exit) => (Found::Exit(exit), None),
+    match supervise::determine_state(node, launch).await {
+        RunState::Running(shepherd) => (Found::Shepherd, Some(shepherd)),
+        RunState::Ended(exit) => (Found::Exit(exit), None),
         // A power cut may have taken the shepherd's line with it: only in the same boot is its absence a proof of no start.
-        Became::NeverBegan if *boot != node.boot => (Found::Exit(supervise::lost(node, LostReason::Rebooted)), None),
+        RunState::NeverBegan if *boot != node.boot => (Found::Exit(supervise::lost(node, LostReason::Rebooted)), None),
         // So it may begin now, in a directory made anew.
-        Became::NeverBegan => (Found::Launch, None),
+        RunState::NeverBegan => (Found::Launch, None),
     }
 }
 

@@ -1,4 +1,4 @@
-//! From a launch to a running process: folder, environment, command line, shepherd.
+//! Staging: from a launch to orders for a shepherd, with folder, environment and command line.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::OpenOptions;
@@ -23,20 +23,20 @@ use crate::engine::Node;
 use crate::environment::{BuildError, Confined, EnvError, Lease, Requirements, detect, entry_command, first_on_path};
 use crate::{supervise, transfer, variables};
 
-/// How many processes and threads one run may have: enough for any honest program, too few to take a machine down.
+/// Maximum number of processes and threads per run: ample for real programs, and low enough to protect the machine.
 pub(crate) const PROCESS_LIMIT: u64 = 8192;
 
-/// How much of what a build prints is kept: enough for any honest build, too little to fill a disk.
+/// Limit for the stored output of a build: ample for real builds, and too little to fill a disk.
 const BUILD_LOG_BYTES: usize = 16 << 20;
 
-/// The exit status of a job that its limits ended before its program started: that of a process that was killed.
+/// Exit status of a job that a limit ended before its program started: the status of a killed process.
 const KILLED: i32 = 137;
 
-/// There is no environment for a run.
+/// The environment of a run could not be provided.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub(crate) struct NoEnvironment {
-    /// As what the run ends.
+    /// Cause of the run's end.
     pub(crate) why: Why,
     message: String,
 }
@@ -53,10 +53,10 @@ impl From<EnvError> for NoEnvironment {
     }
 }
 
-/// What the shepherd is to start: made ready, not started.
+/// Prepares the orders for a shepherd without starting anything.
 ///
 /// # Errors
-/// What stands in the way, for the person whose job it is.
+/// Why the run cannot start, for the user.
 pub(crate) async fn prepare(
     node: &Arc<Node>,
     launch: &Arc<RunLaunch>,
@@ -64,27 +64,28 @@ pub(crate) async fn prepare(
     cancel: &Arc<AtomicBool>,
 ) -> anyhow::Result<Launch> {
     if let Some(gpu) = node.gpus.lacks(&launch.resources.gpus) {
-        bail!("node {} does not have GPU {gpu} any more; `hostler requeue` has it placed anew", node.name);
+        bail!("node {} no longer has GPU {gpu}; `hostler requeue` places the job again", node.name);
     }
     let account = node.accounts.of(&launch.user, launch.uid).await;
     let account = account.with_context(|| format!("node {} cannot run it", node.name))?;
-    let whose = Whose { node: Arc::clone(node), launch: Arc::clone(launch), directory: directory.clone(), account };
+    let preparation =
+        Preparation { node: Arc::clone(node), launch: Arc::clone(launch), directory: directory.clone(), account };
     match &launch.spec.work {
-        Work::Command { argv, directory: cwd } => Ok(whose.command(argv, cwd)),
+        Work::Command { argv, directory: cwd } => Ok(preparation.command(argv, cwd)),
         Work::Project { snapshot, entrypoint, args } => {
             let manifest = fetch(node, *snapshot).await?;
             let project = Project { snapshot: *snapshot, entrypoint: entrypoint.clone(), args: args.clone() };
             let cancel = Arc::clone(cancel);
             let work = move || {
-                whose.lay_out(&manifest)?;
-                whose.project(&project, &cancel)
+                preparation.lay_out(&manifest)?;
+                preparation.project(&project, &cancel)
             };
-            tokio::task::spawn_blocking(work).await.context("making the folder ready was interrupted")?
+            tokio::task::spawn_blocking(work).await.context("preparing the folder was interrupted")?
         }
     }
 }
 
-/// Brings a captured folder's chunks to the node. When the disk is full, those of other folders make room.
+/// Downloads the chunks of a captured folder. If the disk is full, removes chunks of other folders and retries.
 async fn fetch(node: &Arc<Node>, snapshot: Digest) -> anyhow::Result<Manifest> {
     let is_full = |error: &anyhow::Error| {
         error.chain().any(|cause| matches!(cause.downcast_ref(), Some(StoreError::DiskFull { .. })))
@@ -98,7 +99,7 @@ async fn fetch(node: &Arc<Node>, snapshot: Digest) -> anyhow::Result<Manifest> {
             make_room().await?;
             let again = transfer::fetch_snapshot(node, snapshot).await;
             if again.is_err() {
-                // What cannot be completed must not take the room of what can.
+                // Chunks of an incomplete download must not take the space of other folders.
                 make_room().await?;
             }
             again
@@ -107,55 +108,56 @@ async fn fetch(node: &Arc<Node>, snapshot: Digest) -> anyhow::Result<Manifest> {
     }
 }
 
-/// What to run of a laid-out folder.
+/// The program to run in a staged folder.
 struct Project {
     snapshot: Digest,
     entrypoint: String,
     args: Vec<String>,
 }
 
-/// A run to make ready, and whose it is.
-struct Whose {
+/// A run to prepare, with its user.
+struct Preparation {
     node: Arc<Node>,
     launch: Arc<RunLaunch>,
     directory: RunDirectory,
-    /// `None` is the agent's own user.
+    /// `None` for the agent's own user.
     account: Option<Arc<Account>>,
 }
 
-impl Whose {
+impl Preparation {
     fn ids(&self) -> Option<&Ids> {
         self.account.as_ref().map(|account| &account.ids)
     }
 
-    /// Its variables, without those of a Python environment.
+    /// Environment variables, except those of a Python environment.
     fn variables(&self) -> Environment {
         let Self { node, launch, account, .. } = self;
         variables::environment(launch, &node.name, !node.has_whole_machine, account.as_deref())
     }
 
-    /// A command in a directory of this node, with its caller's environment.
+    /// Orders for a command in a directory of this node, with the submitter's environment.
     fn command(&self, argv: &[String], cwd: &str) -> Launch {
         let environment = self.variables();
         self.orders(argv.to_vec(), environment, PathBuf::from(cwd))
     }
 
-    /// Lays the captured folder out as files of the user. The directory itself becomes theirs last, so nobody of them can come
-    /// between.
+    /// Stages the captured folder with files owned by the user. The top directory changes its owner last, so processes
+    /// of the user cannot interfere.
     fn lay_out(&self, manifest: &Manifest) -> anyhow::Result<()> {
         let (chunks, directory) = (&self.node.chunks, &self.directory);
         let options = LayoutOptions { owner: self.ids().map(|ids| (ids.uid, ids.gid)), ..LayoutOptions::default() };
         let laid_out =
-            lay_out(manifest, chunks, &directory.work(), &options).context("the captured folder cannot be laid out")?;
+            lay_out(manifest, chunks, &directory.work(), &options).context("cannot stage the captured folder")?;
         directory.store(&directory.manifest(), &hostler_proto::encode(manifest))?;
         laid_out.baseline.save(&directory.baseline())?;
         chunks.evict_to(self.node.chunk_cap_bytes, &|_| false)?;
         Ok(())
     }
 
-    /// Finds or builds the folder's environment and says how its entry point is started. Blocks.
+    /// Finds or builds the environment, and returns orders to start the entry point. Blocks.
     ///
-    /// The folder is in the user's hands by now, and other jobs of theirs may be at work in it: it is looked at with their rights.
+    /// The user owns the folder by now, and other jobs of the same user may change it, so it is read with the user's
+    /// rights.
     fn project(&self, project: &Project, cancel: &AtomicBool) -> anyhow::Result<Launch> {
         let began = Instant::now();
         let work = self.directory.work();
@@ -166,7 +168,7 @@ impl Whose {
             Some(requirements) => self.environment(&requirements, &search_path, began, cancel)?,
         };
         if cancel.load(Ordering::Relaxed) {
-            bail!("ended before it had started");
+            bail!("ended before it started");
         }
         let entry = || entry_command(&work, &project.entrypoint, &project.args, lease.as_ref(), &search_path);
         let entry = act_as(self.ids(), entry)??;
@@ -174,14 +176,14 @@ impl Whose {
         variables.insert("HOSTLER_SNAPSHOT".into(), project.snapshot.to_string());
         variables.insert("PWD".into(), work.display().to_string());
         let mut orders = self.orders(entry.argv, variables, work);
-        // Also when nothing was built: looking for what the folder asks for may have taken long.
+        // Also if nothing was built: the search for requirements may have taken long.
         if let Some(limit) = &mut orders.options.time_limit {
             *limit = limit.saturating_sub(began.elapsed());
         }
         Ok(orders)
     }
 
-    /// An environment that holds what is required, built if it is missing, and kept for as long as the run.
+    /// Provides the required environment, built if necessary, and keeps it as long as the run exists.
     fn environment(
         &self,
         requirements: &Requirements,
@@ -196,13 +198,13 @@ impl Whose {
             .open(self.directory.output(Output::Setup))
             .context("cannot open the log of the environment's build")?;
         let mut room = BUILD_LOG_BYTES;
-        // A log that cannot be written must not fail the build; the build will meet the same full disk.
+        // A failed log write does not fail the build; if the disk is full, the build fails by itself.
         let mut write = |bytes: &[u8]| {
             let kept = bytes.len().min(room);
             room -= kept;
             drop(log.write_all(&bytes[..kept]));
             if kept < bytes.len() && kept > 0 {
-                drop(log.write_all(b"\nhostler: the build prints more than is kept\n"));
+                drop(log.write_all(b"\nhostler: the rest of the build output is not kept\n"));
             }
         };
         let Self { node, launch, .. } = self;
@@ -227,13 +229,13 @@ impl Whose {
         };
         let lease = obtain().map_err(|error: EnvError| NoEnvironment::from(error))?;
         if let Some(lease) = &lease {
-            let how = if lease.built { "built" } else { "ready, nothing to build" };
+            let how = if lease.built { "built" } else { "found in the cache" };
             write(format!("hostler: environment {} {how}\n", lease.key.as_str()).as_bytes());
         }
         Ok(lease)
     }
 
-    /// What holds every process of the run, those that build its environment included.
+    /// Limits for all processes of the run, including builds of its environment.
     fn limits(&self) -> Options {
         let Self { node, launch, .. } = self;
         Options {
@@ -245,7 +247,6 @@ impl Whose {
         }
     }
 
-    /// The shepherd's orders.
     fn orders(&self, argv: Vec<String>, mut environment: Environment, cwd: PathBuf) -> Launch {
         let Self { node, launch, directory, account } = self;
         let gpus = &launch.resources.gpus;
@@ -273,8 +274,8 @@ impl Whose {
     }
 }
 
-/// The command line of a run that has several processes on this node, wants its output labelled, or takes steps: our own program starts
-/// them.
+/// The command line of a run. If the run has several processes on this node, labelled output or steps, this executable
+/// starts the processes.
 fn ranked(node: &Node, launch: &RunLaunch, argv: Vec<String>) -> Vec<String> {
     let spec = &launch.spec;
     let node_rank = launch.gang.as_ref().map_or(0, |gang| gang.rank);

@@ -1,4 +1,4 @@
-//! From a configuration to a running agent.
+//! Startup: from a configuration to a running agent.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -31,70 +31,72 @@ use crate::identity::{Identity, LOCK};
 use crate::roster::NewAccounts;
 use crate::{calls, link, recover, renewal};
 
-/// What an agent is told when it is started.
+/// Configuration of an agent.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Where everything of this node is kept; one agent at a time.
+    /// State directory of the node; only one agent may use it.
     pub directory: PathBuf,
-    /// Where environments are kept instead; agents of one machine that run as the same user may share it.
+    /// Separate directory for environments. Agents that run as the same user on one machine may share it.
     pub environments: Option<PathBuf>,
-    /// The node's name, if it must be this one; otherwise it is what the node has joined as.
+    /// Required node name; if absent, the name under which the node joined.
     pub name: Option<NodeName>,
-    /// The CPUs it gives.
+    /// CPUs that the node offers.
     pub cpus: CpuSet,
-    /// The memory it gives, in bytes.
+    /// Memory that the node offers, in bytes.
     pub memory_bytes: u64,
-    /// What it has that other nodes may not have, for jobs that ask for it.
+    /// Features of the node, which jobs can require.
     pub features: BTreeSet<Feature>,
-    /// What it has besides, and how many of each, for jobs to hold.
+    /// Counted resources of the node.
     pub counted: Counted,
-    /// How the machine's CPUs sit together.
+    /// CPU topology of the machine.
     pub topology: Topology,
-    /// The machine's GPUs, also those that it does not give.
+    /// GPUs of the machine, including those that the node does not offer.
     pub gpus: Vec<MachineGpu>,
-    /// Whether jobs of root run too. Without root's rights this means nothing.
+    /// Whether to run jobs of root. Has no effect unless the agent runs as root.
     pub root_jobs: bool,
-    /// Whether uv may install versions of Python that projects ask for and the node lacks.
+    /// Whether uv may install Python versions that projects request and the node lacks.
     pub install_python: bool,
-    /// A file with a join code, for a node that has not joined yet.
+    /// File with a join code, for a node that has not joined yet.
     pub join_file: Option<PathBuf>,
-    /// A file in which a head on the same machine says its address.
+    /// File with the address of a head on the same machine.
     pub head_file: Option<PathBuf>,
-    /// The socket for users of this machine; none when absent.
+    /// Socket for local users, if any.
     pub socket: Option<PathBuf>,
-    /// Whether accounts are made for the cluster's users.
+    /// Whether to create accounts for the cluster's users.
     pub accounts: NewAccounts,
-    /// Whether what goes on on the machine besides has no say in whether it may be switched off, as it is not only this node's.
+    /// Whether the machine has other uses besides this node. If so, other activity on it does not keep it from being
+    /// switched off.
     pub shared_machine: bool,
-    /// Where it gossips with other nodes: the first of these addresses that is free. Without any it does not.
+    /// Addresses for gossip: the agent uses the first free one. Empty to disable gossip.
     pub gossip: Vec<SocketAddr>,
-    /// Whether it runs commands for other nodes and sends them some.
+    /// Whether to run remote commands of other nodes and to send some to them.
     pub calls: bool,
-    /// The node's weights, as others are told.
+    /// The node's weights, which gossip distributes.
     pub weights: Weights,
-    /// How nodes are compared when a command is sent from here.
+    /// Policy that selects a node for a remote command sent from here.
     pub policy: Policy,
-    /// The only machines to which commands are sent from here, and their weights; all nodes when absent.
+    /// Machines that may get remote commands from here, with their weights; all nodes if absent.
     pub machines: Option<Machines>,
-    /// Where it tells of the others' load in plain text.
+    /// Ports that serve load data as plain text.
     pub status: StatusPorts,
 }
 
-/// How much the node keeps of chunks and of environments, in bytes, before the least recently used go.
+/// Limit for each of the chunk and environment caches, in bytes. Beyond it, least recently used entries are removed.
 const CACHE_BYTES: u64 = 10 << 30;
 
-/// Runs an agent until it is told to stop; jobs go on without it.
+/// Runs an agent until it is told to stop. Jobs continue without it.
 ///
-/// Call it while the process has one thread: it forks.
+/// Must be called while the process has a single thread, because it forks.
 ///
 /// # Errors
-/// When it cannot start: the directory is another agent's, the node has not joined, or the system refuses something.
+/// If the agent cannot start: another agent uses the directory, the node has not joined, or the system refuses an
+/// operation.
 pub fn run(config: Config) -> anyhow::Result<()> {
     run_and_say(config, || {})
 }
 
-/// The same; `is_up` is called as soon as it is certain that it has started: its ports are open, and whatever could be wrong with its
-/// directory or its settings is not.
+/// Like [`run`]; also calls `is_up` once startup has succeeded: the ports are open, and directory and settings are
+/// valid.
 ///
 /// # Errors
 /// As for [`run`].
@@ -102,7 +104,8 @@ pub fn run_and_say(config: Config, is_up: impl FnOnce()) -> anyhow::Result<()> {
     let launcher = Launcher::start()?;
     let accounts = Arc::new(Accounts::new(config.root_jobs));
     if accounts.are_many() {
-        // A closed one would shut users out of what is theirs; what is not has its own permissions.
+        // A stricter umask would lock users out of their own files. The agent's private files have explicit
+        // permissions.
         umask(Mode::S_IWGRP | Mode::S_IWOTH);
     }
     allow_many_files();
@@ -112,11 +115,11 @@ pub fn run_and_say(config: Config, is_up: impl FnOnce()) -> anyhow::Result<()> {
     runtime.block_on(serve(config, accounts, launcher, is_up))
 }
 
-/// Tells of loads in plain text, as an agent does with [`Config::status`], but as a process beside the agent, which it asks; until it is told
-/// to stop. `is_up` is called as soon as the ports are open.
+/// Serves load data as plain text like an agent with [`Config::status`], but in a separate process that queries the
+/// agent. Runs until it is told to stop. Calls `is_up` once the ports are open.
 ///
 /// # Errors
-/// When a port cannot be had.
+/// If a port cannot be opened.
 pub fn run_ports_beside(
     agent: Client,
     status: StatusPorts,
@@ -138,8 +141,8 @@ pub fn run_ports_beside(
     })
 }
 
-/// Every run and every user at the door takes a few, and the usual limit of 1024 is soon reached on a large node. Jobs have the usual
-/// limit: their launcher has been forked before.
+/// Raises the limit of open files: each run and each local connection needs several, so a large node exceeds the
+/// default of 1024. Jobs keep the default, because their launcher was forked before.
 fn allow_many_files() {
     let raised = getrlimit(Resource::RLIMIT_NOFILE)
         .and_then(|(soft, hard)| if soft < hard { setrlimit(Resource::RLIMIT_NOFILE, hard, hard) } else { Ok(()) });
@@ -161,7 +164,7 @@ async fn serve(
     let name = identity.name().clone();
     let cgroups = cgroup::Tree::find().map_err(|error| error.to_string());
     if let Err(reason) = &cgroups {
-        tracing::info!(%reason, "no cgroups for jobs; their processes are tracked by descent");
+        tracing::info!(%reason, "no cgroups for jobs; their processes are tracked by process ancestry");
     }
     let gpus = Gpus::new(config.gpus);
     let hardware = Hardware { topology: config.topology.within(&config.cpus), gpus: gpus.given().cloned().collect() };
@@ -178,7 +181,7 @@ async fn serve(
     };
     let setup = Setup { weights: config.weights, policy: config.policy, machines: config.machines };
     let gossiping = gossip(&name, &resources, setup, &config.gossip, &directory);
-    let own = calls::Own::obtain(&directory).context("cannot make the key by which other nodes know this one")?;
+    let own = calls::Own::obtain(&directory).context("cannot create the node's key for remote commands")?;
     let node = Arc::new(Node {
         head: Client::new(identity.endpoint()?),
         name,
@@ -213,9 +216,9 @@ async fn serve(
         gossiping.start(handle.clone(), config.cpus)?;
     }
     if !config.calls {
-        tracing::info!("this node takes no calls, as it was told");
+        tracing::info!("this node does not accept remote commands, as configured");
     } else if let Err(error) = calls::start(Arc::clone(&node), handle.clone(), own, config.socket.as_deref()) {
-        tracing::warn!(%error, "this node takes no calls");
+        tracing::warn!(%error, "this node does not accept remote commands");
     }
     tell_loads(ports, gossiping.as_ref())?;
     tracing::info!(shares_files, "agent started");
@@ -232,12 +235,12 @@ async fn serve(
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
-    tracing::info!("agent stopped; running jobs go on");
+    tracing::info!("agent stopped; running jobs continue");
     Ok(())
 }
 
-/// Makes the agent's directory. Keys and chunks are for the agent alone; where jobs belong to several users, each passes through
-/// to what is theirs, and can list nothing.
+/// Creates the agent's directory. Only the agent can read keys and chunks. If jobs belong to several users, these can
+/// pass through the directory to their own files, but cannot list it.
 fn lay_out(directory: &Path, accounts: &Accounts) -> anyhow::Result<()> {
     let passage = if accounts.are_many() { 0o711 } else { 0o700 };
     for (path, mode) in
@@ -248,13 +251,13 @@ fn lay_out(directory: &Path, accounts: &Accounts) -> anyhow::Result<()> {
     if let Some(closed) = accounts.are_many().then(|| closed_parent(directory)).flatten() {
         tracing::warn!(
             directory = %closed.display(),
-            "jobs of other users than root will not reach their files, as this directory is closed to them (chmod o+x opens it)"
+            "jobs of users other than root cannot reach their files, because this directory is closed to them; fix it with chmod o+x"
         );
     }
     Ok(())
 }
 
-/// Makes a directory with exactly these permissions, or gives it them.
+/// Creates a directory with exactly these permissions, or corrects its permissions.
 fn make(path: &Path, mode: u32) -> std::io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(mode).create(path)?;
     if fs::metadata(path)?.mode() & 0o777 != mode {
@@ -263,30 +266,30 @@ fn make(path: &Path, mode: u32) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A directory above this one that others may not pass through.
+/// The nearest parent directory that other users cannot pass through.
 fn closed_parent(directory: &Path) -> Option<PathBuf> {
     let directory = directory.canonicalize().ok()?;
     let is_closed = |path: &&Path| fs::metadata(path).is_ok_and(|metadata| metadata.mode() & 0o001 == 0);
     directory.ancestors().skip(1).find(is_closed).map(Path::to_owned)
 }
 
-/// Keeps a door open for users of this machine, if there is to be one. A node without it still runs jobs.
+/// Serves the socket for local users, if configured. Without it, the node still runs jobs.
 async fn receive_users(socket: Option<PathBuf>, head: &Endpoint, gossiping: Option<&Arc<Gossiping>>) -> Infallible {
     let Some(path) = socket else { return std::future::pending().await };
     let for_everybody = nix::unistd::geteuid().is_root();
     match Door::open(path.clone(), for_everybody).await {
         Ok(door) => {
-            tracing::info!(socket = %door.path().display(), "users of this machine may come in");
+            tracing::info!(socket = %door.path().display(), "accepting requests of local users");
             door.serve(head, gossiping).await
         }
         Err(error) => {
-            tracing::warn!(socket = %path.display(), %error, "no socket for users of this machine");
+            tracing::warn!(socket = %path.display(), %error, "cannot open the socket for local users");
             std::future::pending().await
         }
     }
 }
 
-/// This node's part in the gossip. A node without it runs jobs all the same.
+/// Starts this node's part in the gossip. Without it, the node still runs jobs.
 fn gossip(
     name: &NodeName,
     resources: &Resources,
@@ -302,19 +305,19 @@ fn gossip(
         .ok()
 }
 
-/// Serves the plain-text ports, if there are any.
+/// Serves the plain-text load ports, if any.
 fn tell_loads(ports: Ports, gossiping: Option<&Arc<Gossiping>>) -> anyhow::Result<()> {
     match gossiping {
-        Some(gossiping) => ports.start(Arc::clone(gossiping)).context("cannot serve the ports with loads"),
+        Some(gossiping) => ports.start(Arc::clone(gossiping)).context("cannot serve the load ports"),
         None if ports.are_none() => Ok(()),
         None => bail!(
-            "there are no loads for the ports to tell of, since this node does not gossip: do without the ports, or without `none` for \
-             `gossip` in agent.toml or `--gossip`; if neither says so, the log does"
+            "the load ports need gossip, which is off on this node: remove the ports, or remove `none` from `gossip` in agent.toml or \
+             `--gossip`; if neither is set, see the agent's log for the cause"
         ),
     }
 }
 
-/// Hears from the head who gossips.
+/// Keeps the list of gossiping nodes up to date.
 async fn keep_gossiping(gossiping: Option<&Arc<Gossiping>>, head: &Client) -> Infallible {
     match gossiping {
         Some(gossiping) => gossiping.keep(head).await,
@@ -322,10 +325,10 @@ async fn keep_gossiping(gossiping: Option<&Arc<Gossiping>>, head: &Client) -> In
     }
 }
 
-/// Makes sure that no other agent works in the directory.
+/// Locks the directory against other agents.
 fn lock(directory: &Path) -> anyhow::Result<Flock<File>> {
     let path = directory.join(LOCK);
-    // Nobody else is to open it, as whoever does can hold the lock.
+    // Not readable for others: a process that can open the file could hold the lock.
     let file = File::options().write(true).create(true).truncate(false).mode(0o600).open(&path);
     let file = file.with_context(|| format!("cannot open {}", path.display()))?;
     match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
@@ -334,8 +337,8 @@ fn lock(directory: &Path) -> anyhow::Result<Flock<File>> {
     }
 }
 
-/// Several clusters may share a machine, and their nodes' names may be alike; their directories are not. In containers their paths
-/// may be, too.
+/// Prefix for cgroup leaves, derived from the directory's path and inode. Agents of several clusters on one machine
+/// have different directories, even if node names or, in containers, paths are equal.
 fn leaf_prefix(directory: &Path) -> anyhow::Result<String> {
     let found = directory.canonicalize().and_then(|path| Ok((fs::metadata(&path)?, path)));
     let (metadata, path) = found.with_context(|| format!("cannot find {}", directory.display()))?;
@@ -345,15 +348,15 @@ fn leaf_prefix(directory: &Path) -> anyhow::Result<String> {
     Ok(format!("{}-", &hash[..16]))
 }
 
-/// Where this program is, while it is there: it may be replaced by a newer one while the agent runs.
+/// Path of this executable. Read at startup, because an update may replace the file while the agent runs.
 fn program() -> anyhow::Result<String> {
     let path = std::env::current_exe().context("cannot find this program")?;
     path.into_os_string()
         .into_string()
-        .map_err(|path| anyhow!("the path of this program is no text: {}", path.display()))
+        .map_err(|path| anyhow!("the path of this program is not UTF-8: {}", path.display()))
 }
 
 fn boot_id() -> anyhow::Result<String> {
-    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").context("cannot tell which boot this is")?;
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").context("cannot read the boot id")?;
     Ok(text.trim().to_owned())
 }

@@ -1,4 +1,4 @@
-//! Shepherds: starting one for a run, hearing how the run ended, and keeping those that wait for another run.
+//! Shepherds: starts one for each run, receives the run's end, and keeps idle shepherds for later runs.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,33 +18,33 @@ use tokio::sync::mpsc;
 use crate::engine::{Handle, Node};
 use crate::readiness::Readiness;
 
-/// How long a lingering shepherd may take to start its next run before another is asked.
+/// Timeout for a lingering shepherd to start its next run; afterwards another one is used.
 const NEXT_BOUND: Duration = Duration::from_secs(10);
 
-/// How long a shepherd stays for another run: starting one with its leaf costs more than a short command.
+/// Time that an idle shepherd waits for another run: creating one with its leaf costs more than a short command.
 pub(crate) const LINGER: Duration = Duration::from_secs(10);
 
-/// How long it is counted on: a little less.
+/// Time that the agent relies on an idle shepherd: slightly shorter than [`LINGER`].
 const STAYS: Duration = Duration::from_secs(9);
 
-/// Between two looks at a run of which nothing can be told.
+/// Delay between checks of a run whose state cannot be determined.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
-/// The most shepherds kept waiting; each takes a fraction of a mebibyte.
+/// Maximum number of idle shepherds; each takes a fraction of a mebibyte.
 const MAX_IDLE: usize = 64;
 
-/// What a watched run can be told.
+/// Order for a watched run.
 pub(crate) enum Order {
-    /// The other nodes of the run are ready too: begin.
+    /// All nodes of the run are ready: begin.
     Begin {
-        /// A port on the first of them.
+        /// A port on the first node.
         port: u16,
-        /// Where each of them takes steps, if they do.
+        /// Where each node accepts steps, if the run uses them.
         doors: Vec<StepDoor>,
     },
-    /// TERM now, KILL after `grace`.
+    /// Send TERM now, and KILL after `grace`.
     End {
-        /// At once when it is zero.
+        /// Zero to kill immediately.
         grace: Duration,
     },
 }
@@ -55,10 +55,10 @@ pub(crate) struct IdleShepherds {
     waiting: Mutex<Vec<Idle>>,
 }
 
-/// A shepherd, and its connection as the runtime waits for it.
+/// A shepherd whose connection is registered with the async runtime.
 pub(crate) struct Watched {
     shepherd: Shepherd,
-    /// `None` when the system has no descriptor left for it: then the run's journal is looked at now and then.
+    /// `None` if no file descriptor was free; the run's journal is then polled.
     connection: Option<Readiness<OwnedFd>>,
     has_started: bool,
 }
@@ -68,19 +68,20 @@ impl Watched {
     pub(crate) fn new(shepherd: Shepherd) -> Self {
         let connection = shepherd.connection().try_clone_to_owned().and_then(Readiness::of);
         if let Err(error) = &connection {
-            tracing::error!(%error, "cannot listen to a shepherd");
+            tracing::error!(%error, "cannot watch a shepherd's connection");
         }
         Self { has_started: shepherd.child().is_some(), shepherd, connection: connection.ok() }
     }
 
-    /// Hands it another run; whether it says that it took it.
+    /// Hands another run to the shepherd. Returns whether the shepherd confirmed it.
     async fn take(&mut self, orders: &Launch) -> bool {
-        // Nothing it may still have said is about this run.
+        // Pending events belong to the previous run.
         while let Ok(Some(_)) = self.shepherd.try_next_event() {}
         self.shepherd.launch_next(orders).is_ok() && self.says_started().await
     }
 
-    /// Hands it another call, perhaps in a mount namespace; whether it says that it took it.
+    /// Hands another remote command to the shepherd, optionally in a mount namespace. Returns whether the shepherd
+    /// confirmed it.
     pub(crate) async fn take_call(
         &mut self,
         orders: &Launch,
@@ -105,17 +106,16 @@ impl Watched {
         }
     }
 
-    /// Whether the program that it was given last could be started.
+    /// Whether the last program could be started.
     pub(crate) const fn has_started(&self) -> bool {
         self.has_started
     }
 
-    /// The shepherd itself, to be told something.
     pub(crate) const fn shepherd(&self) -> &Shepherd {
         &self.shepherd
     }
 
-    /// The next thing the shepherd says; `None` when it is gone or cannot be heard.
+    /// The next event from the shepherd; `None` if it is gone or unreachable.
     pub(crate) async fn next_event(&mut self) -> Option<ShepherdEvent> {
         let connection = self.connection.as_ref()?;
         loop {
@@ -128,20 +128,20 @@ impl Watched {
     }
 }
 
-/// One shepherd between two runs.
+/// An idle shepherd.
 struct Idle {
     shepherd: Watched,
-    /// The cgroup leaf it sits beside: its next run gets the same one, which costs nothing.
+    /// The cgroup leaf beside which it runs. Its next run uses the same leaf, which costs nothing.
     leaf: Option<LeafSpec>,
-    /// The CPUs that leaf is held to.
+    /// CPUs of the leaf.
     cpus: CpuSet,
-    /// Whose run it was: `None` for the agent's own user. No other's will follow.
+    /// User of the last run; `None` for the agent's own user. The shepherd serves only this user.
     owner: Option<u32>,
     since: Instant,
 }
 
 impl IdleShepherds {
-    /// One that had runs of the same user, best on these CPUs; and the leaf that it sits beside.
+    /// Takes an idle shepherd of the same user, preferably one with these CPUs, and its leaf.
     pub(crate) fn take(&self, cpus: &CpuSet, owner: Option<u32>) -> Option<(Watched, Option<LeafSpec>)> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.retain(|idle| idle.since.elapsed() < STAYS);
@@ -151,70 +151,70 @@ impl IdleShepherds {
         Some((shepherd, leaf))
     }
 
-    /// Keeps one that sits beside a leaf that is held to these CPUs, and whose last run was this user's.
+    /// Keeps a shepherd with its leaf, the leaf's CPUs, and the user of the last run.
     pub(crate) fn put(&self, shepherd: Watched, leaf: Option<LeafSpec>, cpus: CpuSet, owner: Option<u32>) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.retain(|idle| idle.since.elapsed() < STAYS);
         if waiting.len() >= MAX_IDLE {
-            // A dropped connection ends it.
+            // Dropping the connection ends the shepherd.
             waiting.remove(0);
         }
         waiting.push(Idle { shepherd, leaf, cpus, owner, since: Instant::now() });
     }
 }
 
-/// What asking for a run came to.
-pub(crate) enum Asked {
-    /// A shepherd has it.
-    Took(Watched),
-    /// It began and is over, or nobody can tell: it must not begin again.
-    Over(Exit),
+/// Outcome of a launch request.
+pub(crate) enum LaunchOutcome {
+    /// A shepherd runs it.
+    Started(Watched),
+    /// The run began and has ended, or its state is unknown: it must not begin again.
+    Ended(Exit),
 }
 
-/// Starts a run: with a shepherd that has just finished another one, or with a new one.
+/// Starts a run with an idle shepherd or a new one.
 ///
 /// # Errors
-/// When no shepherd took it; nothing runs then, and nothing will.
-pub(crate) async fn launch(node: &Node, launch: &RunLaunch, orders: &mut Launch) -> anyhow::Result<Asked> {
+/// If no shepherd took the run; nothing is running then, and nothing will start later.
+pub(crate) async fn launch(node: &Node, launch: &RunLaunch, orders: &mut Launch) -> anyhow::Result<LaunchOutcome> {
     if orders.options.linger.is_some()
         && let Some((mut shepherd, leaf)) = node.idle.take(&launch.resources.cpus, owner_of(orders))
     {
         let own_leaf = std::mem::replace(&mut orders.options.leaf, leaf);
         if shepherd.take(orders).await {
-            return Ok(Asked::Took(shepherd));
+            return Ok(LaunchOutcome::Started(shepherd));
         }
-        // It had most likely stopped waiting. What it has been sent must not begin late, or a second time.
-        match what_became_of(node, launch).await {
-            Became::GoesOn(shepherd) => return Ok(Asked::Took(shepherd)),
-            Became::Over(exit) => return Ok(Asked::Over(exit)),
-            Became::NeverBegan => orders.options.identity = node.runs.of(launch.run).begin(launch, &node.boot)?,
+        // The shepherd has probably exited. The run must neither begin late nor twice.
+        match determine_state(node, launch).await {
+            RunState::Running(shepherd) => return Ok(LaunchOutcome::Started(shepherd)),
+            RunState::Ended(exit) => return Ok(LaunchOutcome::Ended(exit)),
+            RunState::NeverBegan => orders.options.identity = node.runs.of(launch.run).begin(launch, &node.boot)?,
         }
         orders.options.leaf = own_leaf;
     }
     match node.launcher.launch(orders) {
-        Ok(shepherd) => Ok(Asked::Took(Watched::new(shepherd))),
-        Err(LaunchError::NoAnswer(error)) => match what_became_of(node, launch).await {
-            Became::GoesOn(shepherd) => Ok(Asked::Took(shepherd)),
-            Became::Over(exit) => Ok(Asked::Over(exit)),
-            Became::NeverBegan => Err(error).context("no answer from its shepherd"),
+        Ok(shepherd) => Ok(LaunchOutcome::Started(Watched::new(shepherd))),
+        Err(LaunchError::NoAnswer(error)) => match determine_state(node, launch).await {
+            RunState::Running(shepherd) => Ok(LaunchOutcome::Started(shepherd)),
+            RunState::Ended(exit) => Ok(LaunchOutcome::Ended(exit)),
+            RunState::NeverBegan => Err(error).context("no answer from its shepherd"),
         },
         Err(error) => Err(error.into()),
     }
 }
 
-/// The user that a run is to become; `None` is the agent's own.
+/// Uid for a run; `None` for the agent's own user.
 pub(crate) fn owner_of(orders: &Launch) -> Option<u32> {
     orders.options.credentials.as_ref().map(|user| user.uid)
 }
 
-/// A shepherd with what is known of it.
+/// A shepherd and its leaf and user.
 pub(crate) struct Kept {
     pub(crate) shepherd: Watched,
-    /// The leaf it sits beside, and the user whose run it has: known of those that were not adopted.
+    /// Its leaf and the user of its run; unknown for adopted shepherds.
     pub(crate) place: Option<(Option<LeafSpec>, Option<u32>)>,
 }
 
-/// Watches a run until nothing of it is left, and tells the loop how it ended.
+/// Watches a run until all its processes are gone, and reports its end to the engine.
 pub(crate) async fn watch(
     node: Arc<Node>,
     handle: Handle,
@@ -226,16 +226,16 @@ pub(crate) async fn watch(
     let record = loop {
         match follow(&mut shepherd, &mut orders).await {
             Some(record) => break Ok(record),
-            // The connection broke without a word: the disk and the kernel know more.
-            None => match what_became_of(&node, &launch).await {
-                Became::GoesOn(again) => {
+            // The connection closed without a report: check the disk and the kernel.
+            None => match determine_state(&node, &launch).await {
+                RunState::Running(again) => {
                     if again.connection.is_none() {
                         tokio::time::sleep(LOOK_AGAIN).await;
                     }
                     shepherd = again;
                 }
-                Became::Over(exit) => break Err(exit),
-                Became::NeverBegan => break Err(lost(&node, LostReason::NeverStarted)),
+                RunState::Ended(exit) => break Err(exit),
+                RunState::NeverBegan => break Err(lost(&node, LostReason::NeverStarted)),
             },
         }
     };
@@ -256,7 +256,7 @@ pub(crate) async fn watch(
     handle.happened(Event::Exited { run, exit: with_disk(&node, exit) });
 }
 
-/// Adds that the disk is full to how a run failed: its own words about that may have found no room.
+/// Adds a note that the disk is full to a failed run, because the run's own message may not have fit on the disk.
 fn with_disk(node: &Node, mut exit: Exit) -> Exit {
     if exit.why != Why::Exited(0) && node.runs.disk_is_full() {
         let full = format!("the disk of node {} is full", node.name);
@@ -265,7 +265,7 @@ fn with_disk(node: &Node, mut exit: Exit) -> Exit {
     exit
 }
 
-/// Carries out orders until the shepherd reports the end; `None` when its connection breaks first.
+/// Executes orders until the shepherd reports the end; `None` if its connection breaks first.
 async fn follow(shepherd: &mut Watched, orders: &mut mpsc::Receiver<Order>) -> Option<Box<ExitRecord>> {
     loop {
         tokio::select! {
@@ -275,87 +275,87 @@ async fn follow(shepherd: &mut Watched, orders: &mut mpsc::Receiver<Order>) -> O
                 None => return None,
             },
             Some(order) = orders.recv() => match order {
-                // It may just have ended; then its report is on the way.
+                // If the run has just ended, its report is on the way.
                 Order::End { grace } => drop(shepherd.shepherd.terminate(Cause::Cancelled, grace)),
-                // Said twice.
+                // A repeated order.
                 Order::Begin { .. } => {}
             },
         }
     }
 }
 
-/// What became of a run whose shepherd no longer speaks.
-pub(crate) enum Became {
-    /// It goes on, with this shepherd.
-    GoesOn(Watched),
-    /// It is over.
-    Over(Exit),
-    /// It never began, and cannot until its journal is begun anew.
+/// State of a run after its shepherd stopped responding.
+pub(crate) enum RunState {
+    /// It continues under this shepherd.
+    Running(Watched),
+    /// It has ended.
+    Ended(Exit),
+    /// It never began, and cannot begin without a new journal.
     NeverBegan,
 }
 
-/// Finds out what became of a run, for as long as that takes: while the system lacks what is needed to look, nothing is known.
-pub(crate) async fn what_became_of(node: &Node, launch: &RunLaunch) -> Became {
+/// Determines the state of a run. Retries as long as the system lacks the resources to find out.
+pub(crate) async fn determine_state(node: &Node, launch: &RunLaunch) -> RunState {
     let directory = node.runs.of(launch.run);
     loop {
         match adopt(directory.path()) {
-            Ok(Adopted::Running(shepherd)) => return Became::GoesOn(Watched::new(shepherd)),
-            Ok(Adopted::Ended(record)) => return Became::Over(exit_of(&record, launch)),
-            Ok(Adopted::Lost(Lost { reason: LostReason::NeverStarted, .. })) => return Became::NeverBegan,
+            Ok(Adopted::Running(shepherd)) => return RunState::Running(Watched::new(shepherd)),
+            Ok(Adopted::Ended(record)) => return RunState::Ended(exit_of(&record, launch)),
+            Ok(Adopted::Lost(Lost { reason: LostReason::NeverStarted, .. })) => return RunState::NeverBegan,
             Ok(Adopted::Lost(found)) => {
                 end_leaf(node, found.record.as_ref());
-                return Became::Over(lost(node, found.reason));
+                return RunState::Ended(lost(node, found.reason));
             }
             Err(error) => {
-                tracing::warn!(run = %launch.run, %error, "cannot tell what became of a run; looking again");
+                tracing::warn!(run = %launch.run, %error, "cannot determine the state of a run; retrying");
                 tokio::time::sleep(LOOK_AGAIN).await;
             }
         }
     }
 }
 
-/// Ends what a lost run has left in its leaf: its main process went with the shepherd, others need not have.
+/// Kills processes that a lost run left in its leaf: its main process died with the shepherd, but others may remain.
 fn end_leaf(node: &Node, record: Option<&RunningRecord>) {
     if let (Ok(tree), Some(leaf)) = (&node.cgroups, record.and_then(|record| record.leaf.as_ref()))
         && !tree.end(leaf)
     {
-        tracing::warn!(leaf = %leaf.display(), "processes of a lost run could not be ended");
+        tracing::warn!(leaf = %leaf.display(), "cannot kill the processes of a lost run");
     }
 }
 
-/// How a lost run ended, for the person whose job it is.
+/// Exit of a lost run, with a message for the user.
 pub(crate) fn lost(node: &Node, reason: LostReason) -> Exit {
     let what = match reason {
         LostReason::Rebooted => "was restarted while it ran",
         LostReason::ShepherdGone | LostReason::PidReused => {
-            "does not know how it ended: the shepherd, the process that supervises it, was killed or the machine's job service was stopped"
+            "does not know its exit status: its shepherd (the supervising process) was killed, or the machine's job service was stopped"
         }
         LostReason::NeverStarted => "never started it",
-        LostReason::Damaged => "has damaged files of it",
+        LostReason::Damaged => "has damaged files of the run",
     };
     Exit { why: Why::Lost, message: Some(format!("node {} {what}", node.name)), usage: Usage::default() }
 }
 
-/// What the head is told of an exit record.
+/// Converts an exit record to the report for the head.
 pub(crate) fn exit_of(record: &ExitRecord, launch: &RunLaunch) -> Exit {
     let code = record.status.exit_code();
     let why = match &record.cause {
         _ if record.oom_kill == Some(true) && code != 0 => Why::OutOfMemory(code),
         None => Why::Exited(code),
         Some(Cause::TimeLimit) => Why::TimeLimit(code),
-        // Nobody asked for that: the run failed, and the message says how.
+        // Not requested by anybody: the run failed, and the message says why.
         Some(Cause::OutputLimit | Cause::Other(_)) => Why::Exited(if code == 0 { 1 } else { code }),
         Some(Cause::Cancelled | Cause::Preempted | Cause::Superseded | Cause::NodeShutdown) => Why::Asked(code),
     };
     let mut messages = Vec::new();
     if matches!(why, Why::OutOfMemory(_)) {
         let limit = format_bytes(launch.resources.memory_bytes);
-        messages.push(format!("it needed more than its {limit} of memory; ask for more with --memory"));
+        messages.push(format!("it exceeded its memory limit of {limit}; request more with --memory"));
     }
     if record.cause == Some(Cause::OutputLimit) {
         let cap = format_bytes(launch.output_cap_bytes());
         messages.push(format!(
-            "it wrote more than {cap} of output (setting output-cap), and this disk cannot drop the rest"
+            "it wrote more than {cap} of output (setting output-cap), and this file system cannot discard the rest"
         ));
     }
     if let Status::StartFailed { message, .. } = &record.status {

@@ -141,7 +141,7 @@ fn a_job_over_its_memory_is_told_so_and_its_neighbour_goes_on() {
     let id = cluster.ok(&["run", "--detach", "-m", "64M", "--", "sh", "-c", hog]);
     cluster.wait_for_state(&id, "out_of_memory");
     let job = cluster.json(&["job", &id]).to_string();
-    assert!(job.contains("it needed more than its 64M of memory; ask for more with --memory"), "{job}");
+    assert!(job.contains("it exceeded its memory limit of 64M; request more with --memory"), "{job}");
     let limits = cluster.json(&["job", &neighbour])["limits"].clone();
     let holds = |name: &str| {
         limits.as_array().expect("a list").iter().any(|it| it["name"] == name && it["enforcement"] == "enforced")

@@ -1,7 +1,7 @@
 //! REST + JSON between clients and the head, under `/api/v1`. The committed OpenAPI file describes the routes.
 //!
-//! Times are milliseconds since the Unix epoch, sizes are bytes; both say so in their names. A client ignores fields it does not
-//! know. Errors are [`ErrorBody`] with a fitting HTTP status.
+//! Times are milliseconds since the Unix epoch and sizes are bytes; field names say so. Clients ignore unknown fields.
+//! Errors are sent as [`ErrorBody`] with a suitable HTTP status.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,68 +14,68 @@ use serde::{Deserialize, Serialize};
 use crate::link::Usage;
 use crate::power::{JobEnergy, PowerView};
 
-/// Where the API lives.
+/// Base path of the API.
 pub const BASE: &str = "/api/v1";
 
-/// The version of this API: the head accepts clients of the same one and says so otherwise.
+/// Version of this API. The head refuses clients with another version.
 pub const API_VERSION: u32 = 1;
 
-/// The header in which a client says [`API_VERSION`].
+/// Header in which a client sends its [`API_VERSION`].
 pub const VERSION_HEADER: &str = "hostler-api";
 
 /// `POST /jobs`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubmitRequest {
-    /// Made by the client, unique for each intended submission: a retry with the same key gets the same job.
+    /// Idempotency key, created by the client: a retry with the same key returns the same job.
     pub key: String,
-    /// What to run.
+    /// Specification of the job.
     pub spec: JobSpec,
-    /// What of `spec` nobody has said: the head puts what its operators have set in the place of what stands there.
+    /// Fields of `spec` that the user did not set. The head replaces their values with the operators' defaults.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unsaid: Vec<Unsaid>,
 }
 
-/// A field of a [`JobSpec`] or its request that its user has not said, in [`SubmitRequest`].
+/// A field of [`JobSpec`] that the user did not set, in [`SubmitRequest`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unsaid {
-    /// On how many nodes each task runs.
+    /// Number of nodes per task.
     Nodes,
-    /// How many processes it has on each.
+    /// Number of processes per node.
     TasksPerNode,
-    /// CPUs on each node.
+    /// CPUs per node.
     Cpus,
-    /// Memory on each node.
+    /// Memory per node.
     MemoryBytes,
     /// The time limit.
     TimeLimitMs,
 }
 
 impl SubmitRequest {
-    /// A submission of which all was said.
+    /// Creates a submission in which the user has set every field.
     #[must_use]
     pub const fn new(key: String, spec: JobSpec) -> Self {
         Self { key, spec, unsaid: Vec::new() }
     }
 }
 
-/// The answer to [`SubmitRequest`]: the job is on disk.
+/// The answer to [`SubmitRequest`]. The job is on disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Submitted {
-    /// The job.
+    /// Job id.
     pub id: JobId,
-    /// Whether this key had been accepted before.
+    /// Whether this key was accepted before.
     pub duplicate: bool,
 }
 
-/// An error as people read it.
+/// An error for people and programs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorBody {
-    /// A stable word for programs, such as `no_such_job`.
+    /// Stable code for programs, e.g. `no_such_job`.
     pub code: String,
     /// What happened and why.
     pub message: String,
-    /// What to do, a line each.
+    /// What to do, one line each.
     #[serde(default)]
     pub hints: Vec<String>,
 }
@@ -85,21 +85,21 @@ pub struct ErrorBody {
 pub struct Info {
     /// The head.
     pub head: HeadInfo,
-    /// How many nodes are in each state.
+    /// Number of nodes in each state.
     pub nodes: NodeCounts,
-    /// How many tasks are in each live state.
+    /// Number of tasks in each live state.
     pub tasks: LiveCounts,
-    /// CPUs of all nodes that are up, and how many are free.
+    /// CPUs of the nodes that are up: total and free.
     pub cpus: Amount,
-    /// Memory of all nodes that are up, and how much is free, in bytes.
+    /// Memory of the nodes that are up, in bytes: total and free.
     pub memory_bytes: Amount,
-    /// GPUs of all nodes that are up, and how many are free.
+    /// GPUs of the nodes that are up: total and free.
     #[serde(default)]
     pub gpus: Amount,
-    /// What the configurations of the nodes that are up count, together.
+    /// Counted resources of the nodes that are up.
     #[serde(default)]
     pub counted: BTreeMap<String, u64>,
-    /// What no job holds of that.
+    /// Counted resources that no job holds.
     #[serde(default)]
     pub counted_free: BTreeMap<String, u64>,
 }
@@ -107,63 +107,63 @@ pub struct Info {
 /// The head process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeadInfo {
-    /// Its process id.
+    /// Process id.
     pub pid: u32,
-    /// Its release.
+    /// Release of the head.
     pub version: String,
-    /// Its [`API_VERSION`].
+    /// [`API_VERSION`] of the head.
     pub api: u32,
-    /// How often a head has started on this store.
+    /// Number of times that a head has started on this store.
     pub epoch: u64,
-    /// Whether it is part of an embedded cluster (`hostler up`).
+    /// Whether the head belongs to an embedded cluster (`hostler up`).
     pub embedded: bool,
-    /// Where agents connect.
+    /// Address to which agents connect.
     pub address: String,
-    /// The fingerprint of the cluster's authority.
+    /// Fingerprint of the cluster's authority.
     #[serde(default)]
     pub authority: Option<Digest>,
-    /// Its state directory.
+    /// State directory.
     pub directory: String,
-    /// Why submissions are refused at the moment, if they are.
+    /// Why the head refuses submissions at the moment, if it does.
     pub refusing: Option<String>,
-    /// What results took when that was last measured, in bytes.
+    /// Size of all results at the last measurement, in bytes.
     #[serde(default)]
     pub results_bytes: Option<u64>,
-    /// What they may take, in bytes: above it, results that have been fetched are dropped before their retention ends.
+    /// Limit for all results, in bytes. Above it, the head deletes fetched results before their retention ends.
     #[serde(default)]
     pub results_cap_bytes: u64,
-    /// What the head's user should know, if anything.
+    /// Warning for the head's operators, if any.
     #[serde(default)]
     pub warning: Option<String>,
-    /// The machine it runs on. It runs no jobs there.
+    /// Machine of the head. The head runs no jobs there.
     #[serde(default)]
     pub machine: Option<HeadMachine>,
 }
 
-/// The machine of the head.
+/// Machine on which the head runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeadMachine {
-    /// Its host name.
+    /// Host name.
     pub name: String,
     /// CPUs that the head may use.
     pub cpus: u32,
-    /// Memory that it may use, in bytes.
+    /// Memory that the head may use, in bytes.
     pub memory_bytes: u64,
 }
 
-/// Nodes by state.
+/// Number of nodes in each state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeCounts {
     /// Connected.
     pub up: u32,
-    /// Silent for a short while.
+    /// Silent for a short time.
     pub suspect: u32,
-    /// Given up.
+    /// Silent for a long time.
     pub down: u32,
-    /// Drained by an operator, with tasks that still run.
+    /// Drained by an operator; some tasks still run.
     #[serde(default)]
     pub draining: u32,
-    /// Drained by an operator.
+    /// Drained by an operator; no tasks run.
     #[serde(default)]
     pub drained: u32,
     /// Switched off.
@@ -177,7 +177,7 @@ pub struct NodeCounts {
     pub stopping: u32,
 }
 
-/// Live tasks by state.
+/// Number of live tasks in each state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LiveCounts {
     /// Waiting.
@@ -186,28 +186,28 @@ pub struct LiveCounts {
     pub starting: u64,
     /// Running.
     pub running: u64,
-    /// Sending results.
+    /// Uploading results.
     pub completing: u64,
 }
 
-/// A total and what is free of it.
+/// A total and its free part.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Amount {
-    /// All.
+    /// Total amount.
     pub total: u64,
-    /// What no job holds.
+    /// Amount that no job holds.
     pub free: u64,
 }
 
 /// One node, in `GET /nodes`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeView {
-    /// Its name.
+    /// Name of the node.
     pub name: NodeName,
-    /// Whether it can be given work.
+    /// Whether the node can get tasks.
     pub state: NodeState,
-    /// Whether it is powered: one of [`hostler_model::PowerState`] where the head can switch it; else `on`, or `unknown` while its agent is
-    /// not connected.
+    /// Power: a [`hostler_model::PowerState`] if the head can switch the node. Otherwise `on`, or `unknown` while the
+    /// agent is not connected.
     pub power: String,
     /// CPUs.
     pub cpus: u32,
@@ -223,28 +223,28 @@ pub struct NodeView {
     /// GPUs that no job holds.
     #[serde(default)]
     pub gpus_free: u32,
-    /// What its configuration counts.
+    /// Counted resources of the node.
     #[serde(default)]
     pub counted: Counted,
-    /// What no job holds of that.
+    /// Counted resources that no job holds.
     #[serde(default)]
     pub counted_free: Counted,
-    /// Tasks it holds.
+    /// Number of tasks that hold resources here.
     pub tasks: u32,
-    /// The agent's process id, 0 before it ever connected.
+    /// Process id of the agent; 0 before its first connection.
     pub agent_pid: u32,
-    /// The agent's release.
+    /// Release of the agent.
     pub version: String,
-    /// What its kernel does not hold jobs to, and why.
+    /// Limits that the node's kernel does not enforce, and why.
     #[serde(default)]
     pub advisory: Advisory,
-    /// Why it is drained and by whom, in a few words, if it is.
+    /// Who drained the node and why, if it is drained.
     #[serde(default)]
     pub reason: Option<String>,
-    /// The partitions that it is in.
+    /// Partitions that contain the node.
     #[serde(default)]
     pub partitions: Vec<PartitionName>,
-    /// What it has that others may not have, as its agent and operators say.
+    /// Features that the agent and the operators report.
     #[serde(default)]
     pub features: BTreeSet<Feature>,
     /// Nodes with a lower weight are used first.
@@ -252,26 +252,26 @@ pub struct NodeView {
     pub weight: u32,
 }
 
-/// `GET /nodes/{name}`: all about one node.
+/// `GET /nodes/{name}`: details of one node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeDetail {
-    /// As in the list.
+    /// The fields of the list.
     #[serde(flatten)]
     pub node: NodeView,
-    /// Who drained it, when and why, if it is drained or being drained.
+    /// The drain, if the node is draining or drained.
     pub drain: Option<DrainView>,
-    /// How long ago its agent was last heard, in milliseconds; 0 while it is connected.
+    /// Time since the agent was last heard, in milliseconds; 0 while it is connected.
     pub silent_ms: u64,
-    /// The CPUs it gives, as the node numbers them, such as `0-3,8`.
+    /// Ids of the offered CPUs as the node numbers them, e.g. `0-3,8`.
     pub cpu_ids: String,
-    /// The GPUs it gives.
+    /// The offered GPUs.
     #[serde(default)]
     pub gpu_list: Vec<GpuView>,
-    /// The tasks it holds.
+    /// Tasks that hold resources on the node.
     pub runs: Vec<NodeRunView>,
-    /// Its certificate; absent when it joined with an older release and has not connected since.
+    /// Certificate of the node. Absent if the node joined with an older release and has not connected since.
     pub certificate: Option<CertificateView>,
-    /// Its power, if the head can switch it.
+    /// Power state, if the head can switch the node.
     #[serde(default)]
     pub power_detail: Option<PowerView>,
 }
@@ -279,29 +279,29 @@ pub struct NodeDetail {
 /// A drain, in [`NodeDetail`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrainView {
-    /// Who wanted it.
+    /// User who drained the node.
     pub by: String,
-    /// Why, in their words.
+    /// Reason that the user gave.
     pub reason: Option<String>,
-    /// When, milliseconds since the Unix epoch.
+    /// Time of the drain, in milliseconds since the Unix epoch.
     pub at: WallTime,
 }
 
 /// A task on a node, in [`NodeDetail`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeRunView {
-    /// The job.
+    /// Job id.
     pub job: JobId,
-    /// The task's index, 0 for a job that is no array.
+    /// Index of the task; 0 if the job is no array.
     pub index: u32,
-    /// The CPUs it holds, as the node numbers them.
+    /// Ids of the task's CPUs, as the node numbers them.
     pub cpu_ids: String,
-    /// The memory it holds, in bytes.
+    /// Memory of the task, in bytes.
     pub memory_bytes: u64,
-    /// The GPUs it holds.
+    /// GPUs of the task.
     #[serde(default)]
     pub gpu_ids: Vec<GpuId>,
-    /// What it holds of what the node's configuration counts.
+    /// Counted resources of the task.
     #[serde(default)]
     pub counted: Counted,
 }
@@ -309,38 +309,38 @@ pub struct NodeRunView {
 /// A GPU of a node, in [`NodeDetail`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuView {
-    /// The name that stays with it, and by which jobs hold it.
+    /// Stable id of the GPU, which allocations use.
     pub id: GpuId,
-    /// `nvidia`, `amd` or `intel`; absent when nothing is known of it.
+    /// `nvidia`, `amd` or `intel`; absent if unknown.
     pub vendor: Option<Vendor>,
-    /// The model.
+    /// Model name.
     pub name: String,
-    /// Memory of its own, in bytes, as far as known.
+    /// Its own memory in bytes, if known.
     pub memory_bytes: Option<u64>,
-    /// The NUMA node that it is attached to, as far as known.
+    /// NUMA node of the GPU, if known.
     pub numa: Option<u32>,
-    /// The task that holds it; absent while it is free.
+    /// Task that holds the GPU; absent while it is free.
     pub held_by: Option<TaskId>,
 }
 
-/// A node's certificate, in [`NodeDetail`]. All times are on the cluster's clock, which stands still while no head runs.
+/// A node's certificate, in [`NodeDetail`]. Times are on the cluster's clock, which stops while no head runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CertificateView {
-    /// How long ago it was issued, in milliseconds.
+    /// Time since it was issued, in milliseconds.
     pub age_ms: u64,
-    /// How long it is good for in all, in milliseconds.
+    /// Total validity, in milliseconds.
     pub life_ms: u64,
-    /// Whether a newer one was issued and has not been used yet.
+    /// Whether a newer certificate was issued but is not in use yet.
     pub is_being_renewed: bool,
 }
 
 /// `POST /nodes/invite`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Invite {
-    /// The node's name; absent for any name that is new.
+    /// Name of the node; absent to allow any new name.
     #[serde(default)]
     pub node: Option<NodeName>,
-    /// Where the node is to find the head, `HOST:PORT`; absent for where the head says that it is.
+    /// Address at which the node reaches the head, `HOST:PORT`; absent for the head's configured address.
     #[serde(default)]
     pub address: Option<String>,
 }
@@ -348,7 +348,7 @@ pub struct Invite {
 /// `POST /nodes/{name}/drain`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrainRequest {
-    /// Why, for whoever looks at the node; at most 500 bytes, one line.
+    /// Reason to show with the node: one line of at most 500 bytes.
     #[serde(default)]
     pub reason: Option<String>,
 }
@@ -356,64 +356,64 @@ pub struct DrainRequest {
 /// A page of `GET /jobs`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobPage {
-    /// Newest first.
+    /// Jobs, newest first.
     pub jobs: Vec<JobSummary>,
-    /// How many match in all.
+    /// Total number of matching jobs.
     pub total: u64,
-    /// Pass as `before` for the next page.
+    /// Value of `before` for the next page.
     pub next: Option<JobId>,
 }
 
 /// A job in a list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobSummary {
-    /// Its id.
+    /// Job id.
     pub id: JobId,
-    /// Its name.
+    /// Name of the job.
     pub name: String,
-    /// Who submitted it.
+    /// User who submitted the job.
     pub user: String,
-    /// Where it stands.
+    /// State of the job.
     pub state: JobState,
-    /// Why it waits, as a sentence.
+    /// Why the job waits, as a sentence.
     pub reason: Option<String>,
-    /// Which of its nodes is silent, since when and what will happen, as a sentence; absent when all of them are heard.
+    /// Which of its nodes is silent, since when, and the consequence, as a sentence. Absent if all nodes respond.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_problem: Option<String>,
-    /// How many times it has been placed; the highest of its tasks.
+    /// Number of times that the job was placed; for an array, the maximum over its tasks.
     pub attempt: Attempt,
-    /// Where it runs or ran; for an array the nodes of the tasks that are live.
+    /// Nodes that run the job or ran it; for an array, the nodes of its live tasks.
     pub nodes: Vec<NodeName>,
-    /// What the shell would show: for an array the highest of its tasks.
+    /// Exit code as a shell reports it; for an array, the maximum over its tasks.
     pub exit_code: Option<i32>,
-    /// What it runs, as a command line, for its user and operators; in lists only when that was asked for.
+    /// Command line, shown to the job's user and operators; in lists only on request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
-    /// Its partition; none when it may use all nodes.
+    /// Partition of the job; absent if it may use all nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<PartitionName>,
-    /// On how many nodes a task runs, all at once.
+    /// Number of nodes per task, used at the same time.
     #[serde(default = "one")]
     pub node_count: u32,
-    /// CPUs a task, on each of its nodes.
+    /// CPUs per task and node.
     pub cpus: u32,
-    /// Memory a task, on each of its nodes, in bytes.
+    /// Memory per task and node, in bytes.
     pub memory_bytes: u64,
-    /// GPUs a task, on each of its nodes.
+    /// GPUs per task and node.
     #[serde(default)]
     pub gpus: u32,
-    /// What a task holds of what configurations count, on each of its nodes.
+    /// Counted resources per task and node.
     #[serde(default)]
     pub counted: Counted,
-    /// The array, as it was asked for.
+    /// The array, as the user requested it.
     pub array: Option<ArraySpec>,
-    /// Tasks by state.
+    /// Number of tasks in each state.
     pub tasks: TaskCounts,
-    /// When it was submitted.
+    /// Time of submission.
     pub submitted_at: WallTime,
-    /// When its first task started.
+    /// Time at which the first task started.
     pub started_at: Option<WallTime>,
-    /// When it ended.
+    /// Time at which the job ended.
     pub ended_at: Option<WallTime>,
 }
 
@@ -421,20 +421,20 @@ const fn one() -> u32 {
     1
 }
 
-/// Tasks of a job by state.
+/// Number of a job's tasks in each state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskCounts {
-    /// All.
+    /// All tasks.
     pub total: u64,
     /// Waiting.
     pub pending: u64,
-    /// Placed, running or sending results.
+    /// Placed, running or uploading results.
     pub live: u64,
     /// Ended with exit code 0.
     pub completed: u64,
-    /// Ended in any other way than completed or cancelled.
+    /// Ended in a state other than completed and cancelled.
     pub failed: u64,
-    /// Cancelled, before or after they started.
+    /// Cancelled before or after the start.
     #[serde(default)]
     pub cancelled: u64,
 }
@@ -442,33 +442,33 @@ pub struct TaskCounts {
 /// `GET /jobs/{id}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobDetail {
-    /// What the list shows.
+    /// The fields of the list.
     #[serde(flatten)]
     pub summary: JobSummary,
-    /// Higher goes first.
+    /// Priority; higher starts first.
     pub priority: i32,
-    /// Run again when its node is lost.
+    /// Whether the job runs again if its node is lost.
     pub requeue: bool,
-    /// What its nodes must have.
+    /// Required node features.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub constraint: Option<Constraint>,
-    /// What it waits or waited for.
+    /// Jobs that this job waits or waited for.
     pub after: Vec<Dependency>,
-    /// What it runs, as a command line; empty for others than its user and operators.
+    /// Command line; empty except for the job's user and operators.
     pub command: String,
-    /// The captured folder.
+    /// Hash of the captured folder.
     pub snapshot: Option<Digest>,
     /// Each limit and whether the kernel enforces it.
     pub limits: Vec<LimitView>,
-    /// What its nodes have drawn for it, runs that were requeued included; absent when none of them has a meter.
+    /// Energy used on its nodes, including requeued runs; absent if none of the nodes has an energy meter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub energy: Option<JobEnergy>,
-    /// Tasks whose results have not been fetched.
+    /// Number of tasks with results that were not fetched.
     pub unfetched: u64,
-    /// Its tasks: all that are live, and those that ended, up to the `tasks` limit of the request. With `from`, only those that ended,
-    /// from that index on. With `index`, that task alone.
+    /// All live tasks, and ended ones up to the `tasks` limit. With `from`, only ended ones from there. With `index`,
+    /// one task.
     pub tasks_shown: Vec<TaskView>,
-    /// Pass as `from` for the next tasks that have ended; absent when there are no more.
+    /// Value of `from` for the next ended tasks; absent if there are no more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks_next: Option<u32>,
 }
@@ -476,100 +476,100 @@ pub struct JobDetail {
 /// A limit on a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitView {
-    /// `cpus`, `memory`, `gpus`, `time`, or the name of what a configuration counts.
+    /// `cpus`, `memory`, `gpus`, `time`, or the name of a counted resource.
     pub name: String,
-    /// Its value: a count, bytes or milliseconds.
+    /// Limit as a count, bytes or milliseconds.
     pub value: u64,
-    /// `enforced` or `advisory`; `unknown` for a job that no node has had yet.
+    /// `enforced` or `advisory`; `unknown` for a job that was never placed on a node.
     pub enforcement: String,
-    /// Why it is advisory.
+    /// Why the limit is advisory.
     pub why: Option<String>,
 }
 
 /// One task of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskView {
-    /// Its index.
+    /// Index of the task.
     pub index: u32,
-    /// Where it stands.
+    /// State of the task.
     pub state: JobState,
-    /// Which placement.
+    /// Number of the attempt.
     pub attempt: Attempt,
-    /// Where.
+    /// Node that runs or ran the task.
     pub node: Option<NodeName>,
-    /// The GPUs that it holds there, while it does; for a task on several nodes they are in `parts`.
+    /// GPUs of the task while it holds them; for a task on several nodes, see `parts`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpu_ids: Vec<GpuId>,
-    /// What the shell would show.
+    /// Exit code as a shell reports it.
     pub exit_code: Option<i32>,
-    /// What a person should know beyond the state.
+    /// Details for people.
     pub message: Option<String>,
-    /// When its process started.
+    /// Time at which the process started.
     pub started_at: Option<WallTime>,
-    /// When it ended.
+    /// Time at which the task ended.
     pub ended_at: Option<WallTime>,
-    /// The hash of its result manifest.
+    /// Hash of the result manifest.
     pub result: Option<Digest>,
-    /// Whether its result has been fetched.
+    /// Whether the result was fetched.
     pub fetched: bool,
-    /// What it used, on all of its nodes together.
+    /// Resource usage on all of its nodes.
     pub usage: Option<Usage>,
-    /// What it has on each of its nodes, in the order of their ranks; empty for a task on one node.
+    /// Its parts on each node, by rank; empty for a task on one node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<PartView>,
 }
 
-/// What a task on several nodes has on one of them.
+/// The part of a multi-node task on one node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartView {
-    /// Where.
+    /// Name of the node.
     pub node: NodeName,
-    /// Where it stands there. `starting` until every node is ready.
+    /// State of this part: `starting` until all nodes are ready.
     pub state: JobState,
-    /// The GPUs that it holds there, while it does.
+    /// GPUs of this part while it holds them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpu_ids: Vec<GpuId>,
-    /// What the shell would show.
+    /// Exit code as a shell reports it.
     pub exit_code: Option<i32>,
-    /// What a person should know beyond the state.
+    /// Details for people.
     pub message: Option<String>,
-    /// The hash of its result manifest.
+    /// Hash of the result manifest.
     pub result: Option<Digest>,
-    /// What it used.
+    /// Resource usage of this part.
     pub usage: Option<Usage>,
 }
 
 /// `GET /jobs/{id}/why`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Why {
-    /// The job.
+    /// Job id.
     pub id: JobId,
-    /// Where it stands.
+    /// State of the job.
     pub state: JobState,
-    /// Why it waits; absent when it does not.
+    /// Why the job waits; absent if it does not.
     pub reason: Option<Reason>,
-    /// The same as sentences, the first one being the answer.
+    /// The reason as sentences; the first one is the short answer.
     pub lines: Vec<String>,
-    /// When it should start at the latest, judged by the time limits of what runs.
+    /// Latest expected start, based on the time limits of running jobs.
     pub expected_start_at: Option<WallTime>,
 }
 
-/// What a job may be told to do, in `POST /jobs/{id}/{action}`.
+/// An action on a job, in `POST /jobs/{id}/{action}`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobAction {
-    /// End it; its state will be `cancelled`.
+    /// End the job; its state becomes `cancelled`.
     Cancel,
-    /// Do not start what has not started.
+    /// Keep tasks that have not started from starting.
     Hold,
     /// Undo a hold.
     Release,
-    /// Run it again from the start: what runs is ended first, what has ended runs again.
+    /// Run the job again from the start. Running tasks are ended first; ended tasks run again.
     Requeue,
 }
 
 impl JobAction {
-    /// The word for it in paths.
+    /// Name in paths.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -581,36 +581,36 @@ impl JobAction {
     }
 }
 
-/// `POST /blobs/missing`: hashes in, those the head lacks out.
+/// `POST /blobs/missing`: the request lists hashes, and the answer lists those that the head lacks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DigestList {
     /// Content hashes.
     pub digests: Vec<Digest>,
 }
 
-/// `POST /blobs/fetch`: which blobs, and in which results they are.
+/// `POST /blobs/fetch`: the requested blobs, and the results that contain them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlobRequest {
     /// Content hashes.
     pub digests: Vec<Digest>,
-    /// The tasks whose results name them. Users who are no operators get nothing else: to know a hash is not to own the content.
+    /// Tasks whose results contain the blobs. Operators need none; other users may read only blobs of these results.
     #[serde(default)]
     pub results: Vec<TaskId>,
 }
 
-/// `POST /jobs/{id}/fetched`: results that are safely at the client.
+/// `POST /jobs/{id}/fetched`: results that the client has stored safely.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fetched {
     /// Task indices.
     pub indices: hostler_model::IndexSet,
 }
 
-/// `GET /results`: what has ended and can be fetched.
+/// `GET /results`: results that can be fetched.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResultPage {
-    /// In order of job and index.
+    /// Results by job and index.
     pub results: Vec<ResultView>,
-    /// There may be more: what to ask for next with `after`.
+    /// Value of `after` for the next page; absent if there are no more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<JobId>,
 }
@@ -618,20 +618,20 @@ pub struct ResultPage {
 /// One result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResultView {
-    /// The job.
+    /// Job id.
     pub job: JobId,
-    /// The job's name.
+    /// Name of the job.
     pub name: String,
-    /// The task's index; absent when the job is no array.
+    /// Index of the task; absent if the job is no array.
     pub index: Option<u32>,
-    /// The rank of the node that it is from, for a job on several nodes. Rank 0 is listed last: who has that has all.
+    /// Rank of the node, for a job on several nodes. Rank 0 comes last: once it is present, so are the others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_rank: Option<u32>,
-    /// How it ended.
+    /// Final state of the task.
     pub state: JobState,
-    /// The hash of its result manifest.
+    /// Hash of the result manifest.
     pub manifest: Digest,
-    /// Whether it has been fetched before.
+    /// Whether the result was fetched before.
     pub fetched: bool,
 }
 
@@ -641,60 +641,60 @@ pub struct ResultView {
 pub enum Notice {
     /// A job changed.
     Job {
-        /// The job.
+        /// Job id.
         id: JobId,
-        /// Where it stands now.
+        /// New state.
         state: JobState,
     },
     /// A node changed.
     Node {
-        /// The node.
+        /// Name of the node.
         name: NodeName,
-        /// Whether it can be given work.
+        /// Whether the node can get tasks.
         state: NodeState,
     },
-    /// The reader was too slow and missed some; it should ask for what it wants to know.
+    /// The reader was too slow and missed events. It should query the current state.
     Missed,
 }
 
-/// `POST /agent/join`: an agent proves that it was invited and asks for a certificate.
+/// `POST /agent/join`: an agent proves that it was invited and requests a certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinRequest {
-    /// The one-time secret of the join code.
+    /// One-time secret of the join code.
     pub secret: String,
-    /// The name that the node should have; absent for the one that the code was made for.
+    /// Requested node name; absent for the name in the join code.
     #[serde(default)]
     pub node: Option<NodeName>,
-    /// The machine's own name, which a node gets when neither this request nor the code names one.
+    /// Host name of the machine: the node's name if neither this request nor the code gives one.
     #[serde(default)]
     pub machine: Option<NodeName>,
-    /// A certificate signing request, PEM.
+    /// Certificate signing request, PEM.
     pub csr: String,
 }
 
-/// `POST /agent/renew`: an agent asks for a certificate for a new key.
+/// `POST /agent/renew`: an agent requests a certificate for a new key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RenewRequest {
-    /// A certificate signing request, PEM.
+    /// Certificate signing request, PEM.
     pub csr: String,
 }
 
 /// The answer to [`JoinRequest`] and [`RenewRequest`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Joined {
-    /// The agent's certificate, PEM.
+    /// Certificate of the agent, PEM.
     pub certificate: String,
-    /// The cluster's authority, PEM.
+    /// Certificate of the cluster's authority, PEM.
     pub authority: String,
-    /// The node's name, as the certificate has it.
+    /// Name of the node, as in the certificate.
     pub node: NodeName,
-    /// In how long the agent should ask for the next certificate, in milliseconds.
+    /// Time until the agent should request the next certificate, in milliseconds.
     pub renew_in_ms: u64,
 }
 
 /// The answer to [`Invite`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Invitation {
-    /// A join code for one node: address, fingerprint of the cluster's authority and a one-time secret.
+    /// Join code for one node: address, fingerprint of the cluster's authority and a one-time secret.
     pub code: String,
 }

@@ -1,11 +1,12 @@
-//! The agent link: what an agent and its head say to each other over the WebSocket that the agent dials.
+//! The agent link: messages between an agent and its head over the WebSocket that the agent opens.
 //!
-//! The first frame each way is a hello ([`AgentHello`], then [`HeadHello`]); after that every frame is a [`Frame`] with a batch of
-//! messages. Frames are numbered from 1 in each direction of one connection: a repeated number is ignored, a gap ends the
-//! connection, so what is said on a connection arrives once and in order or the connection is gone. After a reconnection nothing is
-//! resent blindly: the hello lists every run the agent holds and the head answers with what differs.
+//! The first frame in each direction is a hello ([`AgentHello`], then [`HeadHello`]). Every later frame is a [`Frame`]
+//! with a batch of messages. Each direction of a connection numbers its frames from 1. The receiver ignores a repeated
+//! number and closes the connection at a gap, so messages on one connection arrive once and in order. After a
+//! reconnection, neither side blindly resends messages: the hello lists all runs of the agent, and the head answers
+//! with the differences.
 //!
-//! Only control goes over the link. Chunks, output streams and terminals travel on connections of their own.
+//! The link carries only control messages. Chunks, output streams and terminals use connections of their own.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -16,48 +17,48 @@ use hostler_model::{
 };
 use serde::{Deserialize, Serialize};
 
-/// The oldest and newest version of the link protocol that this build speaks.
+/// Link protocol versions that this build supports.
 pub const PROTOCOL: std::ops::RangeInclusive<u16> = 1..=1;
 
-/// The largest frame either side accepts, in bytes. Batches are cut so as to stay below it.
+/// Maximum size of a frame in bytes. Senders split batches to stay below it.
 pub const MAX_FRAME_BYTES: usize = 4 << 20;
 
 /// The first frame of a connection, from the agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentHello {
-    /// Oldest protocol version it speaks.
+    /// Oldest supported protocol version.
     pub protocol_min: u16,
-    /// Newest protocol version it speaks.
+    /// Newest supported protocol version.
     pub protocol_max: u16,
-    /// The agent's release, for people.
+    /// Release of the agent, for people.
     pub version: String,
-    /// Its node's name, which must be the one in its certificate.
+    /// Name of the node; it must match the agent's certificate.
     pub node: NodeName,
-    /// The machine's boot.
+    /// Boot id of the machine.
     pub boot: BootId,
-    /// The agent's process id, for people.
+    /// Process id of the agent, for people.
     pub pid: u32,
-    /// What the node has to give.
+    /// Resources that the node offers.
     pub resources: Resources,
-    /// What is known of it beyond that.
+    /// Details of these resources.
     #[serde(default)]
     pub hardware: Hardware,
-    /// Which limits it cannot hold jobs to.
+    /// Limits that the node cannot enforce.
     pub advisory: Advisory,
-    /// What it has that others may not have.
+    /// Features of the node.
     #[serde(default)]
     pub features: BTreeSet<Feature>,
-    /// Where other nodes reach its jobs: the address from which it dials the head.
+    /// Address at which other nodes reach its jobs: the local address of the agent's connection to the head.
     #[serde(default)]
     pub address: Option<IpAddr>,
-    /// Where it gossips with other nodes about their load, by UDP; absent when it does not. An unspecified address stands for the one from
-    /// which it dials the head.
+    /// UDP address for load gossip; absent if the node does not gossip. An unspecified IP address means the local
+    /// address of the connection to the head.
     #[serde(default)]
     pub gossip_at: Option<SocketAddr>,
-    /// By what other nodes know it when they have a command for it: BLAKE3 of its certificate for that; absent when it takes none.
+    /// BLAKE3 hash of its certificate for remote commands; absent if the node accepts none.
     #[serde(default)]
     pub call_key: Option<Digest>,
-    /// Every run it holds, ended ones included until the head has taken note.
+    /// All runs on the node, including ended ones that the head has not acknowledged.
     pub runs: Vec<RunReport>,
 }
 
@@ -67,23 +68,23 @@ pub struct AgentHello {
 pub enum HeadHello {
     /// The link is open.
     Welcome {
-        /// The version both will speak.
+        /// Protocol version for this connection.
         protocol: u16,
-        /// The head's epoch.
+        /// Epoch of the head.
         epoch: Epoch,
-        /// The head's release, for people.
+        /// Release of the head, for people.
         version: String,
-        /// An agent that has said nothing for this long says that it lives, in milliseconds.
+        /// Heartbeat interval in milliseconds: after this long without another message, the agent sends a heartbeat.
         heartbeat_ms: u64,
-        /// In how long the agent should ask for a new certificate, in milliseconds; never when absent.
+        /// Time until the agent should request a new certificate, in milliseconds; absent for never.
         #[serde(default)]
         renew_in_ms: Option<u64>,
-        /// Should this link break, the agent comes back at a moment of its choice within this time, in milliseconds: more agents, more
-        /// time, so that they do not come all at once.
+        /// If this link breaks, the agent reconnects at a random time within this span, in milliseconds. The span grows
+        /// with the number of agents, to avoid a burst of connections.
         #[serde(default)]
         return_within_ms: u64,
     },
-    /// The link is refused; the agent logs why and tries again later.
+    /// The head refuses the link. The agent logs the message and retries later.
     Refused {
         /// What happened, why and what to do.
         message: String,
@@ -93,182 +94,186 @@ pub enum HeadHello {
 /// A numbered batch of messages.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Frame<M> {
-    /// Counts from 1 in each direction of a connection.
+    /// Number of the frame: counts from 1 in each direction of a connection.
     pub sequence: u64,
-    /// At least one, in order.
+    /// At least one message, in order.
     pub messages: Vec<M>,
 }
 
-/// From an agent to its head.
+/// Messages from an agent to its head.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AgentMessage {
-    /// Nothing to say but alive; sent when nothing else was for a heartbeat's time.
+    /// Sent if the agent has sent nothing else for one heartbeat interval.
     Heartbeat,
-    /// Where a run stands.
+    /// Status of a run.
     Report(RunReport),
     /// The answer to [`HeadMessage::Rest`].
     Resting {
-        /// The number of the question.
+        /// Number from the question.
         ask: u64,
-        /// What goes on there, as the rest of a sentence; nothing, and nothing will begin.
+        /// What still happens on the node, as the rest of a sentence; absent if nothing does and the agent starts
+        /// nothing new.
         busy: Option<String>,
-        /// The machine is shutting down.
+        /// Whether the machine is shutting down.
         #[serde(default)]
         is_leaving: bool,
     },
-    /// What its processors measure themselves; nothing when they do no longer.
+    /// Power that the processors measure; absent if they no longer report it.
     Drawing {
-        /// The mean of the last minute or so, in milliwatts.
+        /// Mean of about the last minute, in milliwatts.
         milliwatts: Option<u64>,
     },
 }
 
-/// From the head to an agent.
+/// Messages from the head to an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HeadMessage {
     /// Start these runs of one job.
     Launch(Launch),
-    /// All nodes of a run on several have said that they are ready: start its processes.
+    /// Start the processes of a run on several nodes, because all its nodes are ready.
     Begin {
-        /// The run.
+        /// Id of the run.
         run: RunId,
-        /// A port on the first node, which was free there when it was ready.
+        /// A port that was free on the first node when that node became ready.
         port: u16,
-        /// Where each of its nodes takes steps, in the order of their ranks; none when it takes none.
+        /// Addresses and certificates for steps, one per node by rank; empty if the run accepts no steps.
         #[serde(default)]
         doors: Vec<StepDoor>,
     },
-    /// End a run: TERM, then KILL. The agent reports its ending as for any run.
+    /// End a run: send TERM, then KILL. The agent reports the end as for any run.
     End {
-        /// The run.
+        /// Id of the run.
         run: RunId,
-        /// Why, which the ending will say.
+        /// Reason, which the final report repeats.
         cause: EndCause,
-        /// Milliseconds between TERM and KILL.
+        /// Time between TERM and KILL, in milliseconds.
         grace_ms: u64,
     },
-    /// The head has the run's ending on disk, or knows nothing of the run: the agent kills what is left of it and removes it.
+    /// Kill what is left of the run and remove it: the head has stored its end, or does not know the run.
     Forget {
-        /// The run.
+        /// Id of the run.
         run: RunId,
     },
-    /// The result of this ended run is not complete on the head: upload it again, then report the ending again.
+    /// Upload the result of this ended run again, because it is incomplete on the head. Then report the end again.
     Resend {
-        /// The run.
+        /// Id of the run.
         run: RunId,
     },
-    /// Open a connection and send a run's output.
+    /// Open a connection and send the output of a run.
     Stream(StreamRequest),
-    /// Accounts that the machine should have, all of them; said after the hello and whenever they change. An agent that may creates
-    /// those that are missing; none is ever removed.
+    /// The complete list of accounts that the machine should have. Sent after the hello and after every change. An
+    /// agent with the right to do so creates missing accounts; it never removes any.
     Accounts {
-        /// By name.
+        /// Accounts by name.
         accounts: Vec<Account>,
-        /// Accounts that an admin keeps out: no job of theirs begins and no command of theirs is run.
+        /// Accounts that an admin has blocked: the agent starts none of their jobs or remote commands.
         #[serde(default)]
         blocked: Vec<Account>,
-        /// The uids of accounts that can do more in the cluster than a user: no other node's word is taken for a command of theirs.
+        /// Uids of accounts with more rights than a user. The agent does not accept another node's claim to act for
+        /// them.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         guarded: Vec<u32>,
     },
-    /// The nodes that gossip with each other are others than a moment ago: ask for them, at leisure. Said only to agents that gossip.
+    /// The list of gossiping nodes has changed; request it soon. Sent only to agents that gossip.
     PeersChanged,
-    /// The machine is to be switched off if nothing goes on there: say whether something does, and if not let nothing begin.
+    /// Asks whether the node is idle, so that it can be switched off. An idle agent answers so and starts nothing new.
     Rest {
-        /// The number of the question.
+        /// Number of the question, which the answer repeats.
         ask: u64,
     },
-    /// It is not to be switched off, or not any more.
+    /// Cancels a pending shutdown.
     Rise,
-    /// Shut the machine down: it has nobody else who could be asked to.
+    /// Shut the machine down. Sent if no other power controller can do so.
     PowerOff,
-    /// Wake another machine of this node's segment with a magic packet.
+    /// Send a magic packet (Wake-on-LAN) to another machine in this node's network segment.
     WakeUp {
-        /// The address of its network card.
+        /// MAC address of the machine's network card.
         mac: [u8; 6],
-        /// Where to send the packet; all segments when absent.
+        /// Destination of the packet; all segments if absent.
         broadcast: Option<IpAddr>,
-        /// UDP port.
+        /// Destination UDP port.
         port: u16,
     },
-    /// Stop: finish nothing, leave running jobs to their shepherds.
+    /// Stop the agent. Running jobs stay with their shepherds.
     Shutdown,
 }
 
-/// A user's account on every machine of the cluster.
+/// A user's account, which is the same on every machine of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {
-    /// The user's name.
+    /// Name of the user.
     pub name: UserName,
-    /// The user's id.
+    /// Uid of the user.
     pub uid: u32,
 }
 
 /// Runs of one job to start on one node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Launch {
-    /// The job.
+    /// Job id.
     pub job: JobId,
-    /// Whose it is.
+    /// User who owns the job.
     pub user: String,
-    /// What to run.
+    /// Specification of the job.
     pub spec: Arc<JobSpec>,
-    /// How many tasks its array has.
+    /// Number of tasks in the job's array.
     pub array_len: u64,
-    /// The runs and what each may use.
+    /// The runs and their resources.
     pub runs: Vec<Placement>,
-    /// The uid that the user has in the cluster, if it is known: an account of the name with another may be another person's.
+    /// Uid of the user in the cluster, if known. An account with the same name and another uid may belong to another
+    /// person.
     #[serde(default)]
     pub uid: Option<u32>,
-    /// How much is kept of each of its outputs, in bytes; [`OUTPUT_CAP_BYTES`] when absent.
+    /// Limit for each stored output, in bytes; [`OUTPUT_CAP_BYTES`] if absent.
     #[serde(default)]
     pub output_cap_bytes: Option<u64>,
-    /// The environment, by content: the head puts it into `spec` when it sends this. Agents never see it.
+    /// Hash of the environment variables. The head puts the variables into `spec` when it sends this message; agents
+    /// never see the hash.
     #[serde(skip)]
     pub environment: Option<Digest>,
 }
 
-/// How much is kept of each output of a run when nobody has said how much, in bytes.
+/// Default limit for each stored output of a run, in bytes.
 pub const OUTPUT_CAP_BYTES: u64 = 1 << 30;
 
 /// One run and the resources allocated to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {
-    /// The run.
+    /// Id of the run.
     pub run: RunId,
-    /// Exact CPU ids, memory and ids of GPUs.
+    /// Allocated CPU ids, memory and GPU ids.
     pub resources: Resources,
-    /// The other nodes, for a run on several. It begins with [`HeadMessage::Begin`].
+    /// The other nodes of a run on several nodes. Such a run begins with [`HeadMessage::Begin`].
     #[serde(default)]
     pub gang: Option<Gang>,
 }
 
-/// The nodes of a run on several, as one of them is told.
+/// The nodes of a run on several nodes, sent to one of them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gang {
-    /// The rank of this node.
+    /// Rank of the receiving node.
     pub rank: u32,
-    /// All of them, in the order of their ranks.
+    /// All nodes by rank.
     pub nodes: Vec<Peer>,
 }
 
-/// One node of a run on several.
+/// One node of a run on several nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Peer {
-    /// Its name.
+    /// Name of the node.
     pub name: NodeName,
-    /// Where the others reach it, as far as its agent has said.
+    /// Address at which the other nodes reach it, if its agent has reported one.
     pub address: Option<IpAddr>,
 }
 
-/// Where a node takes the steps of one run, and how it is known there.
+/// Where a node accepts steps of one run, and how it authenticates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepDoor {
-    /// The port, on the node's address.
+    /// Port on the node's address.
     pub port: u16,
-    /// The fingerprint of the certificate that the node has made for this run. Its key never leaves the node.
+    /// Fingerprint of the certificate that the node created for this run. Its key never leaves the node.
     pub certificate: Digest,
 }
 
@@ -278,20 +283,20 @@ pub struct StepDoor {
 pub enum EndCause {
     /// A user cancelled the job.
     Cancelled,
-    /// A user asked to run it again from the start.
+    /// A user requeued the job.
     Requeued,
-    /// Its part on another node has ended otherwise than completed.
+    /// The part on another node ended in a state other than completed.
     Broken,
-    /// Its program, which was on the first node only, has ended well: the others need wait for nothing more.
+    /// The program ran on the first node only and ended successfully; the other parts are no longer needed.
     Finished,
 }
 
-/// Where one run stands on its node.
+/// Status of one run on its node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunReport {
-    /// The run.
+    /// Id of the run.
     pub run: RunId,
-    /// Its status.
+    /// Status of the run.
     pub status: RunStatus,
 }
 
@@ -299,101 +304,102 @@ pub struct RunReport {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunStatus {
-    /// The launch is on the node's disk; its folder and environment are being made ready.
+    /// The launch is stored on the node's disk. The agent prepares folder and environment.
     Accepted,
-    /// All is ready; the process waits for [`HeadMessage::Begin`]. Only runs on several nodes wait.
+    /// Everything is prepared; the process waits for [`HeadMessage::Begin`]. Only for runs on several nodes.
     Ready {
         /// A port that is free on the node.
         port: u16,
-        /// Where it takes the steps of the others, if it does.
+        /// Where the node accepts steps of this run, if it does.
         #[serde(default)]
         door: Option<StepDoor>,
     },
-    /// Its process runs.
+    /// The process runs.
     Running,
-    /// Its process has ended; results are being collected and sent.
+    /// The process has ended; the agent collects and uploads the results.
     Completing,
-    /// All is over, results included.
+    /// Everything is done, including the results.
     Ended(RunEnd),
 }
 
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunEnd {
-    /// What became of it.
+    /// Outcome of the run.
     pub fate: Fate,
-    /// What a person should know beyond the state: the reason it could not start, what could not be captured.
+    /// Details for people: why the run could not start, or what could not be captured.
     pub message: Option<String>,
-    /// The result, when there is one.
+    /// The result, if there is one.
     pub result: Option<RunResult>,
-    /// What it used.
+    /// Resource usage of the run.
     pub usage: Usage,
 }
 
-/// What became of a run.
+/// Outcome of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fate {
-    /// It ended by itself or at our hand.
+    /// The run ended by itself, or the agent ended it.
     Ended(Ending),
-    /// It vanished: its machine restarted, or its shepherd was killed.
+    /// The run vanished: the machine restarted, or the shepherd was killed.
     Lost,
-    /// It was ended so that it can run again.
+    /// The run was ended so that the task can run again.
     Requeued,
 }
 
-/// A run's result: a manifest and its chunks, on the head before the ending is reported.
+/// Result of a run: a manifest and its chunks. The head has them before the end is reported.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunResult {
-    /// The hash of the [`crate::manifest::ResultManifest`].
+    /// Hash of the [`crate::manifest::ResultManifest`].
     pub manifest: Digest,
-    /// The manifest and chunks themselves when they are small; otherwise they were uploaded before.
+    /// The manifest and chunks themselves if they are small; otherwise they were uploaded before.
     pub inline: Vec<serde_bytes::ByteBuf>,
 }
 
-/// What a run used.
+/// Resource usage of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// From start to end of its process, in milliseconds.
+    /// Time from start to end of the process, in milliseconds.
     pub wall_ms: u64,
     /// CPU time in user mode, in milliseconds.
     pub user_ms: u64,
     /// CPU time in the kernel, in milliseconds.
     pub system_ms: u64,
-    /// Largest resident memory of one of its processes, in bytes.
+    /// Largest resident memory of a single process, in bytes.
     pub max_rss_bytes: u64,
-    /// The most memory that all its processes had in use at once, files in memory included, in bytes; absent where the kernel does
-    /// not tell.
+    /// Peak memory of all processes together, including files in memory, in bytes. Absent if the kernel does not report
+    /// it.
     #[serde(default)]
     pub memory_peak_bytes: Option<u64>,
-    /// What it read from and wrote to disks; absent where the kernel does not tell.
+    /// Disk reads and writes; absent if the kernel does not report them.
     #[serde(default)]
     pub io: Option<IoUsage>,
 }
 
-/// What a run read from and wrote to disks, as opposed to memory.
+/// Disk reads and writes of a run. Reads and writes served from memory do not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IoUsage {
-    /// Read, in bytes.
+    /// Bytes read.
     pub read_bytes: u64,
-    /// Written, in bytes.
+    /// Bytes written.
     pub write_bytes: u64,
-    /// Who counted.
+    /// Source of the numbers.
     pub source: IoSource,
 }
 
-/// Who counted what a run read and wrote.
+/// Source of disk read and write counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IoSource {
-    /// The kernel, for all processes together.
+    /// The cgroup: covers all processes.
     Cgroup,
-    /// The kernel, for each process that its parent waited for; what was written counts when it was still in memory.
+    /// The accounting of processes: covers processes that their parent waited for. Writes count when they are made in
+    /// memory.
     Processes,
 }
 
 impl Usage {
-    /// What the parts of a run used side by side: the longest time, the largest memory on a node, all CPU time and all that went to disks.
+    /// Combines the usage of parallel parts: longest time, largest memory on a node, sums of CPU time and disk IO.
     #[must_use]
     pub fn of_all(all: impl IntoIterator<Item = Self>) -> Self {
         let both = |sum: Self, one: Self| Self {
@@ -405,7 +411,7 @@ impl Usage {
             io: sum.io.zip(one.io).map(|(sum, one)| IoUsage {
                 read_bytes: sum.read_bytes.saturating_add(one.read_bytes),
                 write_bytes: sum.write_bytes.saturating_add(one.write_bytes),
-                // All are known only as well as the one known least.
+                // The sum is only as reliable as its least reliable part.
                 source: if sum.source == one.source { sum.source } else { IoSource::Processes },
             }),
         };
@@ -413,53 +419,53 @@ impl Usage {
     }
 }
 
-/// Ask for a run's output: the agent answers with a connection to `/api/v1/agent/streams/{stream}`.
+/// Request for a run's output. The agent answers with a connection to `/api/v1/agent/streams/{stream}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamRequest {
-    /// Names the waiting reader at the head.
+    /// Identifies the waiting reader at the head.
     pub stream: String,
-    /// The run.
+    /// Id of the run.
     pub run: RunId,
-    /// What to send.
+    /// Content to send.
     pub what: StreamKind,
 }
 
-/// What a stream carries.
+/// Content of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StreamKind {
-    /// The bytes of an output from `from` on, until the run has ended.
+    /// Bytes of one output, starting at `from`.
     Output {
-        /// Which output.
+        /// The output.
         output: Output,
         /// Offset of the first byte.
         from: u64,
-        /// Go on until the run has ended; otherwise stop at what is there now.
+        /// Whether to continue until the run ends; otherwise the stream stops at the current end.
         follow: bool,
     },
-    /// The job's terminal, both ways, as a WebSocket.
+    /// The job's terminal in both directions, as a WebSocket.
     Terminal {
-        /// Lines.
+        /// Height in lines.
         rows: u16,
-        /// Characters a line.
+        /// Width in characters.
         columns: u16,
     },
 }
 
-/// One of a run's outputs.
+/// An output of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Output {
-    /// Standard output, or the terminal.
+    /// Standard output, or the terminal's output.
     Stdout,
     /// Standard error.
     Stderr,
-    /// What preparing the environment wrote.
+    /// Output of the environment setup.
     Setup,
 }
 
 impl Output {
-    /// The word for it in paths and JSON.
+    /// Name in paths and JSON.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
