@@ -1,9 +1,10 @@
-//! Whose a run is on this node: the account that its processes and files belong to.
+//! Accounts: which local user a run's processes and files belong to.
 //!
-//! An agent of root runs each job as the user who submitted it, looked up by name, since accounts have one id on all nodes. Any
-//! other agent has one user to give: its own. What such a job left behind is hostile until shown otherwise, so whatever the agent
-//! reads of it, it reads with the user's rights ([`Ids::act`]): then the kernel refuses what the user may not read, however cleverly
-//! it was linked into place.
+//! An agent that runs as root runs each job as the user who submitted it. It looks the user up by name, because
+//! accounts have the same uid on all nodes. Any other agent runs all jobs as its own user.
+//!
+//! Files that a job leaves behind may be malicious. The agent therefore reads them with the user's rights
+//! ([`Ids::act`]), and the kernel refuses what the user may not read, even through links.
 
 use std::borrow::Borrow;
 use std::collections::{HashMap, HashSet};
@@ -21,26 +22,26 @@ use nix::libc;
 use nix::unistd::{Gid, Uid, User, getegid, geteuid, getgroups};
 use tokio::sync::watch;
 
-/// How long an answer about an account holds: asking may take a directory server.
+/// Time that an account lookup is cached, because it may involve a directory server.
 const REMEMBERED: Duration = Duration::from_secs(30);
 
-/// How long a job waits for the account of its user to be made.
+/// Time that a job waits for the creation of its user's account.
 const MADE_BOUND: Duration = Duration::from_secs(60);
 
-/// An account of this node.
+/// An account on this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Account {
     /// Its name.
     pub name: String,
-    /// What the kernel knows it by.
+    /// Ids of the account.
     pub ids: Ids,
-    /// Its home directory, which need not exist.
+    /// Home directory, which may not exist.
     pub home: PathBuf,
     /// Its login shell.
     pub shell: PathBuf,
 }
 
-/// What the kernel knows a user by.
+/// Ids of a user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ids {
     /// User id.
@@ -51,7 +52,7 @@ pub struct Ids {
     pub groups: Vec<u32>,
 }
 
-/// Why a run cannot have its user. Displays as a sentence for the person whose job it is.
+/// Why a run cannot use its user's account. Displays as a sentence for the user.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AccountError {
     /// The user has no account here.
@@ -59,12 +60,12 @@ pub(crate) enum AccountError {
         "there is no user `{0}` on it; an administrator can create the account on all nodes: hostler configure user add {0}"
     )]
     Unknown(String),
-    /// The user has no account here, and this agent could not make one.
-    #[error("there is no user `{name}` on it, and its agent has not made the account: {why}")]
+    /// The user has no account here, and this agent could not create one.
+    #[error("there is no user `{name}` on it, and its agent could not create the account: {why}")]
     NotMade {
-        /// The user.
+        /// Name of the user.
         name: String,
-        /// Why not, as the agent's log has it.
+        /// The cause, as in the agent's log.
         why: String,
     },
     /// The account may be another person's.
@@ -73,34 +74,35 @@ pub(crate) enum AccountError {
          account the same uid on all machines, and `hostler configure user list` shows which uids are fixed"
     )]
     OtherUid {
-        /// The user.
+        /// Name of the user.
         name: String,
-        /// The uid on this machine.
+        /// Uid on this machine.
         here: u32,
-        /// The uid in the cluster.
+        /// Uid in the cluster.
         there: u32,
     },
-    /// The name is one that the head gives to the root of a node.
-    #[error("jobs of a node's root are not run; submit it as another user, or on the head's machine")]
+    /// The user is root of another node.
+    #[error("it does not run jobs of another node's root; submit the job as another user, or on the head's machine")]
     RootElsewhere,
-    /// An admin keeps the account out.
+    /// An admin has blocked the account.
     #[error("an admin has blocked user `{0}` on this cluster")]
     Blocked(String),
-    /// Root of the node that it comes from could be anybody.
+    /// Another node sent a remote command for an account with elevated rights, and root on that node may be
+    /// impersonating the user.
     #[error(
-        "`{0}` runs the head or has a role above user in the cluster, and no other node's word is taken for such an account, since root \
-         there could claim to be it; an admin can allow it: hostler configure setting roles-through-nodes yes"
+        "`{0}` runs the head or has a role above user in the cluster; other nodes may not act for such an account, because root there \
+         could impersonate the user; an admin can allow it: hostler configure setting roles-through-nodes yes"
     )]
     Guarded(String),
-    /// Nobody allowed it.
-    #[error("it does not run jobs of root; submit it as another user, or start its agent with --root-jobs")]
+    /// The agent was not started with `--root-jobs`.
+    #[error("it does not run jobs of root; submit the job as another user, or start its agent with --root-jobs")]
     Root,
-    /// The account database cannot be asked.
+    /// The account database does not respond.
     #[error("it cannot look up user `{name}`: {source}")]
     Lookup {
-        /// Who was looked up.
+        /// Name of the user.
         name: String,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
 }
@@ -108,21 +110,21 @@ pub(crate) enum AccountError {
 /// The accounts that this agent may run jobs as.
 #[derive(Debug)]
 pub(crate) struct Accounts {
-    /// Whether the agent may become other users.
+    /// Whether the agent runs as root.
     is_root: bool,
     root_jobs: bool,
     known: Remembered<String, Arc<Account>>,
-    /// What users are called, by their numbers.
+    /// User names by uid.
     names: Remembered<u32, String>,
-    /// Why accounts that were to be made were not, by name, as of the last time the head named all users.
+    /// Why accounts were not created, by name, as of the last full account list from the head.
     not_made: Mutex<HashMap<String, String>>,
-    /// Accounts that an admin keeps out, as the head said last: their names and their uids.
+    /// Names and uids of accounts that an admin has blocked, from the head.
     blocked: Mutex<Blocked>,
-    /// The uids of accounts with more power in the cluster than a user, as the head said last.
+    /// Uids of accounts with more rights than a user, from the head.
     guarded: Mutex<Vec<u32>>,
-    /// How many times accounts are to be made, or are being made, now.
+    /// Number of account creations that are queued or running.
     at_work: watch::Sender<usize>,
-    /// Held while they are: two at once would be in each other's way.
+    /// Serializes account creation.
     making: Mutex<()>,
 }
 
@@ -132,11 +134,11 @@ struct Blocked {
     uids: HashSet<u32>,
 }
 
-/// Accounts are being made.
+/// Guard of a queued or running account creation.
 pub(crate) struct Making(Arc<Accounts>);
 
 impl Making {
-    /// Makes them, one after another with other calls, and keeps why some were not made, for those whose jobs come here. Blocks.
+    /// Creates accounts, one batch at a time, and stores the errors for later jobs of these users. Blocks.
     pub(crate) fn with(self, make: impl FnOnce() -> HashMap<String, String>) {
         let _alone = self.0.making.lock().unwrap_or_else(PoisonError::into_inner);
         *self.0.not_made.lock().unwrap_or_else(PoisonError::into_inner) = make();
@@ -149,7 +151,7 @@ impl Drop for Making {
     }
 }
 
-/// Answers of the account database, for as long as they hold.
+/// A cache of account lookups.
 #[derive(Debug)]
 struct Remembered<K, V>(Mutex<HashMap<K, (Instant, V)>>);
 
@@ -191,7 +193,7 @@ impl<K: Eq + Hash, V: Clone> Remembered<K, V> {
 }
 
 impl Accounts {
-    /// Those that the agent's own user may become; root itself only with `root_jobs`.
+    /// The accounts that the agent's own user can switch to; root only with `root_jobs`.
     pub(crate) fn new(root_jobs: bool) -> Self {
         Self {
             is_root: geteuid().is_root(),
@@ -206,37 +208,39 @@ impl Accounts {
         }
     }
 
-    /// Why jobs do not run as the user who submitted them, if they do not.
+    /// Why jobs do not run as the user who submitted them; `None` if they do.
     pub(crate) fn shortcoming(&self) -> Option<String> {
         if self.is_root {
             return None;
         }
         let uid = geteuid();
         let own = User::from_uid(uid).ok().flatten().map_or_else(|| uid.to_string(), |user| user.name);
-        Some(format!("jobs run as {own}, who runs the agent; only an agent of root can run each as its own user"))
+        Some(format!(
+            "jobs run as {own}, the agent's user; only an agent that runs as root can run each job as its own user"
+        ))
     }
 
-    /// Whether jobs of root do not start here.
+    /// Whether this node refuses jobs of root.
     pub(crate) fn refuse_root(&self) -> bool {
         self.is_root && !self.root_jobs
     }
 
-    /// Whether jobs may belong to several users here, who must all reach what is theirs.
+    /// Whether jobs here can belong to several users.
     pub(crate) fn are_many(&self) -> bool {
         self.is_root
     }
 
-    /// Whom a run of `user`, whose uid in the cluster is `uid` if that is known, runs as; `None` is the agent's own user. While
-    /// accounts are being made, one that is missing is waited for.
+    /// The account for a run of `user`, or `None` for the agent's own user. `uid` is the user's uid in the cluster, if
+    /// known. If the account is missing while accounts are being created, this waits.
     ///
     /// # Errors
-    /// When that user has no account here, or one with another uid, or is root and may not be.
+    /// If the user is blocked, has no account here, has another uid here, or is root and root jobs are off.
     pub(crate) async fn of(&self, user: &str, uid: Option<u32>) -> Result<Option<Arc<Account>>, AccountError> {
         self.let_in(user, uid)?;
         if !self.is_root {
             return Ok(None);
         }
-        // From before the look: what is made meanwhile may just have been missed.
+        // Subscribe before the lookup, to notice accounts that are created in the meantime.
         let mut making = self.at_work.subscribe();
         let was_at_work = *making.borrow_and_update() > 0;
         let account = match self.look_up(user).await {
@@ -249,7 +253,7 @@ impl Accounts {
         let account = account.map_err(|error| self.explained(error))?;
         let here = account.ids.uid;
         if let Some(there) = uid.filter(|there| *there != here) {
-            // It may be given the right one at any time.
+            // The uid may be corrected at any time.
             self.known.forget(user);
             return Err(AccountError::OtherUid { name: user.to_owned(), here, there });
         }
@@ -260,14 +264,14 @@ impl Accounts {
         }
     }
 
-    /// From now on these accounts are kept out, and no others.
+    /// Replaces the list of blocked accounts.
     pub(crate) fn keep_out(&self, accounts: &[hostler_proto::link::Account]) {
         let names = accounts.iter().map(|account| account.name.to_string()).collect();
         let uids = accounts.iter().map(|account| account.uid).collect();
         *self.blocked.lock().unwrap_or_else(PoisonError::into_inner) = Blocked { names, uids };
     }
 
-    /// Refuses a blocked account, by its name or its uid.
+    /// Refuses a blocked account, identified by name or uid.
     ///
     /// # Errors
     /// [`AccountError::Blocked`].
@@ -277,12 +281,12 @@ impl Accounts {
         if is_blocked { Err(AccountError::Blocked(user.to_owned())) } else { Ok(()) }
     }
 
-    /// From now on no other node's word is taken for these accounts, and for all others it is.
+    /// Replaces the list of accounts for which other nodes may not act.
     pub(crate) fn guard(&self, uids: Vec<u32>) {
         *self.guarded.lock().unwrap_or_else(PoisonError::into_inner) = uids;
     }
 
-    /// Refuses an account for which no other node's word is taken.
+    /// Refuses an account for which other nodes may not act.
     ///
     /// # Errors
     /// [`AccountError::Guarded`].
@@ -296,20 +300,20 @@ impl Accounts {
             return Ok(account);
         }
         let name = user.to_owned();
-        // Asking may take long.
+        // The lookup may take long.
         let found = tokio::task::spawn_blocking(move || Account::named(&name)).await;
         let account = Arc::new(found.map_err(|error| lookup(user, error.into()))??);
         self.known.put(account.name.clone(), Arc::clone(&account));
         Ok(account)
     }
 
-    /// Says that accounts are about to be made, until what this returns is dropped.
+    /// Marks account creation as pending until the returned guard is dropped.
     pub(crate) fn begin_making(self: &Arc<Self>) -> Making {
         self.at_work.send_modify(|at_work| *at_work += 1);
         Making(Arc::clone(self))
     }
 
-    /// The same error, with what is known of why there is no such account.
+    /// Adds the cause to the error if the creation of the account failed.
     fn explained(&self, error: AccountError) -> AccountError {
         let AccountError::Unknown(name) = error else { return error };
         match self.not_made.lock().unwrap_or_else(PoisonError::into_inner).get(&name) {
@@ -318,12 +322,12 @@ impl Accounts {
         }
     }
 
-    /// The user id that a run of `user` will have, if that is known without asking anybody.
+    /// Uid for runs of `user`, if known without a lookup.
     pub(crate) fn uid_of(&self, user: &str) -> Option<u32> {
         if self.is_root { Some(self.known.get(user)?.ids.uid) } else { Some(geteuid().as_raw()) }
     }
 
-    /// What a user is called here, or was within [`REMEMBERED`]; the number of one who has no name.
+    /// Name of a user, cached for [`REMEMBERED`]; the uid as text if there is no name.
     pub(crate) async fn name_of(&self, uid: u32) -> String {
         if let Some(name) = self.names.get(&uid) {
             return name;
@@ -335,18 +339,18 @@ impl Accounts {
 }
 
 impl Account {
-    /// Looks an account up by name. Blocks, perhaps for long.
+    /// Looks up an account by name. May block for a long time.
     fn named(name: &str) -> Result<Self, AccountError> {
         match User::from_name(name) {
             Ok(Some(user)) => Self::from_user(user).map_err(|source| lookup(name, source)),
-            // No account has such a name.
+            // No account can have such a name.
             Ok(None) if name.starts_with("root@") => Err(AccountError::RootElsewhere),
             Ok(None) => Err(AccountError::Unknown(name.to_owned())),
             Err(errno) => Err(lookup(name, errno.into())),
         }
     }
 
-    /// Looks an account up by number; `None` when there is none. Blocks, perhaps for long.
+    /// Looks up an account by uid; `None` if there is none. May block for a long time.
     pub(crate) fn numbered(uid: u32) -> io::Result<Option<Self>> {
         User::from_uid(Uid::from_raw(uid))?.map(Self::from_user).transpose()
     }
@@ -358,20 +362,20 @@ impl Account {
         Ok(Self { name: user.name, ids, home: user.dir, shell: user.shell })
     }
 
-    /// As a shepherd needs it.
+    /// Credentials for a shepherd.
     pub(crate) fn credentials(&self) -> Credentials {
         let Ids { uid, gid, groups } = self.ids.clone();
         Credentials { name: self.name.clone(), uid, gid, groups }
     }
 }
 
-/// What a user is called here; the number of one who has no name.
+/// Name of a user; the uid as text if there is no name.
 pub(crate) async fn name_of(uid: u32) -> String {
     found_name(uid).await.unwrap_or_else(|| uid.to_string())
 }
 
 async fn found_name(uid: u32) -> Option<String> {
-    // Where names come from a directory server, this may take a while.
+    // A directory server may be slow.
     let found = tokio::task::spawn_blocking(move || User::from_uid(Uid::from_raw(uid)).ok().flatten()).await;
     found.ok().flatten().map(|user| user.name)
 }
@@ -381,27 +385,27 @@ fn lookup(name: &str, source: io::Error) -> AccountError {
 }
 
 impl Ids {
-    /// The owner of a directory, which only root can have made somebody else's; `None` when it is the agent's own user.
+    /// Owner of a directory; `None` if it is the agent's own user. Only root can give a directory to another user.
     pub(crate) fn of_directory(path: &Path) -> io::Result<Option<Self>> {
         let metadata = fs::symlink_metadata(path)?;
         let is_other = metadata.uid() != geteuid().as_raw();
         Ok(is_other.then(|| Self { uid: metadata.uid(), gid: metadata.gid(), groups: Vec::new() }))
     }
 
-    /// Does `work` on this thread, and on threads that it starts meanwhile, with this user's rights to files. Needs root.
+    /// Runs `work` with this user's file access rights, on this thread and on threads that it starts. Needs root.
     ///
     /// # Errors
-    /// When the kernel refuses; then nothing was done.
+    /// If the kernel refuses; `work` does not run then.
     pub(crate) fn act<T>(&self, work: impl FnOnce() -> T) -> io::Result<T> {
         let _own = Borrowed::rights(self)?;
         Ok(work())
     }
 }
 
-/// [`Ids::act`] when there is somebody to act as.
+/// Like [`Ids::act`]; with `None`, runs `work` with the agent's own rights.
 ///
 /// # Errors
-/// When the kernel refuses; then nothing was done.
+/// If the kernel refuses; `work` does not run then.
 pub(crate) fn act_as<T>(user: Option<&Ids>, work: impl FnOnce() -> T) -> io::Result<T> {
     match user {
         Some(user) => user.act(work),
@@ -409,9 +413,9 @@ pub(crate) fn act_as<T>(user: Option<&Ids>, work: impl FnOnce() -> T) -> io::Res
     }
 }
 
-/// Another user's rights to files, for one thread. Dropping it gives the thread its own back.
+/// Another user's file access rights on the current thread. Dropping it restores the thread's own rights.
 ///
-/// The system calls are made directly: those of the C library change all threads.
+/// Uses raw system calls, because the C library functions change all threads.
 struct Borrowed {
     groups: Vec<u32>,
 }
@@ -420,7 +424,7 @@ impl Borrowed {
     fn rights(user: &Ids) -> io::Result<Self> {
         let own = Self { groups: getgroups()?.into_iter().map(Gid::as_raw).collect() };
         set_groups(&user.groups)?;
-        // From here on, dropping `own` restores what was.
+        // From here on, dropping `own` restores the groups.
         set_file_ids(user.uid, user.gid)?;
         Ok(own)
     }
@@ -430,22 +434,22 @@ impl Drop for Borrowed {
     fn drop(&mut self) {
         let restored = set_file_ids(geteuid().as_raw(), getegid().as_raw()).and_then(|()| set_groups(&self.groups));
         if restored.is_err() {
-            // A thread with another user's rights must not go on as the agent's. Jobs do not depend on this process.
+            // Abort rather than continue with another user's rights. Jobs survive the end of this process.
             std::process::abort();
         }
     }
 }
 
 fn set_groups(groups: &[u32]) -> io::Result<()> {
-    // SAFETY: the kernel reads as many numbers as there are.
+    // SAFETY: the pointer and the length describe a valid slice, which the kernel only reads.
     let set = unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) };
     if set == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Sets this thread's user and group for files; the kernel says whether it did only when asked again.
+/// Sets this thread's file system uid and gid. The calls report no errors, so the values are read back.
 fn set_file_ids(uid: u32, gid: u32) -> io::Result<()> {
     const ASK: u32 = u32::MAX;
-    // SAFETY: plain integers go in.
+    // SAFETY: the system calls take plain integers.
     let set = unsafe {
         libc::syscall(libc::SYS_setfsgid, gid);
         libc::syscall(libc::SYS_setfsuid, uid);
@@ -462,7 +466,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn acting_as_a_user_has_their_rights_and_no_others_on_this_thread_and_its_children() {
+    fn act_changes_file_rights_on_this_thread_and_its_children_only() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o711)).expect("ours");
         let secret = directory.path().join("secret");
@@ -480,13 +484,13 @@ mod tests {
             });
             acted.expect("acting as another user needs root")
         });
-        assert!(!here && !below, "root's file is not theirs");
-        assert!(elsewhere, "other threads are who they were");
-        assert!(reads(), "so is this one afterwards");
+        assert!(!here && !below, "another user cannot read root's file");
+        assert!(elsewhere, "other threads keep root's rights");
+        assert!(reads(), "this thread has root's rights again");
     }
 
     #[test]
-    fn groups_count_and_are_given_back() {
+    fn act_applies_supplementary_groups_and_restores_them() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o711)).expect("ours");
         let shared = directory.path().join("shared");
@@ -502,7 +506,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn names_are_remembered_and_that_there_is_none_is_not() {
+    async fn name_lookups_are_cached_but_misses_are_not() {
         const NOBODYS: u32 = 4_000_000_001;
         let accounts = Accounts::new(false);
         assert_eq!(accounts.name_of(0).await, "root");
@@ -511,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_in_the_way_is_said_with_what_to_do() {
+    fn missing_account_errors_state_cause_and_remedy() {
         let error = Account::named("no-such-user-here").expect_err("nobody").to_string();
         assert!(error.contains("no user `no-such-user-here`") && error.contains("configure user add"), "{error}");
         let accounts = Arc::new(Accounts::new(false));
@@ -520,14 +524,14 @@ mod tests {
         let why = [("no-such-user-here".to_owned(), "uid 2000 is ben's here".to_owned())];
         accounts.begin_making().with(|| why.into());
         let error = accounts.explained(unknown()).to_string();
-        assert!(error.ends_with("has not made the account: uid 2000 is ben's here"), "{error}");
+        assert!(error.ends_with("could not create the account: uid 2000 is ben's here"), "{error}");
         let root = Account::named("root").expect("everywhere");
         assert_eq!((root.ids.uid, root.name.as_str()), (0, "root"));
     }
 
     /// Needs root.
     #[tokio::test]
-    async fn an_account_with_another_uid_than_in_the_cluster_is_not_taken() {
+    async fn account_with_a_different_uid_is_refused() {
         let accounts = Accounts::new(false);
         let here = Account::named("nobody").expect("everywhere").ids.uid;
         for uid in [None, Some(here)] {
@@ -539,11 +543,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn blocked_accounts_get_nothing_until_they_are_let_in_again() {
+    async fn blocked_accounts_are_refused_until_unblocked() {
         let accounts = Accounts::new(false);
         let blocked = |name: &str, uid| hostler_proto::link::Account { name: name.parse().expect("a name"), uid };
         accounts.keep_out(&[blocked("nobody", 65534)]);
-        // By the name, and by the uid under another name.
+        // Matches by name, and by uid under another name.
         for (name, uid) in [("nobody", None), ("nobody", Some(1)), ("daemon", Some(65534))] {
             let refused = accounts.of(name, uid).await.expect_err("kept out");
             assert!(matches!(refused, AccountError::Blocked(_)), "{refused}");
@@ -554,7 +558,7 @@ mod tests {
 
     /// Needs root.
     #[tokio::test]
-    async fn a_missing_account_is_waited_for_while_accounts_are_made() {
+    async fn missing_account_is_awaited_during_account_creation() {
         let accounts = Arc::new(Accounts::new(false));
         let making = accounts.begin_making();
         let mut asked = Box::pin(accounts.of("no-such-user-here", None));

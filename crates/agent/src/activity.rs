@@ -1,4 +1,4 @@
-//! Whether anything goes on here that would end if the machine were switched off, and that nothing begins any more while it is.
+//! Activity on the machine that a shutdown would interrupt, and the block on new activity during a shutdown.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -13,16 +13,16 @@ use tokio::time::sleep;
 
 use crate::gossip::Measure;
 
-/// For how long the machine is watched.
+/// Duration of the CPU usage measurement.
 const WATCH: Duration = Duration::from_secs(1);
 
-/// So many hundredths of a CPU are busy on a machine that does nothing.
+/// CPU usage of an idle machine, in hundredths of a CPU.
 const NOTHING: u32 = 50;
 
-/// A terminal that was used this recently is somebody's who is still there.
+/// A terminal with input more recent than this counts as in use.
 const THERE: Duration = Duration::from_secs(15 * 60);
 
-/// What goes on besides jobs.
+/// Activity other than jobs.
 #[derive(Debug, Default)]
 pub(crate) struct Activity(Mutex<Now>);
 
@@ -32,12 +32,12 @@ struct Now {
     is_resting: bool,
 }
 
-/// As long as there is one of it something goes on.
+/// Guard of one activity.
 #[derive(Debug)]
 pub(crate) struct Going(Arc<Activity>);
 
 impl Activity {
-    /// A call begins; `None` when none may, since the machine is about to be switched off.
+    /// Registers a remote command; `None` if the machine is about to be switched off.
     pub(crate) fn begin(self: &Arc<Self>) -> Option<Going> {
         let mut now = self.now();
         if now.is_resting {
@@ -47,7 +47,7 @@ impl Activity {
         Some(Going(Arc::clone(self)))
     }
 
-    /// From now on nothing may begin, unless something goes on: what that is, as the rest of a sentence.
+    /// Blocks new activity. If something is active, returns that as the rest of a sentence instead.
     fn rest(&self) -> Option<String> {
         let mut now = self.now();
         if now.calls > 0 {
@@ -57,12 +57,12 @@ impl Activity {
         None
     }
 
-    /// Everything may begin again.
+    /// Allows new activity again.
     pub(crate) fn rise(&self) {
         self.now().is_resting = false;
     }
 
-    /// Says what keeps the machine from being switched off, if anything does; if nothing, nothing begins from now on.
+    /// Reports what keeps the machine from being switched off. If nothing does, new activity is blocked from now on.
     pub(crate) async fn may_rest(&self, whole_machine: Option<&CpuSet>) -> Option<String> {
         if let Some(busy) = self.rest() {
             return Some(busy);
@@ -92,7 +92,7 @@ fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// What others do on the machine.
+/// Other use of the machine.
 async fn used_otherwise(cpus: &CpuSet) -> Option<String> {
     if let Some(terminal) = terminal_in_use(Path::new("/dev/pts"), SystemTime::now()) {
         return Some(format!("somebody is logged in at terminal {terminal}"));
@@ -104,36 +104,36 @@ async fn used_otherwise(cpus: &CpuSet) -> Option<String> {
     (busy > NOTHING).then(|| format!("something else keeps {}.{:02} of its CPUs busy", busy / 100, busy % 100))
 }
 
-/// A terminal at which something was typed lately.
+/// Name of a terminal with recent input.
 fn terminal_in_use(terminals: &Path, now: SystemTime) -> Option<String> {
     let entries = fs::read_dir(terminals).ok()?.flatten();
     let terminals = entries.filter(|entry| entry.file_name().to_str().is_some_and(|name| name.parse::<u32>().is_ok()));
     let since_epoch = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     let mut used = terminals.filter(|entry| {
-        // The kernel notes when a terminal was read from.
+        // The kernel updates a terminal's access time on input.
         let read = entry.metadata().map(|metadata| metadata.atime());
         read.is_ok_and(|read| since_epoch.saturating_sub(u64::try_from(read).unwrap_or(0)) < THERE.as_secs())
     });
     used.next().and_then(|entry| entry.file_name().into_string().ok())
 }
 
-/// Has the operating system shut the machine down. Returns whether it does.
+/// Asks the operating system to shut the machine down. Returns whether it does.
 pub(crate) async fn power_off() -> bool {
     let ways: [&[&str]; 3] = [&["systemctl", "poweroff"], &["shutdown", "-h", "now"], &["poweroff"]];
     for way in ways {
         let outcome = Command::new(way[0]).args(&way[1..]).stdin(Stdio::null()).output().await;
         match outcome {
             Ok(output) if output.status.success() => {
-                tracing::info!("shutting down: the head wants it");
+                tracing::info!("shutting down on request of the head");
                 return true;
             }
             Ok(output) => {
                 tracing::warn!(command = way.join(" "), error = %String::from_utf8_lossy(&output.stderr).trim(), "cannot shut down");
             }
-            Err(error) => tracing::debug!(command = way.join(" "), %error, "not there"),
+            Err(error) => tracing::debug!(command = way.join(" "), %error, "command not available"),
         }
     }
-    tracing::error!("this machine is to be shut down and nothing here can do it");
+    tracing::error!("cannot shut the machine down: no suitable command works");
     false
 }
 
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn nothing_begins_once_it_rests_and_it_does_not_rest_while_something_goes_on() {
+    async fn rest_requires_idleness_and_blocks_new_commands() {
         let activity = Arc::new(Activity::default());
         let going = activity.begin().expect("it is awake");
         assert!(activity.may_rest(None).await.expect("a call goes on").contains("1 command"));
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_terminal_at_which_somebody_types_is_found() {
+    fn terminal_with_recent_input_counts_as_in_use() {
         let folder = tempfile::tempdir().expect("a temporary directory");
         fs::write(folder.path().join("ptmx"), "").expect("writable");
         assert_eq!(terminal_in_use(folder.path(), SystemTime::now()), None);

@@ -1,7 +1,8 @@
-//! What a run leaves behind, as a result on the head: the files it created or changed, and its output.
+//! Results: captures the files that a run created or changed, and its output, and delivers them to the head.
 //!
-//! The files are in the hands of the job's user, who may put anything in their place at any time. So they are found and read with
-//! that user's rights, beneath the work directory, and what is sent is what was hashed. Outputs lie in the agent's own directory.
+//! The files belong to the job's user, who can replace them at any time. They are therefore found and read with that
+//! user's rights, below the working directory, and the agent sends exactly the bytes that it hashed. The outputs are in
+//! the agent's own directory.
 
 use std::fs;
 use std::io;
@@ -24,19 +25,19 @@ use crate::account::{Ids, act_as};
 use crate::directory::RunDirectory;
 use crate::{output, transfer};
 
-/// A result up to this size, in bytes, travels with the report of the run's end.
+/// Maximum size of a result that is sent with the report of the run's end, in bytes.
 const INLINE_BYTES: u64 = 32 << 10;
 
-/// How many sentences about what could not be captured are shown with the job; the manifest has them all.
+/// Maximum number of capture problems shown with the job; the manifest lists more.
 const PROBLEMS_SHOWN: usize = 3;
 
-/// How many of them the manifest has.
+/// Maximum number of capture problems in the manifest.
 const PROBLEMS_KEPT: usize = 1000;
 
-/// Captures the result of a run that has ended. Blocks.
+/// Captures the result of an ended run. Blocks.
 ///
 /// # Errors
-/// When something cannot be read that the run is known to have left.
+/// If files of the run cannot be read.
 pub(crate) fn capture(launch: &RunLaunch, directory: &RunDirectory) -> anyhow::Result<Captured> {
     let mut owner = None;
     let found = match &launch.spec.work {
@@ -44,16 +45,16 @@ pub(crate) fn capture(launch: &RunLaunch, directory: &RunDirectory) -> anyhow::R
             let manifest: Manifest = hostler_proto::decode(&fs::read(directory.manifest())?)?;
             let baseline = Baseline::load(&directory.baseline())?;
             let work = directory.work();
-            // It lies in the agent's own directory, so what it says of its owner is true.
-            owner = Ids::of_directory(&work).or_else(unless_gone).context("its work directory cannot be looked at")?;
+            // Only the agent can change the parent directory, so the owner is reliable.
+            owner = Ids::of_directory(&work).or_else(unless_gone).context("cannot read its working directory")?;
             let compare = || changes(&work, &manifest, &baseline, &ChangesOptions::default());
             act_as(owner.as_ref(), compare)?
         }
-        // A folder that was never laid out, or a command: only output comes home.
+        // A folder that was never staged, or a command: only the output is collected.
         Work::Project { .. } | Work::Command { .. } => Ok(no_changes()),
     };
     let whole = found.and_then(|found| pack(launch, directory, found));
-    // Its output comes home all the same, to say what it did.
+    // Send the output in any case; it shows what the run did.
     let (packed, too_much) = match whole {
         Ok(packed) => (packed, None),
         Err(what) => (pack(launch, directory, no_changes())?, Some(what)),
@@ -62,7 +63,7 @@ pub(crate) fn capture(launch: &RunLaunch, directory: &RunDirectory) -> anyhow::R
     Ok(Captured { sources: Arc::new(sources), digest, message, too_much, owner })
 }
 
-/// What a run leaves that changes nothing.
+/// An empty set of changes.
 fn no_changes() -> Changes {
     Changes {
         tree: Manifest { version: VERSION, ..Manifest::default() },
@@ -72,20 +73,20 @@ fn no_changes() -> Changes {
     }
 }
 
-/// A result's manifest among what it names.
+/// A result's manifest and the sources of its chunks.
 struct Packed {
     sources: Sources,
     digest: Digest,
     message: Option<String>,
 }
 
-/// Puts the files and the outputs of a run into one result.
+/// Combines the files and outputs of a run into one result.
 fn pack(launch: &RunLaunch, directory: &RunDirectory, found: Changes) -> Result<Packed, TooMuch> {
     let Changes { tree, removed, mut problems, mut sources } = found;
     let cap_bytes = launch.output_cap_bytes().min(MOST_BYTES);
     let mut output = |output: Output| {
         content(&mut sources, &directory.output(output), cap_bytes).unwrap_or_else(|error| {
-            problems.push(format!("its {} could not be read: {error}", output.as_str()));
+            problems.push(format!("cannot read its {}: {error}", output.as_str()));
             (Content::default(), 0)
         })
     };
@@ -119,21 +120,21 @@ fn pack(launch: &RunLaunch, directory: &RunDirectory, found: Changes) -> Result<
     Ok(Packed { sources, digest, message })
 }
 
-/// A captured result, still on the node.
+/// A captured result that is not on the head yet.
 pub(crate) struct Captured {
     sources: Arc<Sources>,
     digest: Digest,
     message: Option<String>,
-    /// Why the files are not among it.
+    /// Why the files were left out.
     too_much: Option<TooMuch>,
-    /// With whose rights its files are read again; `None` is the agent's own user.
+    /// User whose rights are used to read the files again; `None` for the agent's own user.
     owner: Option<Ids>,
 }
 
-/// Brings a captured result to the head, or packs it to travel with the report when it is small.
+/// Uploads a captured result, or packs it into the report if it is small.
 ///
 /// # Errors
-/// When its files have changed since they were captured, or the head refuses them.
+/// If its files have changed since the capture, or the head refuses them.
 pub(crate) async fn deliver(captured: Captured, head: &Client) -> Result<(RunResult, Option<String>), Uncollected> {
     let Captured { sources, digest, message, too_much, owner } = captured;
     let inline = bring(sources, digest, owner, head).await;
@@ -142,14 +143,14 @@ pub(crate) async fn deliver(captured: Captured, head: &Client) -> Result<(RunRes
     match too_much {
         None => Ok((result, message)),
         Some(what) => {
-            let reason = format!("what its directory holds is too large: {what}; only its output was collected");
+            let reason = format!("its directory is too large: {what}; only its output was collected");
             let reason = message.into_iter().fold(reason, |reason, message| format!("{reason}; {message}"));
             Err(Uncollected { reason, rest: Some(result) })
         }
     }
 }
 
-/// What travels with the report; nothing when all of it has been brought to the head.
+/// Blobs to send with the report; empty if the result was uploaded.
 async fn bring(
     sources: Arc<Sources>,
     digest: Digest,
@@ -157,7 +158,7 @@ async fn bring(
     head: &Client,
 ) -> anyhow::Result<Vec<ByteBuf>> {
     let (its, again) = (owner.clone(), Arc::clone(&sources));
-    // However small it is, it may be in as many files as there are bytes.
+    // Even a small result may consist of many files, so this runs on a blocking thread.
     let inline = spawn_blocking(move || {
         let size: u64 = again.digests().filter_map(|chunk| again.length(&chunk)).sum();
         let read = || again.digests().map(|chunk| again.read_chunk(&chunk).map(ByteBuf::from)).collect();
@@ -172,8 +173,8 @@ async fn bring(
     }
 }
 
-/// The content of an output up to so many bytes, with a notice if that is not all, and how long the output is; none when the file was
-/// never made.
+/// The content of an output up to `cap_bytes`, with a notice if it is longer, and its full length. Empty if the file
+/// does not exist.
 fn content(sources: &mut Sources, path: &Path, cap_bytes: u64) -> anyhow::Result<(Content, u64)> {
     match fs::symlink_metadata(path) {
         Ok(metadata) if metadata.len() == 0 => Ok((Content::default(), 0)),
@@ -192,12 +193,12 @@ fn content(sources: &mut Sources, path: &Path, cap_bytes: u64) -> anyhow::Result
     }
 }
 
-/// A job of the agent's own user may have removed the directory: then there is nothing to read, with any rights.
+/// A job of the agent's own user may have removed the directory; then there is nothing to read.
 fn unless_gone(error: io::Error) -> io::Result<Option<Ids>> {
     if error.kind() == io::ErrorKind::NotFound { Ok(None) } else { Err(error) }
 }
 
-/// The first problems as one text.
+/// Joins the first problems into one text.
 fn summary(problems: &[String]) -> Option<String> {
     let mut text = problems.iter().take(PROBLEMS_SHOWN).cloned().collect::<Vec<_>>().join("; ");
     if problems.len() > PROBLEMS_SHOWN {
@@ -216,7 +217,7 @@ mod tests {
 
     /// Needs root.
     #[test]
-    fn a_directory_that_is_swapped_for_a_link_meanwhile_yields_nothing_of_others() {
+    fn capture_never_follows_a_directory_swapped_for_a_link() {
         const SECRET: &[u8] = b"for root's eyes only";
         let place = tempfile::tempdir().expect("a temporary directory");
         let (work, elsewhere) = (place.path().join("work"), place.path().join("elsewhere"));

@@ -1,24 +1,25 @@
-//! A run's directory: everything that is known of the run on this node, so that a restarted agent can go on.
+//! Run directories: everything that the node knows about a run, so that a restarted agent can continue.
 //!
 //! ```text
-//! runs/12_3.1.4/journal     what was launched, and in which boot   (this room)
-//!                           who took it and how it ended          (the shepherd)
+//! runs/12_3.1.4/journal     launch and boot id                    (this module)
+//!                           shepherd, and how the run ended       (the shepherd)
 //!               work/       the job's folder                      (stage)
 //!               manifest    the captured folder's manifest        (stage)
-//!               baseline    what was laid out of it               (stage)
-//!               steps/      how to launch on the job's other nodes (steps)
-//!               temporary   a link to a directory elsewhere       (temporary)
-//!               setup       output of preparing the environment   (stage)
+//!               baseline    state of the folder at the start      (stage)
+//!               steps/      files for launches on the job's other nodes (steps)
+//!               temporary   link to a temporary directory         (temporary)
+//!               setup       output of the environment setup       (stage)
 //!               stdout, stderr                                    (the job)
-//!               end         how it ended when no journal says so  (this room)
+//!               end         end of the run, if not in the journal (this module)
+//! spare-7/                  a directory for reuse
 //! spare-7/                  a directory that waits to be used again
 //! ```
 //!
-//! The directory and the journal belong to the agent, so nobody can put anything else in the place of what is in it. `work`, `steps`
-//! and the outputs belong to the job's user, and nobody else can enter or read them.
+//! The directory and the journal belong to the agent, so no other user can replace their contents. `work`, `steps` and
+//! the outputs belong to the job's user, and no other user can read them.
 //!
-//! Making a directory with its files costs more than a short command takes, and removing them as much again. So the
-//! directory of a command that is over is kept with its three files and given to a later run of the same user.
+//! Creating and removing a directory with its files takes longer than a short command. The directory of an ended
+//! command is therefore kept with its three files, and reused for a later run of the same user.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -36,50 +37,49 @@ use hostler_snapshot::remove_tree;
 
 use crate::temporary;
 
-/// The most directories kept for later runs.
+/// Maximum number of directories kept for reuse.
 const MAX_SPARE: usize = 64;
 
 /// The directories of all runs.
 #[derive(Debug)]
 pub(crate) struct Runs {
     root: PathBuf,
-    /// Of each run's directory: others pass through to their own files where jobs belong to several users.
+    /// Permissions of each run's directory. If jobs belong to several users, these can pass through to their own files.
     mode: u32,
     spares: Mutex<Spares>,
 }
 
-/// Directories that wait for a run.
+/// Directories kept for reuse.
 #[derive(Debug, Default)]
 struct Spares {
     waiting: Vec<Spare>,
-    /// How many there ever were: each has a name of its own.
+    /// Counter for unique names.
     count: u64,
 }
 
-/// One of them.
+/// A directory kept for reuse.
 #[derive(Debug)]
 struct Spare {
     path: PathBuf,
-    /// Whose outputs are in it, a user id: they must not become another's.
+    /// Uid of the user whose output it held. Only runs of this user may reuse it.
     owner: u32,
 }
 
-/// A run that an earlier agent left.
+/// A run that an earlier agent started.
 pub(crate) struct FoundRun {
     pub(crate) launch: Arc<RunLaunch>,
-    /// The boot in which it was launched.
+    /// Boot id at the time of the launch.
     pub(crate) boot: BootId,
     pub(crate) directory: RunDirectory,
 }
 
-/// One run's directory.
 #[derive(Debug, Clone)]
 pub(crate) struct RunDirectory {
     path: PathBuf,
 }
 
 impl Runs {
-    /// Opens or creates the directory of runs, which belong to several users or only to the agent's own.
+    /// Opens or creates the parent directory of all runs. `are_of_many`: runs may belong to several users.
     pub(crate) fn open(root: PathBuf, are_of_many: bool) -> io::Result<Self> {
         let mode = if are_of_many { 0o711 } else { 0o700 };
         fs::DirBuilder::new().recursive(true).mode(mode).create(&root)?;
@@ -87,18 +87,18 @@ impl Runs {
         Ok(Self { root, mode, spares: Mutex::default() })
     }
 
-    /// The directory of a run, whether or not it exists.
+    /// Directory of a run, whether or not it exists.
     pub(crate) fn of(&self, run: RunId) -> RunDirectory {
         RunDirectory { path: self.root.join(run.to_string()) }
     }
 
-    /// The directory of a new run of the user with id `owner`, if that is known, with what was launched, and in which boot, written
-    /// in it. Returns what a shepherd must name to take it.
+    /// Creates the directory of a new run and writes launch and boot id to its journal. `owner` is the uid of the run's
+    /// user, if known. Returns the identity that a shepherd must name to take the run.
     pub(crate) fn create(&self, launch: &RunLaunch, boot: &BootId, owner: Option<u32>) -> io::Result<String> {
         let directory = self.of(launch.run);
         match owner.and_then(|owner| self.spares().take(owner)) {
             Some(spare) if fs::rename(&spare.path, &directory.path).is_ok() => {}
-            // The run's own directory is in the way.
+            // The run's directory already exists.
             Some(Spare { path, .. }) => {
                 remove_later(RunDirectory { path });
                 self.make(&directory)?;
@@ -108,13 +108,13 @@ impl Runs {
         directory.begin(launch, boot)
     }
 
-    /// Keeps the directory of a command that is over for a later run, or removes it.
+    /// Keeps the directory of an ended command for reuse, or removes it.
     pub(crate) fn retire(&self, run: RunId) {
         let mut directory = self.of(run);
         if let Some(spare) = self.name_spare().filter(|_| directory.has_little_output())
             && fs::rename(&directory.path, &spare).is_ok()
         {
-            // Under its new name nobody finds it any more; who has found it before is noticed.
+            // The new name hides the directory; `wipe` detects processes that still use it.
             directory.path = spare;
             if let Ok(Some(owner)) = directory.wipe() {
                 return self.spares().waiting.push(Spare { path: directory.path, owner });
@@ -123,7 +123,7 @@ impl Runs {
         self.discard(directory);
     }
 
-    /// Makes a run's directory afresh.
+    /// Creates an empty directory for a run.
     fn make(&self, directory: &RunDirectory) -> io::Result<()> {
         let create = || fs::DirBuilder::new().mode(self.mode).create(&directory.path);
         match create() {
@@ -135,7 +135,7 @@ impl Runs {
         }
     }
 
-    /// Has a directory go: it has another name at once, and is removed when there is time for that, as a user may have left anything in it.
+    /// Renames a directory immediately and removes it in the background, because a user may have left many files in it.
     fn discard(&self, mut directory: RunDirectory) {
         let doomed = {
             let mut spares = self.spares();
@@ -145,12 +145,14 @@ impl Runs {
         match fs::rename(&directory.path, &doomed) {
             Ok(()) => directory.path = doomed,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return,
-            Err(error) => tracing::warn!(path = %directory.path.display(), %error, "cannot put a directory aside"),
+            Err(error) => {
+                tracing::warn!(path = %directory.path.display(), %error, "cannot rename a directory for removal")
+            }
         }
         remove_later(directory);
     }
 
-    /// Where another spare directory may be; `None` when there are enough.
+    /// Path for another spare directory; `None` if there are enough.
     fn name_spare(&self) -> Option<PathBuf> {
         let mut spares = self.spares();
         if spares.waiting.len() >= MAX_SPARE {
@@ -164,18 +166,19 @@ impl Runs {
         self.spares.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the disk that holds the directories has no room left.
+    /// Whether the disk of the run directories is full.
     pub(crate) fn disk_is_full(&self) -> bool {
         const ROOM_BYTES: u64 = 64 << 10;
         nix::sys::statvfs::statvfs(&self.root)
             .is_ok_and(|disk| disk.blocks_available().saturating_mul(disk.fragment_size()) < ROOM_BYTES)
     }
 
-    /// Every run that has a directory with a readable launch. What a crash left without one never began and is removed, as are
-    /// spare directories.
+    /// Lists all runs with a readable launch. Removes spare directories, and directories without a launch, which a
+    /// crash left before the run began.
     ///
     /// # Errors
-    /// When a run of which something is there cannot be read: its job may go on, and must neither be ended nor begun again.
+    /// If the launch of an existing run cannot be read: its job may still be running, so it must neither be ended nor
+    /// started again.
     pub(crate) fn found(&self) -> io::Result<Vec<FoundRun>> {
         let mut found = Vec::new();
         for entry in fs::read_dir(&self.root)? {
@@ -185,7 +188,7 @@ impl Runs {
                 Ok(None) => self.discard(directory),
                 Err(error) => {
                     return Err(io::Error::other(format!(
-                        "cannot read what ran in {}: {error}; remove that directory if nothing of it runs any more",
+                        "cannot read the launch of the run in {}: {error}; remove that directory if none of its processes runs",
                         directory.path.display()
                     )));
                 }
@@ -196,7 +199,7 @@ impl Runs {
 }
 
 impl Spares {
-    /// The last one that a run of this user may have.
+    /// Takes the newest directory that this user may reuse.
     fn take(&mut self, owner: u32) -> Option<Spare> {
         let at = self.waiting.iter().rposition(|spare| spare.owner == owner)?;
         Some(self.waiting.remove(at))
@@ -204,8 +207,9 @@ impl Spares {
 }
 
 impl RunDirectory {
-    /// Begins its journal, over an earlier one: what was launched, and in which boot. Returns what a shepherd must name to take
-    /// the run, which is new each time: one that was asked earlier, and comes late, does not take it.
+    /// Starts a new journal with launch and boot id, replacing an earlier one. Returns the identity that a shepherd
+    /// must name to take the run. It is unique, so a shepherd that was asked earlier and comes late cannot take the
+    /// run.
     pub(crate) fn begin(&self, launch: &RunLaunch, boot: &BootId) -> io::Result<String> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
@@ -215,15 +219,14 @@ impl RunDirectory {
         Ok(identity)
     }
 
-    /// Whether its outputs take so little that emptying them takes no time.
+    /// Whether the outputs are small enough to truncate quickly.
     fn has_little_output(&self) -> bool {
         const LITTLE_BYTES: u64 = 1 << 20;
         let size = |output: Output| fs::symlink_metadata(self.output(output)).map_or(0, |metadata| metadata.len());
         size(Output::Stdout).saturating_add(size(Output::Stderr)) <= LITTLE_BYTES
     }
 
-    /// Makes a command's directory as good as new, for another run of the user whose id is returned; `None` when somebody still
-    /// looks into it.
+    /// Empties a command's directory for reuse and returns its owner's uid; `None` if some process still uses it.
     fn wipe(&self) -> io::Result<Option<u32>> {
         match fs::remove_file(self.path.join("end")) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -231,61 +234,57 @@ impl RunDirectory {
         }
     }
 
-    /// Where it is.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What the job's processes need to launch on its other nodes.
+    /// Files that the job's processes need for launches on its other nodes.
     pub(crate) fn steps(&self) -> PathBuf {
         self.path.join("steps")
     }
 
-    /// The link to where its temporary files are.
+    /// Link to the run's temporary directory.
     pub(crate) fn temporary(&self) -> PathBuf {
         self.path.join("temporary")
     }
 
-    /// The job's folder.
     pub(crate) fn work(&self) -> PathBuf {
         self.path.join("work")
     }
 
-    /// What was in the job's folder at the start.
+    /// State of the job's folder at the start.
     pub(crate) fn baseline(&self) -> PathBuf {
         self.path.join("baseline")
     }
 
-    /// The manifest of the captured folder.
     pub(crate) fn manifest(&self) -> PathBuf {
         self.path.join("manifest")
     }
 
-    /// One of its outputs.
     pub(crate) fn output(&self, output: Output) -> PathBuf {
         self.path.join(output.as_str())
     }
 
-    /// Stores how it ended. Replaced whole, so a crash leaves the old or the new.
+    /// Stores how the run ended. The file is replaced atomically.
     pub(crate) fn store_end(&self, end: &RunEnd) -> io::Result<()> {
         let partial = self.path.join("end.partial");
         self.store(&partial, &hostler_proto::encode(end))?;
         fs::rename(partial, self.path.join("end"))
     }
 
-    /// Writes one of its files, which only the agent may read.
+    /// Writes a file of this run that only the agent may read.
     pub(crate) fn store(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         debug_assert!(path.starts_with(&self.path), "one of its own files");
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
         file.write_all(bytes)
     }
 
-    /// How it ended, if that was stored.
+    /// How the run ended, if stored.
     pub(crate) fn end(&self) -> Option<RunEnd> {
         hostler_proto::decode(&fs::read(self.path.join("end")).ok()?).ok()
     }
 
-    /// What was launched here; `None` when nothing was, or it was for a run of another name.
+    /// The launch stored here; `None` if there is none, or if it belongs to another run.
     fn launch(&self) -> io::Result<Option<(BootId, RunLaunch)>> {
         let story = Story::read(&self.path)?;
         if !story.is_of(self.path.file_name().and_then(|name| name.to_str()).unwrap_or_default()) {
@@ -301,7 +300,7 @@ impl RunDirectory {
         remove_tree(&self.path)
     }
 
-    /// Removes it with all that is in it, and its temporary files.
+    /// Removes the directory and the run's temporary files.
     pub(crate) fn remove(&self) {
         if let Err(error) = self.clear() {
             tracing::warn!(path = %self.path.display(), %error, "cannot remove a run's directory");
@@ -309,7 +308,7 @@ impl RunDirectory {
     }
 }
 
-/// Removes a directory when there is time for that: on the runtime, a thread beside it does so.
+/// Removes a directory, on a background thread if called on the async runtime.
 fn remove_later(directory: RunDirectory) {
     match tokio::runtime::Handle::try_current() {
         Ok(runtime) => drop(runtime.spawn_blocking(move || directory.remove())),
@@ -317,7 +316,7 @@ fn remove_later(directory: RunDirectory) {
     }
 }
 
-/// Writes a file that only the agent can read, whole or not at all; it is on disk when this returns.
+/// Atomically replaces a file that only the agent may read. The data is on disk when this returns.
 pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let partial = path.with_added_extension("partial");
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&partial)?;
@@ -332,19 +331,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_that_left_directories_of_any_depth_is_removed() {
+    fn run_with_deeply_nested_directories_is_removed() {
         let root = tempfile::tempdir().expect("a temporary directory");
         let runs = Runs::open(root.path().to_owned(), false).expect("writable");
         let directory = runs.of("5_0.1.1".parse().expect("a run"));
         fs::create_dir_all(directory.work()).expect("writable");
         nest(&directory.work(), 18_000);
-        // As on a thread of the runtime.
+        // The stack size of a runtime thread.
         let remove = std::thread::Builder::new().stack_size(2 << 20).spawn(move || directory.remove());
         remove.expect("there is room").join().expect("no panic");
         assert_eq!(fs::read_dir(root.path()).expect("there").count(), 0);
     }
 
-    /// Makes directories in one another.
+    /// Creates nested directories.
     fn nest(path: &Path, levels: usize) {
         use nix::fcntl::{OFlag, open, openat};
         use nix::sys::stat::{Mode, mkdirat};
@@ -356,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_began_goes_and_what_cannot_be_read_stops_the_agent() {
+    fn runs_that_never_began_are_removed_and_unreadable_ones_stop_the_agent() {
         let root = tempfile::tempdir().expect("a temporary directory");
         let runs = Runs::open(root.path().to_owned(), false).expect("writable");
         let begin = |name: &str, identity: &str| {

@@ -1,9 +1,10 @@
-//! The node's door: a Unix socket for the users of this machine, whose requests the agent passes on to the head with the word of the
-//! kernel for who they are.
+//! The local socket: a Unix socket for users of this machine. The agent forwards their requests to the head and adds
+//! the user that the kernel reports.
 //!
-//! Every connection of a user has one to the head, with the node's certificate; a request goes on as it came, with a header that names
-//! the user instead of whatever it claimed itself. Answers stream back as they come, and what becomes a terminal is joined, both ways.
-//! Nothing is kept and nothing is decided here: the head knows through which node a request came, and what that is worth.
+//! Each user connection has its own connection to the head, with the node's certificate. The agent replaces any user
+//! header of the request with the real user and streams the answer back. If a request becomes a terminal, the two
+//! connections are joined. The agent stores and decides nothing here: the head knows which node forwarded a request,
+//! and checks the rights.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -37,45 +38,46 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use crate::account;
 use crate::gossip::Gossiping;
 
-/// How long the head of a request may take.
+/// Timeout for reading a request's headers.
 const HEAD_TIME: Duration = Duration::from_secs(10);
 
-/// Connections at once; each has another one to the head. The others wait.
+/// Maximum number of concurrent connections, each with another one to the head. Further connections wait.
 const CONNECTIONS: usize = 512;
 
-/// How many of them one user may have, so that nobody can keep all others out. Whoever has more is told to come again.
+/// Maximum number of connections per user, so that one user cannot block all others. Beyond it, users are asked to
+/// retry.
 const CONNECTIONS_OF_ONE: usize = CONNECTIONS / 2;
 
-/// How long an answer to somebody who is turned away may take.
+/// Timeout for the answer to a refused connection.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// A pause after the system had no connection to give, so as not to spin.
+/// Delay after a failed accept, to avoid a busy loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 type Answer = Response<UnsyncBoxBody<Bytes, hyper::Error>>;
 
-/// The open door. Its socket goes when it is dropped.
+/// The open socket. Dropping it removes the socket file.
 pub(crate) struct Door {
     listener: UnixListener,
     path: PathBuf,
 }
 
 impl Door {
-    /// Opens a socket at `path` that everybody of this machine may use, or nobody but this user.
+    /// Opens a socket at `path`, accessible for all users of this machine or for this user only.
     ///
     /// # Errors
-    /// When another agent answers there, or something else is in the way.
+    /// If another agent answers there, or the path is in use.
     pub(crate) async fn open(path: PathBuf, for_everybody: bool) -> io::Result<Self> {
         if UnixStream::connect(&path).await.is_ok() {
             return Err(io::Error::new(ErrorKind::AddrInUse, "another agent answers there"));
         }
         if fs::symlink_metadata(&path).is_ok_and(|metadata| !metadata.file_type().is_socket()) {
-            return Err(io::Error::new(ErrorKind::AlreadyExists, "what is there is no socket"));
+            return Err(io::Error::new(ErrorKind::AlreadyExists, "the path exists and is no socket"));
         }
         if let Some(parent) = path.parent() {
             DirBuilder::new().recursive(true).mode(if for_everybody { 0o755 } else { 0o700 }).create(parent)?;
         }
-        // It appears under its name with its mode already set.
+        // The socket gets its final name after its mode is set.
         let name = path.file_name().unwrap_or_default().display();
         let temporary = path.with_file_name(format!(".{name}-{}", std::process::id()));
         let _ = fs::remove_file(&temporary);
@@ -85,20 +87,19 @@ impl Door {
         Ok(Self { listener, path })
     }
 
-    /// Where it is.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The next who comes.
+    /// Accepts the next connection.
     ///
     /// # Errors
-    /// When the system has no connection to give.
+    /// If the system cannot accept a connection.
     pub(crate) async fn accept(&self) -> io::Result<UnixStream> {
         Ok(self.listener.accept().await?.0)
     }
 
-    /// Lets users in for as long as it is polled.
+    /// Serves users.
     pub(crate) async fn serve(&self, head: &Endpoint, gossiping: Option<&Arc<Gossiping>>) -> Infallible {
         let places = Arc::new(Semaphore::new(CONNECTIONS));
         let crowd = Arc::new(Crowd::of(CONNECTIONS_OF_ONE));
@@ -124,18 +125,18 @@ impl Door {
 
 impl Drop for Door {
     fn drop(&mut self) {
-        // Left behind it would be recognised as stale.
+        // A leftover socket would be recognised as stale.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// How many connections each user, or whoever they are told apart by, has and may have.
+/// Counts connections per user, or per another key, and limits them.
 pub(crate) struct Crowd<K = u32> {
     here: StdMutex<HashMap<K, usize>>,
     most: usize,
 }
 
-/// A user's place at the door, kept until the connection ends, also when it has become a terminal. Dropping it gives the place up.
+/// A user's connection slot, freed on drop. A connection that becomes a terminal keeps its slot.
 pub(crate) struct Place<K: Copy + Eq + Hash = u32> {
     crowd: Arc<Crowd<K>>,
     who: K,
@@ -143,12 +144,12 @@ pub(crate) struct Place<K: Copy + Eq + Hash = u32> {
 }
 
 impl<K: Copy + Eq + Hash> Crowd<K> {
-    /// A crowd of which one user may be so many.
+    /// Creates a counter with a limit per user.
     pub(crate) fn of(most: usize) -> Self {
         Self { here: StdMutex::default(), most }
     }
 
-    /// A place for one more of this user's connections; `None` when they have as many as one may have.
+    /// Reserves a slot for another connection; `None` if the user has reached the limit.
     pub(crate) fn admit(self: &Arc<Self>, who: K, any: OwnedSemaphorePermit) -> Option<Place<K>> {
         let mut here = self.here.lock().unwrap_or_else(PoisonError::into_inner);
         let own = here.entry(who).or_default();
@@ -196,12 +197,12 @@ async fn serve_user(
     Ok(())
 }
 
-/// Tells somebody who has too many connections so, in words that clients understand as: come again.
+/// Answers that the user has too many connections, with an error that makes clients retry.
 async fn turn_away(mut stream: UnixStream) {
     let message = format!(
-        "this node serves {CONNECTIONS_OF_ONE} connections of one user at once, and there are as many of yours"
+        "this node serves at most {CONNECTIONS_OF_ONE} connections of one user at once, and you have that many"
     );
-    let body = error_body(message, "end some of what you have started, or try again a little later");
+    let body = error_body(message, "end some of your commands, or try again later");
     let body = serde_json::to_vec(&body).expect("API types are valid JSON");
     let answer = format!(
         "HTTP/1.1 502 Bad Gateway\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
@@ -211,19 +212,19 @@ async fn turn_away(mut stream: UnixStream) {
         stream.write_all(answer.as_bytes()).await?;
         stream.write_all(&body).await?;
         stream.shutdown().await?;
-        // Closing with the request unread would take the answer with it.
+        // Closing the socket with unread input would discard the answer.
         tokio::io::copy(&mut stream.take(64 << 10), &mut tokio::io::sink()).await
     };
     let _ = tokio::time::timeout(FAREWELL, say).await;
 }
 
-/// The user, as the head wants to have it said.
+/// The user in the format of [`RELAY_HEADER`].
 async fn user_called(uid: u32) -> anyhow::Result<HeaderValue> {
     let name = account::name_of(uid).await;
     Ok(HeaderValue::from_bytes(format!("{uid}:{name}").as_bytes())?)
 }
 
-/// What passes one user's requests on, one after another.
+/// Forwards the requests of one connection, one after another.
 struct Relay {
     head: Endpoint,
     gossiping: Option<Arc<Gossiping>>,
@@ -244,7 +245,7 @@ impl Relay {
         outcome.unwrap_or_else(|error| away(&error))
     }
 
-    /// What this node knows itself, whether the head is there or not.
+    /// The load table of this node, which does not need the head.
     fn load(&self) -> Answer {
         match &self.gossiping {
             Some(gossiping) => answer(StatusCode::OK, &gossiping.table()),
@@ -253,7 +254,7 @@ impl Relay {
                 &ErrorBody {
                     code: "no_gossip".to_owned(),
                     message: "this node does not gossip about its load".to_owned(),
-                    hints: vec!["`--gossip none`, or `gossip` in its agent.toml, keeps it out; if neither does, its log says what does".to_owned()],
+                    hints: vec!["remove `--gossip none` or `gossip = \"none\"` in agent.toml; if neither is set, see the agent's log for the cause".to_owned()],
                 },
             ),
         }
@@ -271,7 +272,7 @@ impl Relay {
         Ok(response.map(BodyExt::boxed_unsync))
     }
 
-    /// A request for another protocol: when the head agrees, both connections become one.
+    /// Forwards an upgrade request. If the head agrees, both connections are joined.
     async fn join(&self, mut request: Request<Incoming>) -> anyhow::Result<Answer> {
         let user = hyper::upgrade::on(&mut request);
         let mut response = self.connect().await?.send_request(request).await?;
@@ -280,7 +281,7 @@ impl Relay {
             let place = Arc::clone(&self.place);
             tokio::spawn(async move {
                 if let (Ok(user), Ok(head)) = tokio::join!(user, head) {
-                    // Whichever side ends it, the other sees the end.
+                    // If either side closes, the other side sees it.
                     let _ = copy_bidirectional(&mut TokioIo::new(user), &mut TokioIo::new(head)).await;
                 }
                 drop(place);
@@ -292,19 +293,19 @@ impl Relay {
     async fn connect(&self) -> anyhow::Result<SendRequest<Incoming>> {
         let stream = self.head.connect().await?;
         let (sender, connection) = handshake(TokioIo::new(stream)).await?;
-        // Its errors reach us through the request that they concern.
+        // Errors are reported by the affected request.
         tokio::spawn(async move { connection.with_upgrades().await.ok() });
         Ok(sender)
     }
 }
 
-/// The answer while the head cannot be reached; clients know it and try again.
+/// The answer while the head is unreachable. Clients recognise it and retry.
 fn away(error: &anyhow::Error) -> Answer {
     let message = format!("this node cannot reach the head: {error:#}");
-    answer(StatusCode::BAD_GATEWAY, &error_body(message, "jobs go on; try again when the head is back"))
+    answer(StatusCode::BAD_GATEWAY, &error_body(message, "running jobs continue; try again when the head is back"))
 }
 
-/// An answer of the node's own.
+/// Creates an answer of the agent itself.
 fn answer(status: StatusCode, body: &impl serde::Serialize) -> Answer {
     let text = serde_json::to_vec(body).expect("API types are valid JSON");
     let mut response = Response::new(Full::new(Bytes::from(text)).map_err(|never| match never {}).boxed_unsync());
@@ -313,7 +314,7 @@ fn answer(status: StatusCode, body: &impl serde::Serialize) -> Answer {
     response
 }
 
-/// An error that clients take for a head that is away.
+/// Error with the code for an unreachable head, on which clients retry.
 fn error_body(message: String, hint: &str) -> ErrorBody {
     ErrorBody { code: HEAD_AWAY.to_owned(), message, hints: vec![hint.to_owned()] }
 }
@@ -324,12 +325,12 @@ mod tests {
 
     use super::*;
 
-    /// Long enough for a loaded machine.
+    /// Timeout, long enough for a loaded machine.
     const PATIENCE: Duration = Duration::from_secs(30);
 
     const ASK: &[u8] = b"GET /api/v1/info HTTP/1.1\r\nHost: x\r\n\r\n";
 
-    /// A head that answers every request with `here`, below a directory that goes with it.
+    /// Starts a head that answers every request with `here`, on a socket in `directory`.
     async fn head(directory: &Path) -> Endpoint {
         let socket = directory.join("head.sock");
         let listener = UnixListener::bind(&socket).expect("a short path");
@@ -345,7 +346,7 @@ mod tests {
         Endpoint::Unix(socket)
     }
 
-    /// An open door before such a head.
+    /// Opens the local socket in front of such a head.
     async fn door(directory: &Path) -> PathBuf {
         let head = head(directory).await;
         let door = Door::open(directory.join("door.sock"), false).await.expect("opens");
@@ -358,7 +359,7 @@ mod tests {
         UnixStream::connect(path).await.expect("the door is open")
     }
 
-    /// What is answered to one honest request, on a connection of its own.
+    /// Sends a valid request on a new connection and returns the answer.
     async fn ask(path: &Path) -> String {
         let mut stream = knock(path).await;
         stream.write_all(ASK).await.expect("it listens");
@@ -368,7 +369,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whatever_is_sent_to_the_door_others_are_let_in() {
+    async fn malformed_requests_do_not_block_other_users() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let path = door(directory.path()).await;
         assert!(ask(&path).await.ends_with("here"));
@@ -386,7 +387,7 @@ mod tests {
         for bytes in cases {
             let mut stream = knock(&path).await;
             let _ = tokio::time::timeout(Duration::from_secs(2), stream.write_all(bytes)).await;
-            // Half closed: nothing more will come.
+            // Half-close: the client sends nothing more.
             let _ = stream.shutdown().await;
             assert!(ask(&path).await.ends_with("here"), "{:?}", &bytes[..3]);
             kept.push(stream);
@@ -394,20 +395,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_user_cannot_take_every_place() {
+    async fn connections_are_limited_per_user() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let path = door(directory.path()).await;
         let mut crowd = Vec::new();
         for _ in 0..CONNECTIONS_OF_ONE {
             let mut stream = knock(&path).await;
-            // A body that never ends keeps its place for as long as the head bears it.
+            // A request with an unfinished body keeps its slot until the head gives up.
             stream.write_all(b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n").await.expect("it listens");
             crowd.push(stream);
         }
         let refused = ask(&path).await;
         assert!(refused.starts_with("HTTP/1.1 502") && refused.contains(HEAD_AWAY), "{refused}");
         assert!(refused.contains("connections of one user"), "{refused}");
-        // There is room for others, and for this one again as soon as they leave.
+        // Slots are free for this user again as soon as connections close.
         crowd.truncate(CONNECTIONS_OF_ONE / 2);
         let began = Instant::now();
         while !ask(&path).await.ends_with("here") {

@@ -1,8 +1,9 @@
-//! The machine's GPUs: which devices a run may not open, and the variables that show it its own.
+//! GPUs: the devices that a run may not open, and the variables that show the run its GPUs.
 //!
-//! A run's device rule covers every GPU of the machine, also those that this node does not give, or that another virtual node gives: what
-//! the run does not hold it cannot open. Devices that GPUs share, such as a driver's control device, are open to whoever holds one of
-//! them. The variables alone protect nobody; they tell programs which GPUs are theirs and, where no rule can be had, which to leave alone.
+//! A run's device rule covers every GPU of the machine, including those that this node does not offer or that another
+//! virtual node offers. A run cannot open GPUs that it does not hold. Devices shared by GPUs, such as a driver's
+//! control device, are open to runs that hold one of these GPUs. The variables do not protect anything. They tell
+//! programs which GPUs to use.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,30 +16,30 @@ use hostler_shepherd::cgroup::Device;
 /// A GPU of the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MachineGpu {
-    /// What the head is told of it.
+    /// The GPU as reported to the head.
     pub gpu: Gpu,
-    /// Its place among the GPUs of the machine, from 0.
+    /// Index among the GPUs of the machine, from 0.
     pub index: u32,
-    /// What must be opened to use it.
+    /// Devices that programs open to use it.
     pub devices: Vec<DeviceFile>,
-    /// Whether this node gives it to jobs.
+    /// Whether this node offers it to jobs.
     pub is_given: bool,
 }
 
 /// A character device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceFile {
-    /// Where it is.
+    /// Path of the device file.
     pub path: String,
-    /// By what the kernel knows it.
+    /// Major and minor number.
     pub device: Device,
 }
 
-/// Those of a machine, in its order.
+/// The GPUs of the machine, in its order.
 #[derive(Debug, Default)]
 pub(crate) struct Gpus {
     all: Vec<MachineGpu>,
-    /// Why a device rule would miss some of them.
+    /// Why a device rule would not cover all of them.
     flaw: Option<String>,
 }
 
@@ -50,27 +51,27 @@ impl Gpus {
             let Device { major, minor } = device.device;
             format!("{} ({major}:{minor}) of {} is not on this machine", device.path, gpu.gpu.id)
         });
-        let flaw = flaw.or_else(|| nothing.map(|gpu| format!("{} has no device that could be denied", gpu.gpu.id)));
+        let flaw = flaw.or_else(|| nothing.map(|gpu| format!("{} has no device file to deny", gpu.gpu.id)));
         Self { all, flaw }
     }
 
-    /// Those that this node gives.
+    /// The GPUs that this node offers.
     pub(crate) fn given(&self) -> impl Iterator<Item = &Gpu> {
         self.all.iter().filter(|gpu| gpu.is_given).map(|gpu| &gpu.gpu)
     }
 
-    /// Why jobs are not kept from the GPUs of others; `None` when they are, and where there are none. `cannot_deny` is why no device can be
-    /// denied here.
+    /// Why jobs can use GPUs of other jobs; `None` if they cannot, or if there are no GPUs. `cannot_deny` is the reason
+    /// why devices cannot be denied on this node.
     pub(crate) fn shortcoming(&self, cannot_deny: Option<String>) -> Option<String> {
         if self.all.is_empty() { None } else { cannot_deny.or_else(|| self.flaw.clone()) }
     }
 
-    /// One that a run is to have and that is not here any more.
+    /// A held GPU that the machine no longer has.
     pub(crate) fn lacks<'a>(&self, held: &'a BTreeSet<GpuId>) -> Option<&'a GpuId> {
         held.iter().find(|id| !self.all.iter().any(|gpu| gpu.gpu.id == **id))
     }
 
-    /// What a run that holds these may not open; `None` on machines without GPUs.
+    /// Devices that a run with these GPUs may not open; `None` on machines without GPUs.
     pub(crate) fn denied(&self, held: &BTreeSet<GpuId>) -> Option<Vec<Device>> {
         if self.all.is_empty() {
             return None;
@@ -84,8 +85,8 @@ impl Gpus {
         Some(others.difference(&own).copied().collect())
     }
 
-    /// What a run that holds these finds in its environment; nothing on machines without GPUs. Where others are denied to it, drivers
-    /// number its own from 0.
+    /// Variables of a run with these GPUs; empty on machines without GPUs. If other GPUs are denied, drivers number the
+    /// run's own GPUs from 0.
     pub(crate) fn variables(&self, held: &BTreeSet<GpuId>, are_denied: bool) -> Vec<(String, String)> {
         if self.all.is_empty() {
             return Vec::new();
@@ -104,13 +105,13 @@ impl Gpus {
     }
 }
 
-/// Those GPUs of one vendor that a run holds, as the vendor's software names them.
+/// A run's GPUs of one vendor, in the notations of the vendor's software.
 struct Shown {
-    /// By the ids that the driver gives them; `None` when it gives one of them none.
+    /// Driver ids; `None` if one of the GPUs has no such id.
     by_id: Option<String>,
-    /// By the numbers under which the driver shows them to the run.
+    /// Indices under which the driver shows them to the run.
     by_number: String,
-    /// The same among themselves.
+    /// Indices among the run's own GPUs.
     counted: String,
 }
 
@@ -130,21 +131,21 @@ impl Shown {
     fn variables(self, vendor: Vendor, add: &mut impl FnMut(&str, String)) {
         let is_none = self.counted.is_empty();
         match vendor {
-            // Set and empty it hides all.
+            // An empty value hides all GPUs.
             Vendor::Nvidia => {
                 if self.by_id.is_none() {
-                    // The fastest comes first otherwise.
+                    // The default order starts with the fastest GPU.
                     add("CUDA_DEVICE_ORDER", "PCI_BUS_ID".to_owned());
                 }
                 add("CUDA_VISIBLE_DEVICES", self.by_id.unwrap_or(self.by_number));
             }
-            // The others choose among what the first one leaves, and empty they choose all.
+            // The other variables select among the GPUs that the first one leaves. An empty value would select all.
             Vendor::Amd => {
                 add("ROCR_VISIBLE_DEVICES", self.by_id.unwrap_or(self.by_number));
                 add("HIP_VISIBLE_DEVICES", if is_none { "-1".to_owned() } else { self.counted.clone() });
                 add("GPU_DEVICE_ORDINAL", if is_none { "-1".to_owned() } else { self.counted });
             }
-            // No value hides all.
+            // No value can hide all GPUs.
             Vendor::Intel if is_none => {}
             Vendor::Intel => add("ZE_AFFINITY_MASK", self.by_number),
         }
@@ -152,7 +153,7 @@ impl Shown {
 }
 
 impl DeviceFile {
-    /// Whether the machine has the device, under that name or another: of a machine that was made up for a test it need not.
+    /// Whether the machine has the device, under this or another name. False for simulated machines in tests.
     fn is_there(&self) -> bool {
         let Device { major, minor } = self.device;
         let number = nix::sys::stat::makedev(major.into(), minor.into());
@@ -161,7 +162,7 @@ impl DeviceFile {
     }
 }
 
-/// `0,2`.
+/// Joins items with commas.
 fn list<T: ToString>(items: impl IntoIterator<Item = T>) -> String {
     items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(",")
 }
@@ -189,7 +190,7 @@ mod tests {
         }
     }
 
-    /// Three cards of one driver with a control device.
+    /// Three cards of one driver, with a shared control device.
     fn nvidia() -> Gpus {
         let card = |index| gpu(index, Vendor::Nvidia, &format!("GPU-{index}"), &[(195, index), (195, 255)]);
         Gpus::new((0..3).map(card).collect())
@@ -209,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_hold_is_denied_and_what_is_shared_is_not() {
+    fn other_gpus_are_denied_but_shared_devices_are_not() {
         let gpus = nvidia();
         assert_eq!(denied(&gpus, &["GPU-1"]), "195:0,195:2", "also the one that this node does not give");
         assert_eq!(denied(&gpus, &[]), "195:0,195:1,195:2,195:255");
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_are_shown_their_own() {
+    fn variables_list_only_the_gpus_of_the_run() {
         let gpus = nvidia();
         assert_eq!(
             shown(&gpus, &["GPU-2", "GPU-1"], true),
@@ -231,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn drivers_number_what_they_see() {
+    fn gpu_indices_match_what_the_driver_shows() {
         let card = |index, id: &str| gpu(index, Vendor::Nvidia, id, &[(195, index)]);
         let unnamed = Gpus::new(vec![card(0, "GPU-0"), card(1, "pci-0000:07:00.0")]);
         let cuda = |are_denied| shown(&unnamed, &["pci-0000:07:00.0"], are_denied);
@@ -259,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_would_miss_something_is_advice() {
+    fn incomplete_device_rules_are_reported_as_advisory() {
         let why = |gpus: &Gpus| gpus.shortcoming(None);
         let real = Gpus::new(vec![gpu(0, Vendor::Nvidia, "GPU-0", &[(1, 5)])]);
         assert_eq!(why(&real), None, "another name for a device that there is");

@@ -1,7 +1,8 @@
-//! Who this node is: its key, the certificate that the head gave it, and the authority it trusts.
+//! The node's identity: its key, its certificate from the head, and the trusted authority.
 //!
-//! A node joins once, with a code that names the head's address, the authority's fingerprint and a one-time secret. The key never
-//! leaves the node. Key and certificate are one file, so that they are replaced together or not at all; the name is the certificate's.
+//! A node joins once, with a code that contains the head's address, the authority's fingerprint and a one-time secret.
+//! The key never leaves the node. Key and certificate are stored in one file, so they are replaced together. The node's
+//! name is the one in the certificate.
 
 use std::fs::{self, DirBuilder, File};
 use std::os::unix::fs::DirBuilderExt;
@@ -25,73 +26,73 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use crate::directory::replace_file;
 use crate::link::random;
 
-/// Held by the agent that runs for the node, in the node's directory.
+/// Lock file in the node's directory, held by the running agent.
 pub(crate) const LOCK: &str = "lock";
 
-/// How long a join code may be good: nothing comes of trying for longer.
+/// Maximum validity of a join code; retrying longer is useless.
 const CODE_LIFE: Duration = Duration::from_secs(3600);
 
-/// The first and the longest pause between two attempts to join; each is that or down to half of it.
+/// First and longest delay between join attempts; the actual delay is random between half of it and all of it.
 const JOIN_PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(15));
 
-/// The certificate, and the key behind it.
+/// File with the certificate and its key.
 const CREDENTIALS: &str = "credentials.pem";
 
-/// Where earlier releases kept the two.
+/// Separate files of earlier releases.
 const OLD_CERTIFICATE: &str = "certificate.pem";
 const OLD_KEY: &str = "key.pem";
 
-/// The authority of the cluster.
+/// Certificate of the cluster's authority.
 const AUTHORITY: &str = "authority.pem";
 
-/// Where the head was when the node joined.
+/// Address of the head when the node joined.
 const HEAD: &str = "head";
 
-/// A node that has joined, ready to connect.
+/// Identity of a node that has joined.
 #[derive(Debug)]
 pub(crate) struct Identity {
     files: Files,
-    /// The node's name, as its certificate has it.
+    /// Name of the node, from its certificate.
     name: NodeName,
     own: Arc<OwnCertificate>,
     config: Arc<rustls::ClientConfig>,
-    /// What the files say that is in use: certificate and key, and the authority.
+    /// Contents of the files in use: certificate with key, and authority.
     known: Mutex<(String, String)>,
-    /// A file in which the head says its current address, for clusters on one machine whose port may change.
+    /// File with the current address of a head on the same machine, whose port may change.
     head_file: Option<PathBuf>,
 }
 
-/// How a machine asks to be let in.
+/// Names in a join request.
 #[derive(Debug, Clone, Default)]
 pub struct Introduction {
-    /// The name that the node should have; that of the code when absent.
+    /// Requested node name; absent for the name in the code.
     pub name: Option<NodeName>,
-    /// The machine's name, for a code that names no node.
+    /// Name of the machine, used if the code has no node name.
     pub machine: Option<NodeName>,
 }
 
-/// Whether the node that is kept in `directory` has joined a cluster.
+/// Whether the node in `directory` has joined a cluster.
 #[must_use]
 pub fn has_joined(directory: &Path) -> bool {
     Files::of(directory).have_joined()
 }
 
-/// Makes the node that is kept in `directory` one that has never joined; nothing else of it is touched.
+/// Makes the node in `directory` leave its cluster by removing its identity. Other files stay.
 ///
 /// # Errors
-/// When its certificate and key cannot be removed.
+/// If its certificate and key cannot be removed.
 pub fn leave(directory: &Path) -> std::io::Result<()> {
     remove_tree(&Files::of(directory).0)
 }
 
-/// Joins the cluster that the code is for, and keeps what came of it in `directory`: the node's name and where its head is. If a node is
-/// kept there, it becomes this one, and an agent that runs for it takes that up.
+/// Joins the cluster of the code. Stores the identity and the head's address in `directory`, and returns the node's
+/// name and the head's address. An existing identity is replaced, and a running agent switches to the new one.
 ///
-/// While the head is away, or has too much to do, this goes on trying for as long as a code may be good; `report` is told of each
-/// failure and after which pause it will be tried again. The head gives the same answer to the same request, however often it comes.
+/// Retries for the validity of a code while the head is unreachable or overloaded. `report` gets each error and the
+/// delay before the next attempt. The head answers repeated requests identically.
 ///
 /// # Errors
-/// When the head cannot be reached at all, is not the one of the code, or does not let the machine in.
+/// If the head cannot be reached, does not match the code, or refuses the machine.
 pub async fn join(
     directory: &Path,
     code: &JoinCode,
@@ -105,7 +106,7 @@ pub async fn join(
         Endpoint::Tls { address: code.address.clone(), server_name: head_name(), config: tls::pinned(code.authority) };
     let Introduction { name, machine } = introduction;
     let request = JoinRequest { secret: code.secret.clone(), node: name, machine, csr };
-    // The code is for this cluster and no other, whatever answers at its address.
+    // The pinned fingerprint ensures that the code is only sent to its cluster.
     let client = Client::new(endpoint);
     let began = Instant::now();
     let mut pause = JOIN_PAUSES.0;
@@ -126,17 +127,17 @@ pub async fn join(
     }
     files.store(AUTHORITY, authority.as_bytes())?;
     files.store(HEAD, code.address.as_bytes())?;
-    // Last: a node with a certificate has joined.
+    // Written last: a node with a certificate has joined.
     files.store(CREDENTIALS, credentials(&certificate, &key).as_bytes())?;
     Ok((node, code.address.clone()))
 }
 
-/// Whether the same request may be granted later: the head is away, starts, or is flooded.
+/// Whether a retry may succeed: the head is unreachable, starting or overloaded.
 fn may_pass(error: &ClientError) -> bool {
     error.is_transient() || error.code() == Some("too_many_codes")
 }
 
-/// Whether an agent runs for the node that is kept in `directory`.
+/// Whether an agent is running for the node in `directory`.
 #[must_use]
 pub fn is_running(directory: &Path) -> bool {
     let Ok(file) = File::open(directory.join(LOCK)) else { return false };
@@ -144,7 +145,7 @@ pub fn is_running(directory: &Path) -> bool {
 }
 
 impl Identity {
-    /// The identity of the node in `directory`; joins with the code in `join_file` when there is none yet.
+    /// Loads the identity in `directory`; joins first with the code in `join_file` if there is none.
     pub(crate) async fn obtain(
         directory: &Path,
         name: Option<&NodeName>,
@@ -154,16 +155,16 @@ impl Identity {
         if !has_joined(directory) {
             let Some(join_file) = join_file else {
                 bail!(
-                    "this node has not joined a cluster yet: run `hostler node invite` on the head's machine and \
-                     `hostler agent join` with the code here"
+                    "this node has not joined a cluster yet: run `hostler node invite` on the head's machine, then \
+                     `hostler agent join` with the code on this machine"
                 );
             };
             let text = fs::read_to_string(join_file)
                 .with_context(|| format!("cannot read the join code in {}", join_file.display()))?;
-            let code: JoinCode = text.parse().context("the join code is damaged")?;
+            let code: JoinCode = text.parse().context("the join code is invalid")?;
             let introduction = Introduction { name: name.cloned(), machine: None };
             let report = |error: &ClientError, wait: Duration| {
-                tracing::warn!(again_in = ?wait, "the head does not let this node in yet: {error}");
+                tracing::warn!(again_in = ?wait, "cannot join yet; retrying: {error}");
             };
             join(directory, &code, introduction, report)
                 .await
@@ -188,12 +189,11 @@ impl Identity {
         Ok(Self { files, name, own, config, known: Mutex::new((certificate, authority)), head_file })
     }
 
-    /// The node's name.
     pub(crate) fn name(&self) -> &NodeName {
         &self.name
     }
 
-    /// Where the head is and how to prove who this node is.
+    /// Address of the head, and the credentials for the connection.
     pub(crate) fn endpoint(&self) -> anyhow::Result<Endpoint> {
         let address = match self.announced_address() {
             Some(address) => address,
@@ -202,12 +202,13 @@ impl Identity {
         Ok(Endpoint::Tls { server_name: head_name(), address, config: Arc::clone(&self.config) })
     }
 
-    /// Gets a certificate for a new key and uses it from now on. The answer says in how long to do so again, in milliseconds.
+    /// Requests a certificate for a new key and uses it from now on. Returns the time until the next renewal, in
+    /// milliseconds.
     ///
-    /// A crash at any point leaves a node with a key that is good: the head takes both until it has seen the new one.
+    /// After a crash at any point, the node has a valid key: the head accepts both keys until the new one is used.
     pub(crate) async fn renew(&self) -> anyhow::Result<u64> {
         let (key, csr) = request()?;
-        // A client of its own: with the certificate that is the newest now.
+        // A new client, which uses the latest certificate.
         let joined = Client::new(self.endpoint()?).renew(&RenewRequest { csr }).await?;
         let both = credentials(&joined.certificate, &key);
         self.files.store(CREDENTIALS, both.as_bytes())?;
@@ -216,10 +217,10 @@ impl Identity {
         Ok(joined.renew_in_ms)
     }
 
-    /// Takes up what `hostler agent join` has put in place of this identity since: whether there was something new.
+    /// Loads a new identity if `hostler agent join` has replaced it. Returns whether it was replaced.
     ///
     /// # Errors
-    /// When that is another node, or one of another cluster, which this agent cannot become while it runs.
+    /// If the new identity is for another node name or cluster, which requires a restart.
     pub(crate) fn refresh(&self) -> anyhow::Result<bool> {
         let (certificate, key) = self.files.credentials()?;
         let mut known = self.known();
@@ -228,7 +229,10 @@ impl Identity {
         }
         let name = node_in(&certificate).context("the node's certificate names no node")?;
         if name != self.name || self.files.read(AUTHORITY)? != known.1 {
-            bail!("this node has joined as {name} since this agent was started as {}: restart the agent", self.name);
+            bail!(
+                "this node has joined again as {name}, but this agent was started as {}: restart the agent",
+                self.name
+            );
         }
         self.own.replace(&certificate, &key)?;
         known.0 = certificate;
@@ -239,7 +243,7 @@ impl Identity {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The address that the head on this machine has last announced.
+    /// Address that a head on this machine announced last.
     fn announced_address(&self) -> Option<String> {
         let text = fs::read(self.head_file.as_ref()?).ok()?;
         let announced: serde_json::Value = serde_json::from_slice(&text).ok()?;
@@ -247,28 +251,28 @@ impl Identity {
     }
 }
 
-/// The files of a node's identity, in a directory that only the agent may enter.
+/// The identity files of a node, in a directory that only the agent can read.
 #[derive(Debug)]
 struct Files(PathBuf);
 
 impl Files {
-    /// Those of the node that is kept in `directory`.
+    /// Identity files of the node in `directory`.
     fn of(directory: &Path) -> Self {
         Self(directory.join("identity"))
     }
 
     fn make(&self) -> anyhow::Result<()> {
-        // What is above the node's directory is not only the node's: closed, it would shut users out of their jobs' files.
+        // Parent directories keep default permissions: restricted ones would lock users out of their jobs' files.
         let shared = self.0.ancestors().nth(2).map_or(Ok(()), fs::create_dir_all);
         let make = || DirBuilder::new().recursive(true).mode(0o700).create(&self.0);
-        shared.and_then(|()| make()).with_context(|| format!("cannot make {}", self.0.display()))
+        shared.and_then(|()| make()).with_context(|| format!("cannot create {}", self.0.display()))
     }
 
     fn have_joined(&self) -> bool {
         self.0.join(CREDENTIALS).exists() || self.0.join(OLD_CERTIFICATE).exists()
     }
 
-    /// The certificate and the key, PEM; perhaps in one text.
+    /// Certificate and key in PEM format, possibly in one text.
     fn credentials(&self) -> anyhow::Result<(String, String)> {
         if self.0.join(CREDENTIALS).exists() {
             let both = self.read(CREDENTIALS)?;
@@ -282,16 +286,16 @@ impl Files {
         fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
     }
 
-    /// Writes a file that only the agent can read, whole or not at all; it is on disk when this returns.
+    /// Atomically writes a file that only the agent can read. The data is on disk when this returns.
     fn store(&self, name: &str, bytes: &[u8]) -> anyhow::Result<()> {
         let path = self.0.join(name);
         replace_file(&path, bytes).with_context(|| format!("cannot write {}", path.display()))
     }
 }
 
-/// A new key and a signing request for it. All that the head takes from the request is the key.
+/// Creates a key and a certificate signing request. The head uses only the key from the request.
 fn request() -> anyhow::Result<(KeyPair, String)> {
-    let key = KeyPair::generate().context("cannot make a key")?;
+    let key = KeyPair::generate().context("cannot create a key")?;
     let csr = CertificateParams::default().serialize_request(&key)?.pem()?;
     Ok((key, csr))
 }
@@ -304,14 +308,14 @@ fn certificate_in(pem: &str) -> anyhow::Result<CertificateDer<'static>> {
     CertificateDer::from_pem_slice(pem.as_bytes()).context("not a certificate in PEM form")
 }
 
-/// The common name of a node's certificate, which is the node's.
+/// Node name from a certificate's common name.
 fn node_in(pem: &str) -> Option<NodeName> {
     let der = certificate_in(pem).ok()?;
     let (_, certificate) = X509Certificate::from_der(&der).ok()?;
     certificate.subject().iter_common_name().next()?.as_str().ok()?.parse().ok()
 }
 
-/// How every head's certificate names it.
+/// Name of the head in its certificate.
 fn head_name() -> ServerName<'static> {
     ServerName::try_from(HEAD_NAME).expect("it is a valid name")
 }
@@ -328,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn key_and_certificate_are_one_private_file_and_old_directories_are_read() {
+    fn credentials_are_private_and_load_from_old_and_new_files() {
         use std::os::unix::fs::PermissionsExt;
         let directory = tempfile::tempdir().expect("a temporary directory");
         let files = Files::of(directory.path());

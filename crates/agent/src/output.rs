@@ -1,7 +1,7 @@
-//! Live output: a run's output file, sent to the head as it grows.
+//! Live output: sends a run's output file to the head as it grows.
 //!
-//! The file is the truth and the reader's offset the only state, so a broken stream is continued by asking again. Of a file that is longer
-//! than may be kept, only its start is sent, and then a notice.
+//! The reader's offset in the file is the only state, so the head can resume a broken stream with a new request. Of a
+//! file above the size limit, only the start is sent, followed by a notice.
 
 use std::io::SeekFrom;
 use std::path::{Path, PathBuf};
@@ -18,22 +18,23 @@ use tokio::io::{AsyncReadExt, AsyncSeekExt};
 use crate::engine::Handle;
 use crate::readiness::Readiness;
 
-/// How much is read at once, in bytes.
+/// Read size in bytes.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// How often it is looked whether the run has ended, and whether a file that the kernel cannot watch has grown.
+/// Interval of checks whether the run has ended, and whether an unwatchable file has grown.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// How often what has happened is taken off the kernel's queue at once: a job may write faster than that is done.
+/// Maximum number of reads from the kernel's event queue per wakeup: a job may write faster than the events are read.
 const HEARD_AT_ONCE: usize = 16;
 
-/// What stands in the place of the rest of an output that is longer than may be kept.
+/// Notice that replaces the rest of an output above the size limit.
 pub(crate) fn cut_notice(cap_bytes: u64) -> Vec<u8> {
     let kept = format_bytes(cap_bytes);
-    format!("\nhostler: the rest of this output was cut: {kept} of it are kept (setting output-cap)\n").into_bytes()
+    format!("\nhostler: the rest of this output was cut: {kept} are kept (setting output-cap)\n").into_bytes()
 }
 
-/// Sends the file at `path` from `from` on, no more than its first `cap_bytes`; with `follow` until the run has ended.
+/// Sends the first `cap_bytes` of the file at `path`, starting at `from`. With `follow`, continues until the run has
+/// ended.
 pub(crate) async fn send(
     head: &Client,
     stream: &str,
@@ -45,7 +46,7 @@ pub(crate) async fn send(
     let mut file = None;
     let watch = Watch::on(path.parent().unwrap_or(&path));
     loop {
-        // Asked before reading: what was written before the end is then surely read.
+        // Check before reading, so that everything written before the end is read.
         let goes_on = match &follow {
             Some((engine, run)) => engine.is_live(*run),
             None => false,
@@ -67,7 +68,7 @@ pub(crate) async fn send(
     }
 }
 
-/// An output, as much of it as is kept.
+/// An output file with a size limit.
 struct Capped {
     file: File,
     offset: u64,
@@ -76,14 +77,14 @@ struct Capped {
 
 impl Capped {
     async fn open(path: &Path, offset: u64, cap_bytes: u64) -> Option<Self> {
-        // Whatever is in its place is never waited for.
+        // Do not follow links, and do not block on other file types.
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
         let mut file = OpenOptions::new().read(true).custom_flags(flags).open(path).await.ok()?;
         file.seek(SeekFrom::Start(offset)).await.ok()?;
         Some(Self { file, offset, cap_bytes })
     }
 
-    /// Sends what is there.
+    /// Sends all data up to the current end.
     async fn send_rest(&mut self, uplink: &mut Uplink) -> anyhow::Result<()> {
         while self.offset < self.cap_bytes {
             let left = usize::try_from(self.cap_bytes - self.offset).unwrap_or(usize::MAX);
@@ -110,7 +111,7 @@ impl Capped {
     }
 }
 
-/// Tells when something in a directory is written; where the kernel cannot say, never.
+/// Reports writes in a directory; never reports if the kernel cannot watch it.
 struct Watch(Option<Readiness<Inotify>>);
 
 impl Watch {
@@ -126,7 +127,7 @@ impl Watch {
     async fn changed(&self) {
         let Some(inotify) = &self.0 else { return std::future::pending().await };
         inotify.readable().await;
-        // Which file it was does not matter; the queue only has to be emptied.
+        // The events do not matter; the queue only has to be emptied.
         for _ in 0..HEARD_AT_ONCE {
             if inotify.owner().read_events().map_or(true, |events| events.is_empty()) {
                 return;

@@ -1,33 +1,33 @@
-//! What the processors draw, by the counters that they keep themselves: running average power limits, on processors of Intel and AMD.
+//! Power measurement with RAPL (running average power limit), the energy counters of Intel and AMD processors.
 //!
-//! Only root may read them, since they tell of secrets. They count processors and memory; where there is a counter of the whole platform,
-//! that is taken instead.
+//! Only root may read the counters, because they can leak secrets. They cover processors and memory. If there is a
+//! counter for the whole platform, it is used instead.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Where the kernel shows them.
+/// Directory of the counters.
 pub(crate) const POWERCAP: &str = "/sys/class/powercap";
 
-/// The counters of a machine, and when they were read.
+/// The counters of a machine and the time of the last reading.
 #[derive(Debug)]
 pub(crate) struct Rapl {
     zones: Vec<Zone>,
     read_at: Instant,
 }
 
-/// A counter.
+/// An energy counter.
 #[derive(Debug)]
 struct Zone {
     energy: PathBuf,
-    /// At which it begins again from zero, in microjoules.
+    /// Value at which the counter wraps to zero, in microjoules.
     range_uj: u64,
     last_uj: u64,
 }
 
 impl Rapl {
-    /// The counters below this directory; `None` when there are none that can be read.
+    /// Finds the counters below `powercap`; `None` if none is readable.
     pub(crate) fn find(powercap: &Path) -> Option<Self> {
         let entries = fs::read_dir(powercap).ok()?.flatten();
         let named: Vec<(String, PathBuf)> = entries
@@ -36,16 +36,16 @@ impl Rapl {
             .filter_map(|path| Some((fs::read_to_string(path.join("name")).ok()?.trim().to_owned(), path)))
             .collect();
         let is_whole = |name: &str| name == "psys";
-        // Memory is counted apart from the package that it hangs on; cores are not.
+        // Memory has a counter separate from its package; cores are included in the package.
         let is_part = |name: &str| name.starts_with("package-") || name == "dram";
         let has_whole = named.iter().any(|(name, _)| is_whole(name));
         let wanted = named.iter().filter(|(name, _)| if has_whole { is_whole(name) } else { is_part(name) });
-        // All of them or none: a part of a machine is no machine.
+        // All counters or none: a partial sum would be wrong.
         let zones: Vec<Zone> = wanted.map(|(_, path)| Zone::open(path)).collect::<Option<_>>()?;
         (!zones.is_empty()).then(|| Self { zones, read_at: Instant::now() })
     }
 
-    /// What was drawn on average since this was asked last, in milliwatts; `None` when that cannot be told.
+    /// Mean power since the last call, in milliwatts; `None` if unknown.
     pub(crate) fn milliwatts(&mut self, now: Instant) -> Option<u64> {
         let ms = u64::try_from(now.duration_since(self.read_at).as_millis()).ok().filter(|ms| *ms > 0)?;
         let read: Vec<u64> = self.zones.iter().map(|zone| number(&zone.energy)).collect::<Option<_>>()?;
@@ -62,7 +62,7 @@ impl Zone {
         Some(Self { last_uj: number(&energy)?, energy, range_uj })
     }
 
-    /// By how much it has grown.
+    /// Increase since the last reading.
     fn advance(&mut self, now: u64) -> u64 {
         let before = std::mem::replace(&mut self.last_uj, now);
         if now >= before { now - before } else { now + self.range_uj.saturating_sub(before) }
@@ -91,13 +91,13 @@ mod tests {
         }
     }
 
-    /// What is said after ten seconds.
+    /// The reading after ten seconds.
     fn after_ten_seconds(rapl: &mut Rapl) -> Option<u64> {
         rapl.milliwatts(rapl.read_at + Duration::from_secs(10))
     }
 
     #[test]
-    fn packages_and_memory_count_and_cores_do_not() {
+    fn packages_and_memory_are_summed_without_cores() {
         let machine = tempfile::tempdir().expect("a directory");
         let powercap = machine.path();
         assert!(Rapl::find(powercap).is_none());
@@ -107,7 +107,7 @@ mod tests {
         let mut rapl = Rapl::find(powercap).expect("there are two");
         zone(powercap, "intel-rapl:0", "package-0", 400_000);
         zone(powercap, "intel-rapl:0:0", "core", 350_000);
-        // Memory's counter has begun again.
+        // The memory counter has wrapped.
         zone(powercap, "intel-rapl:0:1", "dram", 90_000);
         assert_eq!(after_ten_seconds(&mut rapl), Some(40));
         fs::remove_file(powercap.join("intel-rapl:0/energy_uj")).expect("it is ours");
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn the_platform_counts_alone() {
+    fn platform_counter_replaces_the_others() {
         let machine = tempfile::tempdir().expect("a directory");
         zone(machine.path(), "intel-rapl:0", "package-0", 0);
         zone(machine.path(), "intel-rapl:1", "psys", 0);

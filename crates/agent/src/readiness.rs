@@ -1,4 +1,4 @@
-//! Waiting until a descriptor can be read, on the runtime.
+//! Waits on the async runtime until a file descriptor is readable.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
@@ -6,10 +6,10 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// A descriptor that is waited for. It is owned, so it stays open and the same for as long as it is registered.
+/// A registered file descriptor. It is owned, so it stays open while it is registered.
 pub(crate) struct Readiness<T: AsFd>(AsyncFd<Owned<T>>);
 
-/// What owns the descriptor.
+/// Owner of the descriptor.
 struct Owned<T: AsFd>(T);
 
 impl<T: AsFd> AsRawFd for Owned<T> {
@@ -21,17 +21,17 @@ impl<T: AsFd> AsRawFd for Owned<T> {
 impl<T: AsFd> Readiness<T> {
     /// Registers a descriptor. Needs a runtime.
     pub(crate) fn of(owner: T) -> io::Result<Self> {
-        // SAFETY: `Owned` keeps the owner, and with it the one descriptor it borrows out, unchanged until it is dropped.
+        // SAFETY: `Owned` keeps the owner, and so its descriptor, unchanged until the registration is dropped.
         let registered = unsafe { AsyncFd::register_with_interest(Owned(owner), Interest::READABLE) };
         registered.map(Self).map_err(|error| io::Error::other(error.to_string()))
     }
 
-    /// What was registered.
+    /// The registered owner.
     pub(crate) fn owner(&self) -> &T {
         &self.0.get_ref().0
     }
 
-    /// Ends when there may be something to read that was not there when it was last found empty.
+    /// Waits until there may be new data to read.
     pub(crate) async fn readable(&self) {
         if let Ok(mut ready) = self.0.readable().await {
             ready.clear_ready();

@@ -1,4 +1,4 @@
-//! What a new agent makes of the runs that an earlier one left: some go on, some have ended, some are lost.
+//! Recovery after a restart of the agent: runs of the earlier agent continue, have ended, or are lost.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::directory::{FoundRun, RunDirectory};
 use crate::engine::{Control, Handle, Node, control};
 use crate::supervise::{self, Kept, RunState, Watched};
 
-/// Takes up every run found on the disk; returns how those that go on are ended.
+/// Recovers all runs found on the disk. Returns the controls of those that continue.
 pub(crate) async fn recover(node: &Arc<Node>, handle: &Handle) -> anyhow::Result<HashMap<RunId, Control>> {
     let mut controls = HashMap::new();
     let mut going_on = HashSet::new();
@@ -27,7 +27,7 @@ pub(crate) async fn recover(node: &Arc<Node>, handle: &Handle) -> anyhow::Result
             leaves.extend(leaf_of(&directory));
             let (control, controlled) = control();
             controls.insert(run, control);
-            // Where it sits is known only to itself, so it will not be kept for another task.
+            // The leaf of this shepherd is unknown, so it is not kept for later runs.
             let kept = Kept { shepherd, place: None };
             tokio::spawn(supervise::watch(Arc::clone(node), handle.clone(), launch, kept, controlled.orders));
         }
@@ -36,21 +36,21 @@ pub(crate) async fn recover(node: &Arc<Node>, handle: &Handle) -> anyhow::Result
     Ok(controls)
 }
 
-/// Removes what belongs to no run that goes on: stray processes and environments held by nobody.
+/// Removes leftovers of ended runs: stray processes, and pins on environments.
 fn clean_up(node: &Node, going_on: &HashSet<RunId>, leaves: &HashSet<String>) {
     if let Ok(tree) = &node.cgroups {
         match tree.sweep(&node.leaf_prefix, leaves) {
-            Ok(sweep) => tracing::debug!(?sweep, "swept what earlier runs left"),
-            Err(error) => tracing::warn!(%error, "cannot look for processes that earlier runs left"),
+            Ok(sweep) => tracing::debug!(?sweep, "removed leftovers of earlier runs"),
+            Err(error) => tracing::warn!(%error, "cannot look for leftover processes of earlier runs"),
         }
     }
     let pins = going_on.iter().map(ToString::to_string).collect();
     if let Err(error) = node.environments.retain_pins(&pins) {
-        tracing::warn!(%error, "cannot release the environments of runs that are gone");
+        tracing::warn!(%error, "cannot release the environments of ended runs");
     }
 }
 
-/// How far a run had come, with its shepherd if it goes on.
+/// Determines the state of a run, and its shepherd if it continues.
 async fn look(node: &Node, launch: &RunLaunch, boot: &BootId, directory: &RunDirectory) -> (Found, Option<Watched>) {
     if let Some(end) = directory.end() {
         return (Found::Over(end), None);
@@ -58,14 +58,15 @@ async fn look(node: &Node, launch: &RunLaunch, boot: &BootId, directory: &RunDir
     match supervise::determine_state(node, launch).await {
         RunState::Running(shepherd) => (Found::Shepherd, Some(shepherd)),
         RunState::Ended(exit) => (Found::Exit(exit), None),
-        // A power cut may have taken the shepherd's line with it: only in the same boot is its absence a proof of no start.
+        // A power failure may have lost the shepherd's journal entry. Its absence proves that the run never began only
+        // within the same boot.
         RunState::NeverBegan if *boot != node.boot => (Found::Exit(supervise::lost(node, LostReason::Rebooted)), None),
-        // So it may begin now, in a directory made anew.
+        // The run may begin now, in a new directory.
         RunState::NeverBegan => (Found::Launch, None),
     }
 }
 
-/// The name of the leaf that a run's processes are in: that of the run, or of an earlier task of the same shepherd.
+/// Name of the leaf of a run's processes: the run's own, or that of an earlier run of the same shepherd.
 fn leaf_of(directory: &RunDirectory) -> Option<String> {
     let record = RunningRecord::read(directory.path()).ok()??;
     Some(record.leaf?.file_name()?.to_string_lossy().into_owned())

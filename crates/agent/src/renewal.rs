@@ -1,6 +1,7 @@
-//! Keeping the node's certificate young: after two thirds of its life the agent asks for another, for a new key.
+//! Certificate renewal: after two thirds of the certificate's life, the agent requests a new one for a new key.
 //!
-//! The head says in how long that is, at every welcome and with every certificate; the node only counts the time, on its monotonic clock.
+//! The head sends the remaining time with every welcome and every certificate. The node measures it on its monotonic
+//! clock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,13 +12,13 @@ use tokio::time::sleep;
 use crate::engine::Node;
 use crate::identity::Identity;
 
-/// The first and the longest pause after a renewal that failed. There is a third of a certificate's life to succeed in.
+/// First and longest delay after a failed renewal. Retries have a third of the certificate's life.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3600));
 
-/// In how long a renewal is due, as the head last said; never when absent.
+/// Time until the renewal, from the head; `None` for never.
 pub(crate) type Due = Option<Duration>;
 
-/// Renews the certificate whenever that is due.
+/// Renews the certificate when due.
 pub(crate) async fn keep(node: &Arc<Node>, identity: &Identity, mut due: watch::Receiver<Due>) {
     let mut pause = PAUSES.0;
     let mut wait = *due.borrow_and_update();
@@ -29,7 +30,7 @@ pub(crate) async fn keep(node: &Arc<Node>, identity: &Identity, mut due: watch::
                     wait = *due.borrow_and_update();
                     continue;
                 }
-                // The link has ended for good, and with it the agent.
+                // The link, and thus the agent, has ended.
                 Err(_) => return,
             },
         }

@@ -1,9 +1,10 @@
-//! A directory for the temporary files of a run whose processes launch on its other nodes.
+//! Temporary directories for runs that launch processes on their other nodes.
 //!
-//! Open MPI and others keep files there whose names say which job and which machine, but not which node: on nodes that are one machine they
-//! would be the same files. So each of these runs has a directory of its own on every node, for its user alone. It lies where temporary
-//! files usually do, and not beside the run's other files, since programs make sockets in it, whose paths may have no more than 107 bytes;
-//! a link beside the run's files says where, and both go together.
+//! Open MPI and other programs create temporary files whose names contain the job and the machine, but not the node.
+//! Nodes on one machine would share these files, so each such run gets a private directory on every node.
+//!
+//! The directory is in the usual place for temporary files, because programs create sockets in it, and socket paths are
+//! limited to 107 bytes. A link among the run's files points to it, and both are removed together.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -12,18 +13,18 @@ use std::path::{Path, PathBuf};
 
 use hostler_snapshot::remove_tree;
 
-/// Where they are made for other users than the agent's own.
+/// Parent directory for users other than the agent's own.
 const USUAL: &str = "/tmp";
 
-/// Where those of a run of this user are made; `None` is the agent's own, whose jobs have its `TMPDIR`.
+/// Parent directory for a run of this user. `None` is the agent's own user, whose jobs have the agent's `TMPDIR`.
 pub(crate) fn place(owner: Option<(u32, u32)>) -> PathBuf {
     if owner.is_some() { PathBuf::from(USUAL) } else { std::env::temp_dir() }
 }
 
-/// Makes one within `place`, which is to belong to a user and group, and the link to it. It has the first of these names that is free.
+/// Creates a directory in `place` with the first free name, for this user and group, and the link to it.
 ///
 /// # Errors
-/// When none of the names is free, or the disk refuses.
+/// If all names are in use, or the disk refuses.
 pub(crate) fn make(place: &Path, names: &[String], owner: Option<(u32, u32)>, link: &Path) -> io::Result<PathBuf> {
     let mut free = Err(io::ErrorKind::InvalidInput.into());
     for name in names {
@@ -44,19 +45,20 @@ pub(crate) fn make(place: &Path, names: &[String], owner: Option<(u32, u32)>, li
         Ok(())
     };
     if let Err(error) = give() {
-        // Nothing else would find it again.
+        // Without the link, nothing would remove the directory.
         let _ = fs::remove_dir(&path);
         return Err(error);
     }
     Ok(path)
 }
 
-/// Removes the link and the directory that it leads to with all that is in it, if there are any.
+/// Removes the link and its target directory with all contents, if they exist.
 ///
-/// Others may make directories beside it: one that is not of the user for whom it was made is not it.
+/// Other users can create directories in the same place. The target is removed only if it belongs to the user of the
+/// link.
 ///
 /// # Errors
-/// When the disk refuses.
+/// If the disk refuses.
 pub(crate) fn remove(link: &Path) -> io::Result<()> {
     let Some((path, owner)) = unless_gone(fs::read_link(link).and_then(|path| Ok((path, owner_of(link)?))))? else {
         return Ok(());
@@ -86,7 +88,7 @@ mod tests {
 
     /// Needs root.
     #[test]
-    fn it_belongs_to_the_user_and_only_what_does_is_removed() {
+    fn temporary_directory_is_private_and_removed_only_if_still_owned() {
         let root = tempfile::tempdir().expect("a temporary directory");
         let names = ["a".to_owned(), "a-1".to_owned()];
         let user = Some((65534, 65533));
@@ -102,7 +104,7 @@ mod tests {
         remove("one");
         remove("one");
         assert!(!first.exists() && fs::symlink_metadata(root.path().join("one")).is_err());
-        // The user has made room for somebody else's.
+        // Another user now owns a directory with this name.
         chown(root.path().join("a-1"), Some(65532), None).expect("root may");
         remove("two");
         assert!(root.path().join("a-1").exists() && fs::symlink_metadata(root.path().join("two")).is_err());

@@ -1,4 +1,4 @@
-//! A job's terminal on its way to the person who has attached: bytes both ways between the shepherd and the head.
+//! Terminals: carries bytes between a run's shepherd and the head, for the user who attached.
 
 use anyhow::Context;
 use bytes::{Bytes, BytesMut};
@@ -9,14 +9,14 @@ use tokio::net::UnixStream;
 
 use crate::directory::RunDirectory;
 
-/// How much is read from the terminal at once, and the longest piece of what was typed that is passed on, in bytes.
+/// Read size for terminal output, and maximum size of a forwarded piece of input, in bytes.
 const PIECE_BYTES: usize = 16 << 10;
 
-/// How much is taken of what somebody types ahead of a job that does not read it, in bytes. As long as it is less, it is noticed when
-/// they leave.
+/// Limit for buffered input that the job has not read, in bytes. Below the limit, the agent notices when the user
+/// detaches.
 const AHEAD_BYTES: usize = 1 << 20;
 
-/// Joins the terminal of a run with the head's stream, until either side leaves.
+/// Joins a run's terminal with the head's stream until either side closes.
 pub(crate) async fn join(
     head: &Client,
     stream: &str,

@@ -1,6 +1,6 @@
-//! Chunks between this node and the head.
+//! Transfer of chunks between this node and the head.
 //!
-//! How many there are, and of how many files, is the user's choice: so all but the waiting is done beside the runtime.
+//! Users control the number of chunks and files, so all work except waiting runs outside the async runtime.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,22 +15,23 @@ use hostler_snapshot::{Sources, pack, wire};
 use crate::account::{Ids, act_as};
 use crate::engine::Node;
 
-/// How many content bytes travel in one request: enough to keep the connection busy, little enough to hold in memory.
+/// Content bytes per request: enough to keep the connection busy, few enough to hold in memory.
 const REQUEST_BYTES: u64 = 4 << 20;
 
-/// How many hashes are asked about in one request.
+/// Maximum number of hashes per query.
 const DIGESTS_AT_ONCE: usize = 10_000;
 
-/// From which length on manifests are read one at a time, in bytes.
+/// Manifests from this size on are decoded one at a time, in bytes.
 const LARGE_MANIFEST_BYTES: u64 = 4 << 20;
 
-/// Held while one of them is: reading it takes several times its length, outside the limits of any job, and many jobs may start at once.
+/// Lock for decoding large manifests. Decoding needs several times their size in memory, outside any job's limits, and
+/// many jobs may start at once.
 static LARGE_MANIFESTS: Mutex<()> = Mutex::new(());
 
-/// Pauses between attempts to reach the head.
+/// First and longest delay between attempts to reach the head.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
 
-/// Brings a captured folder's manifest and every chunk of it into the node's store. What is there already is not asked for.
+/// Downloads the manifest and all chunks of a captured folder, except those in the node's store.
 pub(crate) async fn fetch_snapshot(node: &Arc<Node>, snapshot: Digest) -> anyhow::Result<Manifest> {
     if !node.chunks.contains(&snapshot) {
         fetch(node, vec![snapshot]).await.context("cannot get the captured folder's manifest")?;
@@ -61,14 +62,14 @@ pub(crate) async fn fetch_snapshot(node: &Arc<Node>, snapshot: Digest) -> anyhow
     Ok(manifest)
 }
 
-/// Does what takes as long as a user likes on a thread for that.
+/// Runs work whose duration users control on a blocking thread.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> anyhow::Result<T> + Send + 'static,
 ) -> anyhow::Result<T> {
     tokio::task::spawn_blocking(work).await.context("it was interrupted")?
 }
 
-/// Cuts a list of chunks with their lengths into requests.
+/// Splits a list of chunks and lengths into requests.
 fn cut(wanted: &[(Digest, u64)]) -> Vec<Vec<Digest>> {
     let mut requests: Vec<Vec<Digest>> = Vec::new();
     let mut size = u64::MAX;
@@ -83,7 +84,7 @@ fn cut(wanted: &[(Digest, u64)]) -> Vec<Vec<Digest>> {
     requests
 }
 
-/// Gets these chunks from the head and checks each against its name.
+/// Downloads these chunks from the head and verifies their hashes.
 async fn fetch(node: &Arc<Node>, digests: Vec<Digest>) -> anyhow::Result<()> {
     let body = with_patience(|| node.head.fetch_pack(digests.clone())).await?;
     let node = Arc::clone(node);
@@ -98,9 +99,9 @@ async fn fetch(node: &Arc<Node>, digests: Vec<Digest>) -> anyhow::Result<()> {
     .await
 }
 
-/// Brings a result to the head: every chunk that it lacks, then the manifest as a whole. Goes on for as long as the head cannot be
-/// reached or has no room; ends only when the head refuses, or the files can no longer be read. They are read with the rights of
-/// `owner`, if it is not the agent's own user.
+/// Uploads a result: all chunks that the head lacks, then the manifest. Retries while the head is unreachable or its
+/// disk is full. Fails only if the head refuses or the files are no longer readable. Reads the files with the rights of
+/// `owner`, or with the agent's rights if that is `None`.
 pub(crate) async fn upload(
     head: &Client,
     sources: Arc<Sources>,
@@ -124,14 +125,14 @@ pub(crate) async fn upload(
             }
         }
         match with_patience(|| head.commit_snapshot(&manifest)).await {
-            // Collected as garbage between the question and the commit: ask again.
+            // Garbage collection removed chunks between the query and the commit: ask again.
             Err(error) if error.code() == Some("chunks_missing") => {}
             result => return Ok(result?),
         }
     }
 }
 
-/// Makes a call again until the head can be reached and has room.
+/// Retries a call while the head is unreachable or its disk is full.
 async fn with_patience<T, F>(mut call: impl FnMut() -> F) -> Result<T, ClientError>
 where
     F: Future<Output = Result<T, ClientError>>,
@@ -140,7 +141,7 @@ where
     loop {
         match call().await {
             Err(error) if error.is_transient() || error.code() == Some("disk_full") => {
-                tracing::debug!(%error, "the head cannot take or give chunks now");
+                tracing::debug!(%error, "cannot transfer chunks now; retrying");
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(PAUSES.1);
             }

@@ -1,4 +1,4 @@
-//! The variables that a job finds in its environment.
+//! Environment variables of jobs.
 
 use std::ffi::OsString;
 use std::net::Ipv4Addr;
@@ -12,25 +12,25 @@ use hostler_shepherd::ranks;
 
 use crate::account::Account;
 
-/// What the agent passes on of its own environment to a job of its own user that brings none.
+/// Variables of the agent that a job of the agent's own user inherits if it has no environment.
 const INHERITED: [&str; 9] = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR"];
 
-/// What of it is true for every user of the node.
+/// Those of them that apply to every user of the node.
 const OF_THE_NODE: [&str; 3] = ["LANG", "LC_ALL", "TZ"];
 
-/// Where a user finds commands after logging in.
+/// Default `PATH` of a login.
 const LOGIN_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// Where commands are found when the agent has no `PATH` itself.
+/// `PATH` if the agent has none.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// The complete environment of a run, before its Python environment adds to it.
+/// The environment of a run, without the additions of a Python environment.
 ///
-/// A command brings its caller's variables; a project gets a few of the agent's, or with an `account` of another user those of a
-/// login, and what was asked for with the job. Hostler's own come on top. None of them has a name of Slurm's: MPI libraries that find
-/// some of those take the job for a part of an allocation of Slurm's, and then miss the rest.
+/// A command has the variables of its submitter. A project has a few of the agent's, or with an `account` those of a
+/// login, and the variables that the user requested. Hostler's own variables override these. None of them has a Slurm
+/// name: MPI libraries that find some Slurm variables expect a complete Slurm allocation.
 ///
-/// `is_shared`: other nodes are on the same machine.
+/// `is_shared`: other nodes run on the same machine.
 pub(crate) fn environment(
     launch: &RunLaunch,
     node: &NodeName,
@@ -49,7 +49,7 @@ pub(crate) fn environment(
         None => drop(all.entry("PATH".into()).or_insert_with(|| DEFAULT_PATH.into())),
     }
     all.extend(identity(launch, node).into_iter().map(|(name, value)| (name.to_owned(), value)));
-    // Numeric libraries start a thread for every CPU of the machine unless told how many are theirs.
+    // Without a limit, numeric libraries start a thread for every CPU of the machine.
     let threads = (spec.request.cpus / spec.tasks_per_node).max(1);
     for name in ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"] {
         all.entry(name.into()).or_insert_with(|| threads.to_string());
@@ -60,21 +60,22 @@ pub(crate) fn environment(
     all
 }
 
-/// What `mpirun` is told of this node, for Open MPI 4 and 5, whose launcher is PRRTE.
+/// Variables for `mpirun` of Open MPI 4 and 5, whose launcher is PRRTE.
 fn of_mpi(launch: &RunLaunch, is_shared: bool) -> Vec<(&'static str, String)> {
     let spec = &launch.spec;
     let mut all = Vec::new();
     let ranks = if spec.first_node {
         spec.tasks_per_node
     } else {
-        // As many ranks as CPUs. It would count cores, which may be fewer; with steps a list of nodes says it.
+        // As many slots as CPUs; by default Open MPI counts cores, which may be fewer. With steps, a list of nodes
+        // contains the slots.
         let slots = spec.request.cpus.to_string();
         all.push(("OMPI_MCA_orte_set_default_slots", slots.clone()));
         all.push(("PRTE_MCA_prte_set_default_slots", slots));
         spec.request.cpus.max(spec.tasks_per_node)
     };
-    // Ranks that wait keep their CPU busy unless told to let go of it. `mpirun` sees to that itself where it starts more than it has
-    // slots for; it cannot know that there are fewer CPUs than slots, or that other ranks use the same ones.
+    // Waiting ranks use a full CPU unless they yield. `mpirun` enables that only if it starts more ranks than slots. It
+    // does not know about fewer CPUs than slots, or about other ranks on the same CPUs.
     let present =
         std::thread::available_parallelism().map_or(u32::MAX, |cpus| u32::try_from(cpus.get()).unwrap_or(u32::MAX));
     if is_shared || ranks > present.min(spec.request.cpus) {
@@ -83,12 +84,12 @@ fn of_mpi(launch: &RunLaunch, is_shared: bool) -> Vec<(&'static str, String)> {
     all
 }
 
-/// Where the processes of a run can meet: on the first of its nodes.
+/// Port on the first node at which the processes of a run can connect.
 pub(crate) fn meeting_port(port: u16) -> Vec<(OsString, OsString)> {
     vec![("MASTER_PORT".into(), port.to_string().into())]
 }
 
-/// Which nodes a run is on, and which of them this is.
+/// Variables about the nodes of a run and this node's rank.
 fn places(launch: &RunLaunch, node: &NodeName) -> Vec<(&'static str, String)> {
     let alone = Gang { rank: 0, nodes: vec![Peer { name: node.clone(), address: Some(Ipv4Addr::LOCALHOST.into()) }] };
     let gang = launch.gang.as_ref().unwrap_or(&alone);
@@ -102,7 +103,7 @@ fn places(launch: &RunLaunch, node: &NodeName) -> Vec<(&'static str, String)> {
         ("HOSTLER_TASKS_PER_NODE", spec.tasks_per_node.to_string()),
         ("HOSTLER_WORLD_SIZE", spec.world_size().to_string()),
     ];
-    // Programs take these for the sign that they are one of several.
+    // Programs regard these variables as a sign that they are one of several processes.
     if spec.world_size() > 1 {
         all.push(("HOSTLER_NODE_ADDRESSES", gang.nodes.iter().map(address).collect::<Vec<_>>().join(",")));
         all.push(("MASTER_ADDR", gang.nodes.first().map_or_else(String::new, address)));
@@ -113,7 +114,7 @@ fn places(launch: &RunLaunch, node: &NodeName) -> Vec<(&'static str, String)> {
     all
 }
 
-/// What a login of this user on this node sets. Where the caller's words about the user may be of another machine, its own hold.
+/// Variables of a login. Name variables of the account replace the submitter's, which may come from another machine.
 fn log_in(account: &Account, all: &mut Environment) {
     for name in ["USER", "LOGNAME"] {
         all.insert(name.into(), account.name.clone());
@@ -123,7 +124,7 @@ fn log_in(account: &Account, all: &mut Environment) {
     for (name, value) in defaults {
         all.entry(name.into()).or_insert(value);
     }
-    // Another path may be on a disk that does not answer, and this may be the runtime's only thread.
+    // Other paths are not checked: their disk may hang, and this may be the runtime's only thread.
     let usual = Path::new("/run/user").join(account.ids.uid.to_string());
     let is_theirs = |directory: &String| {
         Path::new(directory) == usual
@@ -134,7 +135,7 @@ fn log_in(account: &Account, all: &mut Environment) {
     }
 }
 
-/// What a job can know of itself.
+/// Variables that describe the job.
 fn identity(launch: &RunLaunch, node: &NodeName) -> Vec<(&'static str, String)> {
     let spec = &launch.spec;
     let task = launch.run.task;
@@ -168,7 +169,7 @@ mod tests {
     use crate::account::Ids;
 
     #[test]
-    fn a_runtime_directory_is_passed_on_only_from_its_usual_place() {
+    fn runtime_directory_is_kept_only_at_its_standard_path() {
         let elsewhere = tempfile::tempdir().expect("a temporary directory can be made");
         let uid = std::fs::metadata(elsewhere.path()).expect("there").uid();
         let ids = Ids { uid, gid: 0, groups: Vec::new() };

@@ -128,7 +128,7 @@ fn a_node_keeps_asking_to_be_let_in_and_its_agent_follows_when_it_joins_again() 
     real.ok(&["node", "remove", "n1", "--yes"]);
     let other = real.join("n1", &real.ok(&["node", "invite", "n2"]), &[], |_| {});
     assert_eq!(other.code, 0, "{other:?}");
-    real.wait_for_log("n1", "this node has joined as n2 since this agent was started as n1: restart the agent");
+    real.wait_for_log("n1", "this node has joined again as n2, but this agent was started as n1: restart the agent");
     end(agent);
 }
 

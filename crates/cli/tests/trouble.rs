@@ -452,7 +452,7 @@ fn output_without_end_is_cut_and_stops_nobody() {
     let id = cluster.ok(&["run", "--detach", "-m", "16M", "--", "sh", "-c", sparse]);
     still_works(&cluster);
     cluster.wait_for_state(&id, "completed");
-    let notice = "hostler: the rest of this output was cut: 1M of it are kept (setting output-cap)";
+    let notice = "hostler: the rest of this output was cut: 1M are kept (setting output-cap)";
     let logs = cluster.ok(&["logs", &id]);
     assert!(logs.starts_with("begin\n") && logs.contains(notice), "{} bytes", logs.len());
     assert!(logs.len() < (1 << 20) + 500, "{} bytes", logs.len());
