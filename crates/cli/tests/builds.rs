@@ -71,7 +71,7 @@ def build():
     assert_ne!(cluster.run(ADA, &["wait", &id]).code, 0);
     let job = cluster.job(&id);
     assert_eq!(job["state"], "out_of_memory", "{job}");
-    assert!(job.to_string().contains("building the environment needed more memory than the job's 128M"), "{job}");
+    assert!(job.to_string().contains("building the environment exceeded the job's memory limit of 128M"), "{job}");
     // With enough it is built: nobody remembers the other job's limit.
     let id = cluster.ok(ADA, &["submit", &folder, "main.py", "-c", "1", "-m", "800M"]);
     let waited = cluster.run(ADA, &["wait", &id]);

@@ -166,7 +166,7 @@ fn dshd_is_the_agent_of_its_machine() {
     let second = machines.dshd(0, &["-b"]);
     assert_eq!(second.code, 1, "{second:?}");
     assert!(
-        second.stderr.contains("cannot listen at 127.0.0.1:8181") && second.stderr.contains("hint: "),
+        second.stderr.contains("cannot listen on 127.0.0.1:8181") && second.stderr.contains("hint: "),
         "{second:?}"
     );
 
@@ -246,7 +246,7 @@ fn what_cannot_begin_says_why_before_it_goes_to_the_background() {
     wait_until("the port to be taken", 30, || machines.listening(0).contains(":1FF5").then_some(()));
     let said = machines.dshd(0, &["-b", "-p"]);
     assert_eq!((said.code, said.stdout.as_str()), (1, ""), "{said:?}");
-    assert!(said.stderr.contains("cannot listen at 127.0.0.1:8181 for the table"), "{said:?}");
+    assert!(said.stderr.contains("cannot listen on 127.0.0.1:8181 for the table"), "{said:?}");
     taken.kill_9();
     machines.nodes[0].write("/etc/hostler/agent.toml", "gossip = \"none\"\n");
     let said = machines.dshd(0, &["-b"]);

@@ -1,8 +1,8 @@
-//! Building one environment: which commands, in which surroundings, and what their failure means.
+//! Builds one environment: commands, their variables, and explanations of failures.
 //!
-//! A [`Runner`] runs the commands, with no input, in a scratch folder that holds copies of what they need, so a build writes
-//! nothing into the project whose new files are the job's results. Their output goes to the log as it comes; the last
-//! lines are kept for the error.
+//! A [`Runner`] runs the commands without input, in a scratch folder with copies of the files that they need. A build
+//! writes nothing into the project folder, whose new files become the job's result. The output goes to the log, and its
+//! last lines to the error.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -21,14 +21,14 @@ use super::tools::{Interpreter, Python, Tools, Uv};
 use super::{BuildError, EnvError, IoContext, files};
 use crate::account::act_as;
 
-/// How much output is kept for the error: pip's verdict is its last few lines.
+/// Maximum output size in an error; the cause is usually in the last few lines.
 const TAIL_BYTES: usize = 4096;
 const TAIL_LINES: usize = 15;
 
-/// With less than this free, a failed build has failed for want of space: any wheel's metadata takes more.
+/// If less is free, a failed build counts as failed because of a full disk: any wheel's metadata needs more.
 const FULL_BELOW_BYTES: u64 = 1 << 20;
 
-/// Variables of the agent's surroundings that would lead a builder astray.
+/// Variables of the agent that would mislead a build.
 const MISLEADING: [&str; 12] = [
     "PYTHONPATH",
     "PYTHONHOME",
@@ -44,7 +44,7 @@ const MISLEADING: [&str; 12] = [
     "UV_PYTHON",
 ];
 
-/// One build: what to install, with what, where, and within which limits.
+/// One build: requirements, tools and runner.
 pub(super) struct Build<'a> {
     pub(super) cache: &'a Cache,
     pub(super) requirements: &'a Requirements,
@@ -53,13 +53,13 @@ pub(super) struct Build<'a> {
 }
 
 impl Build<'_> {
-    /// What builds, in words.
+    /// Description of the tool.
     pub(super) fn tool(&self) -> String {
         let tool = self.tools.uv.as_ref().map_or("pip", |uv| uv.version.as_str());
         format!("{tool} for {}", self.tools.python)
     }
 
-    /// Builds in the folder `attempt`, which does not exist yet.
+    /// Builds in the directory `attempt`, which must not exist.
     pub(super) fn run(&self, attempt: &Path, log: &mut dyn FnMut(&[u8])) -> Result<(), EnvError> {
         let started = Instant::now();
         let site = Site {
@@ -136,7 +136,7 @@ impl Build<'_> {
         self.step("pip install", install, site, log)
     }
 
-    /// Says to uv with which Python it makes the environment. One that uv installs is part of the environment: it comes and goes with it.
+    /// Tells uv which Python to use. A Python that uv installs becomes part of the environment and is removed with it.
     fn choose_python(&self, command: &mut Step, site: &Site) {
         command.args(["--python"]);
         match &self.tools.python {
@@ -154,7 +154,7 @@ impl Build<'_> {
         log(format!("hostler: building the environment with {}\n", self.tool()).as_bytes());
     }
 
-    /// Copies the files that uv reads, or with `whole_tree` everything that they may refer to.
+    /// Copies the files that uv reads, or the whole project with `whole_tree`.
     fn copy_project(&self, whole_tree: bool, work: &Path) -> Result<(), EnvError> {
         let from = self.requirements.project_dir();
         let failed = |error: io::Error| system_error(&self.cache.root, &error);
@@ -172,7 +172,7 @@ impl Build<'_> {
         Ok(())
     }
 
-    /// Writes the requirements, with copies of local ones, and adds the options that name them to `install`.
+    /// Writes the requirements files, with copies of local packages, and adds them as options to `install`.
     fn write_list(&self, list: &List, work: &Path, install: &mut Step) -> Result<(), EnvError> {
         for (option, name, lines) in
             [("-r", "requirements.txt", &list.requirements), ("-c", "constraints.txt", &list.constraints)]
@@ -196,7 +196,7 @@ impl Build<'_> {
             Line::Text(text) => Ok(text.clone()),
             Line::Local { before, path, after } => {
                 let dir = work.join(format!("local-{}", files::unique_name()));
-                // A wheel must keep its name. A folder may not have one: the project itself has that of its job.
+                // A wheel must keep its name. A folder may have any name; the project's own depends on the job.
                 let copy =
                     if path.is_file() { dir.join(path.file_name().unwrap_or_default()) } else { dir.join("source") };
                 fs::create_dir(&dir).map_err(|error| system_error(&self.cache.root, &error))?;
@@ -206,7 +206,7 @@ impl Build<'_> {
         }
     }
 
-    /// Gives the attempt, still without content, to the user who builds, and with it the only place where the build may write.
+    /// Gives the empty attempt directory to the building user. The build may write only there.
     fn hand_over(&self, attempt: &Path) -> Result<(), EnvError> {
         if let Some(ids) = self.cache.settings.builder() {
             fs::set_permissions(attempt, Permissions::from_mode(0o700)).context("close", attempt)?;
@@ -215,12 +215,12 @@ impl Build<'_> {
         Ok(())
     }
 
-    /// Does what touches the project or the attempt with the builder's rights, whose they are.
+    /// Accesses files of the project or the attempt with the rights of the building user, who owns them.
     fn with_rights(&self, work: impl FnOnce() -> Result<(), EnvError>) -> Result<(), EnvError> {
         act_as(self.cache.settings.builder(), work).map_err(|error| system_error(&self.cache.root, &error))?
     }
 
-    /// Runs one command to its end, and explains a bad one.
+    /// Runs one command to its end, and explains a failure.
     fn step(&self, name: &str, command: Step, site: &Site, log: &mut dyn FnMut(&[u8])) -> Result<(), EnvError> {
         let mut tail = Tail::default();
         let ended = self.runner.run(&self.surroundings(command, site), &mut |bytes| {
@@ -237,7 +237,8 @@ impl Build<'_> {
         }
     }
 
-    /// Debian ships Python without the modules that make environments; its own message comes late and is long.
+    /// Checks for the modules that create environments. Debian ships Python without them, and the error of `venv` is
+    /// late and long.
     fn require_venv(&self, python: &Interpreter, site: &Site) -> Result<(), EnvError> {
         let probe = Step::new(&python.executable, ["-I", "-c", "import venv, ensurepip"]);
         let mut tail = Tail::default();
@@ -252,7 +253,7 @@ impl Build<'_> {
         }
     }
 
-    /// What a builder may see: the agent's variables without those that mislead, and caches of our own.
+    /// Adds the variables for a build: the agent's without misleading ones, and the cache's own directories.
     fn surroundings(&self, command: Step, site: &Site) -> Step {
         let settings = &self.cache.settings;
         let own = [
@@ -261,7 +262,7 @@ impl Build<'_> {
             ("UV_CACHE_DIR", self.cache.downloads().join("uv").into()),
             ("PIP_CACHE_DIR", self.cache.downloads().join("pip").into()),
             ("UV_PYTHON_DOWNLOADS", "never".into()),
-            // Built once and run often, perhaps by users who may not write here.
+            // The environment is built once and used often, maybe by users who cannot write here.
             ("UV_COMPILE_BYTECODE", "1".into()),
             ("UV_NO_PROGRESS", "1".into()),
             ("PYTHONUNBUFFERED", "1".into()),
@@ -279,7 +280,7 @@ impl Build<'_> {
         if let Ended::OutOfMemory { limit_bytes } = ended {
             return BuildError::OutOfMemory { command: name.to_owned(), limit_bytes: *limit_bytes, output };
         }
-        // Not every tool passes the system's words on: `python -m venv` swallows those of its ensurepip.
+        // Not all tools pass on the system's error: `python -m venv` hides that of ensurepip.
         let told = output.contains("No space left on device") || output.contains("os error 28");
         if told || free_bytes(&self.cache.root) < FULL_BELOW_BYTES {
             return disk_full(&self.cache.root);
@@ -288,18 +289,18 @@ impl Build<'_> {
     }
 }
 
-/// Whether a builder must not see a variable: installing a package can run its code, which has no business with ours.
+/// Whether to hide a variable from builds, which can run arbitrary code.
 fn is_withheld(name: &OsStr) -> bool {
     MISLEADING.iter().any(|misleading| name == *misleading) || name.as_encoded_bytes().starts_with(b"HOSTLER_")
 }
 
-/// The folders of one attempt.
+/// The directories of one attempt.
 struct Site {
     venv: PathBuf,
-    /// Where uv installs Python, if it has to.
+    /// Directory for a Python that uv installs.
     python: PathBuf,
     work: PathBuf,
-    /// For `TMPDIR`: uv leaves lock files there, and a large build would not fit a small `/tmp`.
+    /// `TMPDIR`: uv leaves lock files there, and a large build may not fit into a small `/tmp`.
     temporary: PathBuf,
 }
 
@@ -316,7 +317,7 @@ struct Tail(Vec<u8>);
 impl Tail {
     fn push(&mut self, bytes: &[u8]) {
         self.0.extend_from_slice(bytes);
-        // Trimmed in steps, so that long output costs little.
+        // Trimmed in large steps, so that long output is cheap.
         if self.0.len() > 4 * TAIL_BYTES {
             self.0.drain(..self.0.len() - TAIL_BYTES);
         }
@@ -329,7 +330,7 @@ impl Tail {
     }
 }
 
-/// An error of the system while building, as one that waiting jobs can be told.
+/// Converts a system error during a build to an error that can be stored for waiting jobs.
 pub(super) fn system_error(root: &Path, error: &io::Error) -> EnvError {
     let error = match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => disk_full(root),
@@ -342,10 +343,10 @@ fn disk_full(root: &Path) -> BuildError {
     BuildError::DiskFull { path: root.to_owned(), free_bytes: free_bytes(root) }
 }
 
-/// What may still be written, in bytes; nothing when no file can be added. Unknown counts as plenty.
+/// Free space in bytes; zero if no file can be created. An unknown size counts as unlimited.
 fn free_bytes(root: &Path) -> u64 {
     match nix::sys::statvfs::statvfs(root) {
-        // Some filesystems have no fixed number of files, and say that they have none at all.
+        // Some file systems have no fixed number of files and report zero.
         Ok(stat) if stat.files() > 0 && stat.files_available() == 0 => 0,
         Ok(stat) => stat.blocks_available() * stat.fragment_size(),
         Err(_) => u64::MAX,

@@ -1,9 +1,9 @@
-//! The cache: who may use, build or remove which environment, decided by kernel locks.
+//! The environment cache. Kernel locks coordinate use, building and removal.
 //!
-//! Every environment has a lock file. Using it means a shared lock, building or removing it an exclusive one. The
-//! kernel drops locks with their process, so a crash leaves nothing to clean up by hand: what was being built has no
-//! `ready` marker and is built again. Jobs outlive the agent and so its locks; for them there are pins, which are files.
-//! All of that holds between processes, so the agents of one machine may share a cache.
+//! Every environment has a lock file: a shared lock to use it, and an exclusive lock to build or remove it. The kernel
+//! releases the locks of a process that ends, so a crash leaves nothing to clean up manually. An interrupted build has
+//! no `ready` marker and is repeated. Jobs outlive the agent and its locks, so they use pins, which are files. All this
+//! works between processes, so agents on one machine may share a cache.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -27,35 +27,37 @@ use super::tools::ToolBox;
 use super::{BuildError, EnvError, IoContext, files};
 use crate::account::{Account, Ids, act_as};
 
-/// How often a job that waits for another's build looks again. Small beside any build, large beside the look.
+/// Poll interval of a job that waits for another job's build. It is short compared to a build and long compared to a
+/// check.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// Whose downloads are kept: uv's, pip's, and the archives from which uv installs Python.
+/// Tools with a download cache: uv, pip, and uv's Python archives.
 pub(super) const DOWNLOADS: [&str; 3] = ["uv", "pip", "python"];
 
-/// How environments are found, built and kept on this node.
+/// How environments are found, built and kept.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How many bytes environments and downloads may occupy before the least recently used are removed.
+    /// Size limit for environments and downloads in bytes. Above it, least recently used ones are removed.
     pub cap_bytes: u64,
-    /// Where interpreters, uv and compilers are looked for; by default the agent's `PATH`.
+    /// Search path for interpreters, uv and compilers; by default the agent's `PATH`.
     pub search_path: OsString,
-    /// The interpreter to use instead of the first `python3` on the search path.
+    /// Interpreter to use instead of the first `python3` on the search path.
     pub python: Option<PathBuf>,
-    /// Whether uv is used when it is there. Default: yes.
+    /// Whether to use uv if present. Default: yes.
     pub use_uv: bool,
-    /// Whether uv may install a version of Python that a project asks for and this node lacks. Default: no.
+    /// Whether uv may install Python versions that projects require and this node lacks. Default: no.
     pub install_python: bool,
-    /// Variables for the builders on top of the agent's own, such as a site's `UV_INDEX_URL` and `PIP_INDEX_URL`.
+    /// Variables for builds in addition to the agent's own, e.g. `UV_INDEX_URL` and `PIP_INDEX_URL`.
     pub variables: Vec<(String, String)>,
-    /// The user who builds, with the cache to themselves: installing a package can run its code. Default: the agent's own user.
+    /// User who builds and owns this cache, because package installation can run arbitrary code. Default: the agent's
+    /// own user.
     pub run_as: Option<Arc<Account>>,
-    /// The node whose runs pin environments: agents on one machine may share a cache, and know only their own runs.
+    /// Node whose runs pin environments. Agents on one machine may share a cache but only know their own runs.
     pub node: String,
 }
 
 impl Settings {
-    /// The defaults with a cap in bytes.
+    /// The default settings with a size limit in bytes.
     pub fn new(cap_bytes: u64) -> Self {
         Self {
             cap_bytes,
@@ -69,8 +71,8 @@ impl Settings {
         }
     }
 
-    /// The builders' variables before the builder adds its own. Another user's builder sees only those of the agent's that say how
-    /// this machine reaches package indexes: the rest may hold what is not for everybody.
+    /// Variables for builds, before a build adds its own. A build of another user gets only those agent variables that
+    /// configure access to package indexes and the locale, because others may be confidential.
     pub(super) fn environment(&self) -> impl Iterator<Item = (OsString, OsString)> + '_ {
         let overridden = |name: &OsString| self.variables.iter().any(|(other, _)| OsStr::new(other) == name);
         std::env::vars_os()
@@ -79,17 +81,17 @@ impl Settings {
             .chain(self.variables.iter().map(|(name, value)| (name.into(), value.into())))
     }
 
-    /// Whether a version of Python that is missing is installed, as far as the settings are concerned.
+    /// Whether the settings allow the installation of missing Python versions.
     pub(super) fn installs_python(&self) -> bool {
         self.install_python && self.use_uv && self.python.is_none()
     }
 
-    /// With whose rights what belongs to the user is touched; `None` is the agent's own user.
+    /// Whose rights are used to access files of the user; `None` for the agent's own user.
     pub(super) fn builder(&self) -> Option<&Ids> {
         self.run_as.as_ref().map(|user| &user.ids)
     }
 
-    /// A command of the user who builds, with that user's home and of the agent's environment only what is for everybody.
+    /// Configures a step to run as the user who builds, with that user's home and the permitted variables.
     pub(super) fn as_builder(&self, mut step: Step) -> Step {
         let mut env: BTreeMap<OsString, OsString> = self.environment().collect();
         env.insert("PATH".into(), self.search_path.clone());
@@ -100,7 +102,7 @@ impl Settings {
         step
     }
 
-    /// Variables that say who builds, when it is not the agent's own user.
+    /// Variables that identify the building user, if it is not the agent's own user.
     pub(super) fn identity(&self) -> impl Iterator<Item = (&'static str, OsString)> {
         let of = |user: &Arc<Account>| {
             let name = OsString::from(&user.name);
@@ -114,7 +116,7 @@ impl Settings {
     }
 }
 
-/// Whether a variable says how this machine reaches package indexes, or in which language it speaks.
+/// Whether a variable configures access to package indexes or the locale.
 fn is_of_the_site(name: &OsStr) -> bool {
     let name = name.to_string_lossy();
     ["UV_", "PIP_", "SSL_CERT_", "LC_"].iter().any(|prefix| name.starts_with(prefix))
@@ -122,23 +124,23 @@ fn is_of_the_site(name: &OsStr) -> bool {
         || name.to_ascii_lowercase().ends_with("_proxy")
 }
 
-/// The environments of one node (or of one user of it). Cheap to share between threads by reference or `Arc`.
+/// The environments of one node or of one of its users. Share it between threads by reference or `Arc`.
 pub struct Cache {
     pub(super) root: PathBuf,
     pub(super) settings: Settings,
     tools: ToolBox,
 }
 
-/// An environment in use: while this lives, and while it is pinned, nothing removes the environment.
+/// An environment in use. It is not removed while a lease or a pin exists.
 #[derive(Debug)]
 pub struct Lease {
-    /// The environment's folder, for `VIRTUAL_ENV`.
+    /// Directory of the environment, for `VIRTUAL_ENV`.
     pub path: PathBuf,
-    /// Its interpreter.
+    /// Path of its interpreter.
     pub python: PathBuf,
-    /// Its folder of programs, for `PATH`.
+    /// Directory of its programs, for `PATH`.
     pub bin_dir: PathBuf,
-    /// Its name in the cache.
+    /// Key in the cache.
     pub key: Key,
     /// Whether this call built it.
     pub built: bool,
@@ -148,27 +150,27 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Keeps the environment in use after this lease, and this process, are gone, until [`Cache::release`].
+    /// Keeps the environment in use after this lease and this process are gone, until [`Cache::release`].
     ///
-    /// `run_id` names the run: a plain file name, such as `17.2`. Pinning twice is pinning once.
+    /// `run_id` must be a plain file name, e.g. `17.2`. Idempotent.
     pub fn pin(&self, run_id: &str) -> Result<(), EnvError> {
         let file = self.users.join(pin_name(&self.node, run_id)?);
         File::create(&file).context("create", &file).map(drop)
     }
 }
 
-/// What the marker of a finished environment says.
+/// Content of the marker of a complete environment.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Ready {
-    /// The folder of the attempt that succeeded.
+    /// Directory of the successful attempt.
     pub(super) attempt: String,
-    /// What the environment occupied when it was built.
+    /// Size of the environment after the build.
     pub(super) size_bytes: u64,
-    /// What built it, for people who look.
+    /// Tool that built it, for people.
     pub(super) tool: String,
 }
 
-/// The last failed build of a key, for the jobs that were waiting for it.
+/// The last failed build of a key, for jobs that waited for it.
 #[derive(Serialize, Deserialize)]
 struct Failure {
     attempt: String,
@@ -176,29 +178,29 @@ struct Failure {
 }
 
 impl Cache {
-    /// Opens or creates the cache in the folder `root`, which must be on a local filesystem, and removes what an
-    /// earlier agent left half-built.
+    /// Opens or creates the cache in the directory `root`, which must be on a local file system, and removes incomplete
+    /// builds of an earlier agent.
     pub fn with_settings(root: &Path, settings: Settings) -> Result<Self, EnvError> {
         let cache = Self::unswept(root, settings)?;
         cache.sweep();
         Ok(cache)
     }
 
-    /// The same, without removing anything.
+    /// Opens or creates the cache without removing anything.
     pub(super) fn unswept(root: &Path, settings: Settings) -> Result<Self, EnvError> {
-        // What is in `downloads` is the user's.
+        // The contents of `downloads` belong to the user.
         for dir in ["locks", "envs", "downloads"] {
             let dir = root.join(dir);
             fs::create_dir_all(&dir).context("create", &dir)?;
         }
-        // Who can open a lock can hold it.
+        // Other users must not open locks, because they could hold them.
         let locks = root.join("locks");
         fs::set_permissions(&locks, Permissions::from_mode(0o700)).context("close", &locks)?;
-        // Environments are built in place and name themselves by absolute path.
+        // Environments are built in place and contain their absolute path.
         let root = root.canonicalize().context("open", root)?;
         if let Some(user) = &settings.run_as {
             let downloads = root.join("downloads");
-            // When the cache is new or changes hands.
+            // If the cache is new or its owner changes.
             if fs::symlink_metadata(&downloads).context("read", &downloads)?.uid() != user.ids.uid {
                 remove_tree(&downloads).context("remove", &downloads)?;
                 fs::create_dir(&downloads).context("create", &downloads)?;
@@ -206,22 +208,22 @@ impl Cache {
                     .context("change the owner of", &downloads)?;
             }
         }
-        // The tools make theirs themselves; and what the user has put in the place of one is that user's trouble.
+        // The tools also create these directories. If the user replaces one, only that user's builds are affected.
         let make = || DOWNLOADS.iter().for_each(|tool| drop(fs::create_dir(root.join("downloads").join(tool))));
         if let Err(error) = act_as(settings.builder(), make) {
-            tracing::debug!(%error, "cannot act as the user whose downloads these are");
+            tracing::debug!(%error, "cannot switch to the owner of the downloads");
         }
         Ok(Self { tools: ToolBox::open(root.join("tools.json")), root, settings })
     }
 
-    /// The environment for `requirements`, built if it is missing.
+    /// Returns the environment for `requirements`, and builds it if it is missing.
     ///
-    /// A ready environment costs some file reads. A missing one is built by exactly one caller of all threads and
-    /// processes; the others wait, and if that build fails they fail with its error, while a later call tries again.
-    /// `log` gets the output of the build as it happens.
+    /// A ready environment costs a few file reads. One caller, among all threads and processes, builds a missing one
+    /// while the others wait. If the build fails, all waiting callers fail with its error; a later call builds again.
+    /// `log` gets the output of the build as it is produced.
     ///
-    /// The build runs within the limits of the caller that builds. When these end it (cancelled, out of memory, out of time), one of
-    /// those that wait builds instead, within its own limits.
+    /// The build runs within the limits of its caller. If these end the build (cancelled, out of memory, timeout), a
+    /// waiting caller builds instead, within its own limits.
     pub fn obtain(
         &self,
         requirements: &Requirements,
@@ -240,14 +242,14 @@ impl Cache {
             if let Some(lease) = self.ready(&key)? {
                 return Ok(lease);
             }
-            // A failure that was not there when this call began is the failure of the build it waited for.
+            // A failure that is newer than this call belongs to the build that it waited for.
             if let Some(failure) =
                 self.last_failure(&key).filter(|failure| Some(&failure.attempt) != earlier_failure.as_ref())
             {
                 return Err(failure.error.into());
             }
             if let Some(exclusive) = self.lock(&key, FlockArg::LockExclusiveNonblock)? {
-                // The world may have changed between the looks above and the lock.
+                // The state may have changed between the checks above and the lock.
                 if self.read_ready(&key).is_none()
                     && self.last_failure(&key).map(|failure| failure.attempt) == earlier_failure
                 {
@@ -264,12 +266,12 @@ impl Cache {
         }
     }
 
-    /// The key that [`Cache::obtain`] would use, without building.
+    /// The key that [`Cache::obtain`] would use. Does not build.
     pub fn key(&self, requirements: &Requirements, runner: &dyn Runner) -> Result<Key, EnvError> {
         Ok(key::derive(requirements, &self.tools.find(&self.settings, requirements.python(), runner)?, &self.settings))
     }
 
-    /// Whether a project needs no environment, since it asks for nothing but a version of Python and `program` is of one.
+    /// Whether a project needs no environment: it requires only a version of Python, and `program` has that version.
     pub fn is_needless(
         &self,
         requirements: &Requirements,
@@ -282,7 +284,7 @@ impl Cache {
         }
     }
 
-    /// Ends the pin of a run. Unknown runs are fine: releasing is safe to repeat.
+    /// Removes the pins of a run. Idempotent; unknown runs are ignored.
     pub fn release(&self, run_id: &str) -> Result<(), EnvError> {
         let name = pin_name(&self.settings.node, run_id)?;
         for key in self.keys() {
@@ -296,8 +298,8 @@ impl Cache {
         Ok(())
     }
 
-    /// Removes the pins of all runs of this node that are not in `alive`; for an agent that has just restarted and has asked its
-    /// shepherds, before it starts anything new. Returns how many were removed.
+    /// Removes the pins of all runs of this node that are not in `alive`. For an agent that has restarted and recovered
+    /// its runs, before it starts new ones. Returns the number of removed pins.
     pub fn retain_pins(&self, alive: &HashSet<String>) -> Result<usize, EnvError> {
         let mut removed = 0;
         for key in self.keys() {
@@ -333,7 +335,7 @@ impl Cache {
         let in_use = exclusive;
         let lock = self.lock_path(key);
         in_use.relock(FlockArg::LockShared).map_err(io::Error::from).context("lock", &lock)?;
-        // Between the two locks another job's collection may have taken it: possible, though it is the newest.
+        // Garbage collection of another job may have removed the environment between the two locks.
         let Some(ready) = self.read_ready(key) else { return self.obtain(build.requirements, log, build.runner) };
         let lease = self.lease(key, &ready, in_use, true);
         self.collect(build.runner);
@@ -347,7 +349,7 @@ impl Cache {
         attempt: &str,
         log: &mut dyn FnMut(&[u8]),
     ) -> Result<(), EnvError> {
-        // An attempt that crashed, or lost its marker to a removal that crashed.
+        // Removes an attempt that crashed, or an environment whose removal crashed.
         self.discard(key);
         let env = self.env_dir(key);
         let users = env.join("users");
@@ -366,10 +368,10 @@ impl Cache {
         Ok(())
     }
 
-    /// A lease if the environment is ready. `None` also while it is being removed.
+    /// Returns a lease if the environment is ready. `None` also while it is being removed.
     fn ready(&self, key: &Key) -> Result<Option<Lease>, EnvError> {
-        // The marker is looked at before the lock, so that a missing environment leaves no lock file to clean up, and
-        // again under it.
+        // Checks the marker before the lock, so that a missing environment leaves no lock file, and again under the
+        // lock.
         if self.read_ready(key).is_none() {
             return Ok(None);
         }
@@ -388,13 +390,13 @@ impl Cache {
         Lease { python, path, bin_dir, key: key.clone(), built, users, node, _in_use: in_use }
     }
 
-    /// Takes the lock of `key`, or `None` when another holder is in the way.
+    /// Takes the lock of `key`; `None` if it is held otherwise.
     pub(super) fn lock(&self, key: &Key, how: FlockArg) -> Result<Option<Flock<File>>, EnvError> {
         let path = self.lock_path(key);
         loop {
             let file = File::options().create(true).append(true).open(&path).context("open", &path)?;
             match Flock::lock(file, how) {
-                // Removed between opening and locking: a lock on it means nothing.
+                // The file was removed between opening and locking, so the lock is useless.
                 Ok(lock) if lock.metadata().is_ok_and(|metadata| metadata.nlink() == 0) => {}
                 Ok(lock) => return Ok(Some(lock)),
                 Err((_, nix::errno::Errno::EWOULDBLOCK)) => return Ok(None),
@@ -404,16 +406,16 @@ impl Cache {
     }
 
     fn last_failure(&self, key: &Key) -> Option<Failure> {
-        // Half-written text is read as no failure, and looked at again.
+        // Incomplete content counts as no failure, and is read again later.
         serde_json::from_slice(&fs::read(self.lock_path(key)).ok()?).ok()
     }
 
-    /// Written in place, because the file is the lock that we hold.
+    /// Stores a failure. Written in place, because the file is the lock that this process holds.
     fn remember_failure(&self, key: &Key, failure: &Failure) {
         let content = serde_json::to_vec(failure).expect("a failure is plain text and numbers");
         if let Err(error) = fs::write(self.lock_path(key), content) {
-            // The jobs that wait will find out for themselves.
-            tracing::warn!(%key, %error, "cannot tell waiting jobs that the build failed");
+            // Waiting jobs will find out by building.
+            tracing::warn!(%key, %error, "cannot store the failure of a build for waiting jobs");
         }
     }
 
@@ -423,7 +425,7 @@ impl Cache {
 
     fn touch(&self, key: &Key) {
         let file = self.env_dir(key).join("last_used");
-        // Only the order of eviction rests on it.
+        // Only the eviction order depends on it.
         let _ = File::options().write(true).open(file).and_then(|file| file.set_modified(SystemTime::now()));
     }
 
@@ -454,10 +456,10 @@ fn keys_in(dir: &Path) -> Vec<Key> {
     entries.filter_map(|entry| Key::parse(entry.file_name().to_str()?)).collect()
 }
 
-/// Between a node's name and a run id; in neither of them.
+/// Separates node name and run id; neither contains it.
 const PIN_SEPARATOR: char = '~';
 
-/// A pin is a file in a folder of ours, so its name must not be a path.
+/// File name of a pin. The run id must not contain path components.
 fn pin_name(node: &str, run_id: &str) -> Result<String, EnvError> {
     let foreign = ['/', '\0', PIN_SEPARATOR];
     let plain = !run_id.is_empty() && run_id.len() < 128 && !run_id.starts_with('.') && !run_id.contains(foreign);

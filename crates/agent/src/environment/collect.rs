@@ -1,8 +1,8 @@
-//! Keeping the cache under its cap: the least recently used environments go first, used and pinned ones never.
+//! Garbage collection of the cache: removes the least recently used environments, but never used or pinned ones.
 //!
-//! Downloads may keep a quarter of the cap, since they make the next build fast; beyond that they are pruned, then
-//! dropped. Files that uv hard-linked from its downloads into an environment count as the environment's. The same file
-//! in two environments counts twice, so the cache stops short of its cap rather than passing it.
+//! Downloads may use a quarter of the limit, because they speed up the next build. Beyond that, they are pruned, then
+//! deleted. Files that uv hard-linked from its downloads into an environment count for the environment. A file in two
+//! environments counts twice, so the cache stays below its limit.
 
 use std::fs::{self, File};
 use std::os::unix::fs::OpenOptionsExt;
@@ -18,30 +18,30 @@ use super::runner::{Runner, Step};
 use super::{files, tools};
 use crate::account::act_as;
 
-/// Lock files keep a failure for jobs that still wait for it; no job looks away for this long.
+/// Age at which lock files are removed. They store failures for waiting jobs, which check much more often.
 const LOCK_FILE_KEPT: Duration = Duration::from_secs(3600);
 
-/// One environment of the cache.
+/// An environment in the cache.
 #[derive(Clone, Debug)]
 pub struct EnvironmentInfo {
-    /// Its name.
+    /// Key of the environment.
     pub key: Key,
-    /// What it occupied when it was built.
+    /// Size when it was built.
     pub size_bytes: u64,
-    /// When it was last handed out or released.
+    /// Last time that it was used or released.
     pub last_used: SystemTime,
-    /// Runs that pin it.
+    /// Ids of the runs that pin it.
     pub pins: Vec<String>,
 }
 
-/// What a collection did.
+/// Result of a collection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Collected {
     /// Environments removed, oldest first.
     pub removed: Vec<Key>,
-    /// Whether downloads were pruned or dropped.
+    /// Whether downloads were pruned or deleted.
     pub downloads_reduced: bool,
-    /// What environments and downloads occupy now; above the cap only if all of it is in use.
+    /// Current size of environments and downloads. It exceeds the limit only if all of it is in use.
     pub total_bytes: u64,
 }
 
@@ -53,8 +53,8 @@ impl Cache {
         found
     }
 
-    /// Brings the cache under its cap as far as nothing in use is touched. Done after every build; safe at any time.
-    /// Returns at once, with nothing done, while another thread or process is collecting.
+    /// Reduces the cache to its limit without touching anything in use. Runs after every build, and is safe at any
+    /// time. Returns immediately if another thread or process is collecting.
     pub fn collect(&self, runner: &dyn Runner) -> Collected {
         let Some(_collecting) = self.exclusive_file("collect.lock") else { return Collected::default() };
         let mut done = Collected::default();
@@ -69,14 +69,14 @@ impl Cache {
             if total <= self.settings.cap_bytes {
                 break;
             }
-            // Looked at without the lock first, so that a job which takes a pinned environment meets no lock.
+            // Check without the lock first, so that jobs that use a pinned environment never see a lock.
             if env.pins.is_empty() && self.remove_unused(&env.key) {
                 total -= env.size_bytes;
                 done.removed.push(env.key);
             }
         }
         if !done.removed.is_empty() {
-            // What an environment shared with the downloads now belongs to the downloads alone.
+            // Files that a removed environment shared with the downloads now count for the downloads.
             total = total - downloads + self.downloads_bytes();
         }
         if total > self.settings.cap_bytes {
@@ -87,7 +87,7 @@ impl Cache {
         done
     }
 
-    /// Removes half-built environments and old lock files that nobody holds.
+    /// Removes unlocked incomplete environments and old lock files.
     pub(super) fn sweep(&self) {
         for key in self.keys().into_iter().chain(self.lock_keys()) {
             if self.read_ready(&key).is_some() {
@@ -101,8 +101,8 @@ impl Cache {
         }
     }
 
-    /// Removes what there is of `key`, marker first, so that a crash on the way leaves no environment with holes. The
-    /// caller holds its exclusive lock.
+    /// Removes the environment, starting with its marker, so that a crash leaves no incomplete environment with a
+    /// marker. The caller holds the exclusive lock.
     pub(super) fn discard(&self, key: &Key) {
         let dir = self.env_dir(key);
         let removed = match fs::remove_file(dir.join("ready")) {
@@ -128,7 +128,8 @@ impl Cache {
         })
     }
 
-    /// Whether it was removed. The pins are looked at under the lock: a run pins while it holds a lease.
+    /// Removes the environment unless it is used. Checks the pins under the lock, because runs pin while they hold a
+    /// lease.
     fn remove_unused(&self, key: &Key) -> bool {
         let Ok(Some(_exclusive)) = self.lock(key, FlockArg::LockExclusiveNonblock) else { return false };
         if !self.pins(key).is_empty() {
@@ -138,22 +139,23 @@ impl Cache {
         self.read_ready(key).is_none()
     }
 
-    /// The caller holds the lock; whoever has the file open finds it gone and opens a new one.
+    /// Removes an old lock file. The caller holds the lock. Processes that have the file open detect that it is gone
+    /// and open a new one.
     fn remove_lock_file(&self, key: &Key) {
         let path = self.lock_path(key);
         let age = fs::metadata(&path).and_then(|file| file.modified()).ok().and_then(|time| time.elapsed().ok());
         if age.is_some_and(|age| age > LOCK_FILE_KEPT) {
-            // Costs an empty file at worst.
+            // A failure leaves only an empty file.
             let _ = fs::remove_file(path);
         }
     }
 
     fn downloads_bytes(&self) -> u64 {
-        // What cannot be looked at with its user's rights counts as nothing.
+        // Directories that the user cannot read count as empty.
         act_as(self.settings.builder(), || files::unshared_disk_usage(&self.downloads())).unwrap_or_default()
     }
 
-    /// Lets uv drop what it knows to be useless, then everything if that was not enough. Returns what is left.
+    /// Runs `uv cache prune`, and deletes all downloads if that is not enough. Returns the remaining size.
     fn prune_downloads(&self, runner: &dyn Runner) -> u64 {
         if let Some(uv) = tools::which("uv", &self.settings.search_path).filter(|_| self.settings.use_uv)
             && let Some(_idle) = self.exclusive_file("downloads.lock")
@@ -170,13 +172,13 @@ impl Cache {
         self.downloads_bytes()
     }
 
-    /// Removes all downloads unless a build is using them. Returns the bytes freed.
+    /// Deletes all downloads unless a build uses them. Returns the number of freed bytes.
     fn drop_downloads(&self) -> u64 {
         let Some(_idle) = self.exclusive_file("downloads.lock") else { return 0 };
         let before = self.downloads_bytes();
-        // Their user may have put a link to anywhere in their place, and then removes what they may remove there.
+        // With the user's rights: the user may have replaced the directory with a link.
         if let Err(error) = act_as(self.settings.builder(), || self.empty_downloads()) {
-            tracing::warn!(%error, "cannot act as the user whose downloads these are");
+            tracing::warn!(%error, "cannot switch to the owner of the downloads");
         }
         before.saturating_sub(self.downloads_bytes())
     }
@@ -194,7 +196,7 @@ impl Cache {
         }
     }
 
-    /// Says that a build uses the downloads, for as long as the result lives.
+    /// Marks the downloads as in use while the returned lock exists.
     pub(super) fn use_downloads(&self) -> Option<Flock<File>> {
         let file = File::options().create(true).append(true).mode(0o600).open(self.root.join("downloads.lock")).ok()?;
         Flock::lock(file, FlockArg::LockShared).ok()

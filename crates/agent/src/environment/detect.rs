@@ -1,15 +1,15 @@
-//! What a project asks for, read from the files people already have.
+//! Detection of a project's requirements from its files.
 //!
-//! The first of these that asks for anything wins:
+//! The first source with requirements is used:
 //!
-//! 1. inline metadata of the entry point (`# /// script`, PEP 723): the script speaks for itself;
-//! 2. `uv.lock` with its `pyproject.toml`: the most exact statement there is;
-//! 3. `requirements.txt`, with every file it includes: written for deployment, so it outranks
+//! 1. inline metadata of the entry point (`# /// script`, PEP 723), which apply to this script only;
+//! 2. `uv.lock` with its `pyproject.toml`, the most exact source;
+//! 3. `requirements.txt`, with every file it includes; written for deployment, so it precedes
 //! 4. `[project] dependencies` of `pyproject.toml`, the loose requirements of a package.
 //!
-//! Requirements inside the folder (`-e .`, `./pkg`, `./wheels/x.whl`) make the content of what they name part of the
+//! Requirements inside the folder (`-e .`, `./pkg`, `./wheels/x.whl`) add the content of these files to the
 //! fingerprint. They are installed as copies and never as editable: the environment outlives the job's folder, and the
-//! next job with the same content has another one.
+//! next job with the same content has another folder.
 
 use std::collections::HashSet;
 use std::fs;
@@ -22,17 +22,17 @@ use hostler_model::PythonVersions;
 
 use super::{Bound, EnvError, IoContext, files, one_line};
 
-/// How much of `pyproject.toml`, of a file with a version, and of a script up to the end of its metadata is read, in bytes.
+/// Size limit for `pyproject.toml`, for a version file, and for a script up to the end of its metadata, in bytes.
 pub(super) const PROJECT_BYTES: u64 = 4 << 20;
 
-/// How long a `uv.lock` may be, in bytes.
+/// Size limit for a `uv.lock`, in bytes.
 pub(super) const LOCK_BYTES: u64 = 16 << 20;
 
-/// How much requirements files and all that they include may have together.
+/// Limits for requirements files and their includes in total.
 const REQUIREMENTS_BYTES: u64 = 4 << 20;
 const REQUIREMENTS_LINES: usize = 100_000;
 
-/// Where the requirements were found.
+/// Source of the requirements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Inline metadata of the entry point.
@@ -43,11 +43,11 @@ pub enum Kind {
     RequirementsTxt,
     /// `[project] dependencies` of `pyproject.toml`.
     Pyproject,
-    /// No package, but a version of Python.
+    /// Only a version of Python, no packages.
     Python,
 }
 
-/// What one project asks for. Valid while the project folder stays as it is.
+/// The requirements of one project. Valid as long as the project folder does not change.
 #[derive(Clone, Debug)]
 pub struct Requirements {
     kind: Kind,
@@ -58,17 +58,17 @@ pub struct Requirements {
 }
 
 impl Requirements {
-    /// The versions of Python that will do; all when absent.
+    /// Accepted Python versions; `None` for all.
     pub fn python(&self) -> Option<&PythonVersions> {
         self.python.as_ref()
     }
 
-    /// Where they were found.
+    /// Source of the requirements.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// A hash of what is asked for, free of comments, whitespace, file names and the place of the folder.
+    /// Hash of the requirements, independent of comments, whitespace, file names and the folder's path.
     pub fn fingerprint(&self) -> blake3::Hash {
         self.fingerprint
     }
@@ -82,14 +82,14 @@ impl Requirements {
     }
 }
 
-/// What the builder has to install.
+/// What to install.
 #[derive(Clone, Debug)]
 pub(super) enum Plan {
     /// Lines of a requirements file.
     List(List),
-    /// `pyproject.toml`, which uv reads itself, and its dependencies as lines, for pip.
+    /// `pyproject.toml`, which uv reads itself, and its dependencies as lines for pip.
     Pyproject { list: List, whole_tree: bool },
-    /// `uv.lock` and `pyproject.toml`; with `whole_tree` they refer to more of the folder.
+    /// `uv.lock` and `pyproject.toml`; with `whole_tree`, they refer to more files of the folder.
     Lock { whole_tree: bool },
 }
 
@@ -100,18 +100,18 @@ pub(super) struct List {
     pub(super) constraints: Vec<Line>,
 }
 
-/// One normalised line.
+/// A normalised line.
 #[derive(Clone, Debug)]
 pub(super) enum Line {
-    /// Means the same everywhere.
+    /// A line without local paths.
     Text(String),
-    /// Names something in the project: `before`, its absolute path, `after`.
+    /// A line with a path in the project: text before it, absolute path, text after it.
     Local { before: String, path: PathBuf, after: String },
 }
 
-/// Reads what the project in `project_dir` asks for; `Ok(None)` when it asks for nothing.
+/// Reads the requirements of the project in `project_dir`; `Ok(None)` if it has none.
 ///
-/// `entrypoint` is a path in the folder, whose inline metadata counts when it is a Python file.
+/// `entrypoint` is a path in the folder. If it is a Python file, its inline metadata counts.
 pub fn detect(project_dir: &Path, entrypoint: &str) -> Result<Option<Requirements>, EnvError> {
     let python = python_wanted(project_dir, entrypoint)?;
     match (packages(project_dir, entrypoint)?, python) {
@@ -127,13 +127,13 @@ pub fn detect(project_dir: &Path, entrypoint: &str) -> Result<Option<Requirement
     }
 }
 
-/// The versions of Python that the project in `project_dir` asks for; `None` when any will do.
+/// Python versions that the project in `project_dir` accepts; `None` for all.
 ///
-/// A script that speaks for itself says it with `requires-python` in its inline metadata. Otherwise both count: `requires-python` of
-/// `pyproject.toml`, and `.python-version` where its first line is a version.
+/// For a script with inline metadata, this is its `requires-python`. Otherwise, both `requires-python` of
+/// `pyproject.toml` and the first line of `.python-version` apply.
 ///
 /// # Errors
-/// When one of these files cannot be read or understood.
+/// If one of these files cannot be read or parsed.
 pub fn python_wanted(project_dir: &Path, entrypoint: &str) -> Result<Option<PythonVersions>, EnvError> {
     let project = Project { root: project_dir.canonicalize().context("open", project_dir)? };
     if let Some(table) = script_metadata(&project, entrypoint)? {
@@ -160,7 +160,7 @@ fn requires_python(file: &str, table: &toml::Table) -> Result<Option<PythonVersi
     text.parse().map(Some).map_err(|error| problem(file, format!("requires-python: {error}")))
 }
 
-/// The packages that a project asks for.
+/// The packages that a project requires.
 fn packages(project_dir: &Path, entrypoint: &str) -> Result<Option<Requirements>, EnvError> {
     let root = project_dir.canonicalize().context("open", project_dir)?;
     let project = Project { root };
@@ -186,13 +186,13 @@ fn packages(project_dir: &Path, entrypoint: &str) -> Result<Option<Requirements>
     pyproject.map_or(Ok(None), |table| pyproject_dependencies(&project, &table))
 }
 
-/// A project folder; nothing outside is read through it.
+/// A project folder. Reads nothing outside of it.
 struct Project {
     root: PathBuf,
 }
 
 impl Project {
-    /// The real path of a file that may be absent.
+    /// Real path of an optional file.
     fn find(&self, name: &str) -> Result<Option<PathBuf>, EnvError> {
         let path = self.root.join(name);
         match fs::symlink_metadata(&path) {
@@ -202,12 +202,12 @@ impl Project {
         }
     }
 
-    /// The text of a file that may be absent.
+    /// Text of an optional file.
     fn read_optional(&self, name: &str, most: u64) -> Result<Option<String>, EnvError> {
         self.find(name)?.map(|path| read(&path, name, most, Bound::Bytes(most))).transpose()
     }
 
-    /// The real path of `path`, which `file` refers to as `target`; an error if links or dots lead out of the folder.
+    /// Real path of `path`, which `file` refers to as `target`. Fails if it is outside the folder.
     fn inside(&self, path: &Path, file: &str, target: &str) -> Result<PathBuf, EnvError> {
         let real = path.canonicalize().map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => problem(file, format!("refers to {target}, which does not exist")),
@@ -221,7 +221,7 @@ impl Project {
     }
 }
 
-/// The text of a file of `most` bytes at most; a longer one breaks `bound`.
+/// Text of a file with at most `most` bytes. A larger file is an error with `bound`.
 fn read(path: &Path, shown: &str, most: u64, bound: Bound) -> Result<String, EnvError> {
     let bytes = files::read_regular(path, most).map_err(|source| match source.kind() {
         io::ErrorKind::FileTooLarge => EnvError::TooLong { file: shown.to_owned(), bound },
@@ -239,21 +239,21 @@ fn script(project: &Project, entrypoint: &str) -> Result<Option<Requirements>, E
     reader.finish(Kind::Script)
 }
 
-/// The inline metadata of a script, if the entry point is one and has any.
+/// Inline metadata of a Python entry point, if it has any.
 fn script_metadata(project: &Project, entrypoint: &str) -> Result<Option<toml::Table>, EnvError> {
     let path = project.root.join(entrypoint);
     let is_python = path.extension().is_some_and(|extension| extension == "py") && path.is_file();
-    // An entry point elsewhere on the node is a command, and none of the project's files.
+    // An entry point outside the folder is a command, not a file of the project.
     let Some(real) = path.canonicalize().ok().filter(|real| is_python && real.starts_with(&project.root)) else {
         return Ok(None);
     };
     let mut start = files::read_start(&real, PROJECT_BYTES + 1).context("read", &real)?;
     let is_whole = start.len() as u64 <= PROJECT_BYTES;
     if !is_whole {
-        // A script may be longer than what is read of it, which then ends with a whole line.
+        // Of a long script, only whole lines are parsed.
         start.truncate(start.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1));
     }
-    // A script in another encoding is Python's business; it has no metadata that we could read.
+    // Metadata in other encodings is not supported; Python itself may still run the script.
     let Ok(text) = String::from_utf8(start) else { return Ok(None) };
     match inline_metadata(&text) {
         Some(metadata) => parse_toml(entrypoint, &metadata).map(Some),
@@ -264,7 +264,7 @@ fn script_metadata(project: &Project, entrypoint: &str) -> Result<Option<toml::T
     }
 }
 
-/// Whether the first `# /// script` goes on to the end of the text.
+/// Whether the first `# /// script` block is still open at the end of the text.
 fn ends_in_metadata(text: &str) -> bool {
     let mut lines = text.lines().skip_while(|line| line.trim_end() != "# /// script");
     lines.next().is_some() && lines.all(|line| line.starts_with('#'))
@@ -275,7 +275,7 @@ fn inline_metadata(text: &str) -> Option<String> {
     let mut lines = text.lines().skip_while(|line| line.trim_end() != "# /// script").skip(1);
     let mut metadata = String::new();
     loop {
-        // A block that is never closed is a comment.
+        // An unclosed block counts as a comment.
         let line = lines.next()?.trim_end();
         if line == "# ///" {
             return Some(metadata);
@@ -285,17 +285,17 @@ fn inline_metadata(text: &str) -> Option<String> {
     }
 }
 
-/// Held while a `uv.lock` is parsed: it takes many times its length then, and many jobs may start at once.
+/// Lock for parsing a `uv.lock`: it needs many times its size in memory, and many jobs may start at once.
 static LOCK_TURN: Mutex<()> = Mutex::new(());
 
 fn uv_lock(project: &Project, pyproject: &toml::Table, path: &Path) -> Result<Requirements, EnvError> {
     let mut hasher = fingerprint_of(Kind::UvLock);
     let text = read(path, "uv.lock", LOCK_BYTES, Bound::Bytes(LOCK_BYTES))?;
     let whole_tree = {
-        // Taken after reading: what a user may make slow must not hold up others.
+        // Locked after reading, because a user can make reading slow.
         let _turn = LOCK_TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let locked = parse_toml("uv.lock", &text)?;
-        // Parsed and printed again, so that layout and comments do not count.
+        // Parsed and formatted again, to ignore layout and comments.
         hash_field(&mut hasher, locked.to_string().as_bytes());
         names_local_paths(pyproject) || lock_has_local_sources(&locked)
     };
@@ -312,7 +312,7 @@ fn uv_lock(project: &Project, pyproject: &toml::Table, path: &Path) -> Result<Re
     })
 }
 
-/// Whether a lock refers to anything in the folder besides the project itself, which is not installed.
+/// Whether a lock file refers to files in the folder other than the project itself, which is not installed.
 fn lock_has_local_sources(lock: &toml::Table) -> bool {
     let packages = lock.get("package").and_then(toml::Value::as_array);
     packages.into_iter().flatten().filter_map(|package| package.get("source")?.as_table()).any(|source| {
@@ -352,7 +352,7 @@ fn pyproject_dependencies(project: &Project, pyproject: &toml::Table) -> Result<
     Ok(Some(found))
 }
 
-/// The parts of `pyproject.toml` that decide what is installed; editing the rest builds nothing anew.
+/// The parts of `pyproject.toml` that determine what is installed; other changes cause no new build.
 fn dependency_part(pyproject: &toml::Table) -> String {
     const PROJECT: [&str; 4] = ["name", "requires-python", "dependencies", "optional-dependencies"];
     let mut part = toml::Table::new();
@@ -368,7 +368,7 @@ fn uv_settings(pyproject: &toml::Table) -> Option<&toml::Value> {
     pyproject.get("tool")?.get("uv")
 }
 
-/// Whether uv's settings lead to other parts of the folder: path and workspace sources, local wheel folders.
+/// Whether uv's settings refer to other files of the folder: path and workspace sources, local wheel folders.
 fn names_local_paths(pyproject: &toml::Table) -> bool {
     fn local(value: &toml::Value) -> bool {
         match value {
@@ -390,16 +390,16 @@ struct RequirementsReader<'a> {
     project: &'a Project,
     list: List,
     hasher: blake3::Hasher,
-    /// Files already read, as requirements or as constraints: included again they add nothing, and cycles end.
+    /// Files already read, as requirements or as constraints. They are not read again, so cycles end.
     seen: HashSet<(PathBuf, bool)>,
-    /// How many files that include each other are being read.
+    /// Nesting depth of the current include.
     depth: usize,
-    /// How many bytes and lines the files read so far have.
+    /// Bytes and lines read so far.
     bytes: u64,
     lines: usize,
 }
 
-/// The most of them: each takes room on the stack.
+/// Maximum nesting depth of includes, which limits stack use.
 const MOST_INCLUDES: usize = 64;
 
 impl<'a> RequirementsReader<'a> {
@@ -408,7 +408,7 @@ impl<'a> RequirementsReader<'a> {
         Self { project, list, hasher, seen, depth: 0, bytes: 0, lines: 0 }
     }
 
-    /// `None` when nothing is required; constraints alone require nothing.
+    /// `None` if nothing is required; constraints alone require nothing.
     fn finish(self, kind: Kind) -> Result<Option<Requirements>, EnvError> {
         if self.list.requirements.is_empty() {
             return Ok(None);
@@ -446,7 +446,7 @@ impl<'a> RequirementsReader<'a> {
         Ok(())
     }
 
-    /// Takes one line of the file `shown`, which lies in `dir`.
+    /// Processes one line of the file `shown` in the directory `dir`.
     fn line(&mut self, line: &str, shown: &str, dir: &Path, constraint: bool) -> Result<(), EnvError> {
         self.note_variables(line);
         if let Some(target) = option(line, "-r", "--requirement") {
@@ -505,7 +505,7 @@ impl<'a> RequirementsReader<'a> {
         self.local(&before, path, after, shown, dir)
     }
 
-    /// pip looks from where it is started, which is the project; some people mean the file's own folder.
+    /// Resolves a local path. pip resolves it from the project folder; as a fallback, the file's own folder is used.
     fn local(&self, before: &str, target: &str, after: &str, shown: &str, dir: &Path) -> Result<Line, EnvError> {
         let from_root = self.project.root.join(target);
         let path = if from_root.exists() { from_root } else { dir.join(target) };
@@ -513,7 +513,7 @@ impl<'a> RequirementsReader<'a> {
         Ok(Line::Local { before: before.to_owned(), path, after: after.to_owned() })
     }
 
-    /// pip replaces `${NAME}` from the environment, so the value belongs to the fingerprint.
+    /// Adds environment variables to the fingerprint, because pip replaces `${NAME}` with their values.
     fn note_variables(&mut self, line: &str) {
         for part in line.split("${").skip(1) {
             if let Some((name, _)) = part.split_once('}') {
@@ -524,7 +524,8 @@ impl<'a> RequirementsReader<'a> {
         }
     }
 
-    /// A file of the node (a wheel on a shared disk, say) counts by size and time: it may be replaced in place.
+    /// Adds size and time of a file outside the project (e.g. a wheel on a shared disk), which may be replaced in
+    /// place.
     fn note_outside_file(&mut self, line: &str) {
         let path = line.split_once("file://").map_or(line, |(_, path)| path);
         if path.starts_with('/')
@@ -536,7 +537,7 @@ impl<'a> RequirementsReader<'a> {
     }
 }
 
-/// Lines with continuations joined, comments and needless whitespace removed, empty ones left out.
+/// Lines with joined continuations and normalised whitespace, without comments and empty lines.
 fn logical_lines(text: &str) -> Vec<String> {
     let mut lines = Vec::new();
     let mut current = String::new();
@@ -555,7 +556,7 @@ fn logical_lines(text: &str) -> Vec<String> {
     normalised.filter(|line| !line.is_empty()).collect()
 }
 
-/// A comment starts at a `#` that starts the line or follows a space; others belong to URLs.
+/// Removes a comment. It starts with a `#` at the start of the line or after whitespace; other `#` belong to URLs.
 fn without_comment(line: &str) -> &str {
     let is_comment = |at: &usize| *at == 0 || line[..*at].ends_with(char::is_whitespace);
     let end = line.match_indices('#').map(|(at, _)| at).find(is_comment);
@@ -571,7 +572,7 @@ fn option<'a>(line: &'a str, short: &str, long: &str) -> Option<&'a str> {
     Some(value.trim())
 }
 
-/// Whether a requirement is a path, by pip's own rule: it has a separator, or starts with a dot, or is an archive.
+/// Whether a requirement is a path by pip's rules: it has a separator, starts with a dot, or is an archive.
 fn names_a_path(requirement: &str, surely_a_target: bool) -> bool {
     if requirement.starts_with('-') || requirement.contains("://") || (!surely_a_target && requirement.contains(" @ "))
     {
@@ -582,7 +583,7 @@ fn names_a_path(requirement: &str, surely_a_target: bool) -> bool {
     surely_a_target || path.starts_with('.') || path.contains('/') || archive
 }
 
-/// Splits `./pkg[extra] ; marker` behind the path.
+/// Splits `./pkg[extra] ; marker` after the path.
 fn split_path(requirement: &str) -> (&str, &str) {
     let end = requirement.find(['[', ';', ' ']).unwrap_or(requirement.len());
     requirement.split_at(end)
@@ -593,7 +594,7 @@ fn hash_line(hasher: &mut blake3::Hasher, line: &Line) -> Result<(), EnvError> {
         Line::Text(text) => hash_field(hasher, text.as_bytes()),
         Line::Local { before, path, after } => {
             hash_field(hasher, before.as_bytes());
-            // The name of a wheel says what it is; the name of a folder says nothing.
+            // The name of a wheel matters; the name of a folder does not.
             hash_field(hasher, path.file_name().filter(|_| path.is_file()).unwrap_or_default().as_encoded_bytes());
             hash_field(hasher, after.as_bytes());
             hash_path(hasher, path)?;
@@ -614,7 +615,7 @@ fn hash_field(hasher: &mut blake3::Hasher, field: &[u8]) {
     hasher.update(field);
 }
 
-/// A hasher for one way of installing; lists are installed alike wherever they were found.
+/// Hasher for one way of installation. Lists from different sources are installed alike.
 fn fingerprint_of(kind: Kind) -> blake3::Hasher {
     let mut hasher = blake3::Hasher::new();
     hash_field(

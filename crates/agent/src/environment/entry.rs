@@ -1,4 +1,4 @@
-//! How an entry point is started: with which program, and with what in its environment.
+//! Entry points: the program and variables that start them.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -7,22 +7,22 @@ use std::path::{Component, Path, PathBuf};
 use super::tools::{is_executable, which};
 use super::{EnvError, IoContext, Lease, files};
 
-/// A command ready to start in the project folder.
+/// A command for the project folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntryCommand {
-    /// Program and arguments; the program is an absolute path.
+    /// Program and arguments. The program is an absolute path.
     pub argv: Vec<String>,
-    /// Variables to set on top of the job's own, among them the complete `PATH`.
+    /// Variables to add to the job's own, including the complete `PATH`.
     pub env: Vec<(String, String)>,
 }
 
-/// Says how to start `entrypoint` of the project in `project_dir` with `args`, in the environment of `lease` if there is
-/// one. `search_path` is the `PATH` that the job would have without an environment; it is also where commands are found.
+/// Builds the command that starts `entrypoint` of the project in `project_dir` with `args`, in the environment of
+/// `lease`, if any. `search_path` is the job's `PATH` without an environment.
 ///
-/// A `.py` or `.pyz` file, or a folder with a `__main__.py`, is run by Python, unbuffered so that its output can be
-/// followed. A file with the executable bit is run itself, by its absolute path. A `.sh` file without that bit is run by the shell that its
-/// first line names, or bash, or sh. Anything that is not in the folder and is a plain name is a command: from the
-/// environment first, then from `search_path`.
+/// Python runs a `.py` or `.pyz` file, or a folder with a `__main__.py`, with unbuffered output. Executable files are
+/// started by their absolute path. For a `.sh` file that is not executable, the shell is the one in its first line, or
+/// else bash or sh. A plain name that is not in the folder is a command, looked up in the environment and then in
+/// `search_path`.
 pub fn entry_command(
     project_dir: &Path,
     entrypoint: &str,
@@ -57,10 +57,10 @@ fn program(dir: &Path, entry: &str, lease: Option<&Lease>, path: &OsStr) -> Resu
     Err(EnvError::NoEntry { entry: entry.to_owned(), candidates: python_files(dir) })
 }
 
-/// How much of a shell script is read for its first line.
+/// Bytes of a shell script that are read to find its first line.
 const START_BYTES: u64 = 4096;
 
-/// A file that is no Python program: started itself if allowed, by a shell if it is plainly meant for one.
+/// Command for a file that is not a Python program: the file itself if executable, or a shell for a shell script.
 fn file_program(file: &Path, entry: &str, path: &OsStr) -> Result<Vec<String>, EnvError> {
     let file_text = text(file)?;
     if is_executable(file) {
@@ -79,7 +79,7 @@ fn file_program(file: &Path, entry: &str, path: &OsStr) -> Result<Vec<String>, E
     Ok(argv)
 }
 
-/// The interpreter of a script's first line, and its one argument, if the kernel would find it.
+/// Interpreter and argument from a script's first line, if the interpreter exists.
 fn shebang(content: &[u8]) -> Option<Vec<String>> {
     let line = content.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
     let line = std::str::from_utf8(line).ok()?.trim();
@@ -114,12 +114,12 @@ fn stays_inside(entry: &str) -> bool {
     Path::new(entry).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
 }
 
-/// A file called `-x.py` must not be read as an option of the interpreter.
+/// Keeps the interpreter from reading a file name such as `-x.py` as an option.
 fn not_an_option(entry: &str) -> String {
     if entry.starts_with('-') { format!("./{entry}") } else { entry.to_owned() }
 }
 
-/// How many names of a project are looked at for a hint.
+/// Maximum number of directory entries that are searched for a hint.
 const LOOKED_AT: usize = 10_000;
 
 fn python_files(dir: &Path) -> Vec<String> {

@@ -1,4 +1,4 @@
-//! Folder trees as the environment cache needs them: hashed, copied, measured, handed to another user.
+//! File operations of the environment cache: hash, copy, measure and change the owner of trees.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use nix::libc;
 
-/// Folders that no build depends on: version control, caches and environments of the user's own machine.
+/// Folders that no build needs: version control, caches and local environments.
 const IGNORED: [&str; 5] = [".git", ".hg", ".venv", "__pycache__", ".mypy_cache"];
 
-/// Feeds names, executable bits and contents of everything below `path` (a file or a folder) to `hasher`.
+/// Hashes names, executable bits and contents of everything below `path` (a file or a folder).
 pub(super) fn hash_tree(path: &Path, hasher: &mut blake3::Hasher) -> io::Result<()> {
     for (name, entry) in tree(path)? {
         let metadata = fs::symlink_metadata(&entry)?;
@@ -28,28 +28,28 @@ pub(super) fn hash_tree(path: &Path, hasher: &mut blake3::Hasher) -> io::Result<
     Ok(())
 }
 
-/// The most files and folders of a project that a build copies or hashes.
+/// Maximum number of files and folders of a project that a build copies or hashes.
 const MOST_ENTRIES: usize = 1_000_000;
 
-/// How much of a project a build copies or hashes, in bytes: holes in files count, as they are read.
+/// Maximum number of bytes of a project that a build copies or hashes. Holes in files count.
 const MOST_TREE_BYTES: u64 = 64 << 30;
 
-/// Reads a file that somebody else may put anything in the place of: what is no regular file is an error, and never waited for. So is one
-/// that is longer, as [`io::ErrorKind::FileTooLarge`].
+/// Reads a regular file in a directory that another user controls. Other file types are errors, and never block. A
+/// larger file is an [`io::ErrorKind::FileTooLarge`] error.
 pub(super) fn read_regular(path: &Path, most_bytes: u64) -> io::Result<Vec<u8>> {
     let bytes = read_start(path, most_bytes.saturating_add(1))?;
     within(bytes.len() as u64, most_bytes)?;
     Ok(bytes)
 }
 
-/// The first bytes of such a file.
+/// Reads the first bytes of a regular file.
 pub(super) fn read_start(path: &Path, most_bytes: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open_regular(path)?.take(most_bytes).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// Copies such a file to `to`, which must not exist.
+/// Copies a regular file to `to`, which must not exist.
 pub(super) fn copy_regular(from: &Path, to: &Path, most_bytes: u64) -> io::Result<()> {
     let mut source = open_regular(from)?.take(most_bytes.saturating_add(1));
     within(io::copy(&mut source, &mut fs::File::create_new(to)?)?, most_bytes)
@@ -65,10 +65,10 @@ fn within(bytes: u64, most_bytes: u64) -> io::Result<()> {
 
 fn open_regular(path: &Path) -> io::Result<fs::File> {
     let file = fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
-    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("no regular file")) }
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("not a regular file")) }
 }
 
-/// Copies everything below `from` (a file or a folder) to `to`, which must not exist. Links stay links.
+/// Copies everything below `from` (a file or a folder) to `to`, which must not exist. Keeps links.
 pub(super) fn copy_tree(from: &Path, to: &Path) -> io::Result<()> {
     for (name, entry) in tree(from)? {
         let target = if name.as_os_str().is_empty() { to.to_owned() } else { to.join(&name) };
@@ -87,12 +87,12 @@ pub(super) fn copy_tree(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The bytes that everything below `path` occupies on disk. What vanishes meanwhile counts as nothing.
+/// Disk usage of everything below `path`, in bytes. Ignores files that vanish.
 pub(super) fn disk_usage(path: &Path) -> u64 {
     measure(path, |_| true)
 }
 
-/// Like [`disk_usage`], without the files that also have a name elsewhere: deleting those frees nothing.
+/// Like [`disk_usage`], without files that have other hard links: deleting them frees nothing.
 pub(super) fn unshared_disk_usage(path: &Path) -> u64 {
     measure(path, |metadata| metadata.is_dir() || metadata.nlink() == 1)
 }
@@ -101,7 +101,7 @@ fn measure(path: &Path, counts: impl Fn(&fs::Metadata) -> bool) -> u64 {
     let size = |metadata: &fs::Metadata| if counts(metadata) { metadata.blocks() * 512 } else { 0 };
     let Ok(top) = fs::symlink_metadata(path) else { return 0 };
     let mut bytes = size(&top);
-    // Directories only: of files there may be more than fit into memory.
+    // Keeps only directories in memory, because there may be too many files.
     let mut pending: Vec<_> = top.is_dir().then(|| path.to_owned()).into_iter().collect();
     while let Some(directory) = pending.pop() {
         for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
@@ -115,7 +115,7 @@ fn measure(path: &Path, counts: impl Fn(&fs::Metadata) -> bool) -> u64 {
     bytes
 }
 
-/// Gives everything below `path` to a user.
+/// Changes the owner of everything below `path`.
 pub(super) fn chown_tree(path: &Path, uid: u32, gid: u32) -> io::Result<()> {
     lchown(path, Some(uid), Some(gid))?;
     if fs::symlink_metadata(path)?.is_dir() {
@@ -126,7 +126,7 @@ pub(super) fn chown_tree(path: &Path, uid: u32, gid: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Replaces `path` by `content` such that after a crash it holds the old content or the new, and never half.
+/// Replaces the content of `path` atomically: after a crash, it has the old or the new content.
 pub(super) fn write_atomically(path: &Path, content: &[u8]) -> io::Result<()> {
     let parent = path.parent().expect("the cache writes files inside folders only");
     let temporary = parent.join(format!(".{}", unique_name()));
@@ -135,13 +135,13 @@ pub(super) fn write_atomically(path: &Path, content: &[u8]) -> io::Result<()> {
         .and_then(|()| fs::rename(&temporary, path))
         .and_then(|()| fs::File::open(parent)?.sync_all());
     if written.is_err() {
-        // It may never have existed; the error that matters is the first one.
+        // The file may not exist. The first error matters.
         let _ = fs::remove_file(&temporary);
     }
     written
 }
 
-/// A short name that no other thread, process or earlier life of this machine uses in the same folder.
+/// A name that no other thread, process or earlier boot uses in the same folder.
 pub(super) fn unique_name() -> String {
     use std::sync::atomic::{AtomicU32, Ordering};
     static COUNTER: AtomicU32 = AtomicU32::new(0);
@@ -150,7 +150,7 @@ pub(super) fn unique_name() -> String {
     format!("{nanos:x}-{:x}-{:x}", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Everything below `root` with its path relative to it, parents first, in an order that depends on names only.
+/// Everything below `root` with its relative path, parents first, sorted by name.
 fn tree(root: &Path) -> io::Result<Vec<(PathBuf, PathBuf)>> {
     let mut found = Vec::new();
     let mut bytes = 0_u64;
@@ -169,7 +169,7 @@ fn tree(root: &Path) -> io::Result<Vec<(PathBuf, PathBuf)>> {
         found.push((name, path));
         if found.len() + pending.len() > MOST_ENTRIES || bytes > MOST_TREE_BYTES {
             let most = format!("{MOST_ENTRIES} files or {} GiB", MOST_TREE_BYTES >> 30);
-            let message = format!("there are more than {most} below {}", root.display());
+            let message = format!("more than {most} below {}", root.display());
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
         }
     }

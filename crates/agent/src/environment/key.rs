@@ -1,4 +1,4 @@
-//! The name of an environment: a hash of everything that decides what is in it.
+//! Environment keys: a hash of everything that determines an environment's content.
 
 use std::fmt;
 use std::path::Path;
@@ -9,18 +9,18 @@ use super::files::read_regular;
 use super::tools::Tools;
 use crate::account::act_as;
 
-/// Names one environment. 32 hexadecimal digits: short, because the path of an environment's interpreter must fit into
-/// the first line of its scripts, where Linux reads 127 bytes at most in older kernels.
+/// Key of an environment: 32 hexadecimal digits. It is short because the path of the interpreter must fit into the
+/// first line of scripts, which older kernels limit to 127 bytes.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key(String);
 
 impl Key {
-    /// The key as text, which is also the name of its folder.
+    /// The key as text, which is also the name of its directory.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Reads a folder name back; `None` when it is not a key.
+    /// Parses a directory name; `None` if it is not a key.
     pub(super) fn parse(name: &str) -> Option<Self> {
         (name.len() == 32 && name.bytes().all(|byte| byte.is_ascii_hexdigit())).then(|| Self(name.to_owned()))
     }
@@ -38,9 +38,9 @@ impl fmt::Debug for Key {
     }
 }
 
-/// Derives the key of `requirements` when installed by `tools` under `settings`.
+/// Derives the key from requirements, tools and settings.
 pub(super) fn derive(requirements: &Requirements, tools: &Tools, settings: &Settings) -> Key {
-    // Change the context whenever the same inputs start to be built differently.
+    // Change this context string whenever the same inputs are built differently.
     let mut hasher = blake3::Hasher::new_derive_key("hostler python environment, layout 1");
     let mut field = |name: &str, value: &[u8]| {
         hasher.update(name.as_bytes());
@@ -60,8 +60,8 @@ pub(super) fn derive(requirements: &Requirements, tools: &Tools, settings: &Sett
     Key(hasher.finalize().to_hex()[..32].to_owned())
 }
 
-/// Variables that steer pip or uv, sorted; all of them, since missing one would hand out a wrong environment, while one
-/// too many costs a build at most. Those that only say where the tools keep things do not count.
+/// All variables that configure pip or uv, sorted. An ignored variable could select a wrong environment; an unnecessary
+/// one only costs a build. Variables that only set paths of the tools are excluded.
 fn build_variables(settings: &Settings) -> Vec<(String, String)> {
     const IRRELEVANT: [&str; 6] =
         ["UV_CACHE_DIR", "PIP_CACHE_DIR", "UV_PROJECT_ENVIRONMENT", "UV_PYTHON", "PIP_DISABLE_PIP_VERSION_CHECK", "UV"];
@@ -75,17 +75,17 @@ fn build_variables(settings: &Settings) -> Vec<(String, String)> {
     variables
 }
 
-/// The longest of them, in bytes.
+/// Maximum size of an index configuration file, in bytes.
 const MOST_INDEX_BYTES: u64 = 4 << 20;
 
-/// The configuration files in which an operator or user names a package index.
+/// Configuration files that can name a package index.
 fn index_files(settings: &Settings) -> Vec<Vec<u8>> {
     let mut files = vec!["/etc/pip.conf".into(), "/etc/uv/uv.toml".into()];
     if let Some(home) = settings.home() {
         let home = Path::new(&home);
         files.extend([".config/pip/pip.conf", ".pip/pip.conf", ".config/uv/uv.toml"].map(|name| home.join(name)));
     }
-    // A file that cannot be read is one the tools cannot read either.
+    // The tools cannot read unreadable files either.
     let read = || files.iter().filter_map(|file| read_regular(file, MOST_INDEX_BYTES).ok()).collect();
     act_as(settings.builder(), read).unwrap_or_default()
 }

@@ -1,30 +1,29 @@
-//! Python environments: from a laid-out project folder to a cached environment on this node.
+//! Python environments: provides a cached environment for a staged project folder.
 //!
-//! [`detect`] reads what a project asks for, [`Cache::obtain`] answers with an environment that holds exactly that, and
-//! [`entry_command`] says how the entry point is started with it. An environment is named by a hash of its *content*
-//! (what is asked for, which interpreter, which tool, which package index), never by file name or time, so the same
-//! question always finds the same environment and a changed one never finds a stale one. A ready environment costs a
-//! few file reads and no process; a missing one is built once, however many jobs ask at the same moment. Commands of a
+//! [`detect`] reads a project's requirements, [`Cache::obtain`] returns a matching environment, and [`entry_command`]
+//! builds the command that starts the entry point in it. An environment's name is a hash of its *content*:
+//! requirements, interpreter, tool and package index. File names and times do not matter. The same requirements thus
+//! always lead to the same environment, and changed ones never to a stale one. A ready environment costs a few file
+//! reads and no process. A missing one is built once, even if many jobs need it at the same time. The commands of a
 //! build run within the limits of the job that builds, see [`Runner`].
 //!
-//! Everything here blocks and is meant for a blocking thread. State is files and kernel locks only, so several threads,
-//! several agents and a restarted agent all agree without talking:
+//! All functions block and should be called on a blocking thread. The state consists only of files and kernel locks, so
+//! threads, several agents, and an agent after a restart need no further coordination:
 //!
 //! ```text
-//! <root>/tools.json                   what the interpreters and uv answered about themselves
-//! <root>/locks/<key>                  shared lock: in use; exclusive lock: being built or removed; text: last failure
-//! <root>/envs/<key>/ready             written last; an environment without it does not exist
-//! <root>/envs/<key>/last_used         its modification time orders eviction
-//! <root>/envs/<key>/users/<run>       pins: runs that outlive the agent and its locks
+//! <root>/tools.json                   properties of the interpreters and uv
+//! <root>/locks/<key>                  shared lock: in use; exclusive lock: being built or removed; content: last failure
+//! <root>/envs/<key>/ready             written last; without it, the environment is incomplete
+//! <root>/envs/<key>/last_used         its modification time determines the eviction order
+//! <root>/envs/<key>/users/<run>       pins of runs, which outlive the agent and its locks
 //! <root>/envs/<key>/<attempt>/venv    the environment, built in place because environments cannot be moved
-//! <root>/envs/<key>/<attempt>/python  the interpreter, where uv had to install one
-//! <root>/downloads/{uv,pip,python}    the tools' own caches, on the same filesystem so that uv can hard-link
-//! ```
+//! <root>/envs/<key>/<attempt>/python  the interpreter, if uv had to install one
+//! <root>/downloads/{uv,pip,python}    caches of the tools, on the same file system so that uv can hard-link
 //!
-//! On a node with several users each has a cache like this one, see [`Environments`].
+//! On a node with several users, each user has a separate cache, see [`Environments`].
 //!
-//! Deliberately absent: conda, Poetry and Pipenv files, installing the project itself (a job runs in its folder), and cache roots on
-//! network filesystems, whose locks cannot be trusted.
+//! Not supported: conda, Poetry and Pipenv files, installation of the project itself (a job runs in its folder), and
+//! cache directories on network file systems, whose locks are unreliable.
 
 mod build;
 mod cache;
@@ -52,85 +51,85 @@ pub use key::Key;
 pub use runner::{Confined, Ended, Runner, Step, Stopped};
 pub use users::Environments;
 
-/// Why there is no environment, or no way to start the entry point. [`EnvError::hint`] says what to do about it.
+/// Why an environment or the entry point cannot be provided. [`EnvError::hint`] suggests a remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum EnvError {
     /// A file operation of the cache or on the project failed.
     #[error("cannot {action} {}", path.display())]
     Io {
-        /// What was tried, as a verb.
+        /// Attempted action, as a verb.
         action: &'static str,
-        /// On which path.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// A project file does not say what it should.
+    /// A project file has invalid content.
     #[error("{file}: {problem}")]
     Project {
         /// The file, relative to the project folder.
         file: String,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
-    /// A project file has more than one may have, or with it the files that are read with it have.
-    #[error("{file} is too long: {bound}")]
+    /// A project file, or the files that it includes, exceed a size limit.
+    #[error("{file} is too large: {bound}")]
     TooLong {
         /// The file, relative to the project folder.
         file: String,
-        /// How much there may be.
+        /// The exceeded limit.
         bound: Bound,
     },
-    /// A project file refers to something that does not travel with the project.
+    /// A project file refers to a path outside the project folder, which is not copied to the node.
     #[error("{file} refers to {target}, which is outside the project folder")]
     OutsideProject {
         /// The file, relative to the project folder.
         file: String,
-        /// What it refers to, as written.
+        /// The path as written.
         target: String,
     },
     /// No Python interpreter was found.
     #[error("no python3 on this node (looked in {searched})")]
     NoPython {
-        /// The search path, or the configured interpreter.
+        /// Search path, or the configured interpreter.
         searched: String,
     },
-    /// No interpreter is of a version that the project asks for.
-    #[error("the project asks for Python {wanted}, and this node has {}", if found.is_empty() { "none".to_owned() } else { found.join(", ") })]
+    /// No interpreter has a version that the project accepts.
+    #[error("the project requires Python {wanted}, and this node has {}", if found.is_empty() { "none".to_owned() } else { found.join(", ") })]
     PythonVersion {
-        /// What `requires-python` and `.python-version` say.
+        /// Versions from `requires-python` and `.python-version`.
         wanted: String,
-        /// The versions of the interpreters that the job's user can start.
+        /// Versions of the interpreters that the job's user can start.
         found: Vec<String>,
-        /// uv may install such a version, and is not there.
+        /// uv would be allowed to install such a version, but is missing.
         lacks_uv: bool,
     },
-    /// An interpreter or uv is there but does not work.
+    /// An interpreter or uv exists but does not work.
     #[error("{} does not work: {problem}", program.display())]
     BrokenTool {
         /// The program.
         program: PathBuf,
-        /// Its own words, or the system's.
+        /// Error of the program or the system.
         problem: String,
     },
     /// The project is locked by uv and the node has no uv.
-    #[error("the project has a uv.lock, and there is no uv on this node to install it")]
+    #[error("the project has a uv.lock, but uv is not installed on this node")]
     UvNeeded,
-    /// The build failed, here or in the job that was building the same environment.
+    /// The build failed, here or in another job that built the same environment.
     #[error(transparent)]
     Build(#[from] BuildError),
-    /// The caller's cancel flag was raised.
+    /// The caller cancelled the operation.
     #[error("cancelled while preparing the environment")]
     Cancelled,
-    /// A run id that cannot name a pin.
+    /// The run id cannot be used as a file name.
     #[error("run id {0:?} is not a plain file name")]
     RunId(String),
-    /// The entry point is neither in the project nor a command.
+    /// The entry point is neither a file of the project nor a command.
     #[error("entry point {entry} is neither a file in the project folder nor a command on this node")]
     NoEntry {
         /// The entry point as given.
         entry: String,
-        /// Python files of the folder that may have been meant.
+        /// Python files in the folder that the user may have meant.
         candidates: Vec<String>,
     },
     /// The entry point is a file that cannot be executed.
@@ -139,95 +138,95 @@ pub enum EnvError {
         /// The entry point as given.
         entry: String,
     },
-    /// A path that cannot be passed on as text.
+    /// A path is not valid text.
     #[error("path {} is not valid UTF-8", .0.display())]
     NotUtf8(PathBuf),
 }
 
-/// Why a build failed: kept as text, because the jobs that waited for it get the same answer.
+/// Why a build failed. It is stored as text, because jobs that waited for the build get the same error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum BuildError {
-    /// A command of the build ended badly.
+    /// A command of the build failed.
     #[error("building the environment failed: {command} {status}\n{output}")]
     Failed {
-        /// The tool and its verb, such as `uv pip install`.
+        /// Tool and subcommand, e.g. `uv pip install`.
         command: String,
-        /// How it ended, such as `exited with 1`.
+        /// Exit status, e.g. `exited with 1`.
         status: String,
         /// The last lines of its output.
         output: String,
     },
-    /// The filesystem of the cache is full.
+    /// The file system of the cache is full.
     #[error("no space left for environments in {} ({} MiB free)", path.display(), free_bytes / (1024 * 1024))]
     DiskFull {
-        /// The cache root.
+        /// Root directory of the cache.
         path: PathBuf,
-        /// What the filesystem had free right after the failure.
+        /// Free space right after the failure.
         free_bytes: u64,
     },
-    /// The interpreter cannot make environments.
+    /// The interpreter cannot create environments.
     #[error("{} cannot create environments: its venv or ensurepip module is missing", python.display())]
     VenvMissing {
         /// The interpreter.
         python: PathBuf,
-        /// The Debian package that has the modules, such as `python3.11-venv`.
+        /// Debian package with the missing modules, e.g. `python3.11-venv`.
         package: String,
     },
-    /// A command of the build reached the memory limit of the job that builds.
-    #[error("building the environment needed more memory than the job's {}: {command}\n{output}", format_bytes(*limit_bytes))]
+    /// A command of the build reached the memory limit of the job.
+    #[error("building the environment exceeded the job's memory limit of {}: {command}\n{output}", format_bytes(*limit_bytes))]
     OutOfMemory {
-        /// The tool and its verb.
+        /// Tool and subcommand.
         command: String,
-        /// The job's limit.
+        /// Memory limit of the job.
         limit_bytes: u64,
         /// The last lines of its output.
         output: String,
     },
-    /// Building, or waiting for another job's build, used up the time limit of the job.
-    #[error("building the environment used up the job's time limit of {limit_secs} s\n{output}")]
+    /// The build, or waiting for another job's build, exceeded the time limit of the job.
+    #[error("building the environment exceeded the job's time limit of {limit_secs} s\n{output}")]
     TimedOut {
-        /// The job's limit.
+        /// Time limit of the job.
         limit_secs: u64,
         /// The last lines of the build's output.
         output: String,
     },
-    /// Anything else the system refused while building.
+    /// Another system error during the build.
     #[error("building the environment failed: {0}")]
     System(String),
 }
 
-/// How much may be read of what describes a project: the agent reads it outside the limits of the job.
+/// Size limits for files that describe a project, because the agent reads them outside the limits of the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Bound {
-    /// Bytes of this file.
+    /// Bytes of one file.
     #[error("more than {}", format_bytes(*.0))]
     Bytes(u64),
-    /// Bytes of the inline metadata of a script, and of what is before it.
+    /// Bytes of a script up to the end of its inline metadata.
     #[error("its `# /// script` block does not end within {}", format_bytes(*.0))]
     ScriptBytes(u64),
-    /// Bytes of requirements files with everything that they include.
-    #[error("requirements files and all that they include have more than {} together", format_bytes(*.0))]
+    /// Bytes of all requirements files and their includes.
+    #[error("requirements files and their includes have more than {} in total", format_bytes(*.0))]
     RequirementsBytes(u64),
-    /// Lines of requirements files with everything that they include.
-    #[error("requirements files and all that they include have more than {0} lines together")]
+    /// Lines of all requirements files and their includes.
+    #[error("requirements files and their includes have more than {0} lines in total")]
     RequirementsLines(usize),
 }
 
 impl BuildError {
-    /// Whether the limits of the job that built are to blame: another job's may do.
+    /// Whether the limits of the building job caused the failure, so that another job may succeed.
     pub fn is_of_the_builder(&self) -> bool {
         matches!(self, Self::OutOfMemory { .. } | Self::TimedOut { .. })
     }
 }
 
 impl EnvError {
-    /// What the user or the node's operator can do, if anything is known to help.
+    /// What the user or the node's operator can do, if known.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
             Self::OutsideProject { .. } => "only the project folder is copied to the node: move the file into it".into(),
             Self::NoPython { .. } => "install Python 3 on this node (Debian, Ubuntu: apt install python3)".into(),
             Self::PythonVersion { lacks_uv: true, .. } => {
-                "install uv on the node, which may install the versions that projects ask for, or change requires-python or .python-version".into()
+                "install uv on the node, which may then install the required version, or change requires-python or .python-version".into()
             }
             Self::PythonVersion { .. } => {
                 "change requires-python or .python-version, or ask an admin of the node to install one (python3.N on the agent's PATH) \
@@ -240,17 +239,17 @@ impl EnvError {
                 format!("install uv on this node, or the missing modules (Debian, Ubuntu: apt install {package})")
             }
             Self::Build(BuildError::DiskFull { path, .. }) => {
-                format!("free some space on the filesystem of {}, or lower the cap of the cache", path.display())
+                format!("free some space on the file system of {}, or lower the size limit of the cache", path.display())
             }
             Self::Build(BuildError::OutOfMemory { .. }) => {
-                "an environment is built within the limits of the job: ask for more with --memory".into()
+                "environments are built within the limits of the job: request more with --memory".into()
             }
             Self::Build(BuildError::TimedOut { .. }) => {
-                "building counts against the time limit of the job: ask for more with --time; a built environment is kept".into()
+                "the time limit of the job includes building: request more with --time; a built environment is kept".into()
             }
             Self::NotExecutable { entry } => format!("chmod +x {entry}"),
             Self::NoEntry { candidates, .. } if !candidates.is_empty() => {
-                format!("the folder has {}", candidates.join(", "))
+                format!("the folder contains {}", candidates.join(", "))
             }
             Self::Io { .. }
             | Self::Project { .. }
@@ -266,17 +265,17 @@ impl EnvError {
     }
 }
 
-/// The features by which the versions of Python of this node are known to the cluster, with the interpreters of these settings.
+/// Node features for the Python versions of this node, e.g. `python3.11`.
 pub fn python_features(settings: &Settings) -> std::collections::BTreeSet<hostler_model::Feature> {
     tools::python_features(settings)
 }
 
-/// The first of these programs on a search path.
+/// The first of these programs found on a search path.
 pub(crate) fn first_on_path(names: &[&str], search_path: &std::ffi::OsStr) -> Option<PathBuf> {
     names.iter().find_map(|name| tools::which(name, search_path))
 }
 
-/// Adds what was tried, and on what, to an I/O error.
+/// Adds action and path to an I/O error.
 trait IoContext<T> {
     fn context(self, action: &'static str, path: &Path) -> Result<T, EnvError>;
 }
@@ -287,7 +286,7 @@ impl<T> IoContext<T> for io::Result<T> {
     }
 }
 
-/// The part of `error` and its causes that fits on one line.
+/// An error and its causes on one line.
 fn one_line(error: &dyn std::error::Error) -> String {
     struct Chain<'a>(&'a dyn std::error::Error);
     impl fmt::Display for Chain<'_> {

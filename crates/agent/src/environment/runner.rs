@@ -1,8 +1,9 @@
-//! Running the commands of builds: every one in a leaf of its own, held to the limits of the job that needs the environment.
+//! Execution of build commands, each in its own cgroup leaf and within the limits of the job that needs the
+//! environment.
 //!
-//! Installing a package can run any code, so nothing of a build may run among the agent's own processes. Each command is a call of a
-//! shepherd: it has the job's CPUs, memory, devices and user, and when it ends the shepherd ends everything that it has left behind. It
-//! ends with the agent too, whose successor builds again.
+//! Package installation can run arbitrary code, so build commands do not run among the agent's own processes. A
+//! shepherd runs each command with the job's CPUs, memory, devices and user, and kills leftover processes when the
+//! command ends. The command also ends with the agent; the next agent builds again.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -22,24 +23,24 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::{BuildError, EnvError, build};
 
-/// How long a raised cancel flag or a passed deadline goes unnoticed at most.
+/// Interval of checks for cancellation and timeout, in milliseconds.
 const LOOK_MS: u16 = 50;
 
-/// A command to run, with its complete environment.
+/// A command with its complete environment.
 #[derive(Clone, Debug, Default)]
 pub struct Step {
-    /// Program and arguments; the program is a path.
+    /// Program and arguments. The program is a path.
     pub argv: Vec<OsString>,
-    /// Nothing is inherited besides.
+    /// All variables; nothing else is inherited.
     pub env: Vec<(OsString, OsString)>,
-    /// Where it starts.
+    /// Working directory.
     pub cwd: PathBuf,
-    /// The user who runs it; `None` is the agent's own.
+    /// User who runs it; `None` for the agent's own user.
     pub credentials: Option<Credentials>,
 }
 
 impl Step {
-    /// A step of `program` with these arguments.
+    /// Creates a step that runs `program` with these arguments.
     pub(super) fn new<I: IntoIterator<Item: Into<OsString>>>(program: impl Into<OsString>, arguments: I) -> Self {
         let argv = std::iter::once(program.into()).chain(arguments.into_iter().map(Into::into)).collect();
         Self { argv, cwd: "/".into(), ..Self::default() }
@@ -59,13 +60,13 @@ impl Step {
 /// How a command ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// With this exit status.
+    /// Exit status.
     Exited(i32),
-    /// By this signal.
+    /// Signal number.
     Signaled(i32),
-    /// The kernel killed a process of it at this memory limit, in bytes.
+    /// The kernel killed one of its processes at the memory limit.
     OutOfMemory {
-        /// The limit.
+        /// The limit in bytes.
         limit_bytes: u64,
     },
     /// It could not be started, for this reason.
@@ -85,22 +86,22 @@ impl fmt::Display for Ended {
     }
 }
 
-/// Why a command did not come to its own end.
+/// Why a command was stopped before its end.
 #[derive(Debug)]
 pub enum Stopped {
     /// The job was cancelled.
     Cancelled,
-    /// The job's time limit has passed.
+    /// The job's time limit was reached.
     TimedOut {
         /// The limit, in seconds.
         limit_secs: u64,
     },
-    /// The system refused something.
+    /// A system error.
     System(io::Error),
 }
 
 impl Stopped {
-    /// The same as an error of the cache in `root`.
+    /// Converts to an error of the cache in `root`.
     pub(super) fn explain(self, root: &Path) -> EnvError {
         match self {
             Self::Cancelled => EnvError::Cancelled,
@@ -110,38 +111,38 @@ impl Stopped {
     }
 }
 
-/// Runs the commands that one job needs for its environment.
+/// Runs the build commands for one job.
 pub trait Runner: Sync {
-    /// Whether the job wants to go on.
+    /// Checks whether the job should continue.
     ///
     /// # Errors
-    /// When it was cancelled or its time is over.
+    /// If it was cancelled or its time limit was reached.
     fn goes_on(&self) -> Result<(), Stopped>;
 
-    /// Runs a command to its end and passes its output on, standard error included. No process of it remains.
+    /// Runs a command to its end and passes on its output, including standard error. No process of it remains.
     ///
     /// # Errors
-    /// When it was ended because the job does not go on, or the system refuses something.
+    /// If it was stopped because the job ended, or on a system error.
     fn run(&self, step: &Step, output: &mut dyn FnMut(&[u8])) -> Result<Ended, Stopped>;
 }
 
-/// Runs commands by shepherds, within the limits of one job.
+/// A runner that uses shepherds, within the limits of one job.
 pub struct Confined<'a> {
-    /// Starts the shepherds.
+    /// Launcher for the shepherds.
     pub launcher: &'a Launcher,
-    /// The job's limits.
+    /// Limits of the job.
     pub limits: Options,
-    /// Makes leaves for commands, where the node has any.
+    /// Creates cgroup leaves for commands, if available.
     pub leaf: &'a (dyn Fn(u64) -> Option<LeafSpec> + Sync),
-    /// Raised when the job is cancelled.
+    /// Set when the job is cancelled.
     pub cancel: &'a AtomicBool,
-    /// When the preparation began.
+    /// Start of the preparation.
     pub began: Instant,
-    /// How long it may take: the job's time limit.
+    /// Time limit of the job, which includes the preparation.
     pub time_limit: Option<Duration>,
 }
 
-/// Numbers leaves: two commands never have the same one, since a leaf is removed a little after its command has ended.
+/// Counter for leaf names. Names are unique, because a leaf is removed slightly after its command has ended.
 static LEAVES: AtomicU64 = AtomicU64::new(0);
 
 impl Runner for Confined<'_> {
@@ -174,7 +175,7 @@ impl Runner for Confined<'_> {
         };
         let streams = [input.as_fd(), writer.as_fd(), writer.as_fd()];
         let shepherd = self.launcher.call(&launch, streams).map_err(system)?;
-        // The output would never end otherwise.
+        // Close our copy, so that the output can end.
         drop(writer);
         let record = self.follow(shepherd, reader, output)?;
         Ok(match record.status {
@@ -191,7 +192,7 @@ impl Runner for Confined<'_> {
 }
 
 impl Confined<'_> {
-    /// Passes output on until the command and everything it started are gone.
+    /// Passes on output until the command and all its processes are gone.
     fn follow(
         &self,
         mut shepherd: Shepherd,
@@ -227,7 +228,7 @@ impl Confined<'_> {
     }
 }
 
-/// Waits for output or for the shepherd, and passes on what there is; `false` when there will be no more output.
+/// Waits for output or the shepherd, and passes on the output; `false` at the end of the output.
 fn pass_on(reader: &mut PipeReader, shepherd: &Shepherd, output: &mut dyn FnMut(&[u8])) -> Result<bool, Stopped> {
     let mut set =
         [PollFd::new(reader.as_fd(), PollFlags::POLLIN), PollFd::new(shepherd.connection(), PollFlags::POLLIN)];
@@ -238,10 +239,10 @@ fn pass_on(reader: &mut PipeReader, shepherd: &Shepherd, output: &mut dyn FnMut(
     read_once(reader, output)
 }
 
-/// As much as a pipe holds at most, unless root made it larger. What comes after it was written after the command's end.
+/// Maximum capacity of a pipe, unless root increased it. Later output was written after the command's end.
 const DRAINED_BYTES: usize = 1 << 20;
 
-/// What is left in the pipe of a command that has ended. Somebody who got hold of its other end may write on.
+/// Reads the rest of an ended command's output. Another process may still hold the pipe and continue to write.
 fn drain(reader: &mut PipeReader, output: &mut dyn FnMut(&[u8])) -> Result<(), Stopped> {
     let mut drained = 0;
     while drained < DRAINED_BYTES {
@@ -283,12 +284,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn output_that_never_ends_is_not_read_for_ever() {
+    fn drain_stops_on_endless_output() {
         let (mut reader, mut writer) = io::pipe().expect("a pipe can be made");
-        // Ends when nobody reads any more.
+        // Ends when the reader is closed.
         let endless = std::thread::spawn(move || while writer.write_all(&[b'x'; 65536]).is_ok() {});
         let mut read = 0;
-        // The pipe may be empty for a moment, which is its end here.
+        // The pipe may be empty for a moment, which ends a drain.
         while read < DRAINED_BYTES {
             drain(&mut reader, &mut |bytes| read += bytes.len()).expect("readable");
         }

@@ -1,8 +1,8 @@
-//! The interpreter and the installer of this node, asked once who they are.
+//! Interpreters and installers of this node, with cached answers about their versions.
 //!
-//! Answers are kept by path, size, inode and modification time of the program, in memory and in `tools.json`, so a warm
-//! environment needs no process even right after an agent restart. Programs that are scripts (pyenv and asdf shims,
-//! wrappers) may answer differently without changing themselves, so their answers are kept in memory only.
+//! Answers are cached by path, size, inode and modification time of the program, in memory and in `tools.json`. A ready
+//! environment therefore needs no process, even after a restart of the agent. Scripts (pyenv and asdf shims, wrappers)
+//! may change their answer without changing themselves, so their answers are cached in memory only.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -26,7 +26,7 @@ use super::runner::{Ended, Runner, Step, Stopped};
 use super::{BuildError, EnvError, files};
 use crate::account::act_as;
 
-/// Prints, one a line: the program to start, its version, then everything that makes two interpreters incompatible.
+/// Prints, one per line: the program to start, its version, and everything that makes interpreters incompatible.
 const WHO_ARE_YOU: &str = "\
 import os, platform, sys, sysconfig
 print(sys.executable)
@@ -35,27 +35,27 @@ print(os.path.realpath(sys.executable), sys.version.replace('\\n', ' '), sys.imp
       sysconfig.get_config_var('SOABI'), sysconfig.get_platform(), *platform.libc_ver(), sep='|')
 ";
 
-/// How long an interpreter that is a script may take to say its version when the agent starts.
+/// Timeout for the version query of an interpreter script at the start of the agent.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What builds an environment on this node.
+/// The tools for one environment.
 pub(super) struct Tools {
     pub(super) python: Python,
-    /// `None` when there is none, or the settings forbid it: pip does it then.
+    /// `None` if uv is missing or disabled; pip is used instead.
     pub(super) uv: Option<Uv>,
 }
 
-/// Which Python an environment gets.
+/// The Python of an environment.
 #[derive(Clone)]
 pub(super) enum Python {
-    /// One of this node.
+    /// An interpreter of this node.
     Found(Interpreter),
-    /// One of these versions, which uv installs into the environment: no interpreter of this node is of any of them.
+    /// uv installs one of these versions into the environment, because this node has none of them.
     Installed(PythonVersions),
 }
 
 impl Python {
-    /// What decides whether two environments have the same Python.
+    /// Distinguishes interpreters of environments that are not interchangeable.
     pub(super) fn identity(&self) -> Cow<'_, str> {
         match self {
             Self::Found(found) => Cow::Borrowed(&found.identity),
@@ -68,7 +68,7 @@ impl fmt::Display for Python {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Found(found) => write!(f, "Python {}", found.version),
-            Self::Installed(wanted) => write!(f, "Python {wanted}, which uv installs"),
+            Self::Installed(wanted) => write!(f, "Python {wanted} (installed by uv)"),
         }
     }
 }
@@ -76,31 +76,31 @@ impl fmt::Display for Python {
 /// A Python interpreter.
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct Interpreter {
-    /// The program itself, behind any shim.
+    /// The actual program behind any shim.
     pub(super) executable: PathBuf,
-    /// Such as `3.11`.
+    /// Minor version, e.g. `3.11`.
     pub(super) version: String,
     /// Real path, full version, ABI and platform tags.
     pub(super) identity: String,
 }
 
 impl Interpreter {
-    /// Such as `3.11.7`.
+    /// Full version, e.g. `3.11.7`.
     fn full_version(&self) -> &str {
         let version = self.identity.split('|').nth(1).and_then(|text| text.split_whitespace().next());
         version.unwrap_or(&self.version)
     }
 }
 
-/// A working uv.
+/// A uv that works.
 #[derive(Clone)]
 pub(super) struct Uv {
     pub(super) program: PathBuf,
-    /// As it reports it, such as `uv 0.13.8 (x86_64-unknown-linux-gnu)`.
+    /// Version as reported, e.g. `uv 0.13.8 (x86_64-unknown-linux-gnu)`.
     pub(super) version: String,
 }
 
-/// Finds the tools and remembers their answers.
+/// Finds the tools and caches their answers.
 pub(super) struct ToolBox {
     file: PathBuf,
     answers: Mutex<Answers>,
@@ -118,7 +118,7 @@ struct Answer<T> {
     answer: T,
 }
 
-/// What changes when a program is replaced.
+/// File properties that change when a program is replaced.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Stamp {
     inode: u64,
@@ -128,7 +128,7 @@ struct Stamp {
     script: bool,
 }
 
-/// The part of [`Answers`] that survives a restart.
+/// The answers stored on disk.
 #[derive(Default, Serialize, Deserialize)]
 struct Stored {
     #[serde(default)]
@@ -138,24 +138,24 @@ struct Stored {
 }
 
 impl ToolBox {
-    /// A tool box that remembers in `file`. A file that cannot be read is an empty memory.
+    /// Opens the cache in `file`. An unreadable file counts as empty.
     pub(super) fn open(file: PathBuf) -> Self {
         let stored: Stored =
             fs::read(&file).ok().and_then(|content| serde_json::from_slice(&content).ok()).unwrap_or_default();
         Self { file, answers: Mutex::new(Answers { pythons: stored.pythons, uvs: stored.uvs }) }
     }
 
-    /// The tools that `settings` lead to. Starts a process only for programs that have not answered yet.
+    /// The tools selected by `settings`. Starts processes only for programs without a cached answer.
     ///
     /// # Errors
-    /// When the node has no interpreter with a `wanted` version, and uv is missing or not allowed to install one.
+    /// If the node has no interpreter with a `wanted` version, and uv is missing or not allowed to install one.
     pub(super) fn find(
         &self,
         settings: &Settings,
         wanted: Option<&PythonVersions>,
         runner: &dyn Runner,
     ) -> Result<Tools, EnvError> {
-        // Asking under the lock, so that fifty jobs at once start one probe.
+        // Query under the lock, so that concurrent jobs start only one process.
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         let fitting = answers.fitting(settings, wanted, runner);
         let (uv, asked_uv) = answers.uv(settings, runner)?;
@@ -171,7 +171,7 @@ impl ToolBox {
         Ok(Tools { python, uv })
     }
 
-    /// Whether a program is an interpreter of a version that is wanted.
+    /// Whether a program is an interpreter with a wanted version.
     pub(super) fn fits(
         &self,
         program: &Path,
@@ -188,14 +188,15 @@ impl ToolBox {
         let stored = Stored { pythons: lasting(&answers.pythons), uvs: lasting(&answers.uvs) };
         let content = serde_json::to_vec_pretty(&stored).expect("paths of working programs and text are valid JSON");
         if let Err(error) = files::write_atomically(&self.file, &content) {
-            // Only costs a probe after the next restart.
-            tracing::warn!(file = %self.file.display(), %error, "cannot remember what the interpreters said");
+            // Costs only a query after the next restart.
+            tracing::warn!(file = %self.file.display(), %error, "cannot store the properties of the interpreters");
         }
     }
 }
 
 impl Answers {
-    /// The usual interpreter, or if its version is none of those wanted the newest other one whose is; and whether any had to be asked.
+    /// The default interpreter, or the newest other one with a wanted version. Also returns whether a process was
+    /// started.
     fn fitting(
         &mut self,
         settings: &Settings,
@@ -215,7 +216,7 @@ impl Answers {
         }
         for program in other_pythons(settings) {
             runner.goes_on().map_err(|stopped| stopped.explain(Path::new("/")))?;
-            // One that does not work, such as a shim for a version that is not there, is none.
+            // Skip interpreters that do not work, such as shims of missing versions.
             let Ok((python, asked)) = self.python(program, settings, runner) else { continue };
             if wanted.fit(python.full_version()) {
                 return Ok((python, asked || has_asked));
@@ -227,7 +228,7 @@ impl Answers {
         Err(EnvError::PythonVersion { wanted: wanted.to_string(), found, lacks_uv: settings.installs_python() })
     }
 
-    /// What an interpreter says of itself, and whether it had to be asked.
+    /// Properties of an interpreter, and whether a process was started for them.
     fn python(
         &mut self,
         program: PathBuf,
@@ -235,7 +236,7 @@ impl Answers {
         runner: &dyn Runner,
     ) -> Result<(Interpreter, bool), EnvError> {
         let known = self.pythons.get(&program);
-        // The job chose the search path, and the program named its executable.
+        // With the user's rights: the job determines the search path, and the program its executable.
         let look = || (stamp(&program), known.is_some_and(|known| known.answer.executable.exists()));
         let (stamp, is_there) = act_as(settings.builder(), look).unwrap_or_default();
         if let (Some(known), Some(stamp)) = (known, &stamp)
@@ -251,7 +252,7 @@ impl Answers {
         Ok((answer, true))
     }
 
-    /// A uv that does not answer is no uv: pip will do, and the log says why.
+    /// The uv to use. If uv does not work, pip is used instead, and a warning is logged.
     fn uv(&mut self, settings: &Settings, runner: &dyn Runner) -> Result<(Option<Uv>, bool), EnvError> {
         if !settings.use_uv {
             return Ok((None, false));
@@ -266,7 +267,7 @@ impl Answers {
         }
         match ask(Step::new(&program, ["--version"]), settings, runner)? {
             Ok(answer) => {
-                // A shim may say something before.
+                // A shim may print other lines first.
                 let version = answer.lines().last().unwrap_or_default().trim().to_owned();
                 if let Some(stamp) = stamp {
                     self.uvs.insert(program.clone(), Answer { stamp, answer: version.clone() });
@@ -274,7 +275,7 @@ impl Answers {
                 Ok((Some(Uv { program, version }), true))
             }
             Err(problem) => {
-                tracing::warn!(program = %program.display(), problem, "uv does not work, environments are built with pip");
+                tracing::warn!(program = %program.display(), problem, "uv does not work; building environments with pip");
                 Ok((None, false))
             }
         }
@@ -289,19 +290,19 @@ pub(super) fn which(name: &str, search_path: &OsStr) -> Option<PathBuf> {
         .find(|file| is_executable(file))
 }
 
-/// Whether `file` is a regular file that someone may execute.
+/// Whether `file` is a regular file with an execute permission.
 pub(super) fn is_executable(file: &Path) -> bool {
     fs::metadata(file).is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
 }
 
-/// The interpreter, among those that the builder can reach.
+/// The default interpreter, if the building user can reach it.
 fn find_python(settings: &Settings) -> Result<PathBuf, EnvError> {
     let problem = |source| EnvError::Io { action: "act as the user for", path: "python3".into(), source };
     act_as(settings.builder(), || choose_python(settings)).map_err(problem)?
 }
 
-/// All interpreters that are named for a version, among those that the builder can reach, the newest first. Where one is configured there
-/// is no other.
+/// All interpreters with a version in their name that the building user can reach, newest first. Empty if an
+/// interpreter is configured.
 fn other_pythons(settings: &Settings) -> Vec<PathBuf> {
     if settings.python.is_some() {
         return Vec::new();
@@ -309,8 +310,8 @@ fn other_pythons(settings: &Settings) -> Vec<PathBuf> {
     act_as(settings.builder(), || versioned_pythons(&settings.search_path)).unwrap_or_default()
 }
 
-/// The programs `python3.N` of a search path, the newest first. One name may be there several times: a shim of pyenv's for a version that is
-/// switched off must not hide the system's.
+/// The programs `python3.N` on a search path, newest first. A name may occur several times: a pyenv shim of a disabled
+/// version must not hide the system's interpreter.
 fn versioned_pythons(search_path: &OsStr) -> Vec<PathBuf> {
     let mut found: Vec<(Reverse<u32>, PathBuf)> = Vec::new();
     for directory in std::env::split_paths(search_path).filter(|directory| directory.is_absolute()) {
@@ -324,13 +325,13 @@ fn versioned_pythons(search_path: &OsStr) -> Vec<PathBuf> {
             }
         }
     }
-    // Stable: within a version, the order of the search path.
+    // A stable sort keeps the order of the search path within a version.
     found.sort_by_key(|(minor, _)| *minor);
     found.into_iter().map(|(_, path)| path).collect()
 }
 
-/// The features that say which versions of Python this node has: `python3.11`. A name is taken for the truth where it is that of a program;
-/// a script, such as a shim of pyenv's, is asked. One more feature says that uv may install others.
+/// Features for the Python versions of this node, e.g. `python3.11`. The name of a binary determines its version; a
+/// script, such as a pyenv shim, is queried. One more feature states that uv may install other versions.
 pub(super) fn python_features(settings: &Settings) -> BTreeSet<Feature> {
     let mut programs = match &settings.python {
         Some(python) => vec![python.clone()],
@@ -351,7 +352,7 @@ pub(super) fn python_features(settings: &Settings) -> BTreeSet<Feature> {
     features
 }
 
-/// `3.11`, of the interpreter behind a program.
+/// Minor version of the interpreter behind a program, e.g. `3.11`.
 fn minor_version(program: &Path) -> Option<String> {
     let real = fs::canonicalize(program).ok()?;
     if let Some(version) =
@@ -395,7 +396,7 @@ fn choose_python(settings: &Settings) -> Result<PathBuf, EnvError> {
 fn ask_python(program: &Path, settings: &Settings, runner: &dyn Runner) -> Result<Interpreter, EnvError> {
     let broken = |problem| EnvError::BrokenTool { program: program.to_owned(), problem };
     let answer = ask(Step::new(program, ["-I", "-c", WHO_ARE_YOU]), settings, runner)?.map_err(broken)?;
-    // A shim may say something before.
+    // A shim may print other lines first.
     let lines: Vec<&str> = answer.lines().collect();
     match lines[lines.len().saturating_sub(3)..] {
         [executable, version, identity] if !executable.is_empty() => Ok(Interpreter {
@@ -403,12 +404,11 @@ fn ask_python(program: &Path, settings: &Settings, runner: &dyn Runner) -> Resul
             version: version.to_owned(),
             identity: identity.to_owned(),
         }),
-        _ => Err(broken(format!("asked for its version, it answered {answer:?}"))),
+        _ => Err(broken(format!("unexpected answer to a version query: {answer:?}"))),
     }
 }
 
-/// Runs a short question in a neutral folder, where no project's version file bends a shim's answer. The inner error is what the program
-/// has to say for itself.
+/// Runs a short query in `/`, where no version file of a project affects a shim. The inner error is the program's own.
 fn ask(step: Step, settings: &Settings, runner: &dyn Runner) -> Result<Result<String, String>, EnvError> {
     const MOST_BYTES: usize = 64 << 10;
     let mut answer = Vec::new();
@@ -426,7 +426,7 @@ fn ask(step: Step, settings: &Settings, runner: &dyn Runner) -> Result<Result<St
     }
 }
 
-/// `None` of what is no regular file; never waits for one. A program that may only be executed is taken for no script.
+/// `None` if it is not a regular file; never blocks. An executable that cannot be read does not count as a script.
 fn stamp(program: &Path) -> Option<Stamp> {
     let metadata = fs::metadata(program).ok().filter(fs::Metadata::is_file)?;
     let script = files::read_start(program, 2).is_ok_and(|start| start == b"#!");
@@ -453,7 +453,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_is_looked_at_without_waiting() {
+    fn stamp_reads_programs_without_blocking() {
         let folder = tempfile::tempdir().expect("a temporary directory can be made");
         let file = |name: &str| folder.path().join(name);
         fs::write(file("script"), "#!/bin/sh\n").expect("ours");

@@ -1,11 +1,11 @@
-//! The caches of a node: the agent's own, and one for each user whose jobs came here.
+//! Environment caches of a node: one for the agent's own user, and one for each user whose jobs ran here.
 //!
-//! Installing a package can run its code, so each user's environments are built as that user and used by nobody else: they can spoil
-//! their own and no other's. What says that an environment is whole, who uses it and who builds it stays the agent's.
+//! Package installation can run arbitrary code, so environments are built as their user and used only by that user.
+//! Users can only damage their own environments. Markers, pins and locks belong to the agent.
 //!
 //! ```text
-//! <root>/…               the cache of the agent's own user
-//! <root>/users/<uid>/…   that of a user, of the same form
+//! <root>/…               cache of the agent's own user
+//! <root>/users/<uid>/…   cache of another user, with the same layout
 //! ```
 
 use std::collections::{HashMap, HashSet};
@@ -20,23 +20,23 @@ use super::cache::{Cache, Settings};
 use super::{EnvError, IoContext, files, one_line};
 use crate::account::Account;
 
-/// What the names of directories begin with that wait to be removed.
+/// Name prefix of directories that are being removed.
 const ORPHAN: &str = "orphan-";
 
-/// The caches of one node. One that cannot be opened fails the jobs of its user, and nothing else.
+/// The caches of one node. If a cache cannot be opened, only jobs of its user fail.
 pub struct Environments {
     root: PathBuf,
     settings: Settings,
-    /// By user id; `None` is the agent's own user.
+    /// By uid; `None` is the agent's own user.
     caches: Mutex<HashMap<Option<u32>, Arc<Cache>>>,
 }
 
 impl Environments {
-    /// Opens or creates the caches in the folder `root`, each with these settings, and begins to remove what earlier builds have left in
-    /// them. A cache that cannot be opened is logged, and tried again when a job needs it.
+    /// Opens or creates the caches in the directory `root` with these settings, and starts to remove leftovers of
+    /// earlier builds. If a cache cannot be opened, that is logged and retried when a job needs it.
     ///
     /// # Errors
-    /// When the folder itself cannot be made.
+    /// If the directory cannot be created.
     pub fn open(root: &Path, settings: Settings) -> Result<Self, EnvError> {
         fs::create_dir_all(root).context("create", root)?;
         let root = root.canonicalize().context("open", root)?;
@@ -52,13 +52,13 @@ impl Environments {
         Ok(environments)
     }
 
-    /// The cache of a user; `None` is the agent's own.
+    /// The cache of a user; `None` for the agent's own user.
     ///
     /// # Errors
     /// As [`Cache::with_settings`].
     pub fn of(&self, account: Option<&Arc<Account>>) -> Result<Arc<Cache>, EnvError> {
         let uid = account.map(|account| account.ids.uid);
-        // Held while a cache is opened, so that each is opened once.
+        // Held while a cache is opened, so that each is opened only once.
         let mut caches = self.caches();
         if let Some(cache) = caches.get(&uid) {
             return Ok(Arc::clone(cache));
@@ -74,10 +74,10 @@ impl Environments {
         Ok(cache)
     }
 
-    /// Ends the pin of a run, whosever it was. Unknown runs are fine.
+    /// Removes the pins of a run in all caches. Unknown runs are ignored.
     ///
     /// # Errors
-    /// When a pin cannot be removed; those in other caches are removed all the same.
+    /// If a pin cannot be removed. Pins in other caches are still removed.
     pub fn release(&self, run_id: &str) -> Result<(), EnvError> {
         self.each(|cache| cache.release(run_id))
     }
@@ -85,13 +85,13 @@ impl Environments {
     /// Removes the pins of all runs of this node that are not in `alive`.
     ///
     /// # Errors
-    /// When a pin cannot be removed; those in other caches are removed all the same.
+    /// If a pin cannot be removed. Pins in other caches are still removed.
     pub fn retain_pins(&self, alive: &HashSet<String>) -> Result<(), EnvError> {
         self.each(|cache| cache.retain_pins(alive).map(drop))
     }
 
-    /// Opens the caches that there are. Returns those of users who have no account any more, renamed and to be removed: whoever gets
-    /// their number must not get their programs.
+    /// Opens the existing caches. Renames those whose user no longer has an account, and returns them for removal: a
+    /// new user with the same uid must not get these programs.
     fn open_users(&self) -> Result<Vec<PathBuf>, EnvError> {
         passage(&self.root)?;
         passage(&self.directory())?;
@@ -112,32 +112,37 @@ impl Environments {
                     let orphan = self.directory().join(format!("{ORPHAN}{}", files::unique_name()));
                     match fs::rename(entry.path(), &orphan) {
                         Ok(()) => orphans.push(orphan),
-                        Err(error) => tracing::warn!(uid, %error, "cannot put aside the environments of nobody"),
+                        Err(error) => {
+                            tracing::warn!(uid, %error, "cannot rename the environments of a removed account")
+                        }
                     }
                 }
-                Err(error) => tracing::warn!(uid, %error, "cannot look up whose environments these are; they are kept"),
+                Err(error) => {
+                    tracing::warn!(uid, %error, "cannot look up the owner of these environments; keeping them")
+                }
             }
         }
         Ok(orphans)
     }
 
-    /// Removes these directories and what earlier builds have left, on a thread of its own: users may have left any number of files.
+    /// Removes these directories and leftovers of earlier builds on a separate thread, because users may have left many
+    /// files.
     fn sweep(&self, orphans: Vec<PathBuf>) {
         let caches = self.all();
         let sweep = move || {
             for orphan in orphans {
                 if let Err(error) = remove_tree(&orphan) {
-                    tracing::warn!(path = %orphan.display(), %error, "cannot remove the environments of nobody");
+                    tracing::warn!(path = %orphan.display(), %error, "cannot remove the environments of a removed account");
                 }
             }
             caches.iter().for_each(|cache| cache.sweep());
         };
         if let Err(error) = std::thread::Builder::new().name("env-sweep".to_owned()).spawn(sweep) {
-            tracing::warn!(%error, "cannot remove what earlier builds have left; the next start tries again");
+            tracing::warn!(%error, "cannot remove leftovers of earlier builds; retrying at the next start");
         }
     }
 
-    /// Does something with every cache; the first error counts.
+    /// Calls `work` for every cache and returns the first error.
     fn each(&self, work: impl Fn(&Cache) -> Result<(), EnvError>) -> Result<(), EnvError> {
         self.all().iter().map(|cache| work(cache)).fold(Ok(()), Result::and)
     }
@@ -155,7 +160,7 @@ impl Environments {
     }
 }
 
-/// A directory of the agent's that everybody may pass through and nobody else may list.
+/// Creates a directory that other users can pass through but not list.
 fn passage(directory: &Path) -> Result<(), EnvError> {
     const MODE: u32 = 0o711;
     fs::DirBuilder::new().recursive(true).mode(MODE).create(directory).context("create", directory)?;

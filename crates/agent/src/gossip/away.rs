@@ -1,4 +1,4 @@
-//! The plain-text ports of a process that is not the agent: it asks the agent of this machine on its socket.
+//! Data source for the load ports in a process other than the agent: queries the local agent through its socket.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -15,16 +15,16 @@ use super::views;
 use super::{Machines, counts};
 use crate::link::random_bits;
 
-/// For how long an answer of the agent is good, so that those who ask a lot do not make it work a lot.
+/// Time that an answer of the agent is cached, to limit the load on the agent.
 const FRESH: Duration = Duration::from_millis(250);
 
-/// What an agent knows, asked for from outside.
+/// Load data from a separate agent process.
 pub(crate) struct Away {
     agent: Client,
     policy: Policy,
     machines: Option<Machines>,
     began: Instant,
-    /// Also so that one question at a time goes to the agent.
+    /// The lock also serializes queries to the agent.
     known: Mutex<Known>,
 }
 
@@ -32,12 +32,12 @@ pub(crate) struct Away {
 struct Known {
     asked: Option<Instant>,
     nodes: Vec<(Member, NodeLoad)>,
-    /// Which of them this machine is.
+    /// Name of the local node.
     local: Option<NodeName>,
-    /// What nodes are called in `calls`.
+    /// Ids of the nodes in `calls`.
     numbers: HashMap<NodeName, MemberId>,
     calls: Calls,
-    /// Whether the agent did not answer when it was asked last.
+    /// Whether the last query to the agent failed.
     is_alone: bool,
 }
 
@@ -46,7 +46,7 @@ impl Away {
         Self { agent, policy, machines, began: Instant::now(), known: Mutex::default() }
     }
 
-    /// Asks the agent, unless that was just done.
+    /// Queries the agent unless the cached answer is fresh.
     async fn refresh(&self, known: &mut Known) {
         if known.asked.is_some_and(|asked| asked.elapsed() < FRESH) {
             return;
@@ -59,7 +59,7 @@ impl Away {
             }
             Err(error) => {
                 if !known.is_alone {
-                    tracing::warn!(%error, "the agent of this machine does not say what it knows, so the ports say nothing");
+                    tracing::warn!(%error, "cannot query the local agent; the ports return nothing");
                 }
                 known.nodes.clear();
                 known.is_alone = true;
@@ -104,7 +104,7 @@ impl Source for Away {
     }
 }
 
-/// A node as the agent sees it.
+/// Combines a node's data from the agent with its member entry.
 fn node<'a>(
     (member, said): &'a (Member, NodeLoad),
     load: Option<&'a Load>,

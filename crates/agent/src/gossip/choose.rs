@@ -1,4 +1,4 @@
-//! Which node a command goes to, from what this one knows, and what is under way.
+//! Choice of the node for a remote command, based on local load data and commands in progress.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use hostler_model::{Digest, NodeName};
 use super::{Gossiping, Part, lock};
 use crate::link::random_bits;
 
-/// The most that `wait_ms` can be.
+/// Upper limit for the policy's `wait_ms`.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
-/// Where a node takes commands, and by what it is known there.
+/// Address and key of a node for remote commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CallDoor {
     pub(crate) address: SocketAddr,
     pub(crate) key: Digest,
 }
 
-/// A command that was sent to a node. It counts there until this is dropped, or the node's own load shows it.
+/// A remote command sent to a node. It counts as load there until it is dropped or the node's own load includes it.
 pub(crate) struct Sent<'a> {
     gossiping: &'a Gossiping,
     node: MemberId,
@@ -29,7 +29,7 @@ pub(crate) struct Sent<'a> {
 }
 
 impl Gossiping {
-    /// The best nodes for a command, the one to take first and then those to fall back on.
+    /// The best nodes for a command, in the order in which to try them.
     pub(crate) fn choose(&self, needs: &Needs) -> Vec<Candidate> {
         let now = self.now();
         let part = lock(&self.part);
@@ -37,7 +37,7 @@ impl Gossiping {
         choose(self.counted(gossip, now), needs, &self.policy, &lock(&self.calls), now, random_bits())
     }
 
-    /// What [`Self::choose`] makes of every node.
+    /// Explains for every node how [`Self::choose`] rates it.
     pub(crate) fn explain(&self, needs: &Needs) -> Explanation {
         let now = self.now();
         let part = lock(&self.part);
@@ -47,7 +47,7 @@ impl Gossiping {
         explain(self.counted(gossip, now), needs, &self.policy, &lock(&self.calls), now, random_bits())
     }
 
-    /// Where a node takes commands; `None` when it is no member, or takes none.
+    /// Address and key of a node for remote commands; `None` if it is unknown or accepts none.
     pub(crate) fn door(&self, node: &NodeName) -> Option<CallDoor> {
         let now = self.now();
         let part = lock(&self.part);
@@ -57,51 +57,51 @@ impl Gossiping {
         (port > 0).then_some(CallDoor { address: SocketAddr::new(peer.address.ip(), port), key: peer.call_key? })
     }
 
-    /// The nodes whose commands this one takes, by what they are known by.
+    /// Keys and names of the nodes whose remote commands this node accepts.
     pub(crate) fn callers(&self) -> Vec<(Digest, NodeName)> {
         let part = lock(&self.part);
         let peers = part.iter().flat_map(|part| part.peers.iter());
         peers.filter_map(|peer| Some((peer.call_key?, peer.name.clone()))).collect()
     }
 
-    /// Whether the node with this key is still one of them.
+    /// Whether this node accepts remote commands from the node with this key.
     pub(crate) fn takes_calls_of(&self, key: Digest) -> bool {
         let part = lock(&self.part);
         part.iter().flat_map(|part| part.peers.iter()).any(|peer| peer.call_key == Some(key))
     }
 
-    /// All that gossip.
+    /// Names of all gossiping nodes.
     pub(crate) fn names(&self) -> Vec<NodeName> {
         let part = lock(&self.part);
         part.iter().flat_map(|part| part.peers.iter()).map(|peer| peer.name.clone()).collect()
     }
 
-    /// A command is sent to a node.
+    /// Registers a command that is sent to a node.
     pub(crate) fn sent(&self, node: MemberId) -> Sent<'_> {
         Sent { gossiping: self, node, ticket: lock(&self.calls).send(node, self.now()) }
     }
 
-    /// A node could not be reached.
+    /// Records that a node is unreachable.
     pub(crate) fn unreachable(&self, node: MemberId) {
         lock(&self.calls).unreachable(node, &self.policy, self.now());
     }
 
-    /// Where this node takes commands of others.
+    /// Sets the port on which this node accepts remote commands.
     pub(crate) fn takes_commands_at(&self, port: u16) {
         self.command_port.store(port, std::sync::atomic::Ordering::Relaxed);
     }
 
-    /// The longest that a short command waits for a CPU here: less than its caller's node waits for an answer.
+    /// Maximum time that a short command waits for a CPU here. It is shorter than the caller's timeout.
     pub(crate) fn longest_wait(&self) -> Duration {
         Duration::from_millis(self.policy.wait_ms.into()).min(LONGEST_WAIT)
     }
 
-    /// Where it is counted how many wait, which others are told.
+    /// Counter of commands that wait for a CPU, which gossip includes in the load.
     pub(crate) fn waiting(&self) -> Arc<AtomicU32> {
         Arc::clone(&self.waiting)
     }
 
-    /// Forgets calls that do not count any more.
+    /// Removes expired commands from the count.
     pub(super) fn forget_calls(&self) {
         let now = self.now();
         let part = lock(&self.part);
@@ -112,7 +112,7 @@ impl Gossiping {
 }
 
 impl Sent<'_> {
-    /// The command has begun there.
+    /// Records that the command has started.
     pub(crate) fn began(&self) {
         let now = self.gossiping.now();
         let part = lock(&self.gossiping.part);

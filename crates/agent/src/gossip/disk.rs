@@ -1,4 +1,4 @@
-//! What the gossip keeps: who takes part, for a start while the head is away, and which life of the agent this is.
+//! Stored gossip state: the peer list, for a start without the head, and the incarnation number.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -8,7 +8,6 @@ use hostler_proto::peers::Peers;
 
 use crate::directory::replace_file;
 
-/// The files.
 pub(super) struct Disk {
     directory: PathBuf,
 }
@@ -18,15 +17,15 @@ impl Disk {
         Self { directory: directory.to_owned() }
     }
 
-    /// Begins another life among those that share a secret, and writes that down. Lives count from one with every secret, so that nothing
-    /// that was said under another one matters.
+    /// Increments the incarnation for a shared secret and stores it. Each secret has its own count, so messages under
+    /// an old secret have no effect.
     pub(super) fn begin_life(&self, secret: &[u8; 32]) -> io::Result<Incarnation> {
         let life = self.life(secret).next();
         self.outlive(secret, life)?;
         Ok(life)
     }
 
-    /// Writes down a later life, if it is one.
+    /// Stores an incarnation if it is higher than the stored one.
     pub(super) fn outlive(&self, secret: &[u8; 32], life: Incarnation) -> io::Result<()> {
         if life > self.life(secret) {
             replace_file(&self.incarnation(), format!("{} {}", label(secret), life.0).as_bytes())?;
@@ -34,7 +33,7 @@ impl Disk {
         Ok(())
     }
 
-    /// The last life that was written down; what cannot be read is as good as forgotten, and then peers tell.
+    /// The stored incarnation. Unreadable data counts as none; peers then report the last one.
     fn life(&self, secret: &[u8; 32]) -> Incarnation {
         let text = fs::read_to_string(self.incarnation()).unwrap_or_default();
         let life = text.trim().split_once(' ').filter(|(of, _)| *of == label(secret));
@@ -45,7 +44,7 @@ impl Disk {
         self.directory.join("incarnation")
     }
 
-    /// Who takes part, if that was ever said.
+    /// The stored peer list, if any.
     pub(super) fn peers(&self) -> Option<Peers> {
         serde_json::from_slice(&fs::read(self.directory.join("peers.json")).ok()?).ok()
     }
@@ -55,7 +54,7 @@ impl Disk {
     }
 }
 
-/// A word that tells secrets apart and gives none away.
+/// A label that distinguishes secrets without revealing them.
 fn label(secret: &[u8; 32]) -> String {
     blake3::derive_key("hostler gossip 2026-11-21 label", secret)[..8]
         .iter()
@@ -68,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_start_is_a_later_life() {
+    fn each_start_increments_the_incarnation() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let (one, other) = ([1; 32], [2; 32]);
         let begin = |secret| Disk::open(directory.path()).begin_life(secret).expect("writable").0;
@@ -77,15 +76,15 @@ mod tests {
         disk.outlive(&one, Incarnation(40)).expect("writable");
         disk.outlive(&one, Incarnation(7)).expect("an earlier one changes nothing");
         assert_eq!(begin(&one), 41);
-        // What somebody may have made of it under one secret ends with that.
+        // A high incarnation under one secret has no effect under the next.
         disk.outlive(&one, Incarnation(u64::MAX)).expect("writable");
         assert_eq!((begin(&other), begin(&other)), (1, 2));
         fs::write(directory.path().join("incarnation"), "rubbish").expect("writable");
-        assert_eq!(begin(&other), 1, "peers will tell");
+        assert_eq!(begin(&other), 1, "peers report the last incarnation");
     }
 
     #[test]
-    fn peers_are_kept_for_their_user_alone() {
+    fn stored_peers_are_readable_by_the_agent_only() {
         use std::os::unix::fs::PermissionsExt;
         let directory = tempfile::tempdir().expect("a temporary directory");
         let disk = Disk::open(directory.path());

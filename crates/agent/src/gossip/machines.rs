@@ -1,4 +1,4 @@
-//! Weights of nodes, and the machines of a cluster file: what operators say that nobody can measure.
+//! Node weights and the machine list of a cluster file: performance data that operators configure.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -6,45 +6,45 @@ use std::str::FromStr;
 
 use hostler_model::{NodeName, ParseError};
 
-/// How a node compares with a usual one, from 0.01 to 100. What that does is said at [`hostler_gossip::Load`].
+/// A factor relative to a typical node, from 0.01 to 100. [`hostler_gossip::Load`] describes its effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Weight {
     hundredths: u32,
 }
 
-/// A node's weights.
+/// Weights of a node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Weights {
-    /// How long it takes for a given amount of work: 2 is half as fast as a usual node.
+    /// Time for a given amount of work: 2 means half as fast as a typical node.
     pub load: Weight,
-    /// How good its memory is: 2 counts twice as much as that of a usual node.
+    /// Weight of its memory: 2 counts twice as much as a typical node's.
     pub memory: Weight,
 }
 
-/// A machine of a cluster file.
+/// A machine in a cluster file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
-    /// Its name, or its host name with a domain.
+    /// Host name, with or without a domain.
     pub name: String,
-    /// [`Weights::load`], if the file says it.
+    /// [`Weights::load`], if set in the file.
     pub load_weight: Option<Weight>,
-    /// [`Weights::memory`], if the file says it.
+    /// [`Weights::memory`], if set in the file.
     pub memory_weight: Option<Weight>,
 }
 
-/// The machines of a cluster file, to be found by the names of nodes.
+/// The machines of a cluster file, indexed by node name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Machines {
     all: Vec<Machine>,
-    /// By whole names and by their first labels, in lower case.
+    /// Indices by full name and by first label, in lower case.
     places: HashMap<String, usize>,
 }
 
 impl Weight {
-    /// A weight, kept in hundredths; `None` beyond the bounds.
+    /// Creates a weight, rounded to hundredths; `None` if it is out of range.
     #[must_use]
     pub fn new(weight: f64) -> Option<Self> {
-        // What is no number is within no bounds.
+        // NaN is outside every range.
         (0.01..=100.0).contains(&weight).then(|| Self { hundredths: (weight * 100.0).round() as u32 })
     }
 
@@ -75,7 +75,7 @@ impl FromStr for Weight {
 }
 
 impl Machines {
-    /// These machines. Of several with the same first label the first one stands for it.
+    /// Creates the index. If several machines have the same first label, the first machine gets it.
     #[must_use]
     pub fn new(all: Vec<Machine>) -> Self {
         let mut places = HashMap::new();
@@ -89,13 +89,13 @@ impl Machines {
         Self { all, places }
     }
 
-    /// The machine that is this node: its name, or the first label of it, is the node's.
+    /// The machine of a node: its name or first label equals the node's name.
     #[must_use]
     pub fn find(&self, node: &NodeName) -> Option<&Machine> {
         self.places.get(&node.as_str().to_lowercase()).map(|place| &self.all[*place])
     }
 
-    /// The weights of a node: what the file does not say is as in `otherwise`.
+    /// Weights of a node; `otherwise` provides the values that the file does not set.
     #[must_use]
     pub fn weights(&self, node: &NodeName, otherwise: Weights) -> Weights {
         let Some(machine) = self.find(node) else { return otherwise };
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_have_bounds() {
+    fn weights_out_of_range_are_refused() {
         for (text, hundredths) in [("1", 100), ("2.0", 200), ("0.01", 1), ("100", 10_000), ("1e1", 1000), ("0.129", 13)]
         {
             assert_eq!(weight(text).hundredths(), hundredths, "{text}");
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_found_by_whole_names_and_by_first_labels() {
+    fn machines_are_found_by_full_name_or_first_label() {
         let machine = |name: &str, load: Option<&str>| Machine {
             name: name.to_owned(),
             load_weight: load.map(weight),
@@ -148,8 +148,8 @@ mod tests {
         };
         assert_eq!(weights("newton"), "2");
         assert_eq!(weights("NEWTON.FOO.BAR"), "2");
-        assert_eq!(weights("kepler"), "3", "the whole name counts first");
-        assert_eq!(weights("kepler.foo"), "7", "it is there, and the file says no weight");
+        assert_eq!(weights("kepler"), "3", "full names have precedence");
+        assert_eq!(weights("kepler.foo"), "7", "the file lists the machine without a weight");
         assert_eq!(weights("galileo"), "7");
         for stranger in ["newton.foo", "foo", "galileo"] {
             assert_eq!(machines.find(&stranger.parse().expect("a name")), None, "{stranger}");

@@ -1,41 +1,41 @@
-//! How this machine is, as `/proc` says it. What it does not say counts as nothing.
+//! Load measurements from `/proc`. Missing data counts as zero.
 
 use std::fs;
 
 use hostler_gossip::Pressure;
 use hostler_model::CpuSet;
 
-/// What was measured.
+/// One measurement.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Measured {
     /// Load average of the last minute, in hundredths.
     pub(super) average: u32,
     /// CPUs of the node that were busy in the last few seconds, in hundredths.
     pub(crate) recent: u32,
-    /// Processes that run or could run on the node's CPUs, without the one that asks.
+    /// Processes that run or are ready to run on the node's CPUs, except the measuring one.
     pub(super) runnable: u32,
-    /// Memory that could be used without swapping, in bytes.
+    /// Memory available without swapping, in bytes.
     pub(super) free_memory_bytes: u64,
     pub(super) pressure: Pressure,
 }
 
-/// Measures again and again.
+/// Repeated measurements.
 #[derive(Debug)]
 pub(crate) struct Measure {
-    /// The CPUs that the node gives.
+    /// CPUs that the node offers.
     cpus: CpuSet,
-    /// The ticks of those CPUs so far, when it last measured.
+    /// CPU time of these CPUs at the last measurement.
     before: Option<Ticks>,
-    /// Those of the other CPUs.
+    /// CPU time of the machine's other CPUs at the last measurement.
     outside: Option<Ticks>,
-    /// What was busy, smoothed, in hundredths.
+    /// Smoothed number of busy CPUs, in hundredths.
     recent: u32,
 }
 
 /// CPU time in clock ticks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Ticks {
-    /// Of how many CPUs.
+    /// Number of CPUs.
     cpus: u32,
     busy: u64,
     all: u64,
@@ -46,7 +46,7 @@ impl Measure {
         Self { cpus, before: None, outside: None, recent: 0 }
     }
 
-    /// Measures now; should be called about once a second.
+    /// Takes a measurement. Should be called about once per second.
     pub(crate) fn take(&mut self) -> Measured {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let stat = read("/proc/stat");
@@ -69,21 +69,22 @@ impl Measure {
         }
     }
 
-    /// How many CPUs have been busy, in hundredths: the last measurement, if there is one, counts twice as much as those before it.
+    /// Smoothed number of busy CPUs, in hundredths: the new value, if any, has twice the weight of the previous result.
     fn smoothed(&self, last: Option<u32>) -> u32 {
         last.map_or(self.recent, |last| (2 * last + self.recent) / 3)
     }
 }
 
-/// How many CPUs were busy in between, in hundredths; `None` when no time has passed.
+/// Number of busy CPUs between two measurements, in hundredths; `None` if no time has passed.
 fn busy_between(before: Ticks, now: Ticks) -> Option<u32> {
     let (busy, all) = (now.busy.saturating_sub(before.busy), now.all.saturating_sub(before.all));
     let share = (busy.min(all) * 100 * u64::from(now.cpus)).checked_div(all)?;
     u32::try_from(share).ok()
 }
 
-/// How many of `all` that run or could run on the machine do so on the node's CPUs, of which so many hundredths were busy, and so many of the others,
-/// if there are any. The kernel counts all of them together, but nobody waits for CPUs that idle.
+/// Estimates how many of `all` runnable processes of the machine use the node's CPUs. `busy` and `elsewhere` are the
+/// busy hundredths of the node's CPUs and of the other CPUs, if any. The kernel only counts all processes together, but
+/// a process does not wait while its CPUs are idle.
 fn on_own_cpus(all: u32, cpus: u32, busy: Option<u32>, elsewhere: Option<u32>) -> u32 {
     let whole = |hundredths: u32| (hundredths + 50) / 100;
     let Some(elsewhere) = elsewhere else { return all };
@@ -92,7 +93,7 @@ fn on_own_cpus(all: u32, cpus: u32, busy: Option<u32>, elsewhere: Option<u32>) -
     busy.filter(|busy| !are_full(busy)).map_or(rest, |busy| rest.min(whole(busy)))
 }
 
-/// What some CPUs have done, of `/proc/stat`.
+/// Sum of CPU time of the selected CPUs, from `/proc/stat`.
 fn ticks(stat: &str, counts: impl Fn(u32) -> bool) -> Ticks {
     let mut sum = Ticks::default();
     for line in stat.lines() {
@@ -100,7 +101,7 @@ fn ticks(stat: &str, counts: impl Fn(u32) -> bool) -> Ticks {
         if !id.parse().is_ok_and(&counts) {
             continue;
         }
-        // user nice system idle iowait irq softirq steal; guests are in user already.
+        // user nice system idle iowait irq softirq steal; guest time is included in user.
         let times: Vec<u64> = rest.split_whitespace().take(8).map(|word| word.parse().unwrap_or(0)).collect();
         let all: u64 = times.iter().sum();
         let idle: u64 = times.iter().skip(3).take(2).sum();
@@ -116,7 +117,7 @@ fn runnable(stat: &str) -> u32 {
     line.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
 }
 
-/// The first figure of `/proc/loadavg`, in hundredths.
+/// One-minute load average from `/proc/loadavg`, in hundredths.
 fn average(loadavg: &str) -> u32 {
     let load: f64 = loadavg.split_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(0.0);
     (load * 100.0).clamp(0.0, f64::from(u32::MAX)) as u32
@@ -128,7 +129,7 @@ fn available(meminfo: &str) -> u64 {
     kib << 10
 }
 
-/// The share of the last ten seconds in which something waited, in thousandths: `some avg10=1.23 …`.
+/// Share of the last ten seconds with waiting processes, in thousandths, from a line such as `some avg10=1.23 …`.
 fn pressure(text: &str) -> Option<u16> {
     let some = text.lines().find(|line| line.starts_with("some "))?;
     let share: f64 = some.split_whitespace().find_map(|word| word.strip_prefix("avg10="))?.parse().ok()?;
@@ -142,7 +143,7 @@ mod tests {
     const STAT: &str = "cpu  400 0 100 1500 0 0 0 0 0 0\ncpu0 300 0 50 600 50 0 0 0 0 0\ncpu1 100 0 50 900 0 0 0 0 0 0\nintr 5\nprocs_running 3\n";
 
     #[test]
-    fn read_as_the_kernel_writes_it() {
+    fn proc_files_are_parsed() {
         assert_eq!(ticks(STAT, |cpu| cpu < 1), Ticks { cpus: 1, busy: 350, all: 1000 });
         assert_eq!(ticks(STAT, |_| true), Ticks { cpus: 2, busy: 500, all: 2050 });
         assert_eq!((runnable(STAT), average("0.75 2.04 2.50 3/245 1234\n")), (3, 75));
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_busy_is_smoothed_and_bounded() {
+    fn busy_cpus_are_smoothed() {
         let mut measure = Measure::of(CpuSet::first(2));
         assert_eq!(measure.smoothed(None), 0, "nothing to compare with");
         let before = Ticks { cpus: 2, busy: 100, all: 1000 };
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_keeps_other_cpus_busy_is_not_the_nodes() {
+    fn busy_cpus_are_computed_from_two_readings() {
         let at = |busy, all| Ticks { cpus: 2, busy, all };
         assert_eq!(busy_between(at(0, 0), at(150, 200)), Some(150));
         assert_eq!(busy_between(at(0, 0), at(0, 0)), None);
@@ -175,23 +176,19 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_other_cpus_does_not_wait_for_the_nodes() {
-        assert_eq!(
-            on_own_cpus(4, 2, Some(50), None),
-            4,
-            "there are no others, and what the kernel counts is what is now"
-        );
-        // Three that share one CPU of two.
+    fn runnable_processes_on_other_cpus_are_excluded() {
+        assert_eq!(on_own_cpus(4, 2, Some(50), None), 4, "without other CPUs, the kernel's count is exact");
+        // Three processes share one of two CPUs.
         assert_eq!(on_own_cpus(3, 1, Some(100), Some(0)), 3);
         assert_eq!(on_own_cpus(3, 1, Some(45), Some(100)), 0);
         assert_eq!(on_own_cpus(3, 1, Some(60), Some(100)), 1);
-        assert_eq!(on_own_cpus(6, 1, Some(98), Some(100)), 5, "where all are full, nobody can tell");
+        assert_eq!(on_own_cpus(6, 1, Some(98), Some(100)), 5, "if all CPUs are busy, the split is unknown");
         assert_eq!(on_own_cpus(0, 4, Some(300), Some(500)), 0);
-        assert_eq!(on_own_cpus(9, 2, None, Some(100)), 8, "at first nothing is known of its own");
+        assert_eq!(on_own_cpus(9, 2, None, Some(100)), 8, "the node's own usage is unknown at first");
     }
 
     #[test]
-    fn this_machine_says_something() {
+    fn this_machine_can_be_measured() {
         let measured = Measure::of(CpuSet::first(1)).take();
         assert!(measured.free_memory_bytes > 0, "{measured:?}");
     }

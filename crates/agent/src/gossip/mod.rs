@@ -1,7 +1,7 @@
-//! Gossip: a thread that tells other nodes how this one is and hears how they are, with the head's help or without it.
+//! Gossip: a thread that exchanges load data with other nodes, and continues without the head.
 //!
-//! Everything that is decided is decided in [`hostler_gossip`]; here are the socket, the clock, the disk and the measurements. The thread
-//! is one of its own so that nothing else the agent does holds it up.
+//! [`hostler_gossip`] implements the protocol; this module adds the socket, the clock, the disk and the measurements. A
+//! separate thread ensures that other work of the agent does not delay gossip.
 
 mod away;
 mod choose;
@@ -36,74 +36,75 @@ use self::views::view;
 use crate::engine::Handle;
 use crate::link::{random, random_bits};
 
-/// More than any datagram of ours: what is longer is cut off, and refused for that.
+/// Receive buffer size. Longer datagrams are truncated, and then refused as invalid.
 const RECEIVE_BYTES: usize = 2048;
 
-/// How long the thread sleeps at most while it knows of nobody.
+/// Maximum sleep of the thread while the peer list is empty.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// A pause after something unexpected.
+/// Delay after an unexpected receive error.
 const TROUBLE: Duration = Duration::from_millis(100);
 
-/// How long to wait before asking the head who gossips, at most: agents that are told at the same moment ask at different ones.
+/// Maximum random delay before the peer list is requested. It spreads the requests of agents that are notified at the
+/// same moment.
 const SPREAD: Duration = Duration::from_millis(1500);
 
-/// The first and the longest pause after the head did not say.
+/// First and longest delay after a failed request for the peer list.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// This node's part in the gossip.
+/// The gossip of this node.
 pub(crate) struct Gossiping {
     name: NodeName,
-    /// What it gives to jobs.
+    /// Resources that the node offers to jobs.
     total: Request,
     weights: Weights,
-    /// How nodes are compared here.
+    /// Policy that compares nodes.
     policy: Policy,
-    /// The only machines that count here, if there are such.
+    /// The only machines that may get commands from here; all nodes if absent.
     machines: Option<Machines>,
-    /// What was sent where. To be locked after `part`.
+    /// Commands sent to nodes. Lock order: `part` before `calls`.
     calls: Mutex<Calls>,
-    /// Where this node takes commands of others; zero while it takes none.
+    /// Port on which this node accepts remote commands; zero if it accepts none.
     command_port: AtomicU16,
-    /// How many commands wait for a CPU here.
+    /// Number of commands that wait for a CPU here.
     waiting: Arc<AtomicU32>,
     socket: UdpSocket,
     disk: Disk,
-    /// The beginning of its clock.
+    /// Start of the gossip clock.
     began: Instant,
-    /// `None` until it is known who the others are.
+    /// `None` until the peer list is known.
     part: Mutex<Option<Part>>,
-    /// What the head said last, by its version.
+    /// Version of the last peer list from the head.
     known: Mutex<Option<u64>>,
-    /// Where this machine reaches the head.
+    /// IP address at which this machine reaches the head.
     head: Mutex<Option<IpAddr>>,
     ask: Notify,
 }
 
-/// What operators have set about a node's part in the gossip.
+/// Gossip settings of operators.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Setup {
-    /// Its weights, unless the machines have others.
+    /// Weights of the node, unless the machine list has others.
     pub(crate) weights: Weights,
     pub(crate) policy: Policy,
     pub(crate) machines: Option<Machines>,
 }
 
-/// Its part among those that share a secret.
+/// The node's state within the group of nodes that share a secret.
 struct Part {
     gossip: Gossip,
-    /// All that gossip, as the head has said.
+    /// All gossiping nodes, as listed by the head.
     peers: Arc<[GossipPeer]>,
     secret: [u8; 32],
-    /// The life that is written down.
+    /// The stored incarnation.
     life: Incarnation,
 }
 
 impl Gossiping {
-    /// Opens the socket at one of the addresses, the first that is free, and takes up what is on the disk.
+    /// Opens a socket at the first free address and loads the stored state.
     ///
     /// # Errors
-    /// When no address can be had.
+    /// If no address is available.
     pub(crate) fn begin(
         name: NodeName,
         total: Request,
@@ -116,7 +117,7 @@ impl Gossiping {
         let Setup { weights, policy, machines } = setup;
         let weights = machines.as_ref().map_or(weights, |machines| machines.weights(&name, weights));
         if machines.as_ref().is_some_and(|machines| machines.find(&name).is_none()) {
-            tracing::warn!(node = %name, "this node is not among the machines of the cluster file, so nothing is sent to it from here");
+            tracing::warn!(node = %name, "this node is not in the cluster file, so it gets no remote commands from here");
         }
         let gossiping = Self {
             name,
@@ -141,12 +142,12 @@ impl Gossiping {
         Ok(Arc::new(gossiping))
     }
 
-    /// Where others reach it; an unspecified address stands for any of the machine's.
+    /// Local address of the socket; may be unspecified.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         self.socket.local_addr().ok()
     }
 
-    /// The head may have something new to say about who gossips; it was reached at that address, if that is new.
+    /// Requests the peer list. `head` is the address at which the head was reached, if it is new.
     pub(crate) fn ask(&self, head: Option<IpAddr>) {
         if head.is_some() {
             *lock(&self.head) = head;
@@ -154,7 +155,7 @@ impl Gossiping {
         self.ask.notify_one();
     }
 
-    /// Asks the head whenever there is reason to.
+    /// Requests the peer list from the head whenever [`Self::ask`] is called.
     pub(crate) async fn keep(self: &Arc<Self>, head: &hostler_client::Client) -> std::convert::Infallible {
         loop {
             self.ask.notified().await;
@@ -165,14 +166,14 @@ impl Gossiping {
                 match head.peers(known).await {
                     Ok(None) => break,
                     Ok(Some(peers)) => {
-                        // It is written to the disk.
+                        // On a blocking thread, because it writes to the disk.
                         let this = Arc::clone(self);
                         let _ = tokio::task::spawn_blocking(move || this.learn(peers)).await;
                         break;
                     }
-                    // A head of an older release, which has told nobody either.
+                    // A head of an older release, which does not support gossip.
                     Err(error) if error.code() == Some("no_such_route") => break,
-                    Err(error) => tracing::debug!("the head does not say who gossips: {error}"),
+                    Err(error) => tracing::debug!("cannot get the peer list from the head: {error}"),
                 }
                 tokio::time::sleep(pause.mul_f64((1.0 + random()) / 2.0)).await;
                 pause = (pause * 2).min(PAUSES.1);
@@ -180,17 +181,18 @@ impl Gossiping {
         }
     }
 
-    /// Takes what the head has said, and keeps it for a start without the head.
+    /// Applies a peer list from the head, and stores it for a start without the head.
     fn learn(&self, mut peers: Peers) {
         *lock(&self.known) = Some(peers.version);
         self.seen_from_here(&mut peers.peers);
         if let Err(error) = self.disk.store_peers(&peers) {
-            tracing::warn!(%error, "cannot keep who gossips; a restart of this agent will need the head");
+            tracing::warn!(%error, "cannot store the peer list; gossip after a restart will need the head");
         }
         self.take(&peers);
     }
 
-    /// A node on the head's machine may have dialled it there, by an address that means another machine elsewhere.
+    /// Replaces loopback addresses by the head's address: nodes on the head's machine may have connected through
+    /// loopback, which is another machine here.
     fn seen_from_here(&self, peers: &mut [GossipPeer]) {
         let is_there = |peer: &&GossipPeer| peer.name == self.name && peer.address.ip().is_loopback();
         let Some(head) = *lock(&self.head) else { return };
@@ -203,7 +205,7 @@ impl Gossiping {
     fn take(&self, peers: &Peers) {
         let Some(secret) = secret(&peers.secret) else {
             tracing::warn!(
-                "what the head says that nodes share is no 64 hexadecimal digits, so this node does not gossip; see gossip.key in the \
+                "the gossip key from the head is not 64 hexadecimal digits, so this node does not gossip; see gossip.key in the \
                  head's directory"
             );
             return;
@@ -216,7 +218,7 @@ impl Gossiping {
         let before = part.take();
         let Some(me) = me else {
             if before.is_some() {
-                tracing::info!("the head does not count this node among those that gossip");
+                tracing::info!("this node is not in the head's peer list");
             }
             return;
         };
@@ -224,7 +226,7 @@ impl Gossiping {
             peers.peers.iter().cloned().map(|peer| GossipPeer { address: canonical(peer.address), ..peer }).collect();
         let mut now_on = match before.filter(|part| part.gossip.me() == me && part.secret == secret) {
             Some(part) => part,
-            // With another secret all begin anew: whatever was said under the one before counts for nothing.
+            // A new secret starts a new state: messages under the old secret have no effect.
             None => match self.disk.begin_life(&secret) {
                 Ok(life) => Part {
                     gossip: Gossip::new(me, life, keys, Settings::default(), now),
@@ -233,7 +235,7 @@ impl Gossiping {
                     life,
                 },
                 Err(error) => {
-                    tracing::warn!(%error, "cannot write down which life of the agent this is, so this node does not gossip");
+                    tracing::warn!(%error, "cannot store the incarnation, so this node does not gossip");
                     return;
                 }
             },
@@ -243,10 +245,9 @@ impl Gossiping {
         *part = Some(now_on);
     }
 
-    /// Starts the thread.
     ///
     /// # Errors
-    /// When the system has none to give.
+    /// If the system cannot start a thread.
     pub(crate) fn start(self: &Arc<Self>, engine: Handle, cpu_ids: CpuSet) -> io::Result<()> {
         let gossiping = Arc::clone(self);
         let mut measure = Measure::of(cpu_ids);
@@ -258,7 +259,7 @@ impl Gossiping {
         Ok(())
     }
 
-    /// Takes what comes until the next round is due.
+    /// Receives datagrams until the next round is due.
     fn listen(&self) {
         let mut buffer = [0; RECEIVE_BYTES];
         loop {
@@ -282,20 +283,20 @@ impl Gossiping {
                     }
                 }
                 Err(error) => {
-                    tracing::debug!(%error, "nothing received");
-                    // Whatever it is, it must not keep a CPU busy.
+                    tracing::debug!(%error, "cannot receive a datagram");
+                    // Avoid a busy loop on persistent errors.
                     std::thread::sleep(TROUBLE);
                 }
             }
         }
     }
 
-    /// Measures, and does a round.
+    /// Measures the load and runs a gossip round.
     fn speak(&self, engine: &Handle, measure: &mut Measure) {
         let measured = measure.take();
         let held = engine.held();
         let port = self.command_port.load(Ordering::Relaxed);
-        // Its address is that of its gossip.
+        // The IP address is the one used for gossip.
         let commands = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port);
         let mib = |bytes: u64| u32::try_from(bytes >> 20).unwrap_or(u32::MAX);
         let memory_mib = mib(self.total.memory_bytes);
@@ -318,7 +319,7 @@ impl Gossiping {
         gossip.publish(load);
         let datagrams = gossip.round(now, random_bits());
         let secret = *secret;
-        // Peers have told of a later one than the disk had.
+        // Peers reported a higher incarnation than the stored one.
         let outlived = gossip.incarnation() > *life;
         *life = gossip.incarnation();
         let life = *life;
@@ -326,18 +327,18 @@ impl Gossiping {
         self.forget_calls();
         self.send(datagrams);
         if outlived && let Err(error) = self.disk.outlive(&secret, life) {
-            tracing::warn!(%error, "cannot write down which life of the agent this is; after the next start peers will tell again");
+            tracing::warn!(%error, "cannot store the incarnation; peers will report it again after the next start");
         }
     }
 
     fn send(&self, datagrams: Vec<Datagram>) {
         for Datagram { to, bytes } in datagrams {
-            // Whoever is not there is noticed by its silence.
+            // Unreachable nodes are detected by their silence.
             let _ = self.socket.send_to(&bytes, self.outward(to));
         }
     }
 
-    /// An address as the socket wants it.
+    /// Converts an address to the socket's address family.
     fn outward(&self, to: SocketAddr) -> SocketAddr {
         match (self.socket.local_addr(), to.ip()) {
             (Ok(SocketAddr::V6(_)), IpAddr::V4(v4)) => SocketAddr::new(v4.to_ipv6_mapped().into(), to.port()),
@@ -345,7 +346,7 @@ impl Gossiping {
         }
     }
 
-    /// What is known of all, by name.
+    /// The load table of all nodes, sorted by name.
     pub(crate) fn table(&self) -> LoadTable {
         let now = self.now();
         let part = lock(&self.part);
@@ -356,13 +357,13 @@ impl Gossiping {
         LoadTable { node, nodes, accepted: counters.accepted, refused: counters.refused.total() }
     }
 
-    /// The nodes that count here.
+    /// The nodes that may get commands from here.
     fn counted<'a>(&self, gossip: &'a Gossip, now: Timestamp) -> Vec<Node<'a>> {
         let counts = |node: &Node<'_>| counts(self.machines.as_ref(), node);
         gossip.nodes(now).filter(counts).collect()
     }
 
-    /// Whether an operator wants nothing new on this node.
+    /// Whether an operator has drained this node.
     fn is_drained(&self) -> bool {
         let part = lock(&self.part);
         let own = part.iter().flat_map(|part| part.peers.iter()).find(|peer| peer.name == self.name);
@@ -373,7 +374,7 @@ impl Gossiping {
         Timestamp(u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX))
     }
 
-    /// How long until then, zero when it has passed.
+    /// Time until `at`; zero if it has passed.
     fn until(&self, at: Timestamp) -> Duration {
         Duration::from_millis(at.ms_since(self.now()))
     }
@@ -393,7 +394,7 @@ impl Source for Gossiping {
     }
 }
 
-/// Whether a node is among the machines that count.
+/// Whether a node is among the allowed machines.
 fn counts(machines: Option<&Machines>, node: &Node<'_>) -> bool {
     machines.is_none_or(|machines| machines.find(&node.member.name).is_some())
 }
@@ -402,19 +403,19 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The socket at the first address that is free.
+/// Opens a socket at the first free address.
 fn open(addresses: &[SocketAddr]) -> io::Result<UdpSocket> {
     let mut last = io::Error::from(ErrorKind::AddrNotAvailable);
     for address in addresses {
         match UdpSocket::bind(address) {
             Ok(socket) => return Ok(socket),
-            Err(error) => last = io::Error::new(error.kind(), format!("cannot listen at {address} (UDP): {error}")),
+            Err(error) => last = io::Error::new(error.kind(), format!("cannot listen on {address} (UDP): {error}")),
         }
     }
     Err(last)
 }
 
-/// An address of version 4 as such, also where the socket takes both.
+/// Converts an IPv4-mapped address to plain IPv4.
 fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
@@ -428,7 +429,7 @@ fn member(peer: &GossipPeer) -> Member {
     }
 }
 
-/// 64 hexadecimal digits as bytes: what the head hands out is the digest of something that it keeps to itself.
+/// Parses 64 hexadecimal digits. The head derives the secret from a key that it does not share.
 fn secret(text: &str) -> Option<[u8; 32]> {
     text.parse::<Digest>().ok().map(|digest| digest.0)
 }
@@ -438,7 +439,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_are_64_digits() {
+    fn gossip_secret_must_be_64_hexadecimal_digits() {
         assert_eq!(secret(&"0f".repeat(32)), Some([15; 32]));
         for text in ["", "0f", &"0g".repeat(32), &"é".repeat(32), &"0f".repeat(33)] {
             assert_eq!(secret(text), None, "{text}");

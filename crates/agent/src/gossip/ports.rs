@@ -1,7 +1,7 @@
-//! The plain-text ports: whoever connects to the one reads the table of all nodes, whoever connects to the other the best node.
+//! The plain-text load ports: one returns the table of all nodes, the other the best node.
 //!
-//! Nothing is read from who connects, so there is nothing to say wrongly. Both ports are served on a thread of their own, with a bounded
-//! number of connections at once and little time for each, so that nobody who connects holds up the agent or the others for long.
+//! The ports ignore all input, so there is nothing to parse. A separate thread serves them, with a limited number of
+//! connections and a short timeout for each. Clients therefore cannot delay the agent, or other clients for long.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -16,78 +16,78 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Where the ports are; none that is absent.
+/// Addresses of the load ports; absent ports are not opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StatusPorts {
-    /// Of the table.
+    /// Port of the table.
     pub table: Option<SocketAddr>,
-    /// Of the best node.
+    /// Port of the best node.
     pub best: Option<SocketAddr>,
 }
 
-/// What somebody wants to read.
+/// Requested data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Question {
     Table,
     Best,
 }
 
-/// What knows the answers.
+/// Provider of the answers.
 pub(crate) trait Source: Send + Sync + 'static {
     /// The text to send.
     fn answer(&self, question: Question) -> impl Future<Output = String> + Send;
 }
 
-/// Connections of each port that are answered at once. The others wait in the kernel's queue.
+/// Maximum number of connections per port that are answered at once. Others wait in the kernel's queue.
 const ANSWERED: usize = 64;
 
-/// Connections of each port that have their answer and have not gone.
+/// Maximum number of answered connections per port that wait for the client to close.
 const LINGERING: usize = 64;
 
-/// How long somebody may take to read the answer.
+/// Timeout for a client to read the answer.
 const ANSWER_TIME: Duration = Duration::from_secs(2);
 
-/// How long somebody who has the answer may take to go.
+/// Timeout for a client to close the connection after the answer.
 const LINGER_TIME: Duration = Duration::from_secs(1);
 
-/// A pause after the system had no connection to give, so as not to spin.
+/// Delay after a failed accept, to avoid a busy loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Ports that are open and that nobody serves yet.
+/// Ports that are open but not served yet.
 pub(crate) struct Ports {
     listeners: Vec<(StdListener, Question)>,
 }
 
 impl Ports {
-    /// Opens those that are asked for.
+    /// Opens the configured ports.
     ///
     /// # Errors
-    /// When one cannot be had.
+    /// If a port cannot be opened.
     pub(crate) fn open(at: StatusPorts) -> io::Result<Self> {
         let mut listeners = Vec::new();
         for (address, question) in [(at.table, Question::Table), (at.best, Question::Best)] {
             let Some(address) = address else { continue };
             let what = if question == Question::Table { "for the table of loads" } else { "for the best node" };
             let listener = StdListener::bind(address).map_err(|error| {
-                let hint = "name another port, or end what has it: `ss -ltnp` says who that is";
-                Error::new(error.kind(), format!("cannot listen at {address} {what}: {error}; {hint}"))
+                let hint = "choose another port, or stop the process that uses it (find it with `ss -ltnp`)";
+                Error::new(error.kind(), format!("cannot listen on {address} {what}: {error}; {hint}"))
             })?;
             listener.set_nonblocking(true)?;
-            tracing::info!(at = %listener.local_addr()?, "this port answers with plain text {what}");
+            tracing::info!(at = %listener.local_addr()?, "serving plain text {what}");
             listeners.push((listener, question));
         }
         Ok(Self { listeners })
     }
 
-    /// Whether none was asked for.
+    /// Whether no port is configured.
     pub(crate) fn are_none(&self) -> bool {
         self.listeners.is_empty()
     }
 
-    /// Serves them on a thread until the process ends.
+    /// Serves the ports on a thread until the process ends.
     ///
     /// # Errors
-    /// When the system has no thread to give.
+    /// If the system cannot start a thread.
     pub(crate) fn start(self, source: Arc<impl Source>) -> io::Result<()> {
         if self.are_none() {
             return Ok(());
@@ -98,7 +98,7 @@ impl Ports {
                 for (listener, question) in self.listeners {
                     match TcpListener::from_std(listener) {
                         Ok(listener) => drop(tokio::spawn(serve(listener, question, Arc::clone(&source)))),
-                        Err(error) => tracing::warn!(%error, "cannot serve a port with loads"),
+                        Err(error) => tracing::warn!(%error, "cannot serve a load port"),
                     }
                 }
                 std::future::pending::<()>().await;
@@ -126,7 +126,7 @@ async fn serve(listener: TcpListener, question: Question, source: Arc<impl Sourc
     }
 }
 
-/// Answers on one connection, and closes it.
+/// Answers one connection and closes it.
 async fn tell(
     mut stream: TcpStream,
     question: Question,
@@ -144,13 +144,14 @@ async fn tell(
     if !matches!(told, Ok(Ok(()))) {
         return;
     }
-    // Closing with something unread, which nobody has asked for, could take the answer with it. In a crowd that is the others' risk.
+    // Closing a socket with unread input could discard the answer. If too many connections linger, that risk is
+    // accepted.
     let Ok(_place) = lingering.try_acquire() else { return };
     let mut rest = stream.take(64 << 10);
     let _ = tokio::time::timeout(LINGER_TIME, tokio::io::copy(&mut rest, &mut tokio::io::sink())).await;
 }
 
-/// A line for each node that is there and has said how it is, in the order of their names.
+/// The table: one line per live node with known load, sorted by name.
 pub(super) fn table(nodes: &[Node<'_>], policy: &Policy, calls: &Calls, now: Timestamp) -> String {
     let judged = explain(nodes.iter().copied(), &Needs::default(), policy, calls, now, 0);
     let scores: HashMap<_, _> = judged.candidates.into_iter().map(|judged| (judged.id, judged.score.total)).collect();
@@ -160,7 +161,7 @@ pub(super) fn table(nodes: &[Node<'_>], policy: &Policy, calls: &Calls, now: Tim
     live.iter().map(|(node, load)| line(node, load, scores.get(&node.member.id).copied())).collect()
 }
 
-/// The line of the best node, which counts as having got something to do; empty when there is none.
+/// The line of the best node, or nothing. The node then counts as having one more command.
 pub(super) fn best(nodes: &[Node<'_>], policy: &Policy, calls: &mut Calls, now: Timestamp, random: u64) -> String {
     let first = choose(nodes.iter().copied(), &Needs::default(), policy, calls, now, random).into_iter().next();
     let Some(first) = first else { return String::new() };
@@ -169,8 +170,9 @@ pub(super) fn best(nodes: &[Node<'_>], policy: &Policy, calls: &mut Calls, now: 
     node.map_or_else(String::new, |node| line(node, &first.load, Some(first.score.total)))
 }
 
-/// Columns that are only ever added to, at the end: name, load average, free memory in MiB, score, CPUs, busy CPUs, memory in MiB, load
-/// weight, memory weight, and the age of all that in seconds. The score is `-` for a node that is no candidate.
+/// Formats a line. New columns are only added at the end. Columns: name, load average, free memory in MiB, score, CPUs,
+/// busy CPUs, memory in MiB, load weight, memory weight, and age of the data in seconds. The score of a node that is no
+/// candidate is `-`.
 fn line(node: &Node<'_>, load: &Load, score: Option<u64>) -> String {
     let hundredths = |count: u64| format!("{}.{:02}", count / 100, count % 100);
     let columns = [
@@ -231,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_for_each_that_is_there() {
+    fn table_lists_live_nodes_with_known_load() {
         let members = members(&["zuse", "noether", "gone", "new", "full"]);
         let idle = Load { load_weight: 250, ..Load::idle(4, 4096, nowhere()) };
         let busy = Load { average: 175, recent: 203, free_memory_mib: 1024, ..Load::idle(2, 2048, nowhere()) };
@@ -256,7 +258,7 @@ zuse 1.75 1024 1815 2 2.03 2048 1.00 1.00 1.2
     }
 
     #[test]
-    fn whoever_asks_after_another_is_sent_elsewhere() {
+    fn repeated_requests_for_the_best_node_are_spread() {
         let members = members(&["a", "b", "c", "d"]);
         let load = Load::idle(2, 2048, nowhere());
         let nodes: Vec<_> = members.iter().map(|member| node(member, Presence::Live, Some(&load))).collect();
@@ -269,10 +271,10 @@ zuse 1.75 1024 1815 2 2.03 2048 1.00 1.00 1.2
         assert!(named.len() == 4 && named.values().all(|count| (4..=6).contains(count)), "{named:?}");
         let later = NOW.plus_ms(Policy::default().call_ms.into());
         let first = best(&nodes, &Policy::default(), &mut calls, later, 1);
-        assert!(first.contains(" 1125 "), "by then all are idle again: {first}");
+        assert!(first.contains(" 1125 "), "all nodes are idle again: {first}");
     }
 
-    /// Answers with a text.
+    /// A source with a fixed answer.
     struct Says(String);
 
     impl Source for Says {
@@ -281,7 +283,7 @@ zuse 1.75 1024 1815 2 2.03 2048 1.00 1.00 1.2
         }
     }
 
-    /// Two ports that answer with this.
+    /// Opens two ports that answer with this text.
     fn serving(text: &str) -> [SocketAddr; 2] {
         let any = Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
         let ports = Ports::open(StatusPorts { table: any, best: any }).expect("there are free ports");
@@ -303,7 +305,7 @@ zuse 1.75 1024 1815 2 2.03 2048 1.00 1.00 1.2
     }
 
     #[test]
-    fn everyone_is_answered_and_sent_away() {
+    fn ports_answer_and_close_each_connection() {
         for address in serving("n1 0.00\n") {
             assert_eq!(read(connect(address)), "n1 0.00\n");
             let mut talks = connect(address);
@@ -313,8 +315,8 @@ zuse 1.75 1024 1815 2 2.03 2048 1.00 1.00 1.2
     }
 
     #[test]
-    fn nobody_who_connects_keeps_others_out() {
-        // More than buffers hold, so that those who do not read are waited for.
+    fn slow_and_idle_clients_do_not_block_others() {
+        // Larger than the socket buffers, so that slow readers block the writer.
         let text = "n1 0.00\n".repeat(2 << 20);
         let [idle, _] = serving("n1 0.00\n");
         let [slow, _] = serving(&text);
@@ -329,11 +331,11 @@ zuse 1.75 1024 1815 2 2.03 2048 1.00 1.00 1.2
     }
 
     #[test]
-    fn a_port_that_is_taken_is_said() {
+    fn port_in_use_is_an_error_with_a_hint() {
         let taken = StdListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let at = StatusPorts { table: None, best: taken.local_addr().ok() };
         let error = Ports::open(at).err().expect("it is taken").to_string();
-        assert!(error.contains("for the best node") && error.contains("name another port"), "{error}");
+        assert!(error.contains("for the best node") && error.contains("choose another port"), "{error}");
         assert!(Ports::open(StatusPorts::default()).expect("none is asked for").are_none());
     }
 }

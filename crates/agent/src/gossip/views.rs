@@ -1,4 +1,4 @@
-//! What is known of a node, as others than nodes are told, and back again.
+//! Conversions between the gossip's types and the API's load views.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -43,7 +43,7 @@ pub(super) const fn presence(of: NodePresence) -> Presence {
     }
 }
 
-/// The load that a view is of, as far as it says it.
+/// The load of a view; fields that a view does not contain get neutral values.
 pub(super) fn load(view: &LoadView) -> Load {
     let mib = |bytes: u64| u32::try_from(bytes >> 20).unwrap_or(u32::MAX);
     let nowhere = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0);
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_load_is_the_same_again() {
+    fn load_survives_conversion_to_a_view_and_back() {
         let nowhere = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0);
         let told = Load {
             average: 1,

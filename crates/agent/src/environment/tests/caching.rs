@@ -244,7 +244,7 @@ fn limits_of_the_builder_fail_the_builder_alone() {
     let narrow = Unconfined::default();
     narrow.out_of_memory.store(true, Ordering::Relaxed);
     let error = cache.obtain(&requirements, &mut |_| {}, &narrow).expect_err("no memory");
-    assert!(error.to_string().contains("needed more memory than the job's 1M"), "{error}");
+    assert!(error.to_string().contains("exceeded the job's memory limit of 1M"), "{error}");
     assert!(obtain(&cache, &requirements).expect("six can be installed").built, "nobody remembers it");
 }
 

@@ -54,7 +54,7 @@ fn what_cannot_start_says_why() {
     for entry in ["main.py", "no-such-command-xyz", "../outside.py", ""] {
         let error = command(&place, entry).expect_err(entry);
         assert!(matches!(error, EnvError::NoEntry { .. }), "{error}");
-        assert_eq!(error.hint().as_deref(), Some("the folder has train.py"));
+        assert_eq!(error.hint().as_deref(), Some("the folder contains train.py"));
     }
     let error = entry_command(&place.project(), "train.py", &[], None, OsStr::new("/nowhere")).expect_err("no Python");
     assert_eq!(error.to_string(), "no python3 on this node (looked in /nowhere)");

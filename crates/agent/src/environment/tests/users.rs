@@ -183,7 +183,7 @@ fn what_describes_a_project_is_never_read_without_end() {
     let error = detect(&place.project(), "main.py").expect_err("too long");
     assert_eq!(
         error.to_string(),
-        "requirements.txt is too long: requirements files and all that they include have more than 4M together"
+        "requirements.txt is too large: requirements files and their includes have more than 4M in total"
     );
 }
 
@@ -226,7 +226,7 @@ fn a_pipe_where_a_lock_was_is_not_waited_for() {
     let place = Place::new();
     mkfifo(&place.path("uv.lock"), Mode::S_IRWXU).expect("ours");
     let copy = |most| copy_regular(&place.path("uv.lock"), &place.path("copy"), most);
-    assert_eq!(copy(10).expect_err("a pipe").to_string(), "no regular file");
+    assert_eq!(copy(10).expect_err("a pipe").to_string(), "not a regular file");
     fs::remove_file(place.path("uv.lock")).expect("ours");
     fs::write(place.path("uv.lock"), "12345").expect("ours");
     copy(5).expect("short enough");
