@@ -516,7 +516,7 @@ mod tests {
 
     #[test]
     fn missing_account_errors_state_cause_and_remedy() {
-        let error = Account::named("no-such-user-here").expect_err("nobody").to_string();
+        let error = Account::named("no-such-user-here").expect_err("the user does not exist").to_string();
         assert!(error.contains("no user `no-such-user-here`") && error.contains("configure user add"), "{error}");
         let accounts = Arc::new(Accounts::new(false));
         let unknown = || AccountError::Unknown("no-such-user-here".to_owned());
@@ -535,10 +535,10 @@ mod tests {
         let accounts = Accounts::new(false);
         let here = Account::named("nobody").expect("everywhere").ids.uid;
         for uid in [None, Some(here)] {
-            let account = accounts.of("nobody", uid).await.expect("theirs").expect("not the agent's own");
+            let account = accounts.of("nobody", uid).await.expect("uids match").expect("another user");
             assert_eq!(account.ids.uid, here);
         }
-        let error = accounts.of("nobody", Some(4711)).await.expect_err("somebody else's").to_string();
+        let error = accounts.of("nobody", Some(4711)).await.expect_err("the uid differs").to_string();
         assert!(error.contains(&format!("has uid {here} on it and uid 4711 in the cluster")), "{error}");
     }
 

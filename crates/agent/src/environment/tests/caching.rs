@@ -1,4 +1,4 @@
-//! Building once, sharing, failing, crashing, evicting.
+//! Tests of builds, sharing, failures, crashes and eviction.
 
 use std::collections::HashSet;
 use std::fs;
@@ -17,7 +17,7 @@ const SIX: &[(&str, &str)] = &[("requirements.txt", "six==1.17.0\n")];
 const MISSING: &[(&str, &str)] = &[("requirements.txt", "no-such-package-xyz-123\n")];
 
 #[test]
-fn uv_builds_once_and_then_it_is_there() {
+fn uv_builds_once_and_reuses_the_environment() {
     let place = Place::with(SIX);
     let cache = place.uv_cache();
     let (lease, log) = obtain_logged(&cache, &place.detect());
@@ -30,7 +30,7 @@ fn uv_builds_once_and_then_it_is_there() {
 }
 
 #[test]
-fn pip_builds_once_and_then_it_is_there() {
+fn pip_builds_once_and_reuses_the_environment() {
     let place = Place::with(SIX);
     let cache = place.pip_cache();
     let (lease, log) = obtain_logged(&cache, &place.detect());
@@ -40,7 +40,7 @@ fn pip_builds_once_and_then_it_is_there() {
     warm(&place, &cache, "pip");
 }
 
-/// The second obtain, best of some: a busy machine may delay any single one.
+/// Checks the time of the second obtain. Takes the best of several, because a busy machine may delay any of them.
 fn warm(place: &Place, cache: &Cache, tool: &str) {
     let requirements = place.detect();
     let mut times: Vec<Duration> = (0..50)
@@ -55,9 +55,9 @@ fn warm(place: &Place, cache: &Cache, tool: &str) {
     assert!(times[0] < Duration::from_millis(1), "{tool}: fastest warm obtain took {:?}", times[0]);
 }
 
-/// A process that knows nothing yet, with no `PATH`, obtains a ready environment and has had no child.
+/// A new process without `PATH` obtains a ready environment without starting a child process.
 #[test]
-fn a_restarted_agent_starts_no_process_for_a_ready_environment() {
+fn restarted_agent_starts_no_process_for_a_ready_environment() {
     let place = Place::with(SIX);
     symlink(real_python(), place.path("python")).expect("ours");
     symlink(real_uv(), place.path("bin/uv")).expect("ours");
@@ -69,7 +69,7 @@ fn a_restarted_agent_starts_no_process_for_a_ready_environment() {
 }
 
 #[test]
-fn fifty_jobs_at_once_build_once() {
+fn concurrent_jobs_build_once() {
     let place = Place::with(SIX);
     let cache = place.uv_cache();
     let requirements = place.detect();
@@ -104,7 +104,7 @@ fn two_processes_build_once() {
 }
 
 #[test]
-fn the_key_follows_content_interpreter_tool_and_index() {
+fn key_depends_on_content_interpreter_tool_and_index() {
     let place = Place::with(SIX);
     let (uv, pip) = (place.uv_settings(), place.pip_settings());
     let key = |settings: &Settings| {
@@ -124,7 +124,7 @@ fn the_key_follows_content_interpreter_tool_and_index() {
 }
 
 #[test]
-fn a_failing_build_gives_the_tools_own_words_and_leaves_nothing() {
+fn failed_build_reports_the_tool_output_and_leaves_nothing() {
     let place = Place::with(MISSING);
     for (cache, verb, words) in [
         (place.uv_cache(), "uv pip install", "no-such-package-xyz-123 was not found"),
@@ -139,7 +139,7 @@ fn a_failing_build_gives_the_tools_own_words_and_leaves_nothing() {
 }
 
 #[test]
-fn jobs_that_waited_share_the_failure_and_later_ones_try_again() {
+fn waiting_jobs_share_a_failure_and_later_jobs_retry() {
     let place = Place::with(MISSING);
     let cache = place.uv_cache();
     let requirements = place.detect();
@@ -158,8 +158,8 @@ fn jobs_that_waited_share_the_failure_and_later_ones_try_again() {
                 .to_string()
         };
         let jobs: Vec<_> = (0..10).map(|_| scope.spawn(job)).collect();
-        wait_until("nine wait for one", || waiting.load(Ordering::Relaxed) == 9 && place.path("stalled").exists());
-        // Ending the stalled command is how this build fails.
+        wait_until("nine jobs wait for one", || waiting.load(Ordering::Relaxed) == 9 && place.path("stalled").exists());
+        // This build fails because its stalled command is killed.
         let pid = fs::read_to_string(place.path("stalled")).expect("it exists").trim().parse().expect("a process id");
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL).expect("it runs");
         let errors: HashSet<String> = jobs.into_iter().map(|job| job.join().expect("no job panics")).collect();
@@ -175,7 +175,7 @@ fn jobs_that_waited_share_the_failure_and_later_ones_try_again() {
 }
 
 #[test]
-fn a_build_whose_agent_is_killed_is_rebuilt() {
+fn build_of_a_killed_agent_is_repeated() {
     let place = Place::with(SIX);
     symlink(real_python(), place.path("python")).expect("ours");
     fs::write(place.path("stall"), "").expect("ours");
@@ -186,20 +186,20 @@ fn a_build_whose_agent_is_killed_is_rebuilt() {
     agent.kill().expect("it runs");
     agent.wait().expect("it was started");
     let builder = fs::read_to_string(place.path("stalled")).expect("it exists");
-    wait_until("the builder died with its agent", || !is_running(builder.trim()));
+    wait_until("the build process ended with its agent", || !is_running(builder.trim()));
     fs::remove_file(place.path("stall")).expect("ours");
 
     let half_built =
         fs::read_dir(place.root().join("envs")).expect("there").next().expect("one").expect("readable").path();
     fs::write(half_built.join("rubbish"), "").expect("ours");
     let cache = place.uv_cache();
-    assert_eq!(place.environments_on_disk(), 0, "opening sweeps what was half-built");
+    assert_eq!(place.environments_on_disk(), 0, "opening removes incomplete builds");
     let lease = obtain(&cache, &place.detect()).expect("six can be installed");
     assert!(lease.built && import(&lease, "six").is_some());
 }
 
 #[test]
-fn cancelling_kills_the_build_and_the_next_in_line_builds() {
+fn cancelling_kills_the_build_and_a_waiting_job_builds() {
     let place = Place::with(SIX);
     let cache = place.uv_cache();
     let requirements = place.detect();
@@ -222,11 +222,11 @@ fn cancelling_kills_the_build_and_the_next_in_line_builds() {
         assert!(next.join().expect("no panic").expect("six can be installed"));
     });
     let builder = fs::read_to_string(place.path("stalled")).expect("it exists");
-    wait_until("the builder is gone", || !is_running(builder.trim()));
+    wait_until("the build process is gone", || !is_running(builder.trim()));
 }
 
 #[test]
-fn a_build_that_takes_too_long_is_ended() {
+fn build_beyond_the_time_limit_is_killed() {
     let place = Place::with(SIX);
     fs::write(place.path("stall"), "").expect("ours");
     let cache = place.uv_cache();
@@ -236,20 +236,20 @@ fn a_build_that_takes_too_long_is_ended() {
 }
 
 #[test]
-fn limits_of_the_builder_fail_the_builder_alone() {
+fn limits_of_the_building_job_fail_only_that_job() {
     let place = Place::with(SIX);
     let (cache, requirements) = (place.uv_cache(), place.detect());
-    // The tools have answered before, so that the build is what runs out of memory.
+    // Query the tools first, so that the build runs out of memory and not the query.
     cache.key(&requirements, &Unconfined::default()).expect("the tools work");
     let narrow = Unconfined::default();
     narrow.out_of_memory.store(true, Ordering::Relaxed);
     let error = cache.obtain(&requirements, &mut |_| {}, &narrow).expect_err("no memory");
     assert!(error.to_string().contains("exceeded the job's memory limit of 1M"), "{error}");
-    assert!(obtain(&cache, &requirements).expect("six can be installed").built, "nobody remembers it");
+    assert!(obtain(&cache, &requirements).expect("six can be installed").built, "the failure is not stored");
 }
 
 #[test]
-fn eviction_takes_the_oldest_and_never_what_is_used_or_pinned() {
+fn eviction_removes_the_oldest_unused_environment() {
     let place = Place::new();
     let settings = Settings { cap_bytes: 1, ..place.uv_settings() };
     let generous = place.uv_cache();
@@ -257,7 +257,7 @@ fn eviction_takes_the_oldest_and_never_what_is_used_or_pinned() {
         place.write(&[("requirements.txt", &format!("six=={version}"))]);
         obtain(&generous, &place.detect()).expect("six can be installed")
     };
-    // The lease ends here; the pin alone keeps it from now on.
+    // The lease ends here; from now on, only the pin keeps the environment.
     let pinned = {
         let lease = build("1.15.0");
         lease.pin("7.1").expect("a fine name");
@@ -267,12 +267,12 @@ fn eviction_takes_the_oldest_and_never_what_is_used_or_pinned() {
     let newer = build("1.14.0").key.clone();
     let used = build("1.17.0");
     assert!(matches!(used.pin("../7"), Err(EnvError::RunId(_))));
-    assert_eq!(generous.collect(&Unconfined::default()).removed, [], "there is room");
+    assert_eq!(generous.collect(&Unconfined::default()).removed, [], "the cache is below its limit");
 
     let cap = generous.collect(&Unconfined::default()).total_bytes - 1;
     let tight = Cache::with_settings(&place.root(), Settings { cap_bytes: cap, ..settings.clone() }).expect("opens");
     let collected = tight.collect(&Unconfined::default());
-    assert_eq!(collected.removed, [oldest], "one was enough");
+    assert_eq!(collected.removed, [oldest], "one removal was enough");
     assert!(collected.total_bytes <= cap);
 
     let tiny = Cache::with_settings(&place.root(), settings).expect("opens");
@@ -299,12 +299,12 @@ fn eviction_takes_the_oldest_and_never_what_is_used_or_pinned() {
 }
 
 #[test]
-fn downloads_count_and_are_dropped() {
+fn downloads_count_and_are_deleted_above_the_limit() {
     let place = Place::with(SIX);
     let cache = place.uv_cache();
     drop(obtain(&cache, &place.detect()).expect("six can be installed"));
     let downloads = place.root().join("downloads/uv");
-    assert!(fs::read_dir(&downloads).expect("there").count() > 0, "uv keeps what it downloads with us");
+    assert!(fs::read_dir(&downloads).expect("there").count() > 0, "uv stores downloads in the cache");
     let tight = Cache::with_settings(&place.root(), Settings { cap_bytes: 1, ..place.uv_settings() }).expect("opens");
     assert!(tight.collect(&Unconfined::default()).downloads_reduced);
     assert_eq!(fs::read_dir(&downloads).expect("there").count(), 0);
@@ -349,7 +349,7 @@ fn pyproject_dependencies_and_inline_metadata_are_installed() {
 }
 
 #[test]
-fn a_locked_project_is_installed_by_uv_alone() {
+fn locked_project_requires_uv() {
     let place = Place::with(&[(
         "pyproject.toml",
         "[project]\nname = 'p'\nversion = '1'\nrequires-python = '>=3.8'\ndependencies = ['six==1.16.0']\n",
@@ -373,10 +373,10 @@ fn a_locked_project_is_installed_by_uv_alone() {
 }
 
 #[test]
-fn a_missing_venv_module_names_the_package() {
+fn missing_venv_module_error_names_the_package() {
     let place = Place::with(SIX);
     let python = place.path("bin/bare-python");
-    // A Python as Debian ships it without python3-venv: everything works but these two imports.
+    // Simulates Debian's Python without python3-venv: everything works except these two imports.
     let script = format!(
         "#!/bin/sh\ncase \"$*\" in *'import venv, ensurepip'*) exit 1;; esac\n\
          '{real}' \"$@\" | sed '1s|.*|{own}|'\n",
@@ -394,9 +394,9 @@ fn a_missing_venv_module_names_the_package() {
 }
 
 #[test]
-fn a_full_disk_is_named() {
+fn full_disk_is_reported() {
     let place = Place::with(SIX);
-    // The tool's own words, since a test cannot fill a disk.
+    // Prints the tool's error message, because a test cannot fill a disk.
     write_program(
         &place.path("bin/uv"),
         "#!/bin/sh\n[ \"$1\" = --version ] && exec echo uv 9\necho 'error: No space left on device (os error 28)'\nexit 2\n",
@@ -411,14 +411,14 @@ fn a_full_disk_is_named() {
     );
 }
 
-/// Whether the process is there and not just waiting to be reaped.
+/// Whether the process exists and is not a zombie.
 fn is_running(pid: &str) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
 }
 
 #[test]
-fn interpreter_is_one_of_the_versions_that_the_project_asks_for() {
+fn interpreter_has_a_version_that_the_project_accepts() {
     let place = Place::with(SIX);
     write_program(
         &place.path("bin/python3.29"),
@@ -443,7 +443,7 @@ fn interpreter_is_one_of_the_versions_that_the_project_asks_for() {
     assert!(has(&settings, "python3.29") && !has(&settings, "python-install"));
     assert!(error.hint().is_some_and(|hint| hint.contains("install_python = true")), "{error:?}");
 
-    // Where uv may install versions, it is only asked for those that are not there.
+    // If uv may install versions, it is used only for missing ones.
     let settings = Settings { install_python: true, ..settings };
     let cache = Cache::with_settings(&place.root(), settings.clone()).expect("opens");
     let key = |versions: &str| {

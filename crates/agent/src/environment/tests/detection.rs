@@ -1,4 +1,4 @@
-//! What a project asks for, and which edits make it ask for something else.
+//! Tests of requirement detection and of the fingerprint.
 
 use std::os::unix::fs::symlink;
 
@@ -14,7 +14,7 @@ fn kind(files: &[(&str, &str)]) -> Option<Kind> {
 }
 
 #[test]
-fn the_most_exact_statement_wins() {
+fn most_exact_source_of_requirements_wins() {
     let pyproject = ("pyproject.toml", "[project]\nname = 'p'\nversion = '1'\ndependencies = ['six']\n");
     let lock = ("uv.lock", "version = 1\n");
     let requirements = ("requirements.txt", "six\n");
@@ -30,7 +30,7 @@ fn the_most_exact_statement_wins() {
 }
 
 #[test]
-fn layout_does_not_count_and_content_does() {
+fn fingerprint_ignores_layout_but_not_content() {
     let plain = fingerprint(&[("requirements.txt", "six==1.16.0\ntoolz\n")]);
     let laid_out = "\u{feff}# tools\r\n\r\nsix==1.16.0   # pinned\r\n\r\ntoolz \\\r\n\r\n";
     assert_eq!(plain, fingerprint(&[("requirements.txt", laid_out), ("main.py", "print('edited')")]));
@@ -43,7 +43,7 @@ fn layout_does_not_count_and_content_does() {
 }
 
 #[test]
-fn includes_count_by_content() {
+fn fingerprint_covers_the_content_of_includes() {
     let with = |base: &'static str, limits: &'static str| {
         fingerprint(&[
             ("requirements.txt", "-r env/base.txt\n"),
@@ -58,7 +58,7 @@ fn includes_count_by_content() {
 }
 
 #[test]
-fn includes_that_leave_the_folder_are_refused() {
+fn includes_outside_the_folder_are_refused() {
     let place = Place::with(&[("requirements.txt", "-r ../secret.txt\n"), ("sub/link.txt", "")]);
     std::fs::write(place.path("secret.txt"), "six").expect("ours");
     let refused = |place: &Place| detect(&place.project(), "main.py").expect_err("it leaves the folder");
@@ -77,7 +77,7 @@ fn includes_that_leave_the_folder_are_refused() {
 }
 
 #[test]
-fn local_requirements_count_by_content() {
+fn fingerprint_covers_the_content_of_local_packages() {
     for line in [
         "-e .",
         "./pkg",
@@ -104,7 +104,7 @@ fn local_requirements_count_by_content() {
 }
 
 #[test]
-fn a_pyproject_counts_by_what_it_installs() {
+fn fingerprint_covers_only_dependencies_of_pyproject() {
     let with = |dependencies: &str, rest: &str| {
         fingerprint(&[(
             "pyproject.toml",
@@ -116,7 +116,7 @@ fn a_pyproject_counts_by_what_it_installs() {
     assert_ne!(with("['six']", ""), with("['six']", "[tool.uv]\nindex-url = 'https://example.org'\n"));
     let dynamic =
         Place::with(&[("pyproject.toml", "[project]\nname = 'p'\nversion = '1'\ndynamic = ['dependencies']")]);
-    let error = detect(&dynamic.project(), "main.py").expect_err("nobody can read what is computed");
+    let error = detect(&dynamic.project(), "main.py").expect_err("computed dependencies cannot be read");
     assert!(error.to_string().contains("requirements.txt"), "{error}");
     let broken = Place::with(&[("pyproject.toml", "[project\n")]);
     let error = detect(&broken.project(), "main.py").expect_err("not TOML");

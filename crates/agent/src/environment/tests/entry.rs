@@ -1,4 +1,4 @@
-//! How entry points are started.
+//! Tests of entry points.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -13,7 +13,7 @@ fn command(place: &Place, entry: &str) -> Result<EntryCommand, EnvError> {
     entry_command(&place.project(), entry, &["one two".to_owned()], None, OsStr::new(SYSTEM))
 }
 
-/// Starts a command as the agent would, and returns what it printed.
+/// Starts a command like the agent and returns its output.
 fn output(place: &Place, command: &EntryCommand) -> String {
     let mut process = Command::new(&command.argv[0]);
     process.args(&command.argv[1..]).env_clear().envs(command.env.iter().cloned()).current_dir(place.project());
@@ -23,7 +23,7 @@ fn output(place: &Place, command: &EntryCommand) -> String {
 }
 
 #[test]
-fn programs_start_as_people_mean_them() {
+fn entry_points_of_all_kinds_start() {
     let place = Place::with(&[
         ("main.py", "import os, sys; print('python', sys.argv[1:], os.environ['PYTHONUNBUFFERED'])"),
         ("-odd.py", "print('odd')"),
@@ -45,7 +45,7 @@ fn programs_start_as_people_mean_them() {
 }
 
 #[test]
-fn what_cannot_start_says_why() {
+fn invalid_entry_points_are_refused_with_a_hint() {
     let place = Place::with(&[("train.py", ""), ("tool", "#!/bin/sh\n")]);
     fs::write(place.path("outside.py"), "").expect("ours");
     let error = command(&place, "tool").expect_err("no executable bit");
@@ -61,7 +61,7 @@ fn what_cannot_start_says_why() {
 }
 
 #[test]
-fn an_environment_comes_first() {
+fn environment_programs_precede_the_search_path() {
     let place = Place::with(&[
         ("requirements.txt", "six"),
         ("main.py", "import os, six, sys; print(sys.prefix == os.environ['VIRTUAL_ENV'])"),

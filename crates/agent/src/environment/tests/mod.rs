@@ -1,7 +1,7 @@
-//! Real environments from a real package index, with real pip and uv, real locks, real processes killed.
+//! Tests of environments with a real package index, real pip and uv, real locks, and killed processes.
 //!
-//! uv is taken from `HOSTLER_TEST_UV` or the `PATH`; where neither has it, it is installed with pip beside the test
-//! program, once per build folder, so that no test is skipped.
+//! uv is taken from `HOSTLER_TEST_UV` or the `PATH`. If neither has it, pip installs it next to the test program, once
+//! per build directory, so that no test is skipped.
 
 mod caching;
 mod detection;
@@ -26,7 +26,7 @@ use super::{Cache, Ended, EnvError, Lease, Requirements, Runner, Settings, Step,
 
 const GIB: u64 = 1 << 30;
 
-/// A project and a cache in a folder that vanishes with it.
+/// A project and a cache in a temporary directory.
 struct Place {
     dir: TempDir,
 }
@@ -69,7 +69,8 @@ impl Place {
         detect(&self.project(), "main.py").expect("a sound project").expect("it requires something")
     }
 
-    /// uv behind a script that counts its runs in the file `uv-runs` and, while the file `stall` exists, never installs.
+    /// Settings with a wrapper of uv that logs its runs to the file `uv-runs` and, while the file `stall` exists, never
+    /// installs.
     fn uv_settings(&self) -> Settings {
         let script = format!(
             "#!/bin/sh\necho \"$@\" >> '{runs}'\n\
@@ -104,13 +105,13 @@ impl Place {
         Cache::with_settings(&self.root(), self.pip_settings()).expect("a new cache opens")
     }
 
-    /// How often uv was asked to install packages.
+    /// Number of times that uv was started to install packages.
     fn uv_installs(&self) -> usize {
         let runs = fs::read_to_string(self.path("uv-runs")).unwrap_or_default();
         runs.lines().filter(|line| line.starts_with("pip install") || line.starts_with("sync")).count()
     }
 
-    /// Folders below `envs/`, whatever is in them.
+    /// Number of directories in `envs/`.
     fn environments_on_disk(&self) -> usize {
         fs::read_dir(self.root().join("envs")).expect("the cache has been opened").count()
     }
@@ -130,7 +131,7 @@ impl Place {
     }
 }
 
-/// Obtains an environment for the place named in the environment and writes down how that went.
+/// Obtains an environment for the directory given by an environment variable, and writes the outcome to a file.
 #[test]
 #[ignore = "the second process of other tests; does nothing by itself"]
 fn helper_process() {
@@ -153,12 +154,12 @@ fn helper_process() {
     fs::write(result, format!("built={} children={} micros={micros}", lease.built, children.max_rss())).expect("ours");
 }
 
-/// Runs commands in a process group of their own: a test program has threads, and so cannot start shepherds.
+/// Runs commands in a separate process group: a test program has threads, so it cannot start shepherds.
 #[derive(Default)]
 struct Unconfined {
     cancel: AtomicBool,
     ends_at: Option<Instant>,
-    /// Every command says that it is out of memory.
+    /// Whether every command reports that it ran out of memory.
     out_of_memory: AtomicBool,
 }
 
@@ -181,7 +182,7 @@ impl Runner for Unconfined {
         command.stdin(Stdio::null()).stdout(writer.try_clone().map_err(Stopped::System)?).stderr(writer);
         command.process_group(0);
         let die = || nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL).map_err(Into::into);
-        // SAFETY: one system call, which is allowed between fork and exec. A shepherd ends its call when the agent is gone.
+        // SAFETY: a single system call, which is allowed between fork and exec. Like a shepherd, it ends the command with its parent.
         unsafe { command.pre_exec(die) };
         if let Some(user) = &step.credentials {
             command.uid(user.uid).gid(user.gid);
@@ -216,14 +217,14 @@ fn obtain(cache: &Cache, requirements: &Requirements) -> Result<Lease, EnvError>
     cache.obtain(requirements, &mut |_| {}, &Unconfined::default())
 }
 
-/// Obtains with the log as text.
+/// Like [`obtain`], and returns the log as text.
 fn obtain_logged(cache: &Cache, requirements: &Requirements) -> (Result<Lease, EnvError>, String) {
     let mut log = Vec::new();
     let lease = cache.obtain(requirements, &mut |bytes| log.extend_from_slice(bytes), &Unconfined::default());
     (lease, String::from_utf8_lossy(&log).into_owned())
 }
 
-/// Whether the environment's interpreter can import `module`, and what that says of its file.
+/// Path of `module` if the environment's interpreter can import it.
 fn import(lease: &Lease, module: &str) -> Option<String> {
     let code = format!("import {module}; print({module}.__file__)");
     let output =
@@ -240,8 +241,8 @@ fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
 }
 
 fn write_program(path: &Path, text: &str) {
-    // By another process, because a program that is open for writing does not start, and a test that forks at the wrong
-    // moment would hold a file of this process open.
+    // Written by another process: a program that is open for writing cannot be started, and a concurrent fork of a test
+    // could keep a file of this process open.
     let mut writer = Command::new("sh");
     writer.args(["-c", "cat > \"$0\" && chmod 755 \"$0\""]).arg(path).stdin(Stdio::piped());
     let mut writer = writer.spawn().expect("sh starts");
@@ -249,7 +250,7 @@ fn write_program(path: &Path, text: &str) {
     assert!(writer.wait().expect("it was started").success());
 }
 
-/// The interpreter behind whatever `python3` is here.
+/// The real path of `python3`.
 fn real_python() -> &'static Path {
     static PYTHON: OnceLock<PathBuf> = OnceLock::new();
     PYTHON.get_or_init(|| {
@@ -272,7 +273,8 @@ fn real_uv() -> &'static Path {
     })
 }
 
-/// Installs uv beside the test program, where `cargo clean` finds it. Another test process may be doing the same.
+/// Installs uv next to the test program, where `cargo clean` removes it. Other test processes may do the same
+/// concurrently.
 fn install_uv() -> PathBuf {
     let program = std::env::current_exe().expect("the test program has a path");
     let dir = program.parent().expect("a program lies in a folder").join("uv-for-tests");

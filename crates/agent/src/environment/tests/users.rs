@@ -1,4 +1,4 @@
-//! Several users of one node. These tests need root, and the accounts that every Debian has.
+//! Tests with several users of one node. They need root and the default accounts of Debian.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -13,7 +13,7 @@ use super::super::{Bound, EnvError, Environments, Requirements, Settings, detect
 use super::{GIB, Place, Unconfined, import, obtain, real_uv};
 use crate::account::Account;
 
-/// A package whose installation runs code: it notes who ran it.
+/// A package whose installation runs code that records its user.
 const TELLING: [(&str, &str); 3] = [
     ("requirements.txt", "./telling\n"),
     ("telling/pyproject.toml", "[build-system]\nrequires = ['setuptools']\nbuild-backend = 'setuptools.build_meta'\n"),
@@ -33,14 +33,14 @@ fn account(name: &str) -> Arc<Account> {
 
 fn settings(use_uv: bool) -> Settings {
     let mut settings = Settings::new(100 * GIB);
-    // The interpreter beside uv may lie where only root can reach it, and is passed over then.
+    // The Python next to uv may be accessible only for root, and is skipped then.
     let beside = real_uv().parent().expect("a program lies in a folder");
     settings.search_path = format!("{}:/usr/local/bin:/usr/bin:/bin", beside.display()).into();
     settings.use_uv = use_uv;
     settings
 }
 
-/// The project in a user's hands, where its jobs find it.
+/// Gives the project to a user.
 fn hand_over(place: &Place, user: &Account) {
     open_to_all(place.dir.path());
     chown_tree(&place.project(), user.ids.uid, user.ids.gid).expect("needs root");
@@ -60,7 +60,7 @@ fn environments(place: &Place, use_uv: bool) -> Environments {
 }
 
 #[test]
-fn each_users_environment_is_built_by_that_user_once_and_for_nobody_else() {
+fn each_user_builds_a_private_environment_once() {
     for use_uv in [true, false] {
         let place = Place::with(&TELLING);
         let environments = environments(&place, use_uv);
@@ -81,13 +81,13 @@ fn each_users_environment_is_built_by_that_user_once_and_for_nobody_else() {
         let reach = |user: &Account, path: &Path| user.ids.act(|| fs::read_dir(path).is_ok()).expect("needs root");
         assert!(reach(&ada, &mine.path) && reach(&bob, &other.path));
         assert!(!reach(&bob, &mine.path) && !reach(&ada, &other.path));
-        // What says that it is whole, and who uses it, is not theirs to change.
+        // The user cannot change the marker and the pins.
         let env = mine.path.parent().and_then(Path::parent).expect("in the cache");
         for name in ["ready", "last_used", "users/x"] {
             let written = ada.ids.act(|| fs::write(env.join(name), "forged").is_ok()).expect("needs root");
             assert!(!written, "{name}");
         }
-        // Nor can anybody hold what the agent waits for.
+        // Other users cannot hold the agent's locks.
         let cache = place.root().join(format!("users/{}", ada.ids.uid));
         for name in [format!("locks/{}", mine.key), "downloads.lock".to_owned()] {
             assert!(cache.join(&name).exists(), "{name}");
@@ -97,14 +97,14 @@ fn each_users_environment_is_built_by_that_user_once_and_for_nobody_else() {
 }
 
 #[test]
-fn a_project_is_read_with_its_users_rights() {
+fn project_is_read_with_the_rights_of_its_user() {
     let place = Place::with(&[("main.py", "")]);
     let ada = account("games");
     let secret = place.path("secret");
     fs::write(&secret, "for root's eyes only").expect("ours");
     fs::set_permissions(&secret, Permissions::from_mode(0o600)).expect("ours");
     hand_over(&place, &ada);
-    // As it would be where the kernel does not protect hard links.
+    // Simulates a kernel that does not protect hard links.
     fs::hard_link(&secret, place.project().join("requirements.txt")).expect("root may");
     let error = detect_as(&place, &ada).expect_err("not theirs to read");
     assert!(!format!("{error:?}").contains("eyes"), "{error:?}");
@@ -115,7 +115,7 @@ fn a_project_is_read_with_its_users_rights() {
 }
 
 #[test]
-fn downloads_that_became_a_link_elsewhere_take_nothing_along() {
+fn cleanup_of_downloads_replaced_by_a_link_removes_nothing_of_others() {
     let place = Place::with(&[("main.py", "")]);
     open_to_all(place.dir.path());
     let precious = place.path("precious");
@@ -133,12 +133,12 @@ fn downloads_that_became_a_link_elsewhere_take_nothing_along() {
     };
     ada.ids.act(attack).expect("needs root").expect("it is theirs");
     assert!(cache.collect(&Unconfined::default()).downloads_reduced);
-    assert!(precious.join("file").exists(), "what only root may remove is still there");
-    assert!(!downloads.join("uv/mine").exists(), "what is theirs is gone");
+    assert!(precious.join("file").exists(), "files that only root may remove still exist");
+    assert!(!downloads.join("uv/mine").exists(), "the user's own files are removed");
 }
 
 #[test]
-fn what_a_user_without_account_left_goes() {
+fn environments_of_removed_accounts_are_removed() {
     let place = Place::with(&[("main.py", "")]);
     let left = place.root().join("users/54321");
     fs::create_dir_all(left.join("envs")).expect("ours");
@@ -147,7 +147,7 @@ fn what_a_user_without_account_left_goes() {
 }
 
 #[test]
-fn a_users_broken_cache_stops_nobody_else() {
+fn broken_cache_of_one_user_does_not_affect_others() {
     let place = Place::with(&[("main.py", ""), ("requirements.txt", "")]);
     open_to_all(place.dir.path());
     let (ada, bob) = (account("games"), account("news"));
@@ -155,7 +155,7 @@ fn a_users_broken_cache_stops_nobody_else() {
         environments(&place, true).of(Some(user)).expect("opens");
     }
     let of = |user: &Account| place.root().join(format!("users/{}", user.ids.uid));
-    // What its user can do.
+    // Damage that the user can cause.
     let attack = || {
         fs::remove_dir(of(&ada).join("downloads/uv"))?;
         fs::write(of(&ada).join("downloads/uv"), "no directory")?;
@@ -164,7 +164,7 @@ fn a_users_broken_cache_stops_nobody_else() {
     };
     ada.ids.act(attack).expect("needs root").expect("it is theirs");
     environments(&place, true).of(Some(&ada)).expect("its downloads are the tools' business");
-    // What only a broken disk does.
+    // Damage that only a broken disk can cause.
     fs::remove_dir(of(&ada).join("envs")).expect("root may");
     fs::write(of(&ada).join("envs"), "no directory").expect("root may");
     let environments = environments(&place, true);
@@ -176,7 +176,7 @@ fn a_users_broken_cache_stops_nobody_else() {
 }
 
 #[test]
-fn what_describes_a_project_is_never_read_without_end() {
+fn oversized_project_files_are_refused() {
     let place = Place::with(&[("main.py", ""), ("requirements.txt", "")]);
     let file = fs::File::options().write(true).open(place.project().join("requirements.txt")).expect("ours");
     file.set_len(1 << 42).expect("sparse");
@@ -188,7 +188,7 @@ fn what_describes_a_project_is_never_read_without_end() {
 }
 
 #[test]
-fn files_that_describe_a_project_have_a_bound_together() {
+fn project_files_have_a_total_size_limit() {
     let too_long = |files: &[(&str, &str)]| match detect(&Place::with(files).project(), "main.py") {
         Err(EnvError::TooLong { file, bound }) => Some((file, bound)),
         other => {
@@ -214,7 +214,7 @@ fn files_that_describe_a_project_have_a_bound_together() {
     assert_eq!(too_long(&[("pyproject.toml", project), ("uv.lock", &bytes(16 << 20))]), None);
     let lock = too_long(&[("pyproject.toml", project), ("uv.lock", &bytes((16 << 20) + 1))]);
     assert_eq!(lock, Some(("uv.lock".into(), Bound::Bytes(16 << 20))));
-    // A script may be long; its metadata may not.
+    // Scripts may be long, but their metadata may not.
     assert_eq!(too_long(&[("main.py", &format!("# /// script\n# ///\n{long}"))]), None);
     assert_eq!(too_long(&[("main.py", &long)]), None);
     let endless = format!("# /// script\n{}", "# x\n".repeat(2 << 20));
@@ -222,7 +222,7 @@ fn files_that_describe_a_project_have_a_bound_together() {
 }
 
 #[test]
-fn a_pipe_where_a_lock_was_is_not_waited_for() {
+fn copying_a_pipe_fails_without_blocking() {
     let place = Place::new();
     mkfifo(&place.path("uv.lock"), Mode::S_IRWXU).expect("ours");
     let copy = |most| copy_regular(&place.path("uv.lock"), &place.path("copy"), most);
@@ -235,13 +235,13 @@ fn a_pipe_where_a_lock_was_is_not_waited_for() {
 }
 
 #[test]
-fn files_that_include_each_other_or_nest_without_end_are_an_error() {
+fn deeply_nested_includes_and_toml_are_refused() {
     let place = Place::with(&[("main.py", "")]);
     for number in 0..20_000 {
         let name = if number == 0 { "requirements.txt".to_owned() } else { format!("{number}.txt") };
         fs::write(place.project().join(name), format!("-r {}.txt\n", number + 1)).expect("ours");
     }
-    // As on a thread of the runtime.
+    // The stack size of a runtime thread.
     let project = place.project();
     let on_small_stack = move || {
         let error = detect(&project, "main.py").expect_err("too deep");
