@@ -158,7 +158,10 @@ fn a_job_on_a_silent_node_says_since_when_what_will_happen_and_what_to_do() {
     assert!(said.contains("n1 silent for ") && said.contains(", given up in "), "{said}");
     let why = cluster.ok(&["why", &id]);
     assert!(why.contains("was last known to be running on n1"), "{why}");
-    assert!(why.contains("Node n1 has been silent for ") && why.contains("otherwise it ends as node_fail"), "{why}");
+    assert!(
+        why.contains("Node n1 has been silent for ") && why.contains("otherwise the job ends as node_fail"),
+        "{why}"
+    );
     assert!(why.contains(&format!("`hostler requeue {id}`")) && why.contains("--requeue"), "{why}");
     let job = cluster.ok(&["job", &id]);
     assert!(job.contains("node       n1 silent for "), "{job}");

@@ -13,7 +13,7 @@ fn above_the_cap_only_fetched_results_are_dropped() {
     jobs.iter().for_each(|id| cluster.wait_for_state(id, "completed"));
     let warning = || cluster.json(&["info"])["head"]["warning"].as_str().map(str::to_owned);
     let text = wait_until("the head to warn", 30, warning);
-    assert!(text.contains("nobody has fetched") && text.contains("3M"), "{text}");
+    assert!(text.contains("not fetched") && text.contains("3M"), "{text}");
     assert!(cluster.ok(&["info"]).contains("fetch them"));
     // There is room on the disk, so work goes on; and nothing is missing.
     let third = cluster.ok(&two_megabytes);

@@ -525,7 +525,7 @@ fn others_see_neither_the_command_line_nor_the_words_of_a_failure() {
     let others: Value =
         serde_json::from_str(&ok(&site.as_user("mail", &socket, &["job", &broken, "--json"]))).expect("JSON");
     assert_eq!((&others["state"], &others["command"]), (&"failed".into(), &"".into()), "{others}");
-    assert_eq!(others["tasks_shown"][0]["message"], "only its user and operators see why");
+    assert_eq!(others["tasks_shown"][0]["message"], "only the job's user and operators can see the reason");
     // Who operates sees all of it.
     assert!(site.admin(&["job", "1"]).contains("--token=hunter2"));
 }

@@ -1,10 +1,11 @@
-//! Answers until they are sent: what they hold, and clients that do not read.
+//! Responses in transit: the resources they hold, and clients that do not read.
 //!
-//! A request is not over when its answer is made: an answer that nobody reads stays in memory. An [`Answer`] therefore holds the
-//! request's place among those of its user, and the memory that was reserved for it, until its last byte is in the socket's buffer or
-//! the connection is gone. [`Unsent`] watches one connection: it ends when the client takes nothing for [`TAKING_TIME`] while there is
-//! something to send. A stream that waits for news has nothing to send. Connections that were upgraded are not watched: people stop
-//! the output of a terminal for as long as they like.
+//! A response that the client does not read stays in memory. An [`Answer`] therefore holds the request's slot and its
+//! reserved memory until the last byte is in the socket's buffer, or until the connection ends.
+//!
+//! [`Unsent`] watches one connection. It closes the connection when the client reads nothing for [`READ_TIMEOUT`] while
+//! data waits. An event stream without news has no data to send. Upgraded connections are not watched, because users
+//! may pause a terminal's output for any time.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,19 +21,19 @@ use tokio::time::{Instant, sleep};
 
 use crate::guests::{Guests, Held, Party};
 
-/// How long a client may take nothing while there is something to send to it.
-const TAKING_TIME: Duration = Duration::from_secs(60);
+/// A client may read nothing for this long while data waits.
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How often a connection is looked at.
+/// Interval between checks of a connection.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// Bodies are sent in pieces of at most this length. Each piece that leaves counts as progress, so half a kilobyte a second is enough.
+/// Maximum size of a piece of a body. Each piece sent counts as progress, so half a kilobyte per second is enough.
 const PIECE_BYTES: usize = 32 << 10;
 
-/// A request whose answer is not sent yet, of its user's share and of that of the node through which it came.
+/// Slots of an unfinished request: the user's, and that of the node that relayed the request.
 pub(crate) type Pending = (Share<String>, Option<Share<NodeName>>);
 
-/// What a request holds until its answer is sent. Handlers find it among the request's extensions.
+/// Resources that a request holds until its response is sent. Handlers find it in the request's extensions.
 pub(crate) struct Answer {
     party: Party,
     _share: Option<Pending>,
@@ -44,36 +45,38 @@ impl Answer {
         Arc::new(Self { party, _share: share, memory: Mutex::default() })
     }
 
-    /// Whom it counts for.
+    /// The client that these resources count for.
     pub(crate) fn party(&self) -> &Party {
         &self.party
     }
 
-    /// Reserves memory for the whole answer; waits while unsent answers of the same party take all that a party may have. To be called
-    /// before that memory is used, and once: whoever holds some and waits for more may wait for itself.
+    /// Reserves memory for the whole response. Waits while unsent responses of the same client use all its memory.
+    ///
+    /// Call it once, and before the memory is used: a request that holds memory and waits for more may deadlock with
+    /// itself.
     pub(crate) async fn reserve(&self, guests: &Guests, bytes: usize) {
         let memory = self.memory_for(guests, bytes).await;
         self.memory.lock().unwrap_or_else(PoisonError::into_inner).push(memory);
     }
 
-    /// Reserves memory for a part of an answer that is a stream, to be held with [`hold`].
+    /// Reserves memory for one part of a streamed response. [`hold`] attaches the memory to the part.
     pub(crate) async fn memory_for(&self, guests: &Guests, bytes: usize) -> Held {
         guests.answers.take(&self.party, kib(bytes)).await
     }
 
-    /// Keeps the digests of a stream's chunks in memory until its end.
+    /// Reserves memory for the digests of a stream's chunks until the stream ends.
     pub(crate) async fn reserve_list(&self, guests: &Guests, bytes: usize) {
         let memory = guests.lists.take(&self.party, kib(bytes)).await;
         self.memory.lock().unwrap_or_else(PoisonError::into_inner).push(memory);
     }
 }
 
-/// The unit in which memory of answers is counted.
+/// Rounds up to KiB, the unit of memory limits for responses.
 pub(crate) const fn kib(bytes: usize) -> usize {
     bytes.div_ceil(1 << 10)
 }
 
-/// Bytes that hold the memory which was reserved for them, as long as any part of them is used.
+/// Bytes that keep their memory reservation as long as any part of them is in use.
 pub(crate) fn hold(bytes: impl AsRef<[u8]> + Send + 'static, mut memory: Held) -> Bytes {
     struct Holder<B>(B, #[expect(dead_code, reason = "dropped with the bytes")] Held);
     impl<B: AsRef<[u8]>> AsRef<[u8]> for Holder<B> {
@@ -81,7 +84,7 @@ pub(crate) fn hold(bytes: impl AsRef<[u8]> + Send + 'static, mut memory: Held) -
             self.0.as_ref()
         }
     }
-    // It may have turned out shorter than it could have been.
+    // Return the part of the reservation that the bytes do not need.
     for permit in &mut memory {
         let spare = permit.num_permits().saturating_sub(kib(bytes.as_ref().len()));
         drop(permit.split(spare));
@@ -89,15 +92,15 @@ pub(crate) fn hold(bytes: impl AsRef<[u8]> + Send + 'static, mut memory: Held) -
     Bytes::from_owner(Holder(bytes, memory))
 }
 
-/// What waits to be sent on a connection.
+/// Data that waits to be sent on a connection.
 pub(crate) struct Unsent {
     standing: Mutex<Standing>,
 }
 
 struct Standing {
-    /// Pieces on their way, and bodies that may have more.
+    /// Pieces in transit, plus bodies that may have more data.
     owed: usize,
-    /// When the client last took something, or something began to wait for it.
+    /// Time at which the client last read data, or at which data began to wait.
     moved: Instant,
 }
 
@@ -108,7 +111,7 @@ impl Default for Unsent {
 }
 
 impl Unsent {
-    /// Ends when the client has taken nothing for too long.
+    /// Returns when the client has read nothing for [`READ_TIMEOUT`].
     pub(crate) async fn stalled(&self) {
         loop {
             sleep(LOOK).await;
@@ -120,10 +123,10 @@ impl Unsent {
 
     fn has_stalled(&self, now: Instant) -> bool {
         let standing = self.standing();
-        standing.owed > 0 && now.saturating_duration_since(standing.moved) >= TAKING_TIME
+        standing.owed > 0 && now.saturating_duration_since(standing.moved) >= READ_TIMEOUT
     }
 
-    /// The same response, watched while it is sent.
+    /// Watches a response while it is sent.
     pub(crate) fn watch(self: &Arc<Self>, mut response: Response) -> hyper::Response<Watched> {
         let answer = response.extensions_mut().remove();
         response.map(|inner| {
@@ -145,7 +148,7 @@ impl Unsent {
     }
 }
 
-/// A body that may have more to send, as far as is known.
+/// Marks a body that may have more data.
 struct More(Arc<Unsent>);
 
 impl More {
@@ -157,12 +160,12 @@ impl More {
 
 impl Drop for More {
     fn drop(&mut self) {
-        // That a body has nothing more to send at the moment is no progress of the client's.
+        // A body without data at the moment is not progress of the client.
         self.0.standing().owed -= 1;
     }
 }
 
-/// A piece of a body, until it is in the socket's buffer.
+/// A piece of a body that is not yet in the socket's buffer.
 struct Piece {
     bytes: Bytes,
     unsent: Arc<Unsent>,
@@ -183,12 +186,11 @@ impl Drop for Piece {
     }
 }
 
-/// A body that is watched while it is sent.
 pub(crate) struct Watched {
     inner: Body,
-    /// What has come from `inner` and was not sent.
+    /// Data from `inner` that was not sent yet.
     rest: Bytes,
-    /// Absent while `inner` waits for something to happen.
+    /// Absent while `inner` waits for new data.
     more: Option<More>,
     answer: Option<Arc<Answer>>,
     unsent: Arc<Unsent>,
@@ -266,22 +268,22 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn client_that_takes_nothing_is_noticed() {
+    async fn client_that_reads_nothing_is_detected() {
         let unsent = Arc::new(Unsent::default());
         let mut body = watched(&unsent, Body::from(vec![0; 3 * PIECE_BYTES]));
         assert!(!unsent.has_stalled(Instant::now()));
-        assert!(unsent.has_stalled(after(TAKING_TIME)), "before its first piece");
+        assert!(unsent.has_stalled(after(READ_TIMEOUT)), "before its first piece");
         let first = next(&mut body).await;
         let (second, third) = (next(&mut body).await, next(&mut body).await);
         assert!(body.is_end_stream());
         drop((body, first, second));
-        assert!(unsent.has_stalled(after(TAKING_TIME)), "and before its last");
+        assert!(unsent.has_stalled(after(READ_TIMEOUT)), "and before its last");
         drop(third);
-        assert!(!unsent.has_stalled(after(TAKING_TIME)));
+        assert!(!unsent.has_stalled(after(READ_TIMEOUT)));
     }
 
     #[tokio::test]
-    async fn each_piece_that_a_client_takes_gives_it_time_and_what_is_added_does_not() {
+    async fn reading_a_piece_resets_the_timeout_and_adding_one_does_not() {
         let unsent = Arc::new(Unsent::default());
         let pieces = stream::iter([Ok::<_, Infallible>(Bytes::from_static(b"a")), Ok(Bytes::from_static(b"b"))]);
         let mut body = watched(&unsent, Body::from_stream(pieces.chain(stream::pending())));
@@ -293,22 +295,22 @@ mod tests {
         assert_eq!(moved(), began);
         drop(first);
         assert!(moved() > began);
-        assert!(unsent.has_stalled(after(TAKING_TIME)));
+        assert!(unsent.has_stalled(after(READ_TIMEOUT)));
     }
 
     #[tokio::test]
-    async fn stream_without_news_may_be_quiet_for_as_long_as_it_likes() {
+    async fn idle_stream_never_stalls() {
         let unsent = Arc::new(Unsent::default());
         let quiet = stream::iter([Ok::<_, Infallible>(Bytes::from_static(b"news"))]).chain(stream::pending());
         let mut body = watched(&unsent, Body::from_stream(quiet));
         assert_eq!(next(&mut body).await, "news");
-        assert!(unsent.has_stalled(after(TAKING_TIME)), "there may be more at once");
+        assert!(unsent.has_stalled(after(READ_TIMEOUT)), "more data may follow");
         assert!(body.frame().now_or_never().is_none());
-        assert!(!unsent.has_stalled(after(24 * 60 * TAKING_TIME)));
+        assert!(!unsent.has_stalled(after(24 * 60 * READ_TIMEOUT)));
     }
 
     #[tokio::test]
-    async fn share_and_memory_are_held_until_the_last_piece_is_gone() {
+    async fn slot_and_memory_are_held_until_the_last_piece_is_sent() {
         let (guests, unsent) = (Guests::default(), Arc::new(Unsent::default()));
         let ada = "ada".to_owned();
         let answer =

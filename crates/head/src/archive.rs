@@ -1,6 +1,6 @@
-//! Jobs that have ended, for whoever asks for one: on their way to the store, or in it.
+//! Ended jobs: those in the store, and those on their way there.
 //!
-//! The state has the jobs that have not ended. Every question about any job goes through here.
+//! The state contains the other jobs. All queries about jobs go through this module.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,32 +14,29 @@ use hostler_store::{EndedJob, JobFilter, KeptResults, Reader, StoreError};
 use crate::api::LONGEST_PAGE_BYTES;
 use crate::engine::Engine;
 
-/// Ended jobs that are read at once: each may have a megabyte of arguments.
+/// Ended jobs per read. A single job may have a megabyte of arguments.
 const READ_AT_ONCE: usize = 32;
 
-/// How often a list is made anew because a job that had ended was started again meanwhile.
+/// Retries of a list query, if an ended job was restarted during the query.
 const TRIES: usize = 5;
 
-/// Where jobs are that have ended.
+/// Finds ended jobs.
 pub(crate) struct Archive {
     history: Reader,
     moves: Mutex<Moves>,
-    /// How many jobs have left the store to live again.
+    /// Jobs that returned from the store to the state since the head started.
     reopened: AtomicU64,
-    /// How many were dropped because their retention was over.
+    /// Jobs that were deleted at the end of their retention time.
     forgotten: AtomicU64,
 }
 
 /// Why an ended job cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ArchiveError {
-    /// The store fails.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// What is stored is no job that this release knows.
-    #[error("a job that has ended cannot be read; was it written by a newer release?")]
+    #[error("an ended job cannot be read; a newer release may have written it")]
     Damaged(#[from] DecodeError),
-    /// The thread that read has panicked.
     #[error("reading ended jobs failed: {0}")]
     Thread(#[from] tokio::task::JoinError),
 }
@@ -49,12 +46,12 @@ impl Archive {
         Self { history, moves: Mutex::default(), reopened: AtomicU64::new(0), forgotten: AtomicU64::new(0) }
     }
 
-    /// Jobs between the state and the store. Who has locked the state may lock this too, and not the other way round.
+    /// Jobs on their way between the state and the store. Lock order: the state first, then this.
     pub(crate) fn moves(&self) -> MutexGuard<'_, Moves> {
         self.moves.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes records that are on their way to the store; the caller has locked the state.
+    /// Notes records on their way to the store. The caller holds the lock of the state.
     pub(crate) fn note(&self, records: &[Record], round: u64) {
         if records.is_empty() {
             return;
@@ -70,7 +67,7 @@ impl Archive {
         }
     }
 
-    /// How many jobs were dropped since the head started because their retention was over.
+    /// Jobs deleted since the start because their retention time was over.
     pub(crate) fn forgotten(&self) -> u64 {
         self.forgotten.load(Ordering::Relaxed)
     }
@@ -80,7 +77,7 @@ impl Archive {
     }
 }
 
-/// What is durable.
+/// Reads only durable jobs.
 impl EndedJobs for Archive {
     type Error = ArchiveError;
 
@@ -93,12 +90,12 @@ impl EndedJobs for Archive {
     }
 }
 
-/// A job as it is stored.
+/// Decodes a stored job.
 pub(crate) fn read(bytes: &[u8]) -> Result<Arc<Job>, ArchiveError> {
     Ok(Arc::new(hostler_proto::decode(bytes)?))
 }
 
-/// A job as the store takes it.
+/// Encodes a job for the store.
 pub(crate) fn as_stored(job: &Job) -> EndedJob {
     EndedJob {
         id: job.id,
@@ -120,23 +117,22 @@ pub(crate) fn as_stored(job: &Job) -> EndedJob {
     }
 }
 
-/// Which jobs a list is about.
+/// Filter of a job list.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Wanted {
-    /// Whose; anybody's when absent.
+    /// Jobs of this user only; of all users when absent.
     pub(crate) user: Option<String>,
-    /// In which states; any when empty.
+    /// Jobs in these states only; in all states when empty.
     pub(crate) states: Vec<JobState>,
 }
 
 /// A page of jobs.
 pub(crate) struct Page {
-    /// Newest first.
     pub(crate) jobs: Vec<Arc<Job>>,
-    /// How many are wanted in all.
+    /// Number of all matching jobs.
     pub(crate) total: u64,
-    /// It ends before its limit because its jobs are long; there may be more.
-    pub(crate) is_cut: bool,
+    /// The page is shorter than its limit because its jobs are large. There may be more jobs.
+    pub(crate) is_truncated: bool,
 }
 
 impl Wanted {
@@ -145,42 +141,40 @@ impl Wanted {
             && (self.states.is_empty() || self.states.contains(&job.state()))
     }
 
-    /// Whether jobs that have ended may be among them.
+    /// Whether ended jobs may match.
     fn wants_ended(&self) -> bool {
         self.states.is_empty() || self.states.iter().any(|state| state.is_ended())
     }
 }
 
 impl Engine {
-    /// A job, whether or not it has ended.
+    /// A job, live or ended.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// The store cannot be read.
     pub(crate) async fn job(&self, id: JobId) -> Result<Option<Arc<Job>>, ArchiveError> {
-        if let Some(found) = self.job_at_hand(id) {
+        if let Some(found) = self.job_in_memory(id) {
             return Ok(found);
         }
         let engine = self.clone();
         tokio::task::spawn_blocking(move || engine.find_job(id)).await?
     }
 
-    /// The same for a thread that may block.
+    /// Like [`Self::job`], for threads that may block.
     ///
-    /// # Errors
-    /// When the store cannot be read.
     pub(crate) fn find_job(&self, id: JobId) -> Result<Option<Arc<Job>>, ArchiveError> {
-        if let Some(found) = self.job_at_hand(id) {
+        if let Some(found) = self.job_in_memory(id) {
             return Ok(found);
         }
         if let Some(job) = self.archive().job(id)? {
             return Ok(Some(job));
         }
-        // It may have left the store since the state was looked at.
-        Ok(self.job_at_hand(id).flatten())
+        // The job may have returned to the state in the meantime.
+        Ok(self.job_in_memory(id).flatten())
     }
 
-    /// A job that is in memory; `None` when the store must be asked.
-    fn job_at_hand(&self, id: JobId) -> Option<Option<Arc<Job>>> {
+    /// A job in memory. `None` when the store must be asked; `Some(None)` when the job does not exist.
+    fn job_in_memory(&self, id: JobId) -> Option<Option<Arc<Job>>> {
         let state = self.state();
         match state.job(id) {
             Some(job) => Some(Some(Arc::clone(job))),
@@ -188,7 +182,7 @@ impl Engine {
         }
     }
 
-    /// Whether a job that has ended was submitted with this key, as far as the store is readable.
+    /// Whether an ended job was submitted with this key.
     pub(crate) async fn ended_with_key(&self, key: SubmissionKey) -> Result<bool, ArchiveError> {
         if self.archive().moves().job_of_key(key).is_some() {
             return Ok(true);
@@ -197,11 +191,9 @@ impl Engine {
         tokio::task::spawn_blocking(move || Ok(engine.archive().job_of_key(key)?.is_some())).await?
     }
 
-    /// The newest of the jobs that are wanted, at most `limit`, from the one before `before` on; fewer when those that have ended are
-    /// longer than [`LONGEST_PAGE_BYTES`] together.
+    /// The newest matching jobs with ids below `before`, at most `limit`. The page ends early when its ended jobs
+    /// exceed [`LONGEST_PAGE_BYTES`].
     ///
-    /// # Errors
-    /// When the store cannot be read.
     pub(crate) async fn jobs(&self, wanted: Wanted, before: Option<JobId>, limit: usize) -> Result<Page, ArchiveError> {
         let is_all = wanted.states.is_empty() && wanted.user.is_none();
         let has_begun = |job: &Job| before.is_none_or(|before| job.id < before);
@@ -214,42 +206,40 @@ impl Engine {
                 let moves = self.archive().moves();
                 let moving: Vec<&Arc<Job>> = moves.jobs().filter(|job| wanted.wants(job)).collect();
                 let live = || state.jobs().rev().filter(|job| wanted.wants(job));
-                // Without a filter the total is known, and a full page is the end.
+                // Without a filter the total is known without counting.
                 let total = if is_all { state.job_count() as u64 } else { live().count() as u64 };
                 let live = live().filter(|job| has_begun(job)).take(limit);
                 let moved = moving.iter().rev().filter(|job| has_begun(job)).take(limit).copied();
                 let page: Vec<Arc<Job>> = live.chain(moved).cloned().collect();
                 (page, total + moving.len() as u64, moves.ids().collect())
             };
-            let mut is_cut = false;
+            let mut is_truncated = false;
             if wanted.wants_ended() {
                 let filter = JobFilter { user: wanted.user.clone(), states: wanted.states.clone(), except };
                 let history = self.archive().history().clone();
                 let read_page = move || read_ended(&history, &filter, before, limit);
                 let ended = tokio::task::spawn_blocking(read_page).await??;
-                if let Some(last) = ended.jobs.last().filter(|_| ended.is_cut) {
-                    // Those that were not read come before the rest.
+                if let Some(last) = ended.jobs.last().filter(|_| ended.is_truncated) {
+                    // Ended jobs that were cut off come before older live jobs.
                     page.retain(|job| job.id > last.id);
                 }
-                // What is in the state has left the store since, or will in a moment.
+                // A job in both was reopened, so the version in the state counts.
                 total += ended.total;
-                is_cut = ended.is_cut;
+                is_truncated = ended.is_truncated;
                 page.extend(ended.jobs);
             }
             if self.archive().reopened.load(Ordering::Acquire) == reopened || left == 0 {
                 page.sort_unstable_by_key(|job| std::cmp::Reverse(job.id));
                 page.dedup_by_key(|job| job.id);
                 page.truncate(limit);
-                return Ok(Page { jobs: page, total, is_cut });
+                return Ok(Page { jobs: page, total, is_truncated });
             }
         }
     }
 
-    /// The ids of a user's jobs of which a result is kept, in order, about `limit` of them from the first one after `after`, and the last
-    /// one that was looked at if there may be more. With `unfetched` only those of which one has not reached a client.
+    /// Ids of the user's jobs with a kept result, in order: about `limit` ids after `after`. If there may be more, also
+    /// the last id that was examined. With `unfetched`, only jobs with a result that no client has downloaded.
     ///
-    /// # Errors
-    /// When the store cannot be read.
     pub(crate) async fn jobs_with_results(
         &self,
         user: &str,
@@ -262,7 +252,7 @@ impl Engine {
         let mut jobs: BTreeMap<JobId, bool> = {
             let state = self.state();
             let moves = self.archive().moves();
-            // What the state says goes before what moves, and both before the store.
+            // The state has precedence over moving jobs, and both have precedence over the store.
             let live = state.jobs().filter(|job| !job.results.is_empty());
             let theirs = moves.jobs().chain(live).filter(|job| job.user == user && job.id > after);
             theirs.map(|job| (job.id, is_wanted(job))).collect()
@@ -291,14 +281,14 @@ impl Engine {
     }
 }
 
-/// A page of ended jobs from the store, read bit by bit.
+/// Reads a page of ended jobs from the store in small batches.
 fn read_ended(
     history: &Reader,
     filter: &JobFilter,
     mut before: Option<JobId>,
     limit: usize,
 ) -> Result<Page, ArchiveError> {
-    let mut page = Page { jobs: Vec::new(), total: 0, is_cut: false };
+    let mut page = Page { jobs: Vec::new(), total: 0, is_truncated: false };
     let mut bytes = 0;
     loop {
         let some = READ_AT_ONCE.min(limit - page.jobs.len());
@@ -310,7 +300,7 @@ fn read_ended(
             page.jobs.push(read(job)?);
             bytes += job.len();
             if bytes > LONGEST_PAGE_BYTES {
-                page.is_cut = true;
+                page.is_truncated = true;
                 return Ok(page);
             }
         }

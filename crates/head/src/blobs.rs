@@ -1,10 +1,12 @@
-//! The library: captured folders and results, as chunks named by their content.
+//! Storage of captured folders and results, as chunks named by their content.
 //!
-//! Two shelves behind one interface. Large and uploaded chunks are files in a [`ChunkStore`]; small results come inside a report and
-//! go into the store's own table, in the same transaction as the event they belong to, which saves them a file and an fsync each.
+//! There are two places behind one interface. Large and uploaded chunks are files in a [`ChunkStore`]. Small results
+//! come inside a report and go into a table of the store, in the same transaction as their event. This saves a file and
+//! an fsync per result.
 //!
-//! Nothing is reference-counted. A collection marks what the jobs and results that are known refer to and removes the rest, except
-//! what was asked for or brought within the last hour: somebody may be about to refer to it. Everything here blocks on the disk.
+//! Chunks have no reference counts. A collection marks the chunks that known jobs and results refer to, and deletes the
+//! others. It keeps chunks that were queried or uploaded within the last hour, because a reference may follow. All
+//! functions here block on the disk.
 
 mod collect;
 mod marks;
@@ -32,26 +34,28 @@ use nix::sys::statvfs::statvfs;
 use self::pins::Pins;
 use self::room::Room;
 
-/// What nobody has asked for within this time may be collected.
+/// Blobs that were not used within this time may be collected.
 const YOUNG: Duration = Duration::from_secs(3600);
 
-/// How long a completeness that was seen is believed without looking: far below [`YOUNG`], so that looking keeps chunks young.
+/// How long a positive completeness check stays valid. Far below [`YOUNG`], because each check also renews the age of
+/// the chunks.
 const BELIEVED: Duration = Duration::from_secs(600);
 
-/// How many completenesses are remembered: a busy head sees thousands of results a minute, and looking again costs little.
+/// Maximum number of remembered completeness checks. A busy head sees thousands of results per minute, and another
+/// check is cheap.
 const REMEMBERED: usize = 4_096;
 
-/// What must stay free for bringing what runs to its end: this, or on a small disk this part of it.
+/// Disk space kept free for running work: this size, or on a small disk one part in [`RESERVE_PART`].
 const RESERVE_BYTES: u64 = 512 << 20;
 const RESERVE_PART: u64 = 20;
 
-/// What results may take unless somebody has said otherwise: this part of the disk.
+/// Default limit for results: one part in this many of the disk.
 const RESULTS_PART: u64 = 2;
 
-/// Manifests of more bytes than this are read one at a time: what is made of one takes several times its bytes in memory.
+/// Larger manifests are read one at a time, because a decoded manifest takes several times its size in memory.
 const LONG_MANIFEST_BYTES: u64 = 4 << 20;
 
-/// Everything the head keeps of folders and results.
+/// The head's storage of folders and results.
 pub(crate) struct Library {
     directory: PathBuf,
     chunks: ChunkStore,
@@ -60,16 +64,16 @@ pub(crate) struct Library {
     /// Manifests that were found complete, and when.
     complete: Mutex<HashMap<Digest, Instant>>,
     pins: Mutex<Pins>,
-    /// Something has come since the last collection, or was let go.
+    /// Set when blobs were added or released since the last collection.
     changed: AtomicBool,
-    /// How many collections have begun.
+    /// Number of collections that have begun.
     turns: AtomicUsize,
     room: Room,
     /// Held while a long manifest is in memory.
     long: Mutex<()>,
 }
 
-/// A manifest that was read.
+/// A decoded manifest. For a long one, this includes the lock of long manifests.
 struct Opened<'a> {
     anything: Anything,
     _turn: Option<MutexGuard<'a, ()>>,
@@ -83,49 +87,42 @@ impl Deref for Opened<'_> {
     }
 }
 
-/// What a manifest turned out to be.
+/// A decoded manifest of either kind.
 pub(crate) enum Anything {
-    /// A captured folder.
     Folder(Manifest),
-    /// A result.
     Result(ResultManifest),
 }
 
 /// Why a manifest cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LibraryError {
-    /// Nobody has brought this blob, or it was collected.
+    /// The blob was never uploaded, or it was collected.
     #[error("blob {0} is not on the head")]
     Missing(Digest),
-    /// Chunks that it names are not here.
     #[error("{missing} of the {total} chunks of {manifest} are not on the head")]
     Incomplete {
-        /// The manifest.
         manifest: Digest,
-        /// How many are missing.
         missing: usize,
-        /// How many it names.
+        /// Number of chunks in the manifest.
         total: usize,
     },
-    /// The bytes of that name are no manifest.
+    /// The bytes are not a manifest.
     #[error("{0} is not a manifest")]
     NotAManifest(Digest),
-    /// It is one, but not an acceptable one.
+    /// The manifest is not acceptable.
     #[error(transparent)]
     BadManifest(#[from] ManifestError),
-    /// The chunk files fail.
     #[error(transparent)]
     Chunks(#[from] hostler_snapshot::StoreError),
-    /// The table fails.
     #[error(transparent)]
     Table(#[from] StoreError),
 }
 
 impl Library {
-    /// Opens the chunk files in `directory` beside the store's table. Results may take `cap_bytes`, or half of the disk.
+    /// Opens the chunk files in `directory` and the store's table. Results may use `cap_bytes`, or half of the disk.
     ///
     /// # Errors
-    /// When the directory cannot be made.
+    /// The directory cannot be created.
     pub(crate) fn open(
         directory: &Path,
         table: Reader,
@@ -133,7 +130,7 @@ impl Library {
         cap_bytes: Option<u64>,
     ) -> Result<Self, hostler_snapshot::StoreError> {
         let chunks = ChunkStore::open(directory)?;
-        // A disk that does not say how large it is has no share to give.
+        // Without a known disk size, there is no limit.
         let share = || statvfs(directory).map_or(u64::MAX, |stat| stat.blocks() * stat.fragment_size() / RESULTS_PART);
         Ok(Self {
             room: Room::new(cap_bytes.unwrap_or_else(share)),
@@ -143,17 +140,17 @@ impl Library {
             writer,
             complete: Mutex::default(),
             pins: Mutex::default(),
-            // What the last process left may have lost its purpose.
+            // The previous process may have left unused chunks.
             changed: AtomicBool::new(true),
             turns: AtomicUsize::new(0),
             long: Mutex::default(),
         })
     }
 
-    /// The bytes of a blob, checked.
+    /// The verified bytes of a blob.
     ///
     /// # Errors
-    /// [`LibraryError::Missing`], or a failure of the disk.
+    /// [`LibraryError::Missing`], or a disk error.
     pub(crate) fn get(&self, digest: &Digest) -> Result<Bytes, LibraryError> {
         if let Some(bytes) = self.table.blob(digest)? {
             return Ok(bytes);
@@ -165,15 +162,15 @@ impl Library {
         }
     }
 
-    /// How long a blob is as far as its file says; `None` for one in the table, which came with a report and is short.
+    /// The size of a blob's file. `None` for a blob in the table, which is always small.
     pub(crate) fn length_of(&self, digest: &Digest) -> Option<u64> {
         self.chunks.length_of(digest)
     }
 
-    /// A blob in the form in which it travels.
+    /// A blob in wire format.
     ///
     /// # Errors
-    /// As [`Library::get`].
+    /// Like [`Library::get`].
     pub(crate) fn get_wire(&self, digest: &Digest) -> Result<Vec<u8>, LibraryError> {
         if let Some(bytes) = self.table.blob(digest)? {
             return Ok(wire::encode(&bytes));
@@ -185,32 +182,32 @@ impl Library {
         }
     }
 
-    /// Those of `digests` that are not here, in their order. The others stay for at least an hour.
+    /// The `digests` that are not stored here, in their order. The others are kept for at least an hour.
     ///
     /// # Errors
-    /// When the table cannot be read.
+    /// The table cannot be read.
     pub(crate) fn missing(&self, digests: &[Digest]) -> Result<Vec<Digest>, LibraryError> {
         let not_files = self.chunks.missing(digests);
         if not_files.is_empty() {
             return Ok(not_files);
         }
-        // Pinned before the table is asked: a collection in between then leaves them alone.
+        // Pins come first, so that a concurrent collection keeps these blobs.
         self.pins().ask(&not_files);
         let missing = self.table.missing_blobs(&not_files)?;
         self.pins().forget(&missing);
         Ok(missing)
     }
 
-    /// Keeps blobs that are about to be stored with an event from being collected before they are.
+    /// Protects blobs from collection that are about to be stored with an event.
     pub(crate) fn expect(&self, blobs: &[(Digest, Vec<u8>)]) {
         self.pins().bring(blobs.iter().map(|(digest, _)| *digest));
         self.note_change();
     }
 
-    /// Adds chunks as they came in a pack, after checking each. Not durable before [`Library::commit`].
+    /// Adds the chunks of a pack after verification. They are durable after [`Library::commit`].
     ///
     /// # Errors
-    /// Those of the chunk store; chunks before the failure were kept.
+    /// Errors of the chunk store. Chunks before the failed one are kept.
     pub(crate) fn insert(&self, frames: &[Frame]) -> Result<(), LibraryError> {
         self.changed.store(true, Ordering::Release);
         for frame in frames {
@@ -219,10 +216,10 @@ impl Library {
         Ok(())
     }
 
-    /// Makes a manifest and its chunks durable after checking that all of them are here and that it is a proper one.
+    /// Validates a manifest, checks that all its chunks exist, and makes them durable.
     ///
     /// # Errors
-    /// When it is not complete, not proper, or the disk fails.
+    /// The manifest is incomplete or invalid, or the disk fails.
     pub(crate) fn commit(&self, manifest: &Digest) -> Result<(), LibraryError> {
         let anything = self.anything(manifest)?;
         check::check(anything.tree())?;
@@ -232,10 +229,10 @@ impl Library {
         Ok(())
     }
 
-    /// Whether a manifest and all its chunks are here and durable.
+    /// Whether a manifest and all its chunks exist and are durable.
     ///
     /// # Errors
-    /// When the disk fails.
+    /// The disk fails.
     pub(crate) fn is_complete(&self, manifest: &Digest) -> Result<bool, LibraryError> {
         if self.complete().get(manifest).is_some_and(|seen| seen.elapsed() < BELIEVED) {
             return Ok(true);
@@ -254,10 +251,10 @@ impl Library {
         }
     }
 
-    /// The size of a result in bytes, if it is complete with the blobs that came along with it.
+    /// The size of a result in bytes, if it is complete together with the blobs in its report.
     ///
     /// # Errors
-    /// When the disk fails.
+    /// The disk fails.
     pub(crate) fn complete_size(
         &self,
         manifest: &Digest,
@@ -274,10 +271,10 @@ impl Library {
         Ok(Some(result.bytes()))
     }
 
-    /// The result that a manifest describes.
+    /// The result manifest with this digest.
     ///
     /// # Errors
-    /// When it is not here, or is no result.
+    /// The manifest does not exist, or is not a result.
     pub(crate) fn result(&self, manifest: &Digest) -> Result<ResultManifest, LibraryError> {
         match self.anything(manifest)?.anything {
             Anything::Result(result) => Ok(result),
@@ -285,26 +282,26 @@ impl Library {
         }
     }
 
-    /// Every blob that a result names, and the name of the result itself.
+    /// All blobs that a result refers to, and its manifest.
     ///
     /// # Errors
-    /// When it is not here, or is no manifest.
+    /// The blob does not exist, or is not a manifest.
     pub(crate) fn named_by(&self, manifest: &Digest) -> Result<HashSet<Digest>, LibraryError> {
         let mut named = self.anything(manifest)?.digests();
         named.insert(*manifest);
         Ok(named)
     }
 
-    /// Has what a folder names brought into memory as far as it is on disk, at most so many bytes; how many were asked for.
+    /// Reads up to `most` bytes of a folder's chunks ahead into the page cache. Returns the number of bytes requested.
     ///
     /// # Errors
-    /// When it is not here, or is no manifest.
+    /// The blob does not exist, or is not a manifest.
     pub(crate) fn read_ahead(&self, manifest: &Digest, most: u64) -> Result<u64, LibraryError> {
         Ok(self.chunks.read_ahead(&self.named_by(manifest)?, most))
     }
 
     fn anything(&self, manifest: &Digest) -> Result<Opened<'_>, LibraryError> {
-        // What lies in the table came with a report, which is short.
+        // Manifests in the table came inside a report, so they are short.
         let is_long = self.chunks.length_of(manifest).is_some_and(|bytes| bytes > LONG_MANIFEST_BYTES);
         let turn = is_long.then(|| self.long.lock().unwrap_or_else(PoisonError::into_inner));
         Ok(Opened { anything: Self::read(manifest, &self.get(manifest)?)?, _turn: turn })
@@ -322,7 +319,7 @@ impl Library {
 
     fn check_complete(&self, manifest: &Digest, anything: &Anything) -> Result<(), LibraryError> {
         let mut digests: Vec<Digest> = anything.digests().into_iter().collect();
-        // The manifest was just read; it is renewed with its chunks.
+        // Include the manifest itself, to renew its age with that of its chunks.
         digests.push(*manifest);
         let missing = self.missing(&digests)?.len();
         if missing == 0 {
@@ -332,15 +329,15 @@ impl Library {
         }
     }
 
-    /// Why uploads and submissions are refused at the moment, if the disk is too full: words for users.
+    /// The reason for which uploads and submissions are rejected if the disk is too full, as text for users.
     pub(crate) fn too_full(&self) -> Option<String> {
-        // A disk that does not say how full it is will say so when it is written to.
+        // A disk that does not report its usage will report an error on a write.
         let stat = statvfs(&self.directory).ok()?;
         let free = stat.blocks_available() * stat.fragment_size();
         let reserve = RESERVE_BYTES.min(stat.blocks() * stat.fragment_size() / RESERVE_PART);
         (free < reserve).then(|| {
             format!(
-                "the head's disk is nearly full: {} is free in {}, and {} is kept free for what runs",
+                "the head's disk is nearly full: {} free in {}; new uploads and submissions need {}",
                 format_bytes(free),
                 self.directory.display(),
                 format_bytes(reserve)
@@ -348,12 +345,12 @@ impl Library {
         })
     }
 
-    /// What results take and may take.
+    /// Usage and limit of results.
     pub(crate) fn room(&self) -> &Room {
         &self.room
     }
 
-    /// Says that a collection is worth while.
+    /// Requests a collection at the next opportunity.
     pub(crate) fn note_change(&self) {
         self.changed.store(true, Ordering::Release);
     }
@@ -377,12 +374,12 @@ impl Library {
 }
 
 impl Anything {
-    /// Every chunk that it names, once.
+    /// The distinct digests of all chunks in the manifest.
     fn digests(&self) -> HashSet<Digest> {
         self.chunks().map(|chunk| chunk.digest).collect()
     }
 
-    /// The chunks that it names, as often as it names them.
+    /// All chunks in the manifest, including repeated ones.
     fn chunks(&self) -> impl Iterator<Item = &Chunk> {
         let files = self.tree().entries.iter().filter_map(|entry| match &entry.kind {
             EntryKind::File(content) => Some(content),
@@ -396,7 +393,7 @@ impl Anything {
         contents.flat_map(|content| &content.chunks)
     }
 
-    /// The size of what it names, in bytes.
+    /// Total size of the chunks, in bytes.
     fn bytes(&self) -> u64 {
         self.chunks().map(|chunk| u64::from(chunk.len)).sum()
     }
@@ -409,12 +406,12 @@ impl Anything {
     }
 }
 
-/// The name that bytes go by here.
+/// The digest that names these bytes.
 pub(crate) fn name_of(bytes: &[u8]) -> Digest {
     chunk::digest_of(bytes)
 }
 
-/// The size of a result in bytes, if it is complete by what came along with it alone; `None` when the disk must be asked.
+/// The size of a result in bytes, if its report contains all its chunks. `None` when the disk must be checked.
 pub(crate) fn inline_size(manifest: &Digest, inline: &[(Digest, Vec<u8>)]) -> Option<u64> {
     let result = result_among(manifest, inline)?;
     not_among(&result, inline).is_empty().then(|| result.bytes())
@@ -425,7 +422,7 @@ fn result_among(manifest: &Digest, inline: &[(Digest, Vec<u8>)]) -> Option<Anyth
     hostler_proto::decode(bytes).ok().map(Anything::Result)
 }
 
-/// What a result names that did not come along.
+/// The chunks of a result that its report does not contain.
 fn not_among(result: &Anything, inline: &[(Digest, Vec<u8>)]) -> Vec<Digest> {
     let mut digests = result.digests();
     inline.iter().for_each(|(digest, _)| {
@@ -434,7 +431,7 @@ fn not_among(result: &Anything, inline: &[(Digest, Vec<u8>)]) -> Vec<Digest> {
     digests.into_iter().collect()
 }
 
-/// The bytes of `content` from offset `from` on, a chunk at a time as `read` brings them.
+/// Streams the bytes of `content` from offset `from`. `read` loads each chunk.
 pub(crate) fn read_content<F: Future<Output = io::Result<Bytes>>, R: Fn(Digest) -> F>(
     content: &Content,
     from: u64,
@@ -449,7 +446,7 @@ pub(crate) fn read_content<F: Future<Output = io::Result<Bytes>>, R: Fn(Digest) 
     })
 }
 
-/// The chunks of `content` that hold anything at or behind `from`, and how much of the first of them lies before it.
+/// The chunks of `content` from offset `from` on, and the number of bytes to skip in the first one.
 fn chunks_from(content: &Content, from: u64) -> (Vec<Chunk>, usize) {
     let mut skip = from;
     let chunks = content.chunks.iter().copied().skip_while(|chunk| {
@@ -494,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_complete_when_its_last_chunk_is_here() {
+    fn folder_is_complete_when_all_chunks_are_uploaded() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let library = library(directory.path());
         let manifest = folder(&[b"one", b"two"]);
@@ -510,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn content_under_a_wrong_name_is_refused() {
+    fn content_with_a_wrong_digest_is_rejected() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let library = library(directory.path());
         let forged = Frame { digest: name_of(b"good"), wire: wire::encode(b"evil") };
@@ -519,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manifest_that_escapes_is_refused() {
+    fn manifest_with_a_path_outside_the_folder_is_rejected() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let library = library(directory.path());
         let entry = Entry { path: b"../evil".to_vec(), mode: 0o644, modified_ns: 0, kind: EntryKind::Directory };
@@ -529,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn small_blobs_of_the_table_are_found_and_travel() {
+    fn small_blobs_in_the_table_are_found_and_sent() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let library = library(directory.path());
         let name = name_of(b"small");

@@ -1,7 +1,7 @@
-//! Environments of jobs: kept by content in the store, and brought back when a job is launched.
+//! Environments of jobs. The store keeps each distinct environment once, and the head adds it to a job's launch.
 //!
-//! Most jobs are launched soon after they were submitted, and jobs that are submitted one after the other mostly have the same
-//! environment. So the last few are at hand, and a launch rarely asks the disk.
+//! Most jobs start soon after their submission, and consecutive jobs mostly share an environment. A cache of the latest
+//! environments therefore saves most reads from disk.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,83 +14,80 @@ use hostler_store::{Reader, StoreError};
 
 use crate::blobs::name_of;
 
-/// The most bytes of environments at hand, though the last one always is.
-const AT_HAND_BYTES: usize = 1 << 20;
+/// Limit for the size of the cache. The latest environment stays even when it is larger.
+const CACHE_BYTES: usize = 1 << 20;
 
-/// The environments of jobs that run or may run.
+/// Environments of jobs that run or wait.
 pub(crate) struct Environments {
     history: Reader,
-    /// Those that were used last, the last one first.
-    at_hand: Mutex<VecDeque<(Digest, Bytes)>>,
+    /// The cache, with the most recently used environment first.
+    cached: Mutex<VecDeque<(Digest, Bytes)>>,
 }
 
-/// Why there is no environment for a launch.
+/// Why a launch has no environment.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum EnvironmentError {
-    /// The store fails.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The store does not have it.
     #[error("environment {0} is not in the head's store")]
     Missing(Digest),
-    /// The store has something else in its place.
     #[error("environment {0} is damaged in the head's store")]
     Damaged(Digest, #[source] DecodeError),
 }
 
 impl Environments {
     pub(crate) fn new(history: Reader) -> Self {
-        Self { history, at_hand: Mutex::default() }
+        Self { history, cached: Mutex::default() }
     }
 
-    /// An environment as it is kept, with its name; nothing for an empty one.
+    /// Encodes an environment for the store and returns it with its digest. `None` for an empty environment.
     pub(crate) fn pack(&self, environment: &Environment) -> Option<(Digest, Bytes)> {
         if environment.is_empty() {
             return None;
         }
         let bytes = Bytes::from(hostler_proto::encode(environment));
         let digest = name_of(&bytes);
-        Some((digest, self.put_at_hand(digest, bytes)))
+        Some((digest, self.put_in_cache(digest, bytes)))
     }
 
-    /// Puts a launch's environment into its specification, if it is at hand or the launch needs none; says whether.
+    /// Adds a launch's environment from the cache. `false` when the environment is not cached.
     ///
     /// # Errors
-    /// When it is damaged.
+    /// The environment is damaged.
     pub(crate) fn fill_at_once(&self, launch: &mut Launch) -> Result<bool, EnvironmentError> {
         let Some(digest) = launch.environment else { return Ok(true) };
-        let found = self.at_hand().iter().find(|(at_hand, _)| *at_hand == digest).map(|(_, bytes)| bytes.clone());
+        let found = self.cached().iter().find(|(cached, _)| *cached == digest).map(|(_, bytes)| bytes.clone());
         let Some(bytes) = found else { return Ok(false) };
         unpack(digest, &bytes, launch).map(|()| true)
     }
 
-    /// Puts a launch's environment into its specification. Blocks on the disk.
+    /// Adds a launch's environment, which may be read from disk (blocking).
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// The environment is missing or damaged, or the store cannot be read.
     pub(crate) fn fill(&self, launch: &mut Launch) -> Result<(), EnvironmentError> {
         let Some(digest) = launch.environment else { return Ok(()) };
         let bytes = self.history.environment(&digest)?.ok_or(EnvironmentError::Missing(digest))?;
-        unpack(digest, &self.put_at_hand(digest, bytes), launch)
+        unpack(digest, &self.put_in_cache(digest, bytes), launch)
     }
 
-    fn put_at_hand(&self, digest: Digest, bytes: Bytes) -> Bytes {
-        let mut at_hand = self.at_hand();
-        if let Some(at) = at_hand.iter().position(|(other, _)| *other == digest) {
-            let known = at_hand.remove(at).expect("just found");
-            at_hand.push_front(known.clone());
+    fn put_in_cache(&self, digest: Digest, bytes: Bytes) -> Bytes {
+        let mut cached = self.cached();
+        if let Some(at) = cached.iter().position(|(other, _)| *other == digest) {
+            let known = cached.remove(at).expect("just found");
+            cached.push_front(known.clone());
             return known.1;
         }
-        at_hand.push_front((digest, bytes.clone()));
-        let size = |at_hand: &VecDeque<(Digest, Bytes)>| at_hand.iter().map(|(_, bytes)| bytes.len()).sum::<usize>();
-        while at_hand.len() > 1 && size(&at_hand) > AT_HAND_BYTES {
-            at_hand.pop_back();
+        cached.push_front((digest, bytes.clone()));
+        let size = |cached: &VecDeque<(Digest, Bytes)>| cached.iter().map(|(_, bytes)| bytes.len()).sum::<usize>();
+        while cached.len() > 1 && size(&cached) > CACHE_BYTES {
+            cached.pop_back();
         }
         bytes
     }
 
-    fn at_hand(&self) -> MutexGuard<'_, VecDeque<(Digest, Bytes)>> {
-        self.at_hand.lock().unwrap_or_else(PoisonError::into_inner)
+    fn cached(&self) -> MutexGuard<'_, VecDeque<(Digest, Bytes)>> {
+        self.cached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -127,26 +124,26 @@ mod tests {
     }
 
     #[test]
-    fn environment_at_hand_needs_no_disk_and_another_is_read_from_the_store() {
+    fn cached_environment_needs_no_disk_and_evicted_one_is_read_from_the_store() {
         let mut store = MemoryStore::new();
         let environments = Environments::new(store.reader());
-        let (digest, bytes) = environments.pack(&environment("first")).expect("it is not empty");
+        let (digest, bytes) = environments.pack(&environment("first")).expect("the environment is not empty");
         assert_eq!(environments.pack(&Environment::new()), None);
         let mut at_once = launch(Some(digest));
-        assert!(environments.fill_at_once(&mut at_once).expect("it is whole"));
+        assert!(environments.fill_at_once(&mut at_once).expect("the environment is valid"));
         assert_eq!((&at_once.spec.environment, at_once.environment), (&environment("first"), None));
 
-        // As much as pushes the first one out.
+        // Enough environments to evict the first one.
         for number in 0..20 {
             environments.pack(&environment(&format!("{number}{}", "x".repeat(100_000))));
         }
         let mut later = launch(Some(digest));
-        assert!(!environments.fill_at_once(&mut later).expect("it is not at hand"));
+        assert!(!environments.fill_at_once(&mut later).expect("no error without a cached environment"));
         assert!(matches!(environments.fill(&mut later), Err(EnvironmentError::Missing(missing)) if missing == digest));
         let keep = Change::Environment { job: JobId(1), digest, bytes };
         store.commit(&Batch::of_changes(vec![keep])).expect("memory has room");
-        environments.fill(&mut later).expect("it is kept");
+        environments.fill(&mut later).expect("the store has the environment");
         assert_eq!(later.spec.environment, environment("first"));
-        assert!(environments.at_hand().len() <= 11);
+        assert!(environments.cached().len() <= 11);
     }
 }

@@ -1,4 +1,4 @@
-//! What everything in the head's process shares.
+//! State shared by all parts of the head's process.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,47 +23,43 @@ use crate::start::Config;
 use crate::streams::Streams;
 use crate::trust::{Trust, hostname};
 
-/// A running head, for whoever serves a request.
+/// A running head. Request handlers get it as shared state.
 pub(crate) struct Head {
-    /// How it was started.
     pub(crate) config: Config,
-    /// The loop that owns all changes.
+    /// The loop that makes all state changes.
     pub(crate) engine: Engine,
-    /// Environments of jobs that run or may run.
+    /// Environments of jobs that run or wait.
     pub(crate) environments: Environments,
-    /// History, for queries.
+    /// Reader for stored history.
     pub(crate) history: Reader,
-    /// Captured folders and results.
     pub(crate) library: Arc<Library>,
-    /// Certificates and invitations.
     pub(crate) trust: Trust,
-    /// What each party takes of the head.
+    /// Limits on the connections, requests and memory of each client.
     pub(crate) guests: Guests,
-    /// Logins under way.
+    /// Logins in progress.
     pub(crate) logins: Logins,
-    /// Held while users are added, so that no two of them are given the same uid.
+    /// Held while users are added, so that no two users get the same uid.
     pub(crate) admitting: tokio::sync::Mutex<()>,
-    /// Controllers of nodes that can be switched.
+    /// Controllers of the nodes whose power the head switches.
     pub(crate) switches: Arc<Switches>,
-    /// Who did what.
+    /// The audit log.
     pub(crate) audit: Audit,
     /// Readers that wait for an agent's stream.
     pub(crate) streams: Streams,
-    /// Where it listens for agents.
+    /// The address on which the head listens for agents.
     pub(crate) bound: SocketAddr,
-    /// Cancelled when the head is to stop: whoever waits for something must end then.
+    /// Cancelled when the head stops. Every waiting task must then end.
     pub(crate) stop: CancellationToken,
-    /// Tasks that the stop waits for.
+    /// Tasks that a stop waits for.
     pub(crate) tasks: TaskTracker,
-    /// Set while a shutdown is being decided: no new jobs then.
+    /// Set while a shutdown is being decided. The head then accepts no new jobs.
     pub(crate) closing: AtomicBool,
-    /// What results may take unless the settings say otherwise.
+    /// Limit for the size of all results, unless the settings contain one.
     usual_results_cap_bytes: u64,
     next_connection: AtomicU64,
 }
 
 impl Head {
-    /// Puts the parts together.
     pub(crate) fn new(
         config: Config,
         engine: Engine,
@@ -97,20 +93,21 @@ impl Head {
         }
     }
 
-    /// A job, whether or not it has ended.
+    /// A job, live or ended.
     ///
     /// # Errors
-    /// When there is none, or the store cannot be read.
+    /// The job does not exist, or the store cannot be read.
     pub(crate) async fn job(&self, id: JobId) -> Result<Arc<Job>, ApiError> {
         Ok(self.engine.job(id).await?.ok_or(Refusal::NoSuchJob(id))?)
     }
 
-    /// A name for a new connection of an agent.
+    /// A new connection id for an agent.
     pub(crate) fn connection(&self) -> ConnectionId {
         ConnectionId(self.next_connection.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Where agents reach it: what was advertised first, else the name of this machine when it listens everywhere.
+    /// The address that agents use: the first advertised address, or else this machine's host name if the head listens
+    /// on all interfaces.
     pub(crate) fn address(&self) -> String {
         if let Some(advertised) = self.config.advertise.first() {
             return Address { port: advertised.port.or(Some(self.bound.port())), ..advertised.clone() }.to_string();
@@ -121,13 +118,13 @@ impl Head {
         }
     }
 
-    /// Has results take no more than the settings say, or else what they might when the head was started.
+    /// Applies the limit for results from the settings, or else the limit given at the start.
     pub(crate) fn follow_results_cap(&self) {
         let cap_bytes = self.engine.state().settings.results_cap_bytes.unwrap_or(self.usual_results_cap_bytes);
         self.library.room().set_cap(cap_bytes);
     }
 
-    /// Why nothing new can be accepted at the moment, if so: words for users.
+    /// The reason for which the head rejects new work at the moment, as text for users.
     pub(crate) fn refusing(&self) -> Option<String> {
         if let Some(trouble) = self.engine.trouble() {
             return Some(format!("the head cannot store anything: {trouble}"));

@@ -1,19 +1,23 @@
-//! The head: the daemon that keeps the queue, decides what runs where, and answers users and agents.
+//! The head: the daemon that keeps the job queue, schedules jobs, and serves users and agents.
 //!
-//! A thin shell around `hostler-core`. [`engine`] is the loop that makes decisions durable; everything else turns the world into
-//! commands for it and the state into answers:
+//! The decisions are in `hostler-core`; this crate connects them to the world. The [`engine`] loop makes each decision
+//! durable.
+//! The other modules turn requests into commands for the engine, and its state into answers:
 //!
-//! - [`start`] opens the store, brings the state back and starts and ends everything else.
-//! - [`listen`] accepts connections, on a Unix socket and on one TLS port, and finds out who is at the other end; [`trust`] is the
-//!   cluster's own certificate authority, and [`invitations`] says who may join.
-//! - [`api`] is REST and server-sent events under `/api/v1`, a file a noun; [`views`] turns the state into what it answers, and
-//!   [`openapi`] describes it. [`rights`] says who may do what; [`audit`] keeps who did.
-//! - [`guests`] bounds what one party may have of the head at once; [`answers`] holds it until an answer is sent.
-//! - [`login`]: how somebody elsewhere shows who they are.
-//! - [`link`] carries messages to and from an agent; [`streams`] joins those who want to see a job's output with the agent that has it.
-//! - [`blobs`] keeps captured folders and results.
+//! - [`start`] opens the store, restores the state, and starts and stops all other parts.
+//! - [`listen`] accepts connections on a Unix socket and on one TLS port, and identifies the peer. [`trust`] is the
+//!   cluster's certificate authority. [`invitations`] holds the join codes.
+//! - [`api`] serves REST and server-sent events under `/api/v1`, with one file per resource. [`views`] builds its
+//!   responses from the state, and [`openapi`] describes it. [`rights`] checks permissions, and [`audit`] records
+//!   requests.
+//! - [`guests`] limits the connections, requests and memory of each client. [`answers`] holds that memory until the
+//!   response is sent.
+//! - [`login`] checks logins from machines outside the cluster.
+//! - [`link`] carries messages to and from an agent. [`streams`] connects readers of a job's output with its agent.
+//! - [`blobs`] stores captured folders and results.
 //!
-//! Absent on purpose: decisions (they are in the core), polling (readers wait for notices) and any trust in wall clocks.
+//! This crate makes no scheduling decisions (they are in the core), does not poll (readers wait for notices), and does
+//! not rely on wall clocks.
 
 mod answers;
 mod api;
@@ -39,7 +43,6 @@ mod start;
 mod streams;
 mod trust;
 mod views;
-
 pub use openapi::openapi;
 pub use reserve::release_if_full;
 pub use start::{Config, prepare, run};

@@ -1,12 +1,12 @@
-//! Listening: two doors, and who stands at them.
+//! The head's listeners, and identification of peers.
 //!
-//! The Unix socket is for users of this machine, whom the kernel identifies. The TCP port is for agents, who show a certificate of
-//! the cluster; whoever has none may join, log in, or show the token of a login. Behind both is the same HTTP service, which finds the [`Peer`] of a request among its
-//! extensions.
+//! The Unix socket serves users of this machine; the kernel tells their uid. The TCP port serves agents, which show a
+//! certificate of the cluster. Clients without a certificate may join, log in, or show a login token. Both listeners
+//! use the same HTTP service. It finds the [`Peer`] of a request in the request's extensions.
 //!
-//! Anything may knock at a port. Another protocol gets a short answer where there is one, and a line in the log; handshakes and
-//! request heads must be done in ten seconds. Strangers are few at a time, and when there are too many the oldest has to go, so that
-//! silent ones keep nobody out; see [`crate::guests`].
+//! Any program may connect to the port. A client that speaks plain HTTP gets a short answer. Handshakes and request
+//! heads must finish within ten seconds. The number of unidentified clients is limited: a new one replaces the oldest,
+//! so that silent clients cannot block others; see [`crate::guests`].
 
 use std::convert::Infallible;
 use std::fs::{self, Permissions};
@@ -41,62 +41,59 @@ use crate::guests::UserShare;
 use crate::head::Head;
 use crate::trust::{Bearer, bearer_of, random_name};
 
-/// How long a TLS handshake, and each request's head, may take.
+/// Timeout of a TLS handshake, and of reading each request's head.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a stranger may stay: joining is one request.
+/// Time limit for connections without identification. Joining takes one request.
 const STRANGER_TIME: Duration = Duration::from_secs(60);
 
-/// HTTP/2 windows: the defaults allow one stream 64 KiB a round trip. Agents may send and fetch chunks this way.
+/// HTTP/2 windows. The defaults limit a stream to 64 KiB per round trip, which is too slow for chunks.
 const STREAM_WINDOW: u32 = 2 << 20;
 const CONNECTION_WINDOW: u32 = 8 << 20;
 
-/// What an HTTP/1 connection or a stream of HTTP/2 may hold of an answer that is being written, and the former also of a request that is
-/// being read.
+/// Send buffer of an HTTP/1 connection or an HTTP/2 stream, and receive buffer of an HTTP/1 connection.
 const BUFFER_BYTES: usize = 128 << 10;
 
-/// Requests at once on one HTTP/2 connection.
+/// Maximum number of concurrent requests on an HTTP/2 connection.
 const STREAMS: u32 = 64;
 
-/// How often a quiet HTTP/2 connection is asked whether it is alive.
+/// Interval of keep-alive pings on a quiet HTTP/2 connection.
 const PING: Duration = Duration::from_secs(20);
 
-/// A pause after the system had no connection to give, so as not to spin.
+/// Pause after a failed `accept`, to avoid a busy loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Who is at the other end of a connection.
+/// The identity of a connection's peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Peer {
-    /// A user of this machine, as the kernel says.
+    /// A user of this machine, identified by the kernel.
     Local {
-        /// The user id.
         uid: u32,
-        /// The user's name, or the id where there is no name.
+        /// The user name, or the uid if there is no name.
         user: String,
     },
-    /// An agent, as its certificate says; whether that is still good is asked at each request.
+    /// An agent, identified by its certificate. Each request checks that the certificate is still valid.
     Node(Bearer),
-    /// Somebody without a certificate; a token may say who it is.
+    /// A client without a certificate; a token may identify it.
     Unknown,
 }
 
-/// Somebody who came over TLS. Whoever has no certificate is a stranger, who goes when others come and in any case after a short while,
-/// until a request of theirs shows that they are known.
+/// A client that connected over TLS. A client without a certificate is a stranger. Newer strangers or a time limit can
+/// end its connection, until a request identifies it.
 #[derive(Clone)]
 pub(crate) struct Visitor {
-    /// Where they are.
     pub(crate) from: SocketAddr,
-    /// Their place, wherever that is.
+    /// The slot that the connection uses.
     place: Arc<Mutex<Standing>>,
 }
 
-/// Where a visitor's place is. Giving it up makes room for others.
+/// The slot of a connection. Dropping it frees the slot.
 enum Standing {
-    /// Among those who have shown nothing yet.
+    /// A slot for unidentified clients.
     Stranger { _place: Place<oneshot::Sender<()>> },
-    /// Among the connections of a user.
+    /// A slot of a user.
     User { _share: UserShare },
-    /// Among those of a node.
+    /// A slot of a node.
     Node { _share: Share<NodeName> },
 }
 
@@ -105,7 +102,7 @@ impl Visitor {
         Self { from, place: Arc::new(Mutex::new(Standing::Stranger { _place: place })) }
     }
 
-    /// Says that a stranger is this user; `false` when that user has as many connections as one may have.
+    /// Identifies a stranger as this user. `false` when the user has the maximum number of connections.
     pub(crate) fn welcome(&self, head: &Head, user: &str) -> bool {
         let mut standing = self.standing();
         if matches!(*standing, Standing::Stranger { .. }) {
@@ -124,17 +121,17 @@ impl Visitor {
     }
 }
 
-/// The two doors, open.
-pub(crate) struct Doors {
+/// The Unix socket and the TCP port.
+pub(crate) struct Listeners {
     socket: UnixListener,
     port: TcpListener,
 }
 
-impl Doors {
-    /// Opens the port and the socket. Where any port will do, `usual_port` is taken if it is free.
+impl Listeners {
+    /// Opens the port and the socket. If `listen` has port 0, `usual_port` is used when it is free.
     ///
     /// # Errors
-    /// When the address is taken, or another head answers on the socket.
+    /// The address is in use, or another head answers on the socket.
     pub(crate) async fn open(
         socket: &Path,
         listen: SocketAddr,
@@ -142,20 +139,18 @@ impl Doors {
         embedded: bool,
     ) -> anyhow::Result<Self> {
         let port = bind_port(listen, usual_port).await.with_context(|| format!("cannot listen on {listen}"))?;
-        // An embedded cluster is its owner's; on a shared head everybody may come and is told apart by the kernel.
+        // The owner alone uses an embedded cluster. A shared head accepts all users, and the kernel identifies them.
         let mode = if embedded { 0o600 } else { 0o666 };
         Ok(Self { socket: bind_socket(socket, mode).await?, port })
     }
 
-    /// Where the port is.
+    /// The address of the TCP port.
     ///
-    /// # Errors
-    /// When the system does not say.
     pub(crate) fn address(&self) -> io::Result<SocketAddr> {
         self.port.local_addr()
     }
 
-    /// Lets everyone in until the head stops.
+    /// Accepts connections until the head stops.
     pub(crate) fn serve(self, head: &Arc<Head>, routes: &Router) {
         head.tasks.spawn(serve_socket(self.socket, Arc::clone(head), routes.clone()));
         head.tasks.spawn(serve_port(self.port, Arc::clone(head), routes.clone()));
@@ -171,7 +166,8 @@ async fn bind_port(listen: SocketAddr, usual_port: Option<u16>) -> io::Result<Tc
     TcpListener::bind(listen).await
 }
 
-/// Binds the Unix socket in place of one that a dead head left. The new one appears under its name with its mode already set.
+/// Binds the Unix socket, and replaces one that a dead head left behind. The mode is set before the socket gets its
+/// final name.
 async fn bind_socket(path: &Path, mode: u32) -> anyhow::Result<UnixListener> {
     let what = || format!("cannot listen on {}", path.display());
     match UnixStream::connect(path).await {
@@ -184,9 +180,9 @@ async fn bind_socket(path: &Path, mode: u32) -> anyhow::Result<UnixListener> {
         metadata.file_type().is_socket()
     };
     if fs::symlink_metadata(path).is_ok_and(|metadata| !is_socket(&metadata)) {
-        bail!("{} is in the way: it is no socket", path.display());
+        bail!("{} exists and is not a socket; remove it", path.display());
     }
-    let temporary = temporary_beside(path);
+    let temporary = temporary_name(path);
     let listener = UnixListener::bind(&temporary).with_context(what)?;
     let publish = || {
         fs::set_permissions(&temporary, Permissions::from_mode(mode))?;
@@ -199,8 +195,8 @@ async fn bind_socket(path: &Path, mode: u32) -> anyhow::Result<UnixListener> {
     Ok(listener)
 }
 
-/// A name in the same directory, short because the names of sockets are limited to 107 bytes.
-fn temporary_beside(path: &Path) -> PathBuf {
+/// A temporary name in the same directory. It is short because socket paths are limited to 107 bytes.
+fn temporary_name(path: &Path) -> PathBuf {
     path.with_file_name(format!(".{}", &random_name()[..8]))
 }
 
@@ -215,7 +211,7 @@ async fn serve_socket(listener: UnixListener, head: Arc<Head>, routes: Router) {
                 let (head, routes) = (Arc::clone(&head), routes.clone());
                 head.clone().tasks.spawn(async move {
                     if let Err(error) = serve_local(&head, &routes, stream).await {
-                        tracing::warn!(%error, "cannot find out who is at the socket");
+                        tracing::warn!(%error, "cannot identify a user on the socket");
                     }
                 });
             }
@@ -224,17 +220,16 @@ async fn serve_socket(listener: UnixListener, head: Arc<Head>, routes: Router) {
     }
 }
 
-/// Serves a user of this machine.
 async fn serve_local(head: &Arc<Head>, routes: &Router, mut stream: UnixStream) -> io::Result<()> {
     let uid = stream.peer_cred()?.uid();
-    // Root and the user who runs the head could harm it in other ways.
+    // Limits for root and the head's own user would protect nothing.
     let counts = uid != 0 && uid != geteuid().as_raw();
     let share = counts.then(|| head.guests.uids.take(uid));
     if matches!(share, Some(None)) {
         tracing::warn!(
             uid,
             most = head.guests.uids.most(),
-            "a user has as many connections as one may have; closing this one"
+            "a user has the maximum number of connections; closing a new one"
         );
         answer_at_once(&mut stream, "503 Service Unavailable", "application/json", &too_many_connections(head)).await;
         return Ok(());
@@ -245,18 +240,17 @@ async fn serve_local(head: &Arc<Head>, routes: &Router, mut stream: UnixStream) 
     Ok(())
 }
 
-/// What a user is told who has too many connections, as the API's errors are.
+/// The API error for a user with too many connections.
 fn too_many_connections(head: &Head) -> String {
-    let message =
-        format!("you have {} connections to the head, which is as many as one user may have", head.guests.uids.most());
-    let hints = vec!["end some of your commands that wait or follow, and try again".to_owned()];
+    let message = format!("you have {} connections to the head, the maximum per user", head.guests.uids.most());
+    let hints = vec!["stop some commands that wait for jobs or follow output, and try again".to_owned()];
     let body = ErrorBody { code: "too_many_connections".to_owned(), message, hints };
     serde_json::to_string(&body).expect("API types are valid JSON")
 }
 
-/// The user at the other end, by the kernel's word.
+/// Looks up the user of a uid that the kernel reported.
 async fn local_peer(uid: u32) -> io::Result<Peer> {
-    // Where names come from a directory server, this may take a while.
+    // Blocking: names may come from a directory server.
     let name = tokio::task::spawn_blocking(move || User::from_uid(Uid::from_raw(uid)).ok().flatten());
     let name = name.await.map_err(io::Error::other)?.map(|user| user.name);
     Ok(Peer::Local { uid, user: name.unwrap_or_else(|| uid.to_string()) })
@@ -288,7 +282,7 @@ async fn pause_after(door: &str, error: &io::Error) {
     tokio::time::sleep(ACCEPT_PAUSE).await;
 }
 
-/// Finds out who it is and serves them.
+/// Identifies a client on the port and serves it.
 async fn serve_stranger(
     head: &Arc<Head>,
     routes: &Router,
@@ -297,24 +291,24 @@ async fn serve_stranger(
     from: SocketAddr,
 ) -> anyhow::Result<()> {
     let (waiting, must_go) = head.guests.begin(from.ip());
-    // Small answers must not wait for acknowledgements.
+    // Small responses must not wait for acknowledgements.
     stream.set_nodelay(true)?;
     let handshake = async {
         let mut first = [0];
         if stream.peek(&mut first).await? == 0 {
-            bail!("closed before a word was said");
+            bail!("the client closed the connection without sending data");
         }
         match first[0] {
             TLS_HANDSHAKE => Ok(acceptor.accept(stream).await?),
             first => {
-                turn_away(stream, first).await;
-                bail!("it speaks {}, not TLS", guess(first))
+                reject_plain_http(stream, first).await;
+                bail!("the client speaks {}, not TLS", guess(first))
             }
         }
     };
     let stream = tokio::select! {
         outcome = timeout(HANDSHAKE_TIMEOUT, handshake) => outcome.context("no TLS handshake in time")??,
-        _ = must_go => bail!("no TLS handshake yet, and there are too many others"),
+        _ = must_go => bail!("evicted before the TLS handshake: too many newer connections"),
         () = head.stop.cancelled() => return Ok(()),
     };
     let session = stream.get_ref().1;
@@ -329,16 +323,16 @@ async fn serve_stranger(
                 pin!(serve_connection(head, routes, stream, (Peer::Unknown, Some(visitor.clone())), http));
             let why = tokio::select! {
                 () = service.as_mut() => return Ok(()),
-                () = tokio::time::sleep(STRANGER_TIME) => "stayed too long without a certificate or a token",
-                // Also when its place was given up because it is known now.
-                _ = must_go => "no certificate and no token yet, and there are too many others",
+                () = tokio::time::sleep(STRANGER_TIME) => "no certificate or token within the time limit",
+                // Also fires when a token has identified the client and freed its stranger slot.
+                _ = must_go => "evicted without a certificate or token: too many newer connections",
             };
             if visitor.is_stranger() {
                 bail!(why);
             }
             service.await;
         }
-        Some(None) => bail!("its certificate names no node"),
+        Some(None) => bail!("the certificate names no node"),
         Some(Some(bearer)) => {
             head.guests.know(from.ip());
             drop(waiting);
@@ -351,10 +345,10 @@ async fn serve_stranger(
     Ok(())
 }
 
-/// The first byte of a TLS handshake.
+/// First byte of a TLS handshake.
 const TLS_HANDSHAKE: u8 = 0x16;
 
-/// What a protocol that begins with this byte may be.
+/// The protocol that may begin with this byte.
 fn guess(first: u8) -> &'static str {
     match first {
         b'A'..=b'Z' => "plain HTTP or something like it",
@@ -363,38 +357,37 @@ fn guess(first: u8) -> &'static str {
     }
 }
 
-/// Tells a client that speaks plain HTTP what this is. Others would not understand.
-async fn turn_away(mut stream: TcpStream, first: u8) {
+/// Answers a client that speaks plain HTTP. Other protocols get no answer.
+async fn reject_plain_http(mut stream: TcpStream, first: u8) {
     if !first.is_ascii_uppercase() {
         return;
     }
-    const TEXT: &str = "This is a Hostler head, which speaks TLS here. Agents use https with the certificate they were given; \
-                        users run `hostler login` with this address, or talk to the head through its socket on this machine.\n";
+    const TEXT: &str = "This is a Hostler head. This port requires TLS. Agents use https with their certificate; \
+                        users run `hostler login` with this address, or use the head's Unix socket on this machine.\n";
     answer_at_once(&mut stream, "400 Bad Request", "text/plain; charset=utf-8", TEXT).await;
 }
 
-/// Answers whatever is asked, and closes.
+/// Sends one fixed response to any request, and closes the connection.
 async fn answer_at_once(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), status: &str, kind: &str, text: &str) {
     let answer = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{text}",
         text.len()
     );
     if stream.write_all(answer.as_bytes()).await.is_ok() && stream.shutdown().await.is_ok() {
-        // Closing with the request unread would reset the connection and take the answer with it.
+        // Closing with unread data would reset the connection, and the client could lose the response.
         let mut rest = tokio::io::AsyncReadExt::take(stream, 64 << 10);
         let _ = timeout(Duration::from_secs(1), tokio::io::copy(&mut rest, &mut tokio::io::sink())).await;
     }
 }
 
-/// The version of HTTP that is spoken on a connection. It is agreed on in the TLS handshake, else it is the first: to look for it in
-/// the first bytes would mean to wait for those, and nothing limits how long.
+/// HTTP version of a connection. The TLS handshake negotiates it; without negotiation it is HTTP/1. Detection from the
+/// first bytes would have to wait for them without a time limit.
 #[derive(Debug, Clone, Copy)]
 enum Http {
     One,
     Two,
 }
 
-/// Serves requests until the connection ends or the head stops.
 async fn serve_connection<S>(
     head: &Arc<Head>,
     routes: &Router,
@@ -449,14 +442,13 @@ async fn serve_connection<S>(
     }
 }
 
-/// Without a timer hyper panics as soon as a peer makes it use one.
+/// Without a timer, hyper panics when a peer makes it use one.
 fn http1() -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HANDSHAKE_TIMEOUT).max_buf_size(BUFFER_BYTES);
     builder
 }
 
-/// The same.
 fn http2() -> http2::Builder<TokioExecutor> {
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder

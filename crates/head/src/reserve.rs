@@ -1,6 +1,7 @@
-//! A file that is there to be removed: room on the disk for what a head needs to start, when nothing else is left.
+//! A reserve file on the head's disk. It is deleted when the disk is full, so that the head can still start.
 //!
-//! A running head needs it not: its store has room of its own. Starting means a few new files, of the head and of whoever starts it.
+//! A running head does not need the file, because its store has its own reserve. A start creates a few new files, in
+//! the head and in its parent process.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -11,35 +12,35 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::statvfs::statvfs;
 
-/// What a start needs, generously.
+/// Size of the file: more than a start needs.
 const BYTES: u64 = 2 << 20;
 
-/// On a small disk, this part of it.
+/// On a small disk, the file takes at most one part in this many.
 const PART: u64 = 20;
 
-/// The disk has room for the file when this many times its size is free.
+/// The file is created only when this many times its size is free.
 const ROOMY: u64 = 4;
 
 fn file_in(directory: &Path) -> PathBuf {
     directory.join("reserve")
 }
 
-/// What is free on the disk of `directory`, and what the file should take there.
+/// Free bytes on the disk of `directory`, and the size that the file should have there.
 fn free_and_wanted(directory: &Path) -> Option<(u64, u64)> {
     let stat = statvfs(directory).ok()?;
     let wanted = BYTES.min(stat.blocks() * stat.fragment_size() / PART);
     Some((stat.blocks_available() * stat.fragment_size(), wanted))
 }
 
-/// Makes room on the disk of the head whose state is in `directory`, if there is hardly any, for it to be started or stopped.
+/// Deletes the reserve file in the head's `directory` if the disk is nearly full, so that the head can start or stop.
 pub fn release_if_full(directory: &Path) {
     if free_and_wanted(directory).is_some_and(|(free, wanted)| free < wanted) {
-        // There may be none, or no head has ever been here: then the start tells what is missing.
+        // The file may not exist, e.g. before the first start. The start itself reports a full disk.
         let _ = fs::remove_file(file_in(directory));
     }
 }
 
-/// Makes the file if it is not there and the disk has room.
+/// Creates the file if it does not exist and the disk has enough space.
 pub(crate) fn hold(directory: &Path) {
     let path = file_in(directory);
     let Some((free, wanted)) = free_and_wanted(directory) else { return };
@@ -52,7 +53,7 @@ pub(crate) fn hold(directory: &Path) {
         Ok(())
     };
     if let Err(error) = make() {
-        tracing::debug!(%error, "cannot keep room for a start on a full disk");
+        tracing::debug!(%error, "cannot create the reserve file for a start on a full disk");
         let _ = fs::remove_file(&path);
     }
 }
@@ -64,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_disk_gets_room_for_a_start_and_keeps_some_again_later() {
+    fn reserve_file_is_freed_on_a_full_disk_and_created_again_later() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         mount_for_this_thread(directory.path(), 8 << 20);
         hold(directory.path());
@@ -74,10 +75,10 @@ mod tests {
         fill_disk(&ballast, 0);
         fs::write(directory.path().join("x"), [1; 10_000]).expect_err("nothing fits");
         release_if_full(directory.path());
-        fs::write(directory.path().join("x"), [1; 300_000]).expect("there is room now");
+        fs::write(directory.path().join("x"), [1; 300_000]).expect("the reserve was freed");
         hold(directory.path());
-        assert!(!file_in(directory.path()).exists(), "what is left is not for that");
-        fs::remove_file(ballast).expect("it is there");
+        assert!(!file_in(directory.path()).exists(), "too little space for a new reserve");
+        fs::remove_file(ballast).expect("the file exists");
         hold(directory.path());
         assert!(file_in(directory.path()).exists());
     }

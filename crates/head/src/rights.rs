@@ -1,18 +1,19 @@
-//! Rights: who may do what. There is one table, that of the API's description ([`crate::openapi`]): it names for each operation who may
-//! call it, every request is held against it before a handler sees it, and the documentation is made from it. An operation that is not
-//! in the table does not exist.
+//! Permissions. The API's description ([`crate::openapi`]) contains the only table. It names the callers that each
+//! operation accepts.
+//! Every request is checked against the table before its handler runs, and the documentation is generated from it.
+//! An operation that is missing from the table cannot be called.
 //!
-//! | may call it | who that is |
+//! | value | accepted callers |
 //! | --- | --- |
-//! | anyone | also strangers: to join, to log in, to read the description |
-//! | users | everybody who is known: by the kernel of the head's machine or of a node, or by a token |
-//! | owners | the same; and what it is about must be theirs, unless they are operators (for a user's own particulars: admins) |
+//! | anyone | all, also without identification: to join, to log in, to read the description |
+//! | users | identified users: by the kernel of the head's machine or of a node, or by a token |
+//! | owners | users, for their own objects; operators for all objects (for personal data of users: admins) |
 //! | operators | operators and admins |
-//! | admins | admins: root and the user that runs the head, on the head's own socket, and whom they have made one |
-//! | agents | whoever shows a node's certificate, speaking for itself |
+//! | admins | root and the user that runs the head, on the head's own socket, and users with the role admin |
+//! | agents | clients with a node's certificate, for their own node |
 //!
-//! What belongs to whom only the state knows, so the owners' part of the rule is in `hostler_core::head::decide` for what changes a job
-//! and in [`crate::api`]'s `readable` for what shows its content.
+//! Only the state knows the owner of an object. The owner check is therefore in `hostler_core::head::decide` for
+//! changes of a job, and in [`crate::api`]'s `readable` for its content.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -21,27 +22,24 @@ use hostler_model::Role;
 
 use crate::openapi::ROUTES;
 
-/// Who may call an operation.
+/// Callers that an operation accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Who {
-    /// Also strangers.
+    /// All, also unidentified callers.
     Anyone,
-    /// Everybody who is known.
+    /// All identified users.
     Users,
-    /// Everybody who is known, about what is theirs.
+    /// Identified users, for their own objects.
     Owners,
-    /// Operators and admins.
     Operators,
-    /// Admins.
     Admins,
-    /// Agents.
     Agents,
-    /// Everybody who is known, and agents.
+    /// All identified users, and agents.
     UsersAndAgents,
 }
 
 impl Who {
-    /// The least role with which a user may call it; `None` when it is not for users.
+    /// The lowest role that may call the operation; `None` when users may not call it.
     pub(crate) const fn least_role(self) -> Option<Role> {
         match self {
             Self::Anyone | Self::Users | Self::Owners | Self::UsersAndAgents => Some(Role::User),
@@ -51,21 +49,21 @@ impl Who {
         }
     }
 
-    /// Whether an agent may call it for itself.
     pub(crate) const fn is_for_agents(self) -> bool {
         matches!(self, Self::Anyone | Self::Agents | Self::UsersAndAgents)
     }
 }
 
-/// The rule for an operation: method in lower case, path below the API's base with its parameters in braces.
+/// The rule for an operation. `method` is in lower case; `path` is relative to the API's base, with parameters in
+/// braces.
 pub(crate) fn rule_of(method: &str, path: &str) -> Option<Who> {
     static RULES: LazyLock<HashMap<(&'static str, &'static str), Who>> =
         LazyLock::new(|| ROUTES.iter().map(|route| ((route.method, route.path), route.who)).collect());
     RULES.get(&(method, path)).copied()
 }
 
-/// Whether an operation is written into the audit log when it succeeds: all that change something, but for chunks, which mean nothing
-/// before a job names them, and for what agents say in the course of their work.
+/// Whether the audit log records a successful call: all changes, except chunk uploads (a chunk has no effect until a
+/// job names it) and routine calls of agents.
 pub(crate) fn is_audited(method: &str, path: &str) -> bool {
     const NOT: [&str; 3] = ["/blobs", "/snapshots", "/agent/"];
     method != "get"
@@ -78,12 +76,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_operation_has_a_rule_and_the_dangerous_ones_are_for_few() {
+    fn every_operation_has_a_rule_and_dangerous_ones_need_an_admin() {
         for route in ROUTES {
             assert_eq!(rule_of(route.method, route.path), Some(route.who), "{} {}", route.method, route.path);
         }
         assert_eq!(rule_of("post", "/nothing"), None);
-        // Whoever adds an operation for strangers thinks of adding it here.
+        // A new operation for anyone must be added here on purpose.
         let open: Vec<&str> = ROUTES.iter().filter(|route| route.who == Who::Anyone).map(|route| route.path).collect();
         assert_eq!(open, ["/openapi.json", "/login/challenge", "/login/key", "/login/code", "/agent/join"]);
         for (method, path) in [
@@ -100,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_something_is_audited() {
+    fn changes_are_audited() {
         for (method, path) in
             [("post", "/jobs"), ("post", "/jobs/{id}/cancel"), ("post", "/login/key"), ("post", "/agent/join")]
         {

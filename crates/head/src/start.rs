@@ -1,8 +1,11 @@
-//! Starting and stopping: the order in which things come up and go down.
+//! Start and stop of the head, and their order.
 //!
-//! Up: the store (whose lock keeps a second head away), the state out of it, a new epoch, certificates, the two doors, and last
-//! `head.json`, which says that the head is ready and where. Down: doors first, then whoever is still being served, then the loop, so
-//! that all that was acknowledged is on disk.
+//! Start: open the store (its lock excludes a second head), restore the state, begin a new epoch, load the
+//! certificates, open the socket and the port. Last, write `head.json`, which says that the head is ready and where it
+//! listens.
+//!
+//! Stop: close the socket and the port, wait for requests in progress, then stop the engine, so that everything
+//! acknowledged is on disk.
 
 use std::fs::{self, DirBuilder};
 use std::net::SocketAddr;
@@ -26,62 +29,62 @@ use crate::audit::Audit;
 use crate::blobs::Library;
 use crate::engine::{Engine, begin_epoch};
 use crate::head::Head;
-use crate::listen::Doors;
+use crate::listen::Listeners;
 use crate::power;
 use crate::reserve;
 use crate::restore::restore;
 use crate::trust::{Trust, replace_file};
 
-/// What is allocated in a mapping of its own, which goes back to the system when it is freed.
+/// Larger allocations get a memory mapping of their own, which returns to the system when it is freed.
 const LARGE_BYTES: i32 = 256 << 10;
 
-/// What may stay free at the end of a heap.
+/// Free memory that the allocator keeps at the end of a heap.
 const SPARE_BYTES: i32 = 1 << 20;
 
-/// Threads that serve requests. The head's work is waiting; what computes or blocks runs elsewhere.
+/// Threads that serve requests. Computation and blocking calls run on other threads.
 const WORKER_THREADS: usize = 2;
 
-/// Threads that may block on the disk at once.
+/// Maximum number of threads that block on the disk.
 const BLOCKING_THREADS: usize = 16;
 
-/// How long those who are being served when the head stops may take.
+/// Time that a stop waits for requests in progress.
 const FAREWELL: Duration = Duration::from_secs(3);
 
-/// When what nobody refers to is first collected, and how often after that.
+/// Delay before the first garbage collection of chunks, and the interval after that.
 const COLLECT_FIRST: Duration = Duration::from_secs(300);
 const COLLECT_EVERY: Duration = Duration::from_secs(3600);
 
-/// The least time between two collections, however much results take.
+/// Minimum time between two collections, even when results reach their limit.
 const COLLECT_PAUSE: Duration = Duration::from_secs(5);
 
-/// How a head is started.
+/// Settings with which a head is started.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Where it keeps its state; made if need be.
+    /// Directory of the head's state; created if it does not exist.
     pub directory: PathBuf,
-    /// Its socket for local users; the directory is made if need be.
+    /// Unix socket for local users; its directory is created if it does not exist.
     pub socket: PathBuf,
-    /// Where it listens for agents; port 0 takes the one it had the last time, or else any that is free.
+    /// Listen address for agents. Port 0 means the port of the last start, or else any free port.
     pub listen: SocketAddr,
-    /// By which addresses nodes reach it, the first one in join codes; what `listen` comes to when there are none.
+    /// Addresses under which nodes reach the head; join codes carry the first. Without any, the head uses `listen`.
     pub advertise: Vec<Address>,
-    /// How long a node's certificate is good for, in milliseconds on the cluster's clock. Agents renew theirs after two thirds.
+    /// Lifetime of a node's certificate, in milliseconds on the cluster's clock. Agents renew it after two thirds.
     pub certificate_life_ms: u64,
-    /// Whether it is part of an embedded cluster, which belongs to one user and stops as a whole.
+    /// Part of an embedded cluster, which belongs to one user and stops as a whole.
     pub embedded: bool,
-    /// The file that says which nodes can be switched on and off; there need be none.
+    /// Configuration file of the nodes that can be switched on and off; it may be missing.
     pub power: PathBuf,
-    /// What results may take, in bytes; half of the disk when absent.
+    /// Limit for the size of all results, in bytes; half of the disk when absent.
     pub results_cap_bytes: Option<u64>,
 }
 
 /// Runs a head until SIGTERM, SIGINT or `POST /shutdown`.
 ///
 /// # Errors
-/// When it cannot start: another head runs, the state cannot be read, an address is taken.
+/// The head cannot start, e.g. because another head runs, the state cannot be read, or an address is in use.
 pub fn run(config: Config) -> anyhow::Result<()> {
     allow_many_files();
-    hand_memory_back();
+    return_freed_memory();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKER_THREADS)
         .max_blocking_threads(BLOCKING_THREADS)
@@ -90,37 +93,38 @@ pub fn run(config: Config) -> anyhow::Result<()> {
         .build()
         .context("cannot start threads")?;
     let outcome = runtime.block_on(serve(config));
-    // Readers that block on a disk that stands still must not keep the process.
+    // Readers blocked on a hanging disk must not keep the process alive.
     runtime.shutdown_timeout(FAREWELL);
     outcome
 }
 
-/// Every follower, agent and upload holds a connection, and the usual limit of 1024 is soon reached in a classroom.
+/// Raises the limit of open files: every follower, agent and upload holds a connection, and the usual limit of 1024 is
+/// easily reached.
 fn allow_many_files() {
     let raised = getrlimit(Resource::RLIMIT_NOFILE)
         .and_then(|(soft, hard)| if soft < hard { setrlimit(Resource::RLIMIT_NOFILE, hard, hard) } else { Ok(()) });
     if let Err(error) = raised {
-        tracing::warn!(%error, "cannot raise the limit of open files");
+        tracing::warn!(%error, "cannot raise the limit of open files; the number of connections is limited");
     }
 }
 
-/// Has what was freed go back to the system. By itself the allocator keeps, for each thread that once took the marks of a collection or a
-/// large manifest, as much as that was, to use it again: hundreds of megabytes after an hour.
-fn hand_memory_back() {
+/// Makes the allocator return freed memory to the system. By default it keeps the memory of large collections and
+/// manifests for each thread, which is hundreds of megabytes after an hour.
+fn return_freed_memory() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: it sets two numbers of the allocator's, and no other thread is there yet.
+    // SAFETY: `mallopt` sets two numbers of the allocator, and no other thread exists yet.
     let is_set = unsafe {
         libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE_BYTES) == 1
             && libc::mallopt(libc::M_TRIM_THRESHOLD, SPARE_BYTES) == 1
     };
     #[cfg(target_env = "gnu")]
     if !is_set {
-        tracing::warn!("the allocator takes no advice: memory that was freed may stay with the head");
+        tracing::warn!("cannot configure the allocator; freed memory may stay allocated to the head");
     }
 }
 
 async fn serve(config: Config) -> anyhow::Result<()> {
-    // Before anything else: a signal during the start must stop it properly, not kill it halfway.
+    // First of all, so that a signal during the start causes a clean stop.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let head = start(config).await?;
@@ -133,7 +137,6 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Brings a head up.
 async fn start(config: Config) -> anyhow::Result<Arc<Head>> {
     make_private(&config.directory)?;
     if let Some(parent) = config.socket.parent() {
@@ -156,15 +159,15 @@ async fn start(config: Config) -> anyhow::Result<Arc<Head>> {
     let trust = Trust::open(&trust_directory(&config.directory), config.listen, &config.advertise)?;
     let audit = Audit::open(config.directory.join("audit.log")).context("cannot write the audit log")?;
     let usual_port = usual_port(&config.directory);
-    let doors = Doors::open(&config.socket, config.listen, usual_port, config.embedded).await?;
-    let bound = doors.address()?;
+    let listeners = Listeners::open(&config.socket, config.listen, usual_port, config.embedded).await?;
+    let bound = listeners.address()?;
     if usual_port != Some(bound.port()) {
         replace_file(&port_file(&config.directory), bound.port().to_string().as_bytes(), 0o600)?;
     }
     let (engine, orders) = Engine::start(state, (log_begins, sequence + 1), writer, history.clone());
     let head = Arc::new(Head::new(config, engine, history, Arc::new(library), trust, audit, bound));
     head.follow_results_cap();
-    doors.serve(&head, &api::routes(&head));
+    listeners.serve(&head, &api::routes(&head));
     tokio::spawn(collect(Arc::clone(&head)));
     tokio::spawn(power::keep(Arc::clone(&head), orders));
     tokio::spawn(power::measure(Arc::clone(&head)));
@@ -174,10 +177,10 @@ async fn start(config: Config) -> anyhow::Result<Arc<Head>> {
     Ok(head)
 }
 
-/// Makes what a head needs before it first starts: its directory and the cluster's authority. What is there already stays.
+/// Creates the head's directory and the cluster's certificate authority before the first start. Existing files stay.
 ///
 /// # Errors
-/// When something cannot be made, or what is there cannot be used.
+/// A file cannot be created, or an existing one cannot be used.
 pub fn prepare(directory: &Path, listen: SocketAddr, advertise: &[Address]) -> anyhow::Result<()> {
     make_private(directory)?;
     Trust::open(&trust_directory(directory), listen, advertise).map(drop)
@@ -187,37 +190,36 @@ fn trust_directory(directory: &Path) -> PathBuf {
     directory.join("trust")
 }
 
-/// Takes a head down.
 async fn stop(head: &Head) {
     head.stop.cancel();
     head.tasks.close();
     if timeout(FAREWELL, head.tasks.wait()).await.is_err() {
-        tracing::info!(connections = head.tasks.len(), "not waiting any longer for connections to end");
+        tracing::info!(connections = head.tasks.len(), "stopping with connections still open");
     }
     head.engine.stop().await;
     for file in [announcement(&head.config.directory), head.config.socket.clone()] {
-        // What is left behind is recognised as stale.
+        // The next start recognises leftover files as stale.
         let _ = fs::remove_file(file);
     }
     tracing::info!("head stopped");
 }
 
-/// Where the head remembers its port, so that agents that know only an address find it again after a restart.
+/// File with the head's last port. Agents that know only an address find the head there after a restart.
 fn port_file(directory: &Path) -> PathBuf {
     directory.join("port")
 }
 
-/// The port that the last head on this directory had.
+/// The port of the last head that used this directory.
 fn usual_port(directory: &Path) -> Option<u16> {
-    // Without the file, or with nonsense in it, any port will do.
+    // Without a valid file, any port is used.
     fs::read_to_string(port_file(directory)).ok()?.trim().parse().ok()
 }
 
-/// What `head.json` says.
+/// Content of `head.json`.
 #[derive(Serialize)]
 struct Announcement {
     pid: u32,
-    /// When the process started, in the kernel's ticks since boot: with the pid it names a process beyond doubt.
+    /// Start time of the process in kernel ticks since boot. With the pid, it identifies the process.
     started_ticks: u64,
     address: String,
     socket: PathBuf,
@@ -227,7 +229,7 @@ fn announcement(directory: &Path) -> PathBuf {
     directory.join("head.json")
 }
 
-/// Says that the head is ready and where.
+/// Writes `head.json`.
 fn announce(head: &Head) -> anyhow::Result<()> {
     let text = serde_json::to_vec_pretty(&Announcement {
         pid: std::process::id(),
@@ -238,14 +240,14 @@ fn announce(head: &Head) -> anyhow::Result<()> {
     replace_file(&announcement(&head.config.directory), &text, 0o644)
 }
 
-/// The 22nd field of `/proc/self/stat`, counted behind the name, which may hold anything.
+/// Field 22 of `/proc/self/stat`. Fields are counted after the process name, which may contain spaces.
 fn started_ticks() -> Option<u64> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
     let (_, behind_name) = stat.rsplit_once(')')?;
     behind_name.split_ascii_whitespace().nth(22 - 3)?.parse().ok()
 }
 
-/// Collects now and then what nothing refers to.
+/// Regularly deletes chunks that nothing refers to.
 async fn collect(head: Arc<Head>) {
     let mut pause = COLLECT_FIRST;
     let mut forgotten = 0;
@@ -268,8 +270,8 @@ async fn collect(head: Arc<Head>) {
         });
         match collected.await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!("cannot collect what is not needed any more: {error}"),
-            Err(error) => tracing::error!("collecting failed: {error}"),
+            Ok(Err(error)) => tracing::warn!("cannot delete unused chunks: {error}"),
+            Err(error) => tracing::error!("deleting unused chunks failed: {error}"),
         }
         tokio::select! {
             () = tokio::time::sleep(COLLECT_PAUSE) => {}

@@ -1,7 +1,8 @@
-//! Joins those who want to see a job's output or terminal with the agent that has it.
+//! Connects readers of a job's output or terminal with the agent that runs the job.
 //!
-//! Agents cannot be dialled: nodes may sit behind NAT. So a reader leaves its name here, the agent is asked over the link, and what
-//! it opens in answer is handed to the reader. Nothing is buffered: the agent's connection is read only as fast as the reader reads.
+//! The head cannot open connections to agents, because nodes may be behind NAT. A reader registers here under a random
+//! name, and the head asks the agent over the link. The agent opens a connection with that name, which is handed to the
+//! reader. Nothing is buffered: the agent's connection is read as fast as the reader reads.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -17,16 +18,14 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use crate::trust::random_name;
 
-/// Readers that wait, by what they wait for.
+/// Waiting readers.
 #[derive(Default)]
 pub(crate) struct Streams {
-    /// For output.
     pub(crate) outputs: Meeting<Upload>,
-    /// For terminals.
     pub(crate) terminals: Meeting<WebSocket>,
 }
 
-/// A place where readers wait and agents arrive.
+/// Matches waiting readers with arriving agents.
 pub(crate) struct Meeting<T> {
     waiting: Arc<Mutex<HashMap<String, Waiting<T>>>>,
 }
@@ -38,21 +37,21 @@ impl<T> Default for Meeting<T> {
 }
 
 struct Waiting<T> {
-    /// Nobody but this node may answer.
+    /// The only node that may answer.
     node: NodeName,
     reader: oneshot::Sender<T>,
 }
 
-/// A reader's place. Dropping it gives the place up.
+/// A registered reader. Dropping it removes the registration.
 pub(crate) struct Place<T> {
-    /// What the agent must ask for; nobody can guess it.
+    /// Random name that the agent must present.
     pub(crate) name: String,
     arrival: oneshot::Receiver<T>,
     meeting: Meeting<T>,
 }
 
 impl<T> Meeting<T> {
-    /// Waits for `node`.
+    /// Registers a reader of a connection from `node`.
     pub(crate) fn wait_for(&self, node: &NodeName) -> Place<T> {
         let name = random_name();
         let (reader, arrival) = oneshot::channel();
@@ -60,7 +59,8 @@ impl<T> Meeting<T> {
         Place { name, arrival, meeting: Self { waiting: Arc::clone(&self.waiting) } }
     }
 
-    /// Hands over what `node` brings for the place called `name`; gives it back when nobody waits there for this node.
+    /// Hands `node`'s connection to the reader called `name`. Returns it if no reader waits for this node under that
+    /// name.
     pub(crate) fn deliver(&self, name: &str, node: &NodeName, thing: T) -> Result<(), T> {
         let waiting = {
             let mut all = self.waiting();
@@ -81,7 +81,7 @@ impl<T> Meeting<T> {
 }
 
 impl<T> Place<T> {
-    /// What the agent brings. Cancel safe.
+    /// Waits for the agent's connection. Cancel safe.
     pub(crate) async fn arrival(&mut self) -> Option<T> {
         (&mut self.arrival).await.ok()
     }
@@ -93,16 +93,16 @@ impl<T> Drop for Place<T> {
     }
 }
 
-/// The body of an agent's request, to be read by somebody else.
+/// The body of an agent's request, read by another task.
 pub(crate) struct Upload {
     body: BodyDataStream,
-    /// Told when all of it was read; dropped when the reader goes away before that.
+    /// Sent when the body was read completely; dropped when the reader leaves earlier.
     complete: Option<oneshot::Sender<()>>,
     stop: Pin<Box<WaitForCancellationFutureOwned>>,
 }
 
 impl Upload {
-    /// Wraps a body, which breaks off when the head stops. The receiver says whether all of it was read.
+    /// Wraps a body, which fails when the head stops. The receiver tells whether the whole body was read.
     pub(crate) fn new(body: Body, stop: &CancellationToken) -> (Self, oneshot::Receiver<()>) {
         let (complete, outcome) = oneshot::channel();
         let stop = Box::pin(stop.clone().cancelled_owned());
@@ -115,14 +115,14 @@ impl Stream for Upload {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         if self.stop.as_mut().poll(context).is_ready() {
-            // Not an end: the reader must not take what it has for all there is.
+            // An error, not an end: the reader must not treat its data as complete.
             return Poll::Ready(Some(Err(axum::Error::new("the head is stopping"))));
         }
         let next = Pin::new(&mut self.body).poll_next(context);
         if matches!(next, Poll::Ready(None))
             && let Some(complete) = self.complete.take()
         {
-            // The agent may have gone away right after its last byte.
+            // The agent may have disconnected after its last byte.
             let _ = complete.send(());
         }
         next
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_the_node_that_was_asked_is_heard() {
+    async fn only_the_requested_node_can_deliver() {
         let meeting = Meeting::default();
         let mut place = meeting.wait_for(&node("a"));
         assert_eq!(meeting.deliver(&place.name, &node("b"), 1), Err(1));
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_leaves_leaves_nothing_behind() {
+    fn dropped_reader_is_removed() {
         let meeting = Meeting::<()>::default();
         drop(meeting.wait_for(&node("a")));
         assert!(meeting.waiting().is_empty());

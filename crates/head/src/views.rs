@@ -1,4 +1,4 @@
-//! The state and the history, as the API shows them.
+//! API views of the state and the history.
 
 mod nodes;
 mod partitions;
@@ -21,22 +21,23 @@ use hostler_proto::record::{EndedPart, EndedTask};
 pub(crate) use nodes::{energy, node, node_detail};
 pub(crate) use partitions::partition;
 
-/// How many other jobs or tasks an explanation names before it says "and more".
+/// Maximum number of jobs, tasks or nodes that an explanation lists by name.
 const NAMED: usize = 3;
 
-/// Stands for a message that its owner and operators see.
-const NOT_TOLD: &str = "only its user and operators see why";
+/// Replaces a message that only the job's user and operators may read.
+const HIDDEN_MESSAGE: &str = "only the job's user and operators can see the reason";
 
-/// Who looks at a job.
+/// Access level of the user who views a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Viewer {
-    /// Its user, or an operator.
+    /// The job's user, or an operator.
     Owner,
-    /// Somebody else, who sees the queue but not what is in it: a digest is as good as the content.
+    /// Another user, who sees the queue but no contents of jobs. Digests are hidden too, because they give access to
+    /// contents.
     Other,
 }
 
-/// A job in a list. `row` is the history of its only task, if it has ended and is no array.
+/// A job as an entry of a list. `row` is the history of its only task, if the job has ended and is not an array.
 pub(crate) fn summary(state: &State, job: &Job, row: Option<&EndedTask>, now: Timestamp) -> JobSummary {
     let (completed, not_completed) = job.ended_counts();
     let cancelled = job.cancelled_count();
@@ -77,27 +78,27 @@ pub(crate) fn summary(state: &State, job: &Job, row: Option<&EndedTask>, now: Ti
     }
 }
 
-/// What the history says of a job.
+/// Data from the history about a job.
 #[derive(Debug, Default)]
 pub(crate) struct History {
-    /// Tasks that have ended, as far as they are shown.
+    /// Ended tasks that the view shows.
     pub(crate) ended: Vec<(u32, Ending)>,
-    /// Their rows, as far as they have one.
+    /// History rows of these tasks. Some tasks have none.
     pub(crate) rows: BTreeMap<u32, EndedTask>,
-    /// Why those were cancelled that have no row, if not by somebody.
+    /// Reason for the cancellation of the tasks without a row, unless a user cancelled them.
     pub(crate) why_cancelled: Option<String>,
-    /// The first that has ended and is not shown.
+    /// First ended task that the view does not show.
     pub(crate) next: Option<u32>,
 }
 
-/// Which tasks of a job are shown.
+/// Which tasks of a job a view shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shown {
-    /// Those that are live, and those that have ended.
+    /// Live and ended tasks.
     All,
-    /// Those that have ended.
+    /// Ended tasks only.
     Ended,
-    /// This one.
+    /// One task only.
     Only(u32),
 }
 
@@ -166,7 +167,7 @@ pub(crate) fn detail(
     }
 }
 
-/// A task that waits.
+/// A waiting task.
 fn pending_task(job: &Job, index: u32) -> TaskView {
     TaskView {
         index,
@@ -193,7 +194,7 @@ fn ended_task(job: &Job, index: u32, ending: Ending, row: Option<&EndedTask>, is
         node: row.and_then(|row| row.node.clone()),
         gpu_ids: Vec::new(),
         exit_code: ending.exit_code,
-        message: row.and_then(|row| row.message.as_deref()).map(|message| told(message, is_owner)),
+        message: row.and_then(|row| row.message.as_deref()).map(|message| message_for(message, is_owner)),
         started_at: row.and_then(|row| row.started_at),
         ended_at: row.map(|row| row.ended_at).or(job.ended_at),
         result: row.and_then(|row| row.result).filter(|_| is_owner && job.results.contains(index)),
@@ -203,13 +204,12 @@ fn ended_task(job: &Job, index: u32, ending: Ending, row: Option<&EndedTask>, is
     }
 }
 
-/// What a node has said of a task's end: for others than its owner no more than that it was the node's doing, since the message may quote
-/// what the job has written.
-fn told(message: &str, is_owner: bool) -> String {
-    if is_owner { message.to_owned() } else { NOT_TOLD.to_owned() }
+/// The message of a task's end. Other users see only that there is one, because it may quote the job's output.
+fn message_for(message: &str, is_owner: bool) -> String {
+    if is_owner { message.to_owned() } else { HIDDEN_MESSAGE.to_owned() }
 }
 
-/// What a live task has on each of its nodes, if they are several.
+/// The parts of a live task on several nodes. Empty if the task runs on one node.
 fn live_parts(active: &Active, is_owner: bool) -> Vec<PartView> {
     if active.parts.len() == 1 {
         return Vec::new();
@@ -228,7 +228,7 @@ fn live_parts(active: &Active, is_owner: bool) -> Vec<PartView> {
             },
             gpu_ids: if over.is_none() { gpu_ids(part) } else { Vec::new() },
             exit_code: ending.and_then(|ending| ending.exit_code),
-            message: over.and_then(|over| over.message.as_deref()).map(|message| told(message, is_owner)),
+            message: over.and_then(|over| over.message.as_deref()).map(|message| message_for(message, is_owner)),
             result: over.and_then(|over| over.result).filter(|_| is_owner),
             usage: over.map(|over| over.usage),
         }
@@ -236,19 +236,18 @@ fn live_parts(active: &Active, is_owner: bool) -> Vec<PartView> {
     active.parts.iter().map(view).collect()
 }
 
-/// The GPUs that a part holds.
 fn gpu_ids(part: &Part) -> Vec<GpuId> {
     part.resources.gpus.iter().cloned().collect()
 }
 
-/// What an ended task had on one of several nodes.
+/// The part of an ended task on one of several nodes.
 fn ended_part(part: &EndedPart, of_task: Ending, is_owner: bool) -> PartView {
     PartView {
         node: part.node.clone(),
         state: part.ending.unwrap_or(of_task).state,
         gpu_ids: Vec::new(),
         exit_code: part.ending.and_then(|ending| ending.exit_code),
-        message: part.message.as_deref().map(|message| told(message, is_owner)),
+        message: part.message.as_deref().map(|message| message_for(message, is_owner)),
         result: part.result.filter(|_| is_owner),
         usage: Some(part.usage),
     }
@@ -262,12 +261,12 @@ const fn state_in(phase: Phase) -> JobState {
     }
 }
 
-/// The last attempt of a task that left no row.
+/// The last attempt of a task that has no history row.
 fn last_attempt(job: &Job, index: u32) -> Attempt {
     job.attempts.get(&index).copied().unwrap_or_default()
 }
 
-/// Tasks whose results have not been fetched.
+/// Number of tasks whose results were not downloaded.
 pub(crate) fn unfetched(job: &Job) -> u64 {
     if job.fetched.is_empty() {
         job.results.len()
@@ -276,8 +275,8 @@ pub(crate) fn unfetched(job: &Job) -> u64 {
     }
 }
 
-/// Each limit, and whether the kernel holds the job to it on the nodes that it is on. Of a job that was never placed, what is known is
-/// which nodes that it may get would not.
+/// Each limit, and whether the kernel enforces it on the job's nodes. For a job without nodes, this reports nodes that
+/// the job may use and that would not enforce the limit.
 fn limits<'a>(state: &State, job: &Job, rows: impl Iterator<Item = &'a EndedTask>) -> Vec<LimitView> {
     let ended = rows.flat_map(|row| row.node.iter().chain(row.parts.iter().map(|part| &part.node)));
     let on: BTreeSet<&NodeName> = job.active.values().flat_map(Active::nodes).chain(ended).collect();
@@ -298,7 +297,7 @@ fn limits<'a>(state: &State, job: &Job, rows: impl Iterator<Item = &'a EndedTask
         limit("cpus", u64::from(request.cpus), &|advisory| advisory.cpus.as_ref()),
         limit("memory", request.memory_bytes, &|advisory| advisory.memory.as_ref()),
     ];
-    // Where there are GPUs, a job that asked for none must not use any.
+    // On nodes with GPUs, a job without requested GPUs must not use any.
     if request.gpus > 0 || nodes.iter().any(|node| !node.resources.gpus.is_empty()) {
         limits.push(limit("gpus", u64::from(request.gpus), &|advisory| advisory.gpus.as_ref()));
     }
@@ -306,14 +305,14 @@ fn limits<'a>(state: &State, job: &Job, rows: impl Iterator<Item = &'a EndedTask
         name: name.to_owned(),
         value,
         enforcement: "advisory".to_owned(),
-        why: Some("it is counted, and no kernel knows what it is".to_owned()),
+        why: Some("Hostler only counts this resource; the kernel cannot limit it".to_owned()),
     }));
-    // By the shepherd.
+    // The shepherd enforces the time limit.
     limits.extend(job.spec.time_limit_ms.map(|value| limit("time", value, &|_| None)));
     limits
 }
 
-/// What a job runs, as one would type it.
+/// The command line of a job, quoted for a shell.
 pub(crate) fn command_line(work: &Work) -> String {
     let words: Vec<String> = match work {
         Work::Project { entrypoint, args, .. } => {
@@ -324,7 +323,7 @@ pub(crate) fn command_line(work: &Work) -> String {
     words.join(" ")
 }
 
-/// A word as a shell would read it back.
+/// Quotes a word for a shell, if necessary.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || "-_./=:,+@%".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
@@ -334,7 +333,7 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// Why a job waits, or where it stands; `message` is what is known of how it ended.
+/// Explains why a job waits, or describes its state. `message` is the known reason of its end.
 pub(crate) fn why(state: &State, job: &Job, message: Option<&str>, now: Now) -> Why {
     let reason = explain(state, job);
     let expected = state.expected_start(job.id);
@@ -346,20 +345,20 @@ pub(crate) fn why(state: &State, job: &Job, message: Option<&str>, now: Now) -> 
     if let Some(at) = expected {
         let from_now = format_duration(Duration::from_millis(at.ms_since(now.at)));
         lines.push(format!(
-            "It should start within {from_now}, when what runs has reached its time limit at the latest."
+            "Expected start: within {from_now}, when running jobs reach their time limits at the latest."
         ));
     } else if matches!(reason, Some(Reason::Resources { .. } | Reason::TooFewNodes { .. })) {
-        lines.push("When is not known: what runs there has no time limit.".to_owned());
+        lines.push("The start time is unknown because the running jobs have no time limit.".to_owned());
     }
     Why { id: job.id, state: job.state(), reason, lines, expected_start_at: expected.map(|at| wall_time(at, now)) }
 }
 
-/// A time of the cluster's clock as the wall clock will show it if nobody changes it.
+/// Converts a time of the cluster's clock to the wall clock.
 fn wall_time(at: Timestamp, now: Now) -> WallTime {
     WallTime(now.wall.0.saturating_add(i64::try_from(at.ms_since(now.at)).unwrap_or(i64::MAX)))
 }
 
-/// The same for one task of an array.
+/// Like [`why`], for one task of an array.
 pub(crate) fn why_task(state: &State, job: &Job, index: u32, message: Option<&str>, now: Now) -> Why {
     let task = job.task(index);
     if job.pending.contains(index) {
@@ -372,7 +371,7 @@ pub(crate) fn why_task(state: &State, job: &Job, index: u32, message: Option<&st
     let (stands, rest) = match (job.active.get(&index), job.ending_of(index)) {
         (Some(active), _) => {
             let nodes: Vec<&str> = active.nodes().map(NodeName::as_str).collect();
-            // Of a job of this task alone: what others do elsewhere is no concern of its.
+            // Treats the task as a job of its own, so that silent nodes of other tasks do not matter.
             let alone = Job { active: [(index, active.clone())].into(), ..job.clone() };
             let stands = state_in(active.phase());
             let is = if silence::concerns(state, &alone) { "was last known to be" } else { "is" };
@@ -387,7 +386,7 @@ pub(crate) fn why_task(state: &State, job: &Job, index: u32, message: Option<&st
     Why { id: job.id, state: stands, reason: None, lines, expected_start_at: None }
 }
 
-/// That something has ended, as the rest of a sentence.
+/// The end of a job or task, as the rest of a sentence.
 fn has_ended(state: JobState, message: Option<&str>) -> String {
     match message {
         Some(message) => format!("has ended as {state}: {message}"),
@@ -395,7 +394,7 @@ fn has_ended(state: JobState, message: Option<&str>) -> String {
     }
 }
 
-/// The answer.
+/// The main sentence of an explanation.
 fn first_line(state: &State, job: &Job, reason: Option<&Reason>, message: Option<&str>) -> String {
     let id = job.id;
     let waiting = match (job.len(), job.pending.len()) {
@@ -416,13 +415,13 @@ fn first_line(state: &State, job: &Job, reason: Option<&Reason>, message: Option
     }
 }
 
-/// What a person would add.
+/// Details and advice for the reason.
 fn more_lines(state: &State, job: &Job, reason: &Reason, now: Now) -> Vec<String> {
     let id = job.id;
     match reason {
-        Reason::Held => vec![format!("`hostler release {id}` lets it start.")],
+        Reason::Held => vec![format!("`hostler release {id}` releases the job.")],
         Reason::Dependency { .. } => job.unmet.iter().map(|dependency| dependency_line(state, dependency)).collect(),
-        Reason::ArrayLimit { .. } => vec![format!("{} of its tasks are placed now.", job.active.len())],
+        Reason::ArrayLimit { .. } => vec![format!("{} tasks of the job are placed now.", job.active.len())],
         Reason::Resources { closest } | Reason::TooFewNodes { closest, .. } => {
             let each = if job.spec.nodes > 1 { format!("{} nodes, on each ", job.spec.nodes) } else { String::new() };
             let asks = format!("A task asks for {each}{}.", job.spec.request);
@@ -437,7 +436,7 @@ fn more_lines(state: &State, job: &Job, reason: &Reason, now: Now) -> Vec<String
         Reason::Reservation { job: first } => {
             let until = state.expected_start(*first).map(|at| {
                 let span = format_duration(Duration::from_millis(at.ms_since(now.at)));
-                format!("Job {first} should start within {span}; a shorter time limit (`-t`) lets this one go first.")
+                format!("Job {first} should start within {span}; with a shorter time limit (`-t`), this job can start first.")
             });
             until.into_iter().collect()
         }
@@ -450,23 +449,23 @@ fn more_lines(state: &State, job: &Job, reason: &Reason, now: Now) -> Vec<String
         }
         Reason::PartitionPaused { partition } | Reason::PartitionGone { partition } => {
             vec![format!(
-                "An operator changes that with `hostler configure partition`; `-p` names another than {partition}."
+                "An operator can change this with `hostler configure partition`. With `-p`, submit to another partition than {partition}."
             )]
         }
         Reason::NoNodes { for_root: true, .. } => {
-            vec!["An admin of a node allows them with `root_jobs = true` in its agent.toml.".to_owned()]
+            vec!["A node's admin can allow jobs of root with `root_jobs = true` in the node's agent.toml.".to_owned()]
         }
         Reason::NoNodes { .. } => {
-            vec!["`hostler nodes` shows what nodes have and which partitions they are in.".to_owned()]
+            vec!["`hostler nodes` shows the resources and partitions of all nodes.".to_owned()]
         }
         Reason::Quota { .. } => {
             vec![
-                "It goes on when something that counts against the quota has ended, or an admin has raised it."
+                "The job starts after other work within the quota has ended, or after an admin has raised the quota."
                     .to_owned(),
             ]
         }
         Reason::Blocked { user, .. } => {
-            vec![format!("It starts after `hostler configure user unblock {user}`, which takes an admin.")]
+            vec![format!("The job starts after an admin runs `hostler configure user unblock {user}`.")]
         }
         Reason::Waking { nodes } => nodes.iter().filter_map(|waking| nodes::power_line(state, &waking.node)).collect(),
         Reason::NodesAsleep { nodes, .. } => {
@@ -480,11 +479,11 @@ fn dependency_line(state: &State, dependency: &Dependency) -> String {
     let id = dependency.job;
     match state.job(id) {
         Some(job) => format!("{dependency}: job {id} is {}.", job.state()),
-        None => format!("{dependency}: job {id} is not known any more."),
+        None => format!("{dependency}: job {id} no longer exists."),
     }
 }
 
-/// What a node has free, what it lacks and what runs there.
+/// A node's free resources, its missing resources, and the jobs on it.
 fn shortfall_line(state: &State, lack: &Shortfall) -> String {
     let Some(node) = state.node(&lack.node) else { return format!("Closest: {lack}.") };
     let all = node.resources.counts();
@@ -514,13 +513,13 @@ fn down_line(state: &State, node: &Node, now: Now) -> String {
     let silent = format_duration(Duration::from_millis(now.at.ms_since(node.last_heard)));
     match state.node_state(node) {
         state @ (NodeState::Suspect | NodeState::Down) => {
-            format!("Node {} is {}: not heard of for {silent}.", node.name, state.as_str())
+            format!("Node {} is {}: silent for {silent}.", node.name, state.as_str())
         }
         state => format!("Node {} is {}.", node.name, state.as_str()),
     }
 }
 
-/// `a, b and c`.
+/// E.g. `a, b and c`.
 fn in_words(parts: &[String]) -> String {
     match parts {
         [first @ .., last] if !first.is_empty() => format!("{} and {last}", first.join(", ")),
@@ -528,7 +527,7 @@ fn in_words(parts: &[String]) -> String {
     }
 }
 
-/// `job 3 (train, of alice)`.
+/// E.g. `job 3 (train, of alice)`.
 fn job_name(job: &Job) -> String {
     format!("job {} ({}, of {})", job.id, job.spec.name, job.user)
 }
@@ -545,14 +544,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn command_lines_can_be_typed_again() {
+    fn command_lines_are_quoted_for_a_shell() {
         let argv = ["echo", "two words", "", "it's", "a=b,c"].map(str::to_owned).to_vec();
         let work = Work::Command { argv, directory: "/".into() };
         assert_eq!(command_line(&work), r"echo 'two words' '' 'it'\''s' a=b,c");
     }
 
     #[test]
-    fn long_lists_are_cut() {
+    fn long_lists_are_truncated() {
         assert_eq!(and_more(&["a", "b"], 2), "a, b");
         assert_eq!(and_more(&["a", "b", "c", "d"], 10), "a, b, c and 7 more");
     }

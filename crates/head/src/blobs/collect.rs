@@ -1,7 +1,7 @@
-//! Collecting what nothing refers to any more: mark from the jobs and results that are known, sweep the rest.
+//! Garbage collection of blobs: mark everything that known jobs and results refer to, then delete the rest.
 //!
-//! Both shelves are swept with the same marks but by different clocks: chunk files carry the time of their last use, the table knows
-//! no times and has [`Pins`](super::pins::Pins) instead.
+//! Chunk files and table use the same marks but different protection for new blobs. Chunk files carry the time of their
+//! last use. The table has no times and uses [`Pins`](super::pins::Pins) instead.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -18,16 +18,18 @@ use super::{BELIEVED, Library, LibraryError, YOUNG};
 use crate::archive;
 use crate::engine::Engine;
 
-/// Blobs of the table looked at, or dropped, in one go: few enough that acknowledgements behind them do not wait long.
+/// Table blobs per read or delete. The number is small, so that queued acknowledgements do not wait long.
 const PAGE_LEN: usize = 1_000;
 
 impl Library {
-    /// Removes what no job and no result refers to, unless nothing has changed since the last time, after fetched results were let go
-    /// if all results together take too much room. `tell` has the head carry a command out and says whether that is durable, with
-    /// everything that was handed over before.
+    /// Deletes all blobs that no job or result refers to. Does nothing if nothing has changed since the last
+    /// collection.
+    ///
+    /// First drops downloaded results, if all results together exceed their limit. `tell` makes the head execute a
+    /// command. It returns whether the command and everything queued before it are durable.
     ///
     /// # Errors
-    /// When the disk fails; what was removed by then was not needed.
+    /// The disk fails. Blobs deleted until then were unused.
     pub(crate) fn collect(&self, engine: &Engine, tell: impl Fn(Command) -> bool) -> Result<(), LibraryError> {
         if !self.changed.swap(false, Ordering::AcqRel) {
             return Ok(());
@@ -40,8 +42,8 @@ impl Library {
     }
 
     fn mark_and_sweep(&self, engine: &Engine, tell: &impl Fn(Command) -> bool) -> Result<(), LibraryError> {
-        // A tick changes nothing that was not due anyway, and its answer comes behind all that was handed over before: every blob that is
-        // not pinned was stored together with the event that refers to it, which the marking then sees.
+        // Tick only triggers what is due anyway. Its reply comes after all earlier writes. Every blob without a pin was
+        // then stored together with the event that refers to it, so the marking finds the reference.
         if !tell(Command::Tick) {
             self.changed.store(true, Ordering::Release);
             return Ok(());
@@ -55,23 +57,23 @@ impl Library {
                 chunks = freed.chunks,
                 bytes = freed.bytes,
                 blobs = dropped,
-                "removed what no job refers to"
+                "deleted unused chunks and blobs"
             );
         }
         Ok(())
     }
 
-    /// Everything that a job or a result refers to.
+    /// Marks everything that a job or result refers to.
     fn mark(&self, engine: &Engine) -> Result<Marks, LibraryError> {
         let mut live = Marks::new(self.turns.fetch_add(1, Ordering::Relaxed));
         let mut manifests: HashSet<Digest> = {
             let state = engine.state();
             let moves = engine.archive().moves();
             let snapshots = state.jobs().chain(moves.jobs()).filter_map(|job| snapshot_of(&job.spec.work));
-            // Before the history: what is over on one node of several moves there when the others are over too.
+            // Read before the history: the results of parts that ended early move there when the last part ends.
             snapshots.chain(state.early_results()).collect()
         };
-        // After the state: what has ended moves there.
+        // Read after the state: ended jobs move to the table.
         manifests.extend(self.table.snapshots_of_ended()?);
         manifests.extend(self.complete().keys());
         for manifest in manifests {
@@ -81,16 +83,16 @@ impl Library {
         Ok(live)
     }
 
-    /// Marks a manifest and all that it names.
+    /// Marks a manifest and all its chunks.
     fn mark_named(&self, manifest: &Digest, live: &mut Marks) -> Result<(), LibraryError> {
         match self.anything(manifest) {
             Ok(anything) => anything.chunks().for_each(|chunk| {
                 live.insert(&chunk.digest);
             }),
-            // Damaged or long lost: it has nothing left to protect, and collecting must go on.
+            // A damaged or lost manifest protects nothing. The collection must go on.
             Err(LibraryError::Missing(_) | LibraryError::NotAManifest(_)) => {}
             Err(LibraryError::Chunks(hostler_snapshot::StoreError::Corrupt { digest, source })) => {
-                tracing::error!(%digest, "a manifest was damaged on disk: {source}");
+                tracing::error!(%digest, "a manifest on disk is damaged: {source}");
             }
             Err(error) => return Err(error),
         }
@@ -98,7 +100,7 @@ impl Library {
         Ok(())
     }
 
-    /// Visits every result that is kept: those of jobs that have not ended, then those of jobs that have, a page at a time.
+    /// Visits every kept result: first those of jobs in memory, then those of ended jobs, page by page.
     pub(super) fn each_kept_result(
         &self,
         engine: &Engine,
@@ -122,7 +124,7 @@ impl Library {
                     Ok(job) => {
                         jobs.insert(id, job);
                     }
-                    // It can name nothing any more, and collecting must go on.
+                    // A damaged job refers to nothing. The collection must go on.
                     Err(error) => tracing::error!(job = %id, "{error}"),
                 }
             }
@@ -130,7 +132,7 @@ impl Library {
         }
     }
 
-    /// Visits the results of some jobs. The history still has rows of results that were dropped.
+    /// Visits the results of some jobs. Skips history rows of results that were dropped.
     fn visit_results(
         &self,
         jobs: &BTreeMap<JobId, Arc<Job>>,
@@ -147,7 +149,7 @@ impl Library {
         Ok(())
     }
 
-    /// Lets the writer drop what is in the table and neither live nor wanted, a page at a time; says how much.
+    /// Deletes the table blobs that are neither marked nor pinned, page by page. Returns their number.
     fn sweep_table(&self, live: &Marks) -> Result<usize, LibraryError> {
         self.pins().let_go(YOUNG);
         let (mut last, mut dropped) = (None, 0);
@@ -168,7 +170,7 @@ impl Library {
                 page.iter().filter(|digest| !is_needed(digest)).copied().map(Change::DropBlob).collect();
             let count = unneeded.len();
             if count > 0 {
-                // Handed over under the lock: whoever brings one of them from now on stores it behind this.
+                // Sent while the lock is held: a new upload of one of these blobs is then stored after its deletion.
                 self.writer.commit(Batch::of_changes(unneeded), move |outcome| {
                     // The receiver waits below.
                     let _ = done.send(outcome);
@@ -182,16 +184,16 @@ impl Library {
         match dropped.recv() {
             Ok(Ok(())) => count,
             Ok(Err(error)) => {
-                tracing::warn!(%error, "cannot drop blobs that nothing refers to");
+                tracing::warn!(%error, "cannot delete unused blobs from the store");
                 0
             }
-            // The store is closing: the next head collects.
+            // The store is closing. The next head collects again.
             Err(mpsc::RecvError) => 0,
         }
     }
 }
 
-/// The captured folder that a job runs in.
+/// The captured folder of a job, if it has one.
 fn snapshot_of(work: &Work) -> Option<Digest> {
     match work {
         Work::Project { snapshot, .. } => Some(*snapshot),
@@ -219,7 +221,7 @@ mod tests {
     use crate::engine::begin_epoch;
     use crate::power::Order;
 
-    /// An engine on an empty store, as a head starts it.
+    /// An engine on an empty store.
     fn started(writer: &Writer, reader: &Reader) -> (Engine, UnboundedReceiver<Order>) {
         let mut state = State::default();
         let first = begin_epoch(&mut state, 1, Now::default());
@@ -227,9 +229,9 @@ mod tests {
         Engine::start(state, (1, 2), writer.clone(), reader.clone())
     }
 
-    /// Makes every chunk file look as if nobody had asked for it for two hours.
+    /// Sets the time of last use of every chunk file to two hours ago.
     fn age(directory: &Path) {
-        for entry in fs::read_dir(directory).expect("it is there").map(|entry| entry.expect("it is there").path()) {
+        for entry in fs::read_dir(directory).expect("readable").map(|entry| entry.expect("readable").path()) {
             if entry.is_dir() {
                 age(&entry);
             } else {
@@ -253,7 +255,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_job_refers_to_stays_and_the_rest_goes_when_it_is_old() {
+    async fn referenced_blobs_stay_and_old_unreferenced_ones_are_deleted() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let store = MemoryStore::new();
         let reader = store.reader();
@@ -270,7 +272,7 @@ mod tests {
         insert(b"old");
         age(directory.path());
         insert(b"young");
-        // On the other shelf: one that came just now, one that somebody was told of, and one that nobody wants.
+        // In the table: a blob that just arrived, one that a client asked for, and an unused one.
         let on_table = [b"came".to_vec(), b"asked".to_vec(), b"unwanted".to_vec()].map(|raw| (name_of(&raw), raw));
         let puts = on_table.iter().map(|(digest, raw)| Change::PutBlob(*digest, raw.clone().into())).collect();
         writer.commit_and_wait(Batch::of_changes(puts)).expect("memory has room");
@@ -285,7 +287,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn fetched_results_go_when_all_take_too_much_and_the_others_stay() {
+    async fn fetched_results_are_dropped_above_the_limit_and_unfetched_ones_stay() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let store = MemoryStore::new();
         let reader = store.reader();
@@ -311,7 +313,7 @@ mod tests {
             tokio::task::block_in_place(|| library.collect(&engine, tell)).expect("the disk works");
         };
         collect();
-        assert!(library.room().warning().is_some_and(|text| text.contains("nobody has fetched")));
+        assert!(library.room().warning().is_some_and(|text| text.contains("not fetched")));
         assert!(chunks.iter().all(|chunk| library.chunks.contains(chunk)), "nothing unfetched is dropped");
 
         for run in [runs[1], runs[2]] {
@@ -322,12 +324,12 @@ mod tests {
         collect();
         assert_eq!(library.room().warning(), None);
         let left: Vec<bool> = chunks.iter().map(|chunk| library.chunks.contains(chunk)).collect();
-        assert_eq!(left, [true, false, true], "the one that ended first of those that were fetched, and no more");
-        assert!(library.chunks.contains(&name_of(&shared)), "others still use it");
+        assert_eq!(left, [true, false, true], "only the fetched result that ended first is dropped");
+        assert!(library.chunks.contains(&name_of(&shared)), "other results still use the chunk");
         engine.stop().await;
     }
 
-    /// Submits this many jobs of one task; the runs that they become on a node that is there for them.
+    /// Submits jobs with one task each to a connected node, and returns their runs.
     async fn runs(engine: &Engine, count: usize) -> Vec<RunId> {
         let resources = Resources::new(CpuSet::first(8), 1 << 30);
         let hello = AgentHello {
@@ -377,7 +379,7 @@ mod tests {
         })
     }
 
-    /// The run completes with this result.
+    /// Completes a run with this result.
     async fn end(engine: &Engine, run: RunId, manifest: Digest) {
         let fate = Fate::Ended(Ending { state: JobState::Completed, exit_code: Some(0) });
         let result = Some(RunResult { manifest, inline: Vec::new() });
@@ -388,7 +390,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_is_removed_while_the_head_cannot_say_what_is_needed() {
+    async fn nothing_is_deleted_while_the_head_cannot_persist() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let store = MemoryStore::new();
         let reader = store.reader();
@@ -400,7 +402,7 @@ mod tests {
         library.collect(&engine, |_| false).expect("put off");
         assert!(library.chunks.contains(&name_of(b"old")));
         library.collect(&engine, |_| true).expect("the disk works");
-        assert!(!library.chunks.contains(&name_of(b"old")), "it was only put off");
+        assert!(!library.chunks.contains(&name_of(b"old")), "the collection was only postponed");
         engine.stop().await;
     }
 }

@@ -1,30 +1,31 @@
-//! Marks: which of any number of digests were seen, in memory that does not grow.
+//! Approximate set of digests, in memory of constant size.
 //!
-//! A Bloom filter. Whatever was marked is found; of what was not, a few are found all the same, at eight million marks two in a thousand.
-//! What is kept because of that goes with a later collection, whose marks look at other bits of the digests.
+//! A Bloom filter: a marked digest is always found. With eight million marks, about 0.2 % of other digests are found
+//! too, so that a collection keeps them. Later collections use other bits of the digests and therefore delete those
+//! blobs.
 
 use hostler_model::Digest;
 
-/// Bits, as a power of two: 16 MiB, of which a page takes memory only when something on it is marked.
+/// Number of bits, as a power of two: 16 MiB. A memory page is allocated when a bit on it is set.
 const BITS_LOG2: u32 = 27;
 
-/// Bits for each digest.
+/// Bits per digest.
 const PROBES: usize = 4;
 
-/// Digests that were seen.
+/// The marked digests.
 pub(super) struct Marks {
     bits: Vec<u64>,
-    /// Which part of a digest decides about its bits.
+    /// Selects the part of a digest that determines its bits.
     turn: usize,
 }
 
 impl Marks {
-    /// None yet. Marks of different turns find different digests by mistake.
+    /// Creates an empty set. Sets of different turns have different false positives.
     pub(super) fn new(turn: usize) -> Self {
         Self { bits: vec![0; 1 << (BITS_LOG2 - 6)], turn }
     }
 
-    /// Marks a digest; says whether it was not found before.
+    /// Marks a digest. Returns whether it was not found before.
     pub(super) fn insert(&mut self, digest: &Digest) -> bool {
         let mut is_new = false;
         for (word, bit) in self.places(digest) {
@@ -34,12 +35,12 @@ impl Marks {
         is_new
     }
 
-    /// Whether a digest was marked, or seems to be.
+    /// Whether a digest was marked. False positives are possible.
     pub(super) fn contains(&self, digest: &Digest) -> bool {
         self.places(digest).into_iter().all(|(word, bit)| self.bits[word] & bit != 0)
     }
 
-    /// Words and bits for a digest. Digests are as good as random, so parts of them are hashes.
+    /// Word indices and bit masks of a digest. Digests are uniformly distributed, so their parts serve as hashes.
     fn places(&self, digest: &Digest) -> [(usize, u64); PROBES] {
         std::array::from_fn(|probe| {
             let at = (self.turn + probe) % 8 * 4;
@@ -56,7 +57,7 @@ mod tests {
     use crate::blobs::name_of;
 
     #[test]
-    fn every_mark_is_found_and_few_others_are() {
+    fn every_mark_is_found_with_few_false_positives() {
         let name = |number: u32| name_of(&number.to_le_bytes());
         for turn in 0..9 {
             let mut marks = Marks::new(turn);

@@ -1,11 +1,13 @@
-//! Room for results: what they take, what they may take, and which go first when that is too much.
+//! Disk usage of results: its limit, and the results to drop when they exceed it.
 //!
-//! The cap is on content: every chunk of a kept result once, uncompressed, and its manifest. On disk it is usually less. What a
-//! project folder takes is not counted, since it goes with its jobs.
+//! The limit applies to content: each chunk of a kept result once, uncompressed, plus the manifests. Usage on disk is
+//! usually lower. Captured folders do not count, because they are deleted with their jobs.
 //!
-//! Above the cap, results that have been fetched go, those of the job that ended first before others. Results that nobody has fetched
-//! stay until their retention ends, whatever they take: then there is only a warning. What is dropped leaves the disk with the
-//! collection that follows, except for chunks that somebody asked for within the last hour.
+//! Above the limit, downloaded results are dropped, starting with the job that ended first. Results without a download
+//! stay until their retention time ends. They cause only a warning.
+//!
+//! The following collection deletes dropped results from disk, except chunks that a client asked for within the last
+//! hour.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,22 +22,22 @@ use super::{Library, LibraryError};
 use crate::archive;
 use crate::engine::Engine;
 
-/// What must have come since the last measurement to make another one worth while: this part of the cap.
+/// Minimum amount of new results before another measurement, as a part of the limit.
 const WORTH_PART: u64 = 32;
 
-/// Jobs whose results are dropped before the next ones are looked for.
+/// Number of jobs that are looked up at a time to drop their results.
 const FIRST_TO_GO: usize = 100;
 
-/// What is known of the room that results take.
+/// Measured disk usage of results.
 #[derive(Debug)]
 pub(crate) struct Room {
     cap_bytes: AtomicU64,
-    /// What they took when that was last measured.
+    /// Usage at the last measurement.
     kept_bytes: AtomicU64,
     is_measured: AtomicBool,
-    /// What has come since.
+    /// Size of results that arrived since then.
     come_bytes: AtomicU64,
-    /// Somebody should measure again.
+    /// Notified when a new measurement is due.
     wanted: Notify,
 }
 
@@ -50,7 +52,7 @@ impl Room {
         }
     }
 
-    /// A result of so many bytes has come, and the engine knows.
+    /// Records that a result was stored.
     pub(crate) fn came(&self, bytes: u64) {
         let come = self.come_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let is_worth_it = come >= self.cap_bytes() / WORTH_PART;
@@ -59,14 +61,14 @@ impl Room {
         }
     }
 
-    /// Results have reached a client, so that they may go.
+    /// Records that a client has downloaded results, so they may be dropped.
     pub(crate) fn fetched(&self) {
         if self.is_over() {
             self.wanted.notify_one();
         }
     }
 
-    /// Waits until a collection is due because of what results take.
+    /// Waits until a collection is due because of the usage.
     pub(crate) async fn wanted(&self) {
         self.wanted.notified().await;
     }
@@ -84,28 +86,28 @@ impl Room {
         self.is_measured.store(true, Ordering::Relaxed);
     }
 
-    /// The most that results should take, in bytes.
+    /// The limit for all results, in bytes.
     pub(crate) fn cap_bytes(&self) -> u64 {
         self.cap_bytes.load(Ordering::Relaxed)
     }
 
-    /// From now on they should take at most so many bytes.
+    /// Changes the limit.
     pub(crate) fn set_cap(&self, cap_bytes: u64) {
         self.cap_bytes.store(cap_bytes, Ordering::Relaxed);
         self.fetched();
     }
 
-    /// What they took when that was last measured, in bytes.
+    /// Usage at the last measurement, in bytes.
     pub(crate) fn kept_bytes(&self) -> Option<u64> {
         self.is_measured.load(Ordering::Relaxed).then(|| self.kept_bytes.load(Ordering::Relaxed))
     }
 
-    /// Why they take more than they should, if they do: words for users.
+    /// A warning for users if results exceed the limit.
     pub(crate) fn warning(&self) -> Option<String> {
         self.is_over().then(|| {
             format!(
-                "results that nobody has fetched take {}, and {} is set aside for results; none is dropped before its retention ends: \
-                 fetch them",
+                "results that were not fetched take {}, more than the limit of {}; they stay until their retention time ends: \
+                 fetch them, or raise the setting `results-cap`",
                 format_bytes(self.kept_bytes.load(Ordering::Relaxed)),
                 format_bytes(self.cap_bytes())
             )
@@ -114,14 +116,14 @@ impl Room {
 }
 
 impl Library {
-    /// Measures what results take and drops fetched ones until that is no more than the cap, or none is left to drop. `tell` has the
-    /// head carry a command out and says whether that is durable.
+    /// Measures the usage of results, and drops downloaded ones until the usage is below the limit. `tell` makes the
+    /// head execute a command, and returns whether it is durable.
     ///
     /// # Errors
-    /// When the disk fails.
+    /// The disk fails.
     pub(super) fn make_room(&self, engine: &Engine, tell: &impl Fn(Command) -> bool) -> Result<(), LibraryError> {
         self.room.begin();
-        // Whatever was said to have come by now is in the history behind this.
+        // All results recorded up to here are then in the history.
         if !tell(Command::Tick) {
             return Ok(());
         }
@@ -136,7 +138,7 @@ impl Library {
         Ok(())
     }
 
-    /// What all results that are kept take together.
+    /// Total size of all kept results.
     fn measure(&self, engine: &Engine) -> Result<u64, LibraryError> {
         let mut kept = 0;
         let mut seen = Marks::new(self.turns.load(Ordering::Relaxed));
@@ -149,8 +151,8 @@ impl Library {
         Ok(kept)
     }
 
-    /// Drops fetched results, those of the job first that ended first, until the others take no more than the cap; says what they take.
-    /// That needs to know how many results use each chunk, in memory that grows with what is kept.
+    /// Drops downloaded results, starting with the job that ended first, until the rest is below the limit. Returns the
+    /// remaining size. Counts the uses of each chunk, in memory that grows with the number of kept chunks.
     fn drop_fetched(&self, engine: &Engine, tell: &impl Fn(Command) -> bool) -> Result<u64, LibraryError> {
         let mut uses: HashMap<u64, (u64, u32)> = HashMap::new();
         self.each_kept_result(engine, &mut |result| {
@@ -162,7 +164,7 @@ impl Library {
         let mut kept: u64 = uses.values().map(|(bytes, _)| bytes).sum();
         let mut tried = HashSet::new();
         while kept > self.room.cap_bytes() {
-            // One whose results were dropped is not among them any more.
+            // Jobs whose results were dropped do not appear again.
             let page = self.table.jobs_with_fetched_results(FIRST_TO_GO + tried.len())?;
             let jobs = page.iter().filter_map(|bytes| archive::read(bytes).ok());
             let mut jobs = jobs.filter(|job| tried.insert(job.id)).peekable();
@@ -184,14 +186,14 @@ impl Library {
                 kept -= freed;
                 tracing::info!(
                     job = %job.id, tasks = indices.len(), bytes = freed,
-                    "dropped results that were fetched, to make room"
+                    "dropped downloaded results to free disk space"
                 );
             }
         }
         Ok(kept)
     }
 
-    /// The chunks that a result names, its manifest included, and their sizes. One that cannot be read takes no room worth counting.
+    /// The chunks of a result with their sizes, including its manifest. Empty if the manifest cannot be read.
     fn chunks_of(&self, result: &TaskResult) -> HashMap<Digest, u64> {
         let manifest = result.manifest;
         let Ok(bytes) = self.get(&manifest) else { return HashMap::new() };
@@ -201,12 +203,12 @@ impl Library {
     }
 }
 
-/// What stands for a digest where there may be millions.
+/// A short key for a digest, to save memory with millions of digests.
 fn start_of(digest: &Digest) -> u64 {
     u64::from_le_bytes(*digest.0.first_chunk().expect("a digest has 32 bytes"))
 }
 
-/// One result less uses a chunk; says how many bytes that frees.
+/// Removes one use of a chunk. Returns the bytes that this frees.
 fn let_go(uses: &mut HashMap<u64, (u64, u32)>, chunk: u64) -> u64 {
     let Some((bytes, count)) = uses.get_mut(&chunk) else { return 0 };
     *count -= 1;
@@ -218,32 +220,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_measurement_is_wanted_when_it_is_worth_while() {
+    fn measurement_is_requested_after_enough_new_results() {
         let is_wanted = |room: &Room| {
             use futures_util::FutureExt;
             room.wanted().now_or_never().is_some()
         };
         let room = Room::new(3_200);
         room.came(3_200);
-        assert!(!is_wanted(&room), "that is still within the cap");
+        assert!(!is_wanted(&room), "still within the limit");
         room.came(1);
         assert!(is_wanted(&room));
         room.begin();
         room.measured(4_000);
-        assert!(room.warning().is_some_and(|text| text.contains("nobody has fetched")));
+        assert!(room.warning().is_some_and(|text| text.contains("not fetched")));
         room.came(99);
-        assert!(!is_wanted(&room), "too little has come since");
+        assert!(!is_wanted(&room), "too few new results");
         room.came(1);
         assert!(is_wanted(&room));
         room.fetched();
-        assert!(is_wanted(&room), "what was fetched may go");
+        assert!(is_wanted(&room), "downloaded results may be dropped");
         room.measured(3_200);
         room.fetched();
         assert!(!is_wanted(&room) && room.warning().is_none());
     }
 
     #[test]
-    fn a_shared_chunk_is_free_only_with_its_last_use() {
+    fn shared_chunk_is_freed_with_its_last_use() {
         let mut uses = HashMap::from([(1, (10, 2))]);
         assert_eq!((let_go(&mut uses, 1), let_go(&mut uses, 1)), (0, 10));
     }

@@ -1,7 +1,7 @@
-//! While a machine boots, what it will ask for first is brought into the head's memory: the folders of the jobs that wait.
+//! Read-ahead for booting machines: loads the folders of waiting jobs into the page cache.
 //!
-//! All of a job's chunks are on the head before it is accepted, but perhaps on a slow disk, and cold since they came. Environments cannot be
-//! begun: they are built on the machine itself.
+//! All chunks of a job are on the head before it accepts the job, but they may be on a slow disk and not cached.
+//! Environments cannot be prepared, because the machine itself builds them.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,21 +11,21 @@ use hostler_model::{Digest, Work};
 
 use crate::head::Head;
 
-/// So much is read ahead at a time, in bytes: old laptops have not much memory.
+/// Maximum number of bytes per read-ahead, because some heads have little memory.
 const MOST: u64 = 512 << 20;
 
-/// So many of the jobs that wait are looked at, in the order of the queue.
+/// Number of waiting jobs to read ahead, in queue order.
 const JOBS: usize = 64;
 
-/// Machines that are switched on together want the same.
+/// Minimum time between two reads. Machines that are switched on together need the same data.
 const AGAIN: Duration = Duration::from_secs(20);
 
-/// When it was done last.
+/// Time of the last read-ahead.
 #[derive(Debug, Default)]
 pub(super) struct Ahead(Mutex<Option<Instant>>);
 
 impl Ahead {
-    /// Begins to read, beside everything else.
+    /// Starts a read-ahead in the background.
     pub(super) fn read(&self, head: &Arc<Head>) {
         let now = Instant::now();
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -36,12 +36,12 @@ impl Ahead {
         let head = Arc::clone(head);
         tokio::task::spawn_blocking(move || {
             let bytes = read(&head);
-            tracing::debug!(bytes, "reading ahead what waits for a machine that boots");
+            tracing::debug!(bytes, "reading folders of waiting jobs ahead for a booting machine");
         });
     }
 }
 
-/// How much was asked for.
+/// Returns the number of bytes requested.
 fn read(head: &Head) -> u64 {
     let state = head.engine.state();
     let (mut bytes, mut seen) = (0, HashSet::new());
@@ -56,6 +56,6 @@ fn read(head: &Head) -> u64 {
 }
 
 fn ahead_of(head: &Head, snapshot: &Digest, most: u64) -> u64 {
-    // One that cannot be read is somebody else's to report: the job's launch.
+    // A read error is reported by the job's launch.
     head.library.read_ahead(snapshot, most).unwrap_or_default()
 }

@@ -1,7 +1,7 @@
-//! `power.toml`: which nodes the head switches, by which controllers, and when.
+//! `power.toml`: the nodes that the head switches on and off, their controllers, and the policy.
 //!
-//! It is a file and nothing that can be set over the network: it names credentials and commands on the head's machine, so whoever writes it
-//! must be who runs the head.
+//! The settings are in a file and cannot be changed over the network. The file names credentials and commands on the
+//! head's machine, so only the user that runs the head may write it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,26 +13,25 @@ use hostler_power::{ControllerConfig, Span};
 use jiff::Zoned;
 use serde::Deserialize;
 
-/// What the file says.
+/// Parsed content of the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct PowerFile {
-    /// For the core.
+    /// The part for the core.
     pub(crate) plan: PowerPlan,
-    /// How each node of it is switched.
+    /// The controller of each node in the plan.
     pub(crate) controllers: BTreeMap<NodeName, ControllerConfig>,
 }
 
-/// Why a file is not followed.
+/// Why the file is not used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FileError {
-    /// It cannot be read.
     #[error("cannot read {}: {error}", path.display())]
     Unreadable { path: PathBuf, error: io::Error },
-    /// It says something that cannot be meant.
-    #[error("{} is not followed: {why}", path.display())]
+    /// The content is invalid.
+    #[error("{} is ignored: {why}", path.display())]
     Wrong { path: PathBuf, why: String },
-    /// Others than the head's user could have written it.
-    #[error("{} is not followed: {why}", path.display())]
+    /// Other users than the head's have write access.
+    #[error("{} is ignored: {why}", path.display())]
     Open { path: PathBuf, why: &'static str },
 }
 
@@ -79,7 +78,7 @@ struct WattsText {
     busy: Option<u32>,
 }
 
-/// `07:00-23:00`.
+/// E.g. `07:00-23:00`.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(try_from = "String")]
 struct HoursText(Hours);
@@ -103,14 +102,14 @@ impl TryFrom<String> for HoursText {
 }
 
 impl PowerFile {
-    /// Reads a file; nothing is switched where there is none.
+    /// Reads the file. Without a file, no node is switched.
     pub(crate) fn read(path: &Path) -> Result<Self, FileError> {
         let text = match std::fs::read_to_string(path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
             Err(error) => return Err(FileError::Unreadable { path: path.to_owned(), error }),
         };
-        may_be_followed(path)?;
+        check_access(path)?;
         Self::parse(&text).map_err(|why| FileError::Wrong { path: path.to_owned(), why })
     }
 
@@ -136,7 +135,7 @@ impl PowerFile {
             retry_ms: ms(text.retry, usual.retry_ms),
         };
         if policy.max_on.is_some_and(|most| most < policy.keep_warm) {
-            return Err("keep_warm is more than max_on: so many nodes cannot stay on".to_owned());
+            return Err("keep_warm is larger than max_on".to_owned());
         }
         let mut file = Self { plan: PowerPlan { policy, nodes: BTreeMap::new() }, controllers: BTreeMap::new() };
         for (name, node) in text.nodes {
@@ -159,7 +158,7 @@ impl NodeText {
             }
         });
         if watts.off > watts.idle || watts.idle > watts.busy {
-            return Err("watts must not fall from off to idle to busy".to_owned());
+            return Err("watts must satisfy off <= idle <= busy".to_owned());
         }
         Ok(PowerTraits {
             watts,
@@ -175,17 +174,17 @@ fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// It names commands that the head runs as its own user.
-fn may_be_followed(path: &Path) -> Result<(), FileError> {
+/// Checks the file's owner and mode, because it names commands that the head runs as its own user.
+fn check_access(path: &Path) -> Result<(), FileError> {
     use std::os::unix::fs::MetadataExt;
     let metadata = std::fs::metadata(path).map_err(|error| FileError::Unreadable { path: path.to_owned(), error })?;
     let own = nix::unistd::geteuid().as_raw();
     let open = |why| Err(FileError::Open { path: path.to_owned(), why });
     if metadata.uid() != 0 && metadata.uid() != own {
-        return open("it belongs to another user than root and the head's");
+        return open("it belongs to a user other than root and the head's user");
     }
     if metadata.mode() & 0o022 != 0 {
-        return open("others than its owner may write it; `chmod go-w` it");
+        return open("other users may write it; run `chmod go-w` on it");
     }
     Ok(())
 }
@@ -210,7 +209,7 @@ mod tests {
     "#;
 
     #[test]
-    fn what_an_operator_writes_is_what_is_meant() {
+    fn example_file_is_parsed() {
         let file = PowerFile::parse(EXAMPLE).expect("right");
         let PowerPolicy { idle_ms, max_watts, ref hours, .. } = file.plan.policy;
         assert_eq!((idle_ms, max_watts), (900_000, Some(600)));
@@ -222,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_guide_shows_is_right() {
+    fn example_in_the_guide_is_valid() {
         let guide = include_str!("../../../../docs/guides/power.md");
         let block = guide.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
         let file = PowerFile::parse(block).expect("right");
@@ -230,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn errors_name_the_wrong_setting() {
         for (text, named) in [
             ("idel = \"5m\"", "idel"),
             ("idle = \"soon\"", "soon"),
@@ -247,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_others_may_write_is_not_followed() {
+    fn file_writable_by_others_is_ignored() {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().expect("a temporary directory");
         let path = folder.path().join("power.toml");

@@ -1,4 +1,4 @@
-//! What the core wants controllers to be asked and told is asked and told here, and `power.toml` is followed as it changes.
+//! Executes the core's power orders through controllers, and reloads `power.toml` when it changes.
 
 mod ahead;
 mod file;
@@ -21,57 +21,55 @@ use self::reach::Agents;
 use crate::engine::Engine;
 use crate::head::Head;
 
-/// How often the file is looked at.
+/// Interval between checks of the file for changes.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// How often the clocks on the wall are compared with UTC, which they are ahead of by another hour in summer.
+/// Interval for reloading the local UTC offset, which changes with daylight saving time.
 const CLOCK: Duration = Duration::from_secs(600);
 
-/// How long a controller may take to say what its machine draws: whoever wants it switched waits meanwhile.
+/// Timeout for reading a controller's power meter. Switch orders wait during the reading.
 const READING: Duration = Duration::from_secs(8);
 
-/// A controller that could not measure so often in a row cannot.
+/// After this many failed readings in a row, a controller counts as unable to measure.
 const MISSES: u32 = 3;
 
-/// An order that has not had its turn at a controller by then is given up. Less than the time after which the core counts it as lost: an order
-/// must not be carried out when nobody waits for it any more.
+/// Time after which an order that still waits for its controller is given up. It is shorter than the core's timeout for
+/// orders, so that no order runs after the core has given it up.
 const TURN: Duration = Duration::from_secs(240);
 
-/// How long the head may take to take leave of controllers when it stops.
+/// Timeout for closing controller sessions when the head stops.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// This very program, even when its file has been replaced.
+/// This executable, even when its file was replaced.
 const ITSELF: &str = "/proc/self/exe";
 
-/// Something that a controller is to be asked or told.
+/// A question or order for a node's controller.
 #[derive(Debug)]
 pub(crate) struct Order {
-    /// Whose controller.
     pub(crate) node: NodeName,
-    /// What.
     pub(crate) verb: PowerVerb,
-    /// The number of the question.
+    /// Number that identifies the order in the reply.
     pub(crate) ask: u64,
 }
 
-/// The controllers of the nodes that can be switched.
+/// The controllers of the switchable nodes.
 pub(crate) struct Switches {
     engine: Engine,
     site: Site,
     path: PathBuf,
     known: Mutex<BTreeMap<NodeName, Switch>>,
-    /// Why the file is not followed, if it is not.
+    /// Why the file is ignored, if it is invalid.
     trouble: Mutex<Option<String>>,
 }
 
-/// A node's controller, or why it has none that could be used.
+/// A node's controller, or the reason why it cannot be used.
 #[derive(Clone)]
 struct Switch {
     config: ControllerConfig,
     controller: Result<Arc<Controller>, PowerFault>,
 }
 
-/// Follows orders and the file until the head stops.
+/// Executes orders and watches the file until the head stops.
 pub(crate) async fn keep(head: Arc<Head>, mut orders: mpsc::UnboundedReceiver<Order>) {
     let switches = Arc::clone(&head.switches);
     let (mut looks, mut clocks) = (interval(LOOK), interval(CLOCK));
@@ -97,18 +95,18 @@ pub(crate) async fn keep(head: Arc<Head>, mut orders: mpsc::UnboundedReceiver<Or
         switches.known().values().filter_map(|switch| switch.controller.clone().ok()).collect();
     let all = futures_util::future::join_all(leaving.iter().map(|controller| controller.leave()));
     if timeout(FAREWELL, all).await.is_err() {
-        tracing::info!("not waiting any longer for controllers; what is held there ends by itself");
+        tracing::info!("stopping without closing all controller sessions; they expire on their own");
     }
 }
 
-/// Reads the meters of the controllers that have one, of machines that are on, until the head stops.
+/// Reads the power meters of switched-on machines until the head stops.
 pub(crate) async fn measure(head: Arc<Head>) {
     let switches = Arc::clone(&head.switches);
     let mut misses: BTreeMap<NodeName, u32> = BTreeMap::new();
     let mut last = Instant::now();
     loop {
         let poll = Duration::from_millis(head.engine.state().power.plan.policy.poll_ms);
-        // The plan may be another by then.
+        // The plan may change during the pause.
         tokio::select! {
             () = sleep(poll.min(LOOK)) => {}
             () = head.stop.cancelled() => return,
@@ -119,12 +117,7 @@ pub(crate) async fn measure(head: Arc<Head>) {
         last = Instant::now();
         let read = switches.powered().into_iter().map(|(node, controller)| async move {
             let watts = timeout(READING, controller.watts()).await;
-            (
-                node,
-                watts
-                    .map_err(|_| "it takes too long".to_owned())
-                    .and_then(|read| read.map_err(|fault| fault.to_string())),
-            )
+            (node, watts.map_err(|_| "timeout".to_owned()).and_then(|read| read.map_err(|fault| fault.to_string())))
         });
         let read = tokio::select! {
             read = futures_util::future::join_all(read) => read,
@@ -135,11 +128,11 @@ pub(crate) async fn measure(head: Arc<Head>) {
             let milliwatts = match watts {
                 Ok(watts) => {
                     *missed = 0;
-                    // What a machine draws fits by far, and is never negative.
+                    // Any real power draw fits, and none is negative.
                     watts.map(|watts| (watts * 1_000.0).round().clamp(0.0, 1e12) as u64)
                 }
                 Err(why) => {
-                    tracing::debug!(%node, why, "cannot read what a machine draws");
+                    tracing::debug!(%node, why, "cannot read a machine's power meter");
                     *missed += 1;
                     if *missed < MISSES {
                         continue;
@@ -153,7 +146,7 @@ pub(crate) async fn measure(head: Arc<Head>) {
     }
 }
 
-/// When the file was last changed, and how long it is.
+/// Modification time and length of the file.
 type Seen = Option<(SystemTime, u64)>;
 
 impl Switches {
@@ -162,19 +155,19 @@ impl Switches {
         Self { engine, site, path, known: Mutex::default(), trouble: Mutex::default() }
     }
 
-    /// Why the file is not followed, if it is not.
+    /// Why the file is ignored, if it is invalid.
     pub(crate) fn trouble(&self) -> Option<String> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Lets a node's controller be asked at once, whatever was wrong a moment ago.
+    /// Clears a controller's back-off, so that the next request is sent immediately.
     pub(crate) fn forget_faults(&self, node: &NodeName) {
         if let Some(Switch { controller: Ok(controller), .. }) = self.known().get(node) {
             controller.forget_faults();
         }
     }
 
-    /// The controllers of nodes that may draw more than those.
+    /// The controllers of nodes that are on or change their power state.
     fn powered(&self) -> Vec<(NodeName, Arc<Controller>)> {
         let state = self.engine.state();
         let is_on = |name: &NodeName| {
@@ -191,7 +184,7 @@ impl Switches {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the file when it has changed.
+    /// Reloads the file if it has changed, or if `again` is set.
     async fn look(&self, seen: &mut Option<Seen>, again: bool) {
         let now: Seen = std::fs::metadata(&self.path).ok().and_then(|it| Some((it.modified().ok()?, it.len())));
         if *seen == Some(now) && !again {
@@ -206,14 +199,14 @@ impl Switches {
             }
             Err(error) => {
                 if is_new {
-                    tracing::error!("{error}; going on with what it said before");
+                    tracing::error!("{error}; the previous settings stay in effect");
                 }
                 *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
             }
         }
     }
 
-    /// Controllers that are configured as before stay: they remember sessions and faults.
+    /// Applies a plan. Controllers with unchanged settings stay, because they keep sessions and faults.
     async fn follow(&self, PowerFile { plan, controllers }: PowerFile) {
         {
             let mut known = self.known();
@@ -222,7 +215,7 @@ impl Switches {
                 known.entry(name).or_insert_with_key(|name| Switch { controller: self.make(name, &config), config });
             }
         }
-        // A head that is stopping needs no plan.
+        // A stopping head rejects the plan.
         let _ = self.engine.command(Command::Power(PowerCommand::Plan(Box::new(plan)))).await;
     }
 
@@ -231,7 +224,7 @@ impl Switches {
         let config = if matches!(config, ControllerConfig::Virtual(_)) { &virtual_node } else { config };
         Controller::new(name, config, &self.site).map(Arc::new).map_err(|fault| {
             tracing::error!(node = %name, "{fault}");
-            told(&fault)
+            fault_of(&fault)
         })
     }
 
@@ -239,13 +232,13 @@ impl Switches {
         let switch = self.known().get(&node).cloned();
         let outcome = match switch.map(|switch| switch.controller) {
             Some(Ok(controller)) => {
-                let late = || Fault::new(FaultKind::Busy, format!("its controller was busy for {} s", TURN.as_secs()));
+                let late = || Fault::new(FaultKind::Busy, format!("the controller was busy for {} s", TURN.as_secs()));
                 let outcome = timeout(TURN, controller.act(verb)).await.unwrap_or_else(|_| Err(late()));
-                outcome.map(supply_of).map_err(|fault| told(&fault))
+                outcome.map(supply_of).map_err(|fault| fault_of(&fault))
             }
             Some(Err(fault)) => Err(fault),
             None => {
-                let text = "its controller is not known: power.toml has not been read yet".to_owned();
+                let text = "the controller is unknown: power.toml was not read yet".to_owned();
                 Err(PowerFault { text, is_lasting: false, retry_after_ms: 0 })
             }
         };
@@ -258,7 +251,7 @@ impl Switches {
     }
 }
 
-/// A virtual node is an agent on this machine, which this program starts and stops.
+/// The controller of a virtual node: an agent on this machine, which this program starts and stops.
 fn virtual_node(name: &NodeName) -> ControllerConfig {
     let call = |verb: &str| vec![ITSELF.to_owned(), "virtual-node".to_owned(), verb.to_owned(), name.to_string()];
     ControllerConfig::Command(CommandConfig {
@@ -279,7 +272,7 @@ const fn supply_of(answer: Answer) -> Option<Supply> {
     }
 }
 
-fn told(fault: &Fault) -> PowerFault {
+fn fault_of(fault: &Fault) -> PowerFault {
     let hint = fault.what_to_do().map_or_else(String::new, |hint| format!("; {hint}"));
     let retry_after_ms = fault.retry_after().map_or(0, |span| u64::try_from(span.as_millis()).unwrap_or(u64::MAX));
     PowerFault { text: format!("{fault}{hint}"), is_lasting: !fault.is_worth_retrying(), retry_after_ms }

@@ -1,4 +1,4 @@
-//! The head's way to its nodes, for machines whose controllers need an agent's help.
+//! Access to nodes for controllers that need an agent's help.
 
 use futures_util::future::BoxFuture;
 use hostler_core::head::Stage;
@@ -8,7 +8,7 @@ use hostler_proto::link::HeadMessage;
 
 use crate::engine::Engine;
 
-/// The agents that are connected.
+/// The connected agents.
 pub(super) struct Agents(pub(super) Engine);
 
 impl Agents {
@@ -17,7 +17,7 @@ impl Agents {
         match connection.filter(|connection| self.0.send(*connection, message)) {
             Some(_) => Ok(()),
             None => Err(Fault::new(FaultKind::Unreachable, format!("the agent of {node} is not connected"))
-                .hint("a node that wakes others must stay on")),
+                .hint("a node that sends wake-up packets for others must stay on")),
         }
     }
 }
@@ -31,9 +31,9 @@ impl Reach for Agents {
     fn shut_down<'a>(&'a self, node: &'a NodeName) -> BoxFuture<'a, Result<(), Fault>> {
         let stage = self.0.state().power.node(node).map(|power| power.stage);
         Box::pin(async move {
-            // The order may have waited for its turn until the head had changed its mind.
+            // The head may have cancelled the shutdown while the order waited.
             if stage.is_some_and(|stage| stage != Stage::Stopping) {
-                return Err(Fault::new(FaultKind::Busy, format!("{node} is not being switched off any more")));
+                return Err(Fault::new(FaultKind::Busy, format!("the shutdown of {node} was cancelled")));
             }
             self.say(node, HeadMessage::PowerOff)
         })

@@ -1,4 +1,4 @@
-//! Nodes, as the API shows them and as explanations speak of them.
+//! API views of nodes, and the sentences about nodes in explanations.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use hostler_proto::power::{EnergyView, PowerView};
 
 use super::NAMED;
 
-/// One node, in a list.
+/// A node as an entry of a list.
 pub(crate) fn node(state: &State, node: &Node) -> NodeView {
     let link = node.link.as_ref();
     NodeView {
@@ -40,7 +40,7 @@ pub(crate) fn node(state: &State, node: &Node) -> NodeView {
     }
 }
 
-/// All about one node.
+/// All details of a node.
 pub(crate) fn node_detail(state: &State, node: &Node, now: Now) -> NodeDetail {
     let member = state.member(&node.name);
     NodeDetail {
@@ -74,7 +74,7 @@ pub(crate) fn node_detail(state: &State, node: &Node, now: Now) -> NodeDetail {
     }
 }
 
-/// The power of one node, if it can be switched.
+/// Power data of a node. `None` if the head cannot switch the node.
 pub(crate) fn power(state: &State, name: &NodeName, now: Now) -> Option<PowerView> {
     let power = state.power.node(name).filter(|_| state.power.is_planned(name))?;
     let meter = power.meter.at(now.at);
@@ -101,24 +101,24 @@ pub(crate) fn power(state: &State, name: &NodeName, now: Now) -> Option<PowerVie
     })
 }
 
-/// What all nodes have drawn that can be switched.
+/// Energy data of all switchable nodes.
 pub(crate) fn energy(state: &State, now: Now, trouble: Option<String>) -> EnergyView {
     let nodes = state.power.nodes().filter_map(|(name, _)| Some((name.clone(), power(state, name, now)?)));
     let mut energy = EnergyView { nodes: nodes.collect(), trouble, ..EnergyView::default() };
     let sum = |figure: fn(&PowerView) -> u64| energy.nodes.values().map(figure).sum();
-    // Whole watt-hours of each, so that whoever adds them up comes to the same.
+    // The total is the sum of rounded values, so that it equals the sum of the shown values.
     (energy.watts, energy.watt_hours) = (sum(|power| u64::from(power.watts)), sum(|power| power.watt_hours));
     energy.measured_watt_hours = sum(|power| power.measured_watt_hours);
     energy.saved_watt_hours = sum(|power| power.always_on_watt_hours.saturating_sub(power.watt_hours));
     energy
 }
 
-/// Whole watt-hours.
+/// Converts to whole watt-hours.
 const fn hours(microjoules: u64) -> u64 {
     microjoules / 3_600_000_000
 }
 
-/// Its GPUs and who holds them, in the order of the machine as far as that is known.
+/// The node's GPUs with the tasks that hold them, in hardware order where known.
 fn gpus(node: &Node) -> Vec<GpuView> {
     let held: BTreeMap<&GpuId, TaskId> =
         node.runs.iter().flat_map(|(run, held)| held.gpus.iter().map(|id| (id, run.task))).collect();
@@ -139,7 +139,7 @@ fn gpus(node: &Node) -> Vec<GpuView> {
     ids.into_iter().map(view).collect()
 }
 
-/// `drained by root: new disk`.
+/// E.g. `drained by root: new disk`.
 fn drained_by(drain: &Drain) -> String {
     match &drain.reason {
         Some(reason) => format!("drained by {}: {reason}", drain.by),
@@ -147,21 +147,21 @@ fn drained_by(drain: &Drain) -> String {
     }
 }
 
-/// Where a node's power stands.
+/// Sentence about a node's power state.
 pub(super) fn power_line(state: &State, name: &NodeName) -> Option<String> {
     let power = state.power.node(name)?;
     let fault = power.fault().map_or_else(String::new, |fault| format!(" ({})", fault.text));
     Some(format!("Node {name} is {}: {}{fault}.", power.state().as_str(), power.why))
 }
 
-/// Says of a drained node that it is.
+/// Sentence about a drained node.
 pub(super) fn drained_line(node: &Node) -> Option<String> {
     let drain = node.drain.as_ref()?;
     let name = &node.name;
-    Some(format!("Node {name} takes nothing new: {}; `hostler node resume {name}` changes that.", drained_by(drain)))
+    Some(format!("Node {name} gets no new work: {}; `hostler node resume {name}` resumes it.", drained_by(drain)))
 }
 
-/// The drained nodes on which a task of this job could run if they took any.
+/// Sentences about the drained nodes on which a task of this job could otherwise run.
 pub(super) fn drained_lines(state: &State, job: &Job) -> Vec<String> {
     let request = &job.spec.request;
     let could_run = |node: &&Node| node.resources.counts().covers(request);

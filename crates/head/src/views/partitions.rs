@@ -1,10 +1,10 @@
-//! Partitions, as the API shows them.
+//! API views of partitions.
 
 use hostler_core::head::{Node, Partition, State};
 use hostler_model::NodeState;
 use hostler_proto::partitions::PartitionView;
 
-/// A partition with what its nodes have.
+/// A partition with the resources of its nodes.
 pub(crate) fn partition(state: &State, partition: &Partition) -> PartitionView {
     let nodes: Vec<&Node> = state.nodes().filter(|node| partition.nodes.matches(&node.name)).collect();
     let up: Vec<&&Node> = nodes.iter().filter(|node| state.node_state(node) == NodeState::Up).collect();

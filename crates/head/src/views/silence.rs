@@ -1,4 +1,4 @@
-//! What is said of a job whose node is silent: since when, what will happen, and when.
+//! Texts about a job whose node is silent: since when, and what the head will do when.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,17 +8,17 @@ use hostler_model::{NodeName, NodeState, Timestamp, format_duration};
 
 use super::NAMED;
 
-/// A node that is silent while tasks of a job are placed on it.
+/// A silent node with tasks of a job.
 struct Silent<'a> {
     node: &'a Node,
-    /// How many tasks of the job it has.
+    /// Number of the job's tasks on the node.
     tasks: u64,
     for_ms: u64,
-    /// In how long the head does something about it.
+    /// Time until the head gives up the tasks or requeues them.
     left_ms: u64,
 }
 
-/// In a few words, for a list: `n1 silent for 12s, given up in 48s`.
+/// Short form for a list, e.g. `n1 silent for 12s, given up in 48s`.
 pub(super) fn brief(state: &State, job: &Job, now: Timestamp) -> Option<String> {
     let silent = silent(state, job, now);
     let first = silent.first()?;
@@ -28,7 +28,7 @@ pub(super) fn brief(state: &State, job: &Job, now: Timestamp) -> Option<String> 
     Some(format!("{name} silent for {}, {what} in {}{more}", time(first.for_ms), time(first.left_ms)))
 }
 
-/// The same in sentences, with what to do.
+/// Full sentences, with the user's options.
 pub(super) fn lines(state: &State, job: &Job, now: Now) -> Vec<String> {
     let silent = silent(state, job, now.at);
     let mut lines: Vec<String> = silent.iter().take(NAMED).map(|silent| line(job, silent)).collect();
@@ -37,15 +37,15 @@ pub(super) fn lines(state: &State, job: &Job, now: Now) -> Vec<String> {
     }
     let id = job.id;
     lines.push(match job.spec.requeue {
-        true => "It was submitted with --requeue, so it runs again by itself.".to_owned(),
+        true => "The job was submitted with --requeue, so the head then runs it again.".to_owned(),
         false => format!(
-            "After that `hostler requeue {id}` runs it again. A job submitted with --requeue runs again by itself, and sooner."
+            "After that, `hostler requeue {id}` runs it again. Jobs submitted with --requeue run again automatically, and earlier."
         ),
     });
     lines
 }
 
-/// Whether a job has something on a node that is silent.
+/// Whether a job has tasks on a silent node.
 pub(super) fn concerns(state: &State, job: &Job) -> bool {
     job.active.values().flat_map(Active::nodes).any(|name| state.node(name).is_some_and(is_silent))
 }
@@ -54,12 +54,12 @@ fn line(job: &Job, silent: &Silent<'_>) -> String {
     let name = &silent.node.name;
     let which = match (job.spec.array.is_some(), silent.tasks) {
         (false, _) => String::new(),
-        (true, 1) => ", which has one of its tasks,".to_owned(),
-        (true, tasks) => format!(", which has {tasks} of its tasks,"),
+        (true, 1) => ", which runs one of the job's tasks,".to_owned(),
+        (true, tasks) => format!(", which runs {tasks} of the job's tasks,"),
     };
-    let otherwise = if job.spec.requeue { "it starts again on another node" } else { "it ends as node_fail" };
+    let otherwise = if job.spec.requeue { "the job starts again on another node" } else { "the job ends as node_fail" };
     format!(
-        "Node {name}{which} has been silent for {}. If the node comes back within {}, what runs there goes on; otherwise {otherwise}.",
+        "Node {name}{which} has been silent for {}. If the node comes back within {}, the job continues; otherwise {otherwise}.",
         time(silent.for_ms),
         time(silent.left_ms)
     )
@@ -85,7 +85,7 @@ fn is_silent(node: &Node) -> bool {
     matches!(node.state(), NodeState::Suspect | NodeState::Down)
 }
 
-/// In whole seconds: a moment later it would be others anyway.
+/// Rounds up to whole seconds.
 fn time(ms: u64) -> String {
     match ms.div_ceil(1000).max(1) {
         seconds @ ..10 => format!("{seconds}s"),
