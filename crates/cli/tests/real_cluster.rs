@@ -79,7 +79,7 @@ fn codes_let_in_whom_they_were_made_for_once() {
     let joined = real.join("first", &code, &["--name", "first"], |_| {});
     assert!(joined.code == 0 && joined.stderr.contains("is node first of the cluster"), "{joined:?}");
     let used = real.join("second", &code, &["--name", "second"], |_| {});
-    assert!(used.code != 0 && used.stderr.contains("does not let this machine in"), "{used:?}");
+    assert!(used.code != 0 && used.stderr.contains("is not valid for this machine"), "{used:?}");
     let for_other = real.ok(&["node", "invite", "third"]);
     let other = real.join("second", &for_other, &["--name", "second"], |_| {});
     assert_eq!((other.code, &other.stderr), (used.code, &used.stderr), "no hint what is wrong");

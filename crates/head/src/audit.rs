@@ -1,11 +1,13 @@
-//! The audit log: who did what, as lines of JSON in files that only the head can read and that only grow.
+//! The audit log: who did what, as JSON lines in append-only files that only the head can read.
 //!
-//! Answers do not wait for it: what is to be written goes through a queue to a thread, which writes what has come together and puts
-//! it on the disk at most once a second. A crash of the head loses nothing that was queued for longer than a moment, a power failure
-//! the last second; what was done itself is in the event log in any case. A full queue makes requests wait rather than go unrecorded.
+//! Responses do not wait for the log. Entries go through a queue to a thread, which writes them in batches and syncs at
+//! most once per second.
 //!
-//! A file that has grown to its size makes room for the next one, and the oldest goes. Refusals cost whoever collects them nothing, so
-//! only so many a minute are written: nobody shall wash the log out by knocking.
+//! A crash of the head loses only entries of the last moment, and a power failure those of the last second. The event
+//! log still contains all changes. When the queue is full, requests wait, so that no entry is lost.
+//!
+//! A file that reaches its maximum size is rotated, and the oldest file is deleted. The number of refused requests per
+//! minute in the log is limited, because a flood of them would otherwise displace all other entries.
 
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
@@ -20,30 +22,30 @@ use hostler_proto::users::{AuditEntry, AuditPage};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
-/// Entries that wait for the thread.
+/// Capacity of the queue, in entries.
 const QUEUE_LEN: usize = 8192;
 
-/// Entries that are written at once.
+/// Maximum number of entries per write.
 const BATCH_LEN: usize = 1024;
 
-/// How large a file grows, and how many full ones are kept: a quarter of a gigabyte in all.
+/// Size at which a file is rotated, and number of old files: 256 MiB in total.
 const FILE_BYTES: u64 = 64 << 20;
 const OLD_FILES: usize = 3;
 
-/// How often what was written is put on the disk.
+/// Minimum time between two syncs.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
 
-/// Refusals that are written in a minute.
+/// Maximum number of refused requests that are logged per minute.
 const REFUSALS_A_MINUTE: u32 = 600;
 
-/// The way into the log.
+/// Handle for writing to the log.
 pub(crate) struct Audit {
     path: PathBuf,
     entries: mpsc::Sender<AuditEntry>,
     refusals: Mutex<Refusals>,
 }
 
-/// Refusals of this minute.
+/// Refused requests in the current minute.
 struct Refusals {
     since: Instant,
     written: u32,
@@ -54,7 +56,7 @@ impl Audit {
     /// Opens the log at `path`. Needs a tokio runtime.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// The file cannot be written.
     pub(crate) fn open(path: PathBuf) -> io::Result<Self> {
         let (entries, queue) = mpsc::channel(QUEUE_LEN);
         let log = Log::open(path.clone(), FILE_BYTES)?;
@@ -64,23 +66,23 @@ impl Audit {
         Ok(Self { path, entries, refusals })
     }
 
-    /// Writes down what somebody did, or tried to do and was `refused`.
+    /// Logs a request. `refused` entries are subject to a rate limit.
     pub(crate) async fn write(&self, mut entry: AuditEntry, refused: bool) {
         if refused && !self.may_write(&mut entry) {
             return;
         }
-        // The thread ends with the process, after whoever could be here.
+        // The thread runs as long as the process, so sending cannot fail.
         let _ = self.entries.send(entry).await;
     }
 
-    /// Whether there is room for one more refusal; the first after some were left out says how many.
+    /// Whether one more refusal may be logged. The first entry after a gap tells how many were omitted.
     fn may_write(&self, entry: &mut AuditEntry) -> bool {
         let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
         if refusals.since.elapsed() >= Duration::from_secs(60) {
             let left_out = std::mem::take(&mut refusals.left_out);
             *refusals = Refusals { since: Instant::now(), written: 0, left_out: 0 };
             if left_out > 0 {
-                entry.about = Some(format!("{left_out} refusals before this one were not written down"));
+                entry.about = Some(format!("{left_out} refused requests before this one were not logged"));
             }
         }
         if refusals.written >= REFUSALS_A_MINUTE {
@@ -91,10 +93,10 @@ impl Audit {
         true
     }
 
-    /// The newest `limit` entries that are not older than `since`, oldest first. Blocks on the disk.
+    /// The newest `limit` entries from `since` on, oldest first. Blocks on the disk.
     ///
     /// # Errors
-    /// When a file cannot be read.
+    /// A file cannot be read.
     pub(crate) fn read(&self, since: Option<WallTime>, limit: usize) -> io::Result<AuditPage> {
         read(&self.path, since, limit)
     }
@@ -110,7 +112,7 @@ fn read(path: &Path, since: Option<WallTime>, limit: usize) -> io::Result<AuditP
             Err(error) => return Err(error),
         };
         for line in BufReader::new(file).split(b'\n') {
-            // The last line may be on its way, or torn by a crash.
+            // The last line may be incomplete, during a write or after a crash.
             let Ok(entry) = serde_json::from_slice::<AuditEntry>(&line?) else { continue };
             if since.is_some_and(|since| entry.at < since) {
                 continue;
@@ -125,19 +127,19 @@ fn read(path: &Path, since: Option<WallTime>, limit: usize) -> io::Result<AuditP
     Ok(AuditPage { entries: entries.into(), cut })
 }
 
-/// The name of an old file; the higher the number, the older.
+/// Path of a rotated file. A higher number means an older file.
 fn old(path: &Path, number: usize) -> PathBuf {
     path.with_added_extension(number.to_string())
 }
 
-/// The thread's side.
+/// The writing thread's state.
 struct Log {
     path: PathBuf,
     file: File,
     bytes: u64,
     most_bytes: u64,
     synced: Instant,
-    /// Something was written that is not on the disk yet.
+    /// Written data is not synced yet.
     is_behind: bool,
     complained: bool,
 }
@@ -148,14 +150,14 @@ impl Log {
         let bytes = file.metadata()?.len();
         let mut log =
             Self { path, file, bytes, most_bytes, synced: Instant::now(), is_behind: false, complained: false };
-        // A line that a crash has torn must not take the next one with it.
+        // End a line that a crash left incomplete, so that the next entry gets its own line.
         if bytes > 0 {
             log.append(b"\n")?;
         }
         Ok(log)
     }
 
-    /// Writes what comes until nobody can send any more.
+    /// Writes entries until all senders are gone.
     fn keep(mut self, mut queue: mpsc::Receiver<AuditEntry>, timers: &Handle) {
         let mut batch = Vec::with_capacity(BATCH_LEN);
         loop {
@@ -177,7 +179,7 @@ impl Log {
                 Err(error) if self.complained => tracing::debug!(%error, "cannot write the audit log"),
                 Err(error) => {
                     self.complained = true;
-                    tracing::error!(%error, path = %self.path.display(), "cannot write the audit log; what happens now is not in it");
+                    tracing::error!(%error, path = %self.path.display(), "cannot write the audit log; new entries are lost");
                 }
             }
         }
@@ -251,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn it_grows_to_its_size_and_the_oldest_goes() {
+    fn full_file_is_rotated_and_the_oldest_deleted() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let path = directory.path().join("audit.log");
         let mut log = Log::open(path.clone(), 1000).expect("writable");
@@ -270,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_line_harms_no_other() {
+    fn incomplete_line_does_not_damage_other_lines() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let path = directory.path().join("audit.log");
         let torn = &line(2)[..20];
@@ -282,7 +284,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn knocking_does_not_wash_it_out() {
+    async fn flood_of_refusals_does_not_displace_entries() {
         use std::os::unix::fs::PermissionsExt;
         let directory = tempfile::tempdir().expect("a temporary directory");
         let path = directory.path().join("audit.log");
@@ -294,10 +296,10 @@ mod tests {
         let deadline = Instant::now() + Duration::from_secs(20);
         let is_there = || read(&path, Some(WallTime(9_999)), 1).is_ok_and(|page| page.entries.len() == 1);
         while !is_there() {
-            assert!(Instant::now() < deadline, "what succeeded is written");
+            assert!(Instant::now() < deadline, "successful requests are always logged");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         assert_eq!(read(&path, None, 5_000).expect("readable").entries.len(), 601);
-        assert_eq!(fs::metadata(&path).expect("it is there").permissions().mode() & 0o777, 0o600);
+        assert_eq!(fs::metadata(&path).expect("the file exists").permissions().mode() & 0o777, 0o600);
     }
 }

@@ -1,9 +1,12 @@
-//! What one party may take of the head at once, so that nobody keeps others out.
+//! Admission control: limits of each client's share of the head, so that no client blocks others.
 //!
-//! Three kinds of parties have separate places. Strangers, who have shown nothing yet, wait in rooms from which the one that came first
-//! goes when another comes. Users are counted by name, users of the head's machine also by uid before any request. Nodes are counted by
-//! name, and never wait for users or strangers. Root of a node can ask in any number of names, so all users who come through one node have
-//! a bounded share together.
+//! The three kinds of clients have separate limits. Strangers (clients that have not identified themselves) have a
+//! limited number of slots. When all are taken, a new stranger replaces the oldest one of the network with the most
+//! strangers. Users are counted by name; users on the head's machine also by uid before any request. Nodes are counted
+//! by name and never wait for users or strangers.
+//!
+//! Root on a node can send requests under any number of user names. All users of one node together therefore have a
+//! limited share.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -15,82 +18,84 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::api::access::Identity;
 
-/// Connections whose TLS handshake is not over. At a thousand new ones a second each has a quarter of a second for a handshake, which
-/// takes milliseconds.
+/// Connections with an unfinished TLS handshake. With a thousand new ones per second, each has a quarter of a second
+/// for its handshake, which takes milliseconds.
 const HANDSHAKES: usize = 256;
 
-/// Connections without a certificate whose handshake is over: enough for a shelf of servers that joins at once.
+/// Connections without a certificate after the handshake: enough for a rack of servers that join at the same time.
 const STRANGERS: usize = 256;
 
-/// Networks from which nodes have come that are remembered.
+/// Maximum number of remembered networks from which nodes have connected.
 const KNOWN: usize = 4096;
 
-/// Connections of one uid on the head's socket, of one user over TLS, and of one node.
+/// Connections per uid on the head's socket, per user over TLS, and per node.
 const OF_ONE_UID: usize = 1024;
 const OF_ONE_USER: usize = 256;
 const OF_ONE_NODE: usize = 1024;
 
-/// Requests of one user whose answers are not sent yet. Many may wait for the end of a job or follow an output. All users of one node may
-/// have as many together, which is more than an agent passes on at once.
+/// Unfinished requests per user. Many may wait for jobs or follow output. All users of one node together have the same
+/// limit, which exceeds the number that an agent relays concurrently.
 const REQUESTS: usize = 1024;
 
-/// Requests with a large body, and checks of uploaded folders or readings of manifests, of one party; others of that party wait.
+/// Per client: concurrent requests with a large body, and concurrent checks of snapshots or reads of manifests. More
+/// requests wait.
 const BODIES: usize = 4;
 const COMMITS: usize = 1;
 
-/// How many times what one party may have all users who come through one node may have together. Where all parties have a bounded number
-/// together, it is a quarter of that.
+/// All users of one node together may have this many times a single client's share. Where a total limit exists, they
+/// may have the total divided by this number.
 const OF_ONE_NODES_USERS: usize = 4;
 
-/// Uploads of one party, and of all users and all nodes; others wait. Each may hold what it gathers in memory.
+/// Concurrent uploads per client, of all users, and of all nodes. More uploads wait. Each upload may hold a batch of
+/// chunks in memory.
 const UPLOADS: usize = 16;
 const UPLOADS_OF_USERS: usize = 64;
 const UPLOADS_OF_NODES: usize = 64;
 
-/// Memory for long chunks on their way, of one party and of all users or all nodes, in MiB: enough for one of the longest.
+/// Memory for long chunks in transit, per client and for all users or all nodes, in MiB. It is enough for one chunk of
+/// maximum size.
 const LONG_MIB: usize = 80;
 const LONG_MIB_OF_ALL: usize = 4 * LONG_MIB;
 
-/// Memory of one party for answers until they are sent, in KiB: enough for one of the longest blobs. Others of that party wait.
+/// Memory for unsent responses per client, in KiB: enough for one blob of maximum size. More responses wait.
 const ANSWERS_KIB: usize = 80 << 10;
 
-/// Memory of one party for the lists of chunks that it is being sent, in KiB: enough for one of the longest.
+/// Memory for lists of chunks to send per client, in KiB: enough for one list of maximum size.
 const LISTS_KIB: usize = 16 << 10;
 
-/// Says, by being dropped, that a stranger has to go.
+/// Dropping this sender tells a stranger that its slot was taken.
 type Line = oneshot::Sender<()>;
 
-/// A stranger's place, and what ends when it has to be given up.
+/// A stranger's slot, and a receiver that fires when the stranger must leave.
 pub(crate) type Waiting = (Place<Line>, oneshot::Receiver<()>);
 
-/// Who is here.
+/// All limits of the head.
 pub(crate) struct Guests {
     handshakes: Arc<WaitingRoom<Line>>,
     strangers: Arc<WaitingRoom<Line>>,
     known: Mutex<BTreeSet<Network>>,
     /// Connections on the socket, by uid.
     pub(crate) uids: Arc<Shares<u32>>,
-    /// Connections over TLS of users who have shown a token.
+    /// TLS connections of users with a token.
     pub(crate) users: Arc<Shares<String>>,
     /// Connections with a certificate.
     pub(crate) nodes: Arc<Shares<NodeName>>,
-    /// Requests of users whose answers are not sent yet.
+    /// Unfinished requests of users.
     pub(crate) requests: Arc<Shares<String>>,
-    /// Those of them that came through a node.
+    /// Unfinished requests that were relayed by a node.
     pub(crate) relayed: Arc<Shares<NodeName>>,
-    /// Who may send a large body.
+    /// Requests with a large body.
     pub(crate) bodies: Turns,
-    /// Who may have an upload checked.
+    /// Checks of uploaded snapshots.
     pub(crate) commits: Turns,
-    /// Who may have the manifests of results read.
+    /// Reads of result manifests.
     pub(crate) manifests: Turns,
-    /// Who may have so many KiB of answers in memory.
+    /// Memory for unsent responses, in KiB.
     pub(crate) answers: Turns,
-    /// Who may have so many KiB of lists of chunks in memory.
+    /// Memory for lists of chunks, in KiB.
     pub(crate) lists: Turns,
-    /// Who may upload.
     pub(crate) uploads: Lanes,
-    /// Who may have so many MiB of a long chunk in memory.
+    /// Memory for long chunks, in MiB.
     pub(crate) long: Lanes,
 }
 
@@ -117,12 +122,12 @@ impl Default for Guests {
 }
 
 impl Guests {
-    /// A place for a connection whose handshake begins.
+    /// A slot for a connection that begins its TLS handshake.
     pub(crate) fn begin(&self, from: IpAddr) -> Waiting {
         self.wait_in(&self.handshakes, from)
     }
 
-    /// A place for a connection that has come without a certificate.
+    /// A slot for a connection without a certificate.
     pub(crate) fn stay(&self, from: IpAddr) -> Waiting {
         self.wait_in(&self.strangers, from)
     }
@@ -134,7 +139,8 @@ impl Guests {
         (room.enter(network, is_known, line), gone)
     }
 
-    /// A node has come from there: who else does is not the first to go.
+    /// Remembers that a node connected from this network. Strangers from known networks are not the first to be
+    /// replaced.
     pub(crate) fn know(&self, from: IpAddr) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= KNOWN {
@@ -144,7 +150,7 @@ impl Guests {
     }
 }
 
-/// Whom a request counts for: a party, and the node through which it came.
+/// The client that a request counts for, and the node that relayed it.
 #[derive(Debug, Clone)]
 pub(crate) struct Party {
     who: Who,
@@ -159,13 +165,13 @@ impl Party {
     }
 }
 
-/// Who has a share. Names of users and nodes cannot be mistaken for one another.
+/// Owner of a share. User and node names are distinct.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Who {
     User(String),
     Node(NodeName),
     Stranger,
-    /// All users who come through a node.
+    /// All users that send requests through a node.
     UsersOf(NodeName),
 }
 
@@ -180,10 +186,10 @@ impl From<&Identity> for Party {
     }
 }
 
-/// Turns that somebody has. Dropping them gives them back.
+/// Acquired permits. Dropping them releases them.
 pub(crate) type Held = Vec<OwnedSemaphorePermit>;
 
-/// Turns of each party, of which all users of one node together have a bounded number: whoever has as many as it may have waits for its
+/// A semaphore per client, plus one for all users of each node. A client that has used up its permits waits for its
 /// own.
 pub(crate) struct Turns {
     each: usize,
@@ -191,7 +197,7 @@ pub(crate) struct Turns {
     of: Mutex<BTreeMap<Who, Arc<Semaphore>>>,
 }
 
-/// Parties of which it is remembered how many turns they have, before those are forgotten that have none.
+/// Number of clients above which entries without permits in use are removed.
 const REMEMBERED: usize = 1024;
 
 impl Turns {
@@ -199,7 +205,7 @@ impl Turns {
         Self { each, of_one_nodes_users: OF_ONE_NODES_USERS * each, of: Mutex::default() }
     }
 
-    /// `count` turns of a party, when it has no more than its own with them.
+    /// Acquires `count` permits of a client.
     pub(crate) async fn take(&self, party: &Party, count: usize) -> Held {
         let count = count.min(self.each);
         let own = self.turns_of(party.who.clone(), self.each);
@@ -220,7 +226,7 @@ impl Turns {
     }
 }
 
-/// Turns of each party, of which all users together and all nodes together have a bounded number.
+/// Per-client semaphores plus total limits for all users and for all nodes.
 pub(crate) struct Lanes {
     each: Turns,
     users: Arc<Semaphore>,
@@ -229,12 +235,12 @@ pub(crate) struct Lanes {
 
 impl Lanes {
     fn of(each: usize, users: usize, nodes: usize) -> Self {
-        // No less than one party's share, or it could never be had.
+        // At least one client's share, so that a single request can always be served.
         let each = Turns { of_one_nodes_users: (users / OF_ONE_NODES_USERS).max(each), ..Turns::of(each) };
         Self { each, users: Arc::new(Semaphore::new(users)), nodes: Arc::new(Semaphore::new(nodes)) }
     }
 
-    /// `count` turns of a party; its own first, so that nobody waits in the common queue who may not have one.
+    /// Acquires `count` permits of a client. Its own permits come first, so that it does not block the common queue.
     pub(crate) async fn take(&self, party: &Party, count: usize) -> Held {
         let count = count.min(self.each.each);
         let mut held = self.each.take(party, count).await;
@@ -249,7 +255,7 @@ async fn take(semaphore: Arc<Semaphore>, count: usize) -> OwnedSemaphorePermit {
     semaphore.acquire_many_owned(count).await.expect("never closed")
 }
 
-/// A user's connection over TLS.
+/// A slot for a user's TLS connection.
 pub(crate) type UserShare = Share<String>;
 
 #[cfg(test)]
@@ -259,7 +265,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_party_waits_for_its_own_turns_and_for_no_other_partys() {
+    async fn client_waits_only_for_its_own_permits() {
         let lanes = Lanes::of(2, 3, 1);
         let [ada, bob] = ["ada", "bob"].map(|name| Party::of_user(name, None));
         let held = [lanes.take(&ada, 1).await, lanes.take(&ada, 1).await];
@@ -273,7 +279,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn users_of_one_node_have_a_quarter_together_whatever_they_are_called() {
+    async fn users_of_one_node_share_a_quarter_under_any_names() {
         let (lanes, turns) = (Lanes::of(2, 8, 8), Turns::of(1));
         let mut held = Vec::new();
         for number in 0..2 {
@@ -284,15 +290,12 @@ mod tests {
             held.push(turns.take(&Party::of_user(&format!("eve{number}"), Some("n1")), 1).await);
         }
         assert!(turns.take(&Party::of_user("eve4", Some("n1")), 1).now_or_never().is_none());
-        // Whoever comes another way has room, a user of that node included; but a user has one share, by whatever way.
+        // Other connections are not affected. But each user has one share in total, over all connections.
         for through in [Some("n2"), None] {
             let bob = Party::of_user("bob", through);
             held.push(lanes.take(&bob, 1).now_or_never().expect("there is room in the lane"));
-            let turn = turns.take(&bob, 1).now_or_never().expect("it is his own");
-            assert!(
-                turns.take(&Party::of_user("bob", Some("n3")), 1).now_or_never().is_none(),
-                "he has one turn in all"
-            );
+            let turn = turns.take(&bob, 1).now_or_never().expect("he has a permit left");
+            assert!(turns.take(&Party::of_user("bob", Some("n3")), 1).now_or_never().is_none(), "one permit in total");
             drop(turn);
         }
         assert!(lanes.take(&Party::of_user("bob", Some("n3")), 1).now_or_never().is_none());

@@ -1,9 +1,10 @@
-//! Invitations: who may join, and how often somebody may guess.
+//! Invitations of new nodes, and protection against guessing of join codes.
 //!
-//! A secret has 128 random bits, so guessing it is hopeless; that wrong ones are answered slowly and counted is so that nobody tries, and
-//! that whoever does is seen in the log. What exactly is wrong is never said: a stranger learns nothing about what codes there are.
+//! A join code contains 128 random bits, so guessing is hopeless. The head still delays and counts wrong codes, so that
+//! attempts appear in the log. An error never tells which part of a code is wrong, so a stranger learns nothing about
+//! existing codes.
 //!
-//! Invitations live in memory and on the monotonic clock: they end with the head's process, and an hour is an hour.
+//! Invitations are kept in memory and use the monotonic clock. A restart of the head deletes them.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -15,80 +16,78 @@ use hostler_snapshot::chunk::digest_of;
 
 use crate::trust::random_name;
 
-/// How long an invitation can be taken.
+/// Lifetime of an invitation.
 const INVITATION_TTL: Duration = Duration::from_secs(3600);
 
-/// Invitations that wait at once. The oldest makes room: whoever asks for more can ask again.
+/// Maximum number of open invitations. A new one then replaces the oldest.
 const MAX_INVITATIONS: usize = 10_000;
 
-/// Wrong codes from one address that are answered within [`GUESS_WINDOW`]; who has made more is not listened to until that is over.
+/// Number of wrong codes per address within [`GUESS_WINDOW`]. Further requests are rejected until the window ends.
 const MAX_GUESSES: u32 = 10;
 
-/// The time over which wrong codes are counted.
+/// Time window for counting wrong codes.
 const GUESS_WINDOW: Duration = Duration::from_secs(60);
 
-/// Addresses that are remembered for their wrong codes. More at once are an attack from everywhere, against which the slow answers stand.
+/// Maximum number of addresses whose wrong codes are counted. Against a larger, distributed attack, only the delayed
+/// answers help.
 const MAX_GUESSERS: usize = 10_000;
 
-/// Who may join.
+/// Open invitations, and addresses that sent wrong codes.
 #[derive(Default)]
 pub(crate) struct Invitations {
     by_secret: Mutex<HashMap<Digest, Invited>>,
     guessers: Mutex<HashMap<IpAddr, Guesser>>,
 }
 
-/// A secret that was handed out; its hash is the key of the map.
+/// An open invitation. Its key in the map is the hash of the secret.
 struct Invited {
-    /// For this node; for any name that is new when absent.
+    /// The node that may join; any new name if absent.
     node: Option<NodeName>,
     at: Instant,
-    /// The request that took it. An agent that did not hear the answer may ask again with the same.
+    /// The request that used the invitation. An agent that missed the answer may repeat it.
     taken_by: Option<Digest>,
 }
 
-/// Somebody who has shown wrong codes.
+/// Wrong codes from one address.
 struct Guesser {
     wrong: u32,
     since: Instant,
 }
 
-/// Who wants to join.
+/// A machine that asks to join.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Candidate<'a> {
-    /// What they show.
     pub(crate) secret: &'a str,
-    /// The name they ask for.
+    /// The requested node name.
     pub(crate) node: Option<&'a NodeName>,
-    /// Their machine's name.
+    /// The machine's host name, as a default.
     pub(crate) machine: Option<&'a NodeName>,
-    /// The hash of their signing request.
+    /// Hash of the certificate signing request.
     pub(crate) request: Digest,
 }
 
-/// As what a candidate may join.
+/// Permission to join as a certain node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Ticket {
-    /// The node's name.
     pub(crate) node: NodeName,
-    /// Whether the invitation was made for this name.
+    /// Whether the invitation was made for this node name.
     pub(crate) is_for_it: bool,
 }
 
-/// Why nobody joins. It does not say what is wrong.
+/// Why a machine may not join. The error does not tell which part of the code is wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NotInvited {
-    /// Whatever is wrong with it.
     #[error(
-        "this join code does not let this machine in: it is unknown, older than an hour, was used already, or is for another node"
+        "the join code is not valid for this machine: it is unknown, older than an hour, already used, or for another node"
     )]
     Wrong,
-    /// A good code without a name, from a machine without a usable one.
+    /// The code is valid, but neither the code nor the request contains a usable node name.
     #[error("the join code names no node, and neither does the request")]
     Nameless,
 }
 
 impl Invitations {
-    /// A secret with which a node of this name, or of any new name, can join within an hour.
+    /// Creates a secret with which a node of this name, or of any new name, can join within an hour.
     pub(crate) fn invite(&self, node: Option<NodeName>) -> String {
         let secret = random_name();
         let mut invitations = self.by_secret();
@@ -102,10 +101,10 @@ impl Invitations {
         secret
     }
 
-    /// Takes an invitation. It is given back with [`Self::give_back`] when the candidate does not become a node after all.
+    /// Uses an invitation. If the node cannot join after all, [`Self::give_back`] makes the invitation valid again.
     ///
     /// # Errors
-    /// When there is no such invitation for them.
+    /// No invitation matches.
     pub(crate) fn take(&self, candidate: &Candidate<'_>) -> Result<Ticket, NotInvited> {
         let mut invitations = self.by_secret();
         let invited = invitations
@@ -121,7 +120,7 @@ impl Invitations {
         Ok(Ticket { node, is_for_it: invited.node.is_some() })
     }
 
-    /// Lets an invitation that this request took be taken again.
+    /// Makes an invitation valid again that this request used.
     pub(crate) fn give_back(&self, candidate: &Candidate<'_>) {
         let mut invitations = self.by_secret();
         if let Some(invited) = invitations.get_mut(&digest_of(candidate.secret.as_bytes()))
@@ -131,14 +130,14 @@ impl Invitations {
         }
     }
 
-    /// How long this address is not listened to any more, because it has shown too many wrong codes.
+    /// Remaining time for which requests from this address are rejected after too many wrong codes.
     pub(crate) fn must_wait(&self, from: IpAddr) -> Option<Duration> {
         let guessers = self.guessers();
         let guesser = guessers.get(&network_of(from)).filter(|guesser| guesser.wrong >= MAX_GUESSES)?;
         GUESS_WINDOW.checked_sub(guesser.since.elapsed())
     }
 
-    /// A wrong code came from this address.
+    /// Counts a wrong code from this address.
     pub(crate) fn note_wrong(&self, from: IpAddr) {
         let mut guessers = self.guessers();
         if guessers.len() >= MAX_GUESSERS {
@@ -164,7 +163,7 @@ impl Invitations {
     }
 }
 
-/// What counts as one address: whoever has an IPv6 address has 2^64 of them.
+/// The address range that counts as one source: an IPv4 address, or an IPv6 /64 network.
 fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),
@@ -186,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invitation_is_for_one_node_and_one_request() {
+    fn invitation_is_valid_for_one_node_and_one_request() {
         let all = Invitations::default();
         let (a, b) = (node("a"), node("b"));
         let secret = all.invite(Some(a.clone()));
@@ -202,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn one_without_a_name_is_for_any() {
+    fn invitation_without_a_name_accepts_any_name() {
         let all = Invitations::default();
         let a = node("a");
         let secret = all.invite(None);
@@ -214,18 +213,18 @@ mod tests {
     }
 
     #[test]
-    fn an_invitation_ends() {
+    fn invitation_expires() {
         let all = Invitations::default();
         let secret = all.invite(Some(node("a")));
         let long_ago = Instant::now().checked_sub(INVITATION_TTL).expect("the clock can tell");
         all.by_secret().values_mut().for_each(|invited| invited.at = long_ago);
         assert_eq!(take(&all, &secret, None, 1), Err(NotInvited::Wrong));
         all.invite(None);
-        assert_eq!(all.by_secret().len(), 1, "the next one makes room");
+        assert_eq!(all.by_secret().len(), 1, "expired invitations are deleted");
     }
 
     #[test]
-    fn who_guesses_is_not_listened_to_for_a_while() {
+    fn address_with_wrong_codes_is_rejected_for_a_while() {
         let all = Invitations::default();
         let [guesser, neighbour, other] =
             ["2001:db8::1", "2001:db8::2", "192.0.2.1"].map(|text| text.parse::<IpAddr>().expect(text));

@@ -1,10 +1,11 @@
-//! The head's side of the agent link: one WebSocket an agent, which the agent dials.
+//! The head's side of the agent link: one WebSocket per agent, opened by the agent.
 //!
-//! What comes in becomes commands, in order, and waits only for its place in the loop's queue: an agent repeats what it was not
-//! answered. What goes out comes from the loop, is drained in batches and cut into frames. Results that are small come inside the
-//! report; they are checked here and stored in the same transaction as the ending.
+//! Incoming messages become commands, in order. They wait only for space in the engine's queue, because an agent
+//! repeats unanswered messages. Outgoing messages come from the engine and are packed into frames. Small results come
+//! inside the report. The link checks them, and the engine stores them in the same transaction as the end of the run.
 //!
-//! A link ends when the agent closes it, breaks the protocol or is silent (the loop then drops its sender), or when the head stops.
+//! A link ends when the agent closes it, violates the protocol or is silent (the engine then drops the sender), or when
+//! the head stops.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -30,30 +31,30 @@ use crate::environments::EnvironmentError;
 use crate::head::Head;
 use crate::trust::Bearer;
 
-/// How long an agent may take to introduce itself.
+/// Timeout for an agent's hello.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long one frame may take to be taken off our hands: a peer that does not read is as good as gone.
+/// Timeout for sending one frame to an agent that does not read.
 const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Messages put in one frame at most; with [`FRAME_BYTES`] this keeps frames well below [`MAX_FRAME_BYTES`].
+/// Maximum number of messages per frame. With [`FRAME_BYTES`], this keeps frames far below [`MAX_FRAME_BYTES`].
 const FRAME_LEN: usize = 1024;
 
-/// Where frames are cut, in bytes. Commands and environments are the only large things in them, and a request for one job is
-/// limited to less than what is left above this.
+/// Size limit in bytes before the last message of a frame. Only commands and environments can be large. The size limit
+/// for a job's submission ensures that one more launch fits below [`MAX_FRAME_BYTES`].
 const FRAME_BYTES: usize = MAX_FRAME_BYTES / 4;
 
-/// The longest reason that fits the frame that closes a WebSocket, in bytes.
+/// Maximum length of the reason in a WebSocket close frame, in bytes.
 const MAX_REASON_BYTES: usize = 123;
 
-/// Agents whose link breaks come back spread over this time for each node there is, in milliseconds: a handshake takes one or two of
-/// computing.
+/// After a break, agents reconnect within this time per node, in milliseconds. A TLS handshake takes one or two
+/// milliseconds of CPU time.
 const RETURN_MS_PER_NODE: u64 = 3;
 
-/// However many there are, all are back before one of them counts as silent for too long.
+/// Maximum time for all agents to reconnect. It is short enough that no node counts as silent.
 const LONGEST_RETURN_MS: u64 = 5_000;
 
-/// What travels inside a report: blobs by name.
+/// The blobs inside a report, by digest.
 type Inline = Vec<(Digest, Vec<u8>)>;
 
 /// Serves one agent until the link ends.
@@ -69,11 +70,11 @@ pub(crate) async fn serve(head: Arc<Head>, bearer: Bearer, socket: WebSocket) {
     }
 }
 
-/// One connection.
+/// One connection of an agent.
 struct Link<'a> {
     head: &'a Arc<Head>,
     node: &'a NodeName,
-    /// The fingerprint of the key with which the agent came.
+    /// Fingerprint of the key in the agent's certificate.
     key: Digest,
     connection: ConnectionId,
 }
@@ -81,7 +82,7 @@ struct Link<'a> {
 impl Link<'_> {
     async fn serve(&self, socket: WebSocket) -> anyhow::Result<()> {
         let (mut sink, mut source) = socket.split();
-        let hello = timeout(HELLO_TIMEOUT, next_frame(&mut source)).await.context("it did not introduce itself")??;
+        let hello = timeout(HELLO_TIMEOUT, next_frame(&mut source)).await.context("no hello from the agent")??;
         let Some(hello) = hello else { return Ok(()) };
         let hello: AgentHello = hostler_proto::decode(&hello)?;
         let protocol = match agree(&hello, self.node) {
@@ -99,7 +100,7 @@ impl Link<'_> {
         }
     }
 
-    /// Tells the loop about the agent and the agent that it is welcome; whatever the loop has to say to it follows.
+    /// Reports the agent to the engine and welcomes the agent. Messages of the engine follow.
     async fn welcome(&self, sink: &mut Sink, hello: AgentHello, protocol: u16) -> anyhow::Result<()> {
         tracing::info!(node = %self.node, pid = hello.pid, version = %hello.version, runs = hello.runs.len(), "agent linked");
         let mut complete = BTreeSet::new();
@@ -122,7 +123,7 @@ impl Link<'_> {
             if let EngineError::Refused(refusal) = &error {
                 send(sink, &HeadHello::Refused { message: refusal.to_string() }).await?;
             }
-            return Err(error).context("it is not let in");
+            return Err(error).context("the agent was not accepted");
         }
         self.head.library.room().came(came);
         let now = self.head.engine.now();
@@ -142,7 +143,7 @@ impl Link<'_> {
         Ok(())
     }
 
-    /// Carries messages to the loop until the agent closes.
+    /// Passes messages to the engine until the agent closes the link.
     async fn carry_in(&self, mut source: Source) -> anyhow::Result<()> {
         let mut inbox = Inbox::default();
         while let Some(bytes) = next_frame(&mut source).await? {
@@ -165,7 +166,8 @@ impl Link<'_> {
             self.head.library.room().came(bytes);
             Ok(())
         } else {
-            // The ending is not taken without its result, but that the agent is alive is.
+            // Without its result, the end of the run is not recorded, but the message still shows that the agent is
+            // alive.
             self.ask_again(run);
             self.post(AgentMessage::Heartbeat, true, Vec::new()).await
         }
@@ -178,16 +180,16 @@ impl Link<'_> {
     }
 
     fn ask_again(&self, run: RunId) {
-        tracing::info!(node = %self.node, %run, "its result is not complete here; asking for it again");
-        // A connection that is just ending: the next hello comes to the same.
+        tracing::info!(node = %self.node, %run, "the result of a run is incomplete; asking the agent to send it again");
+        // If the connection is ending, the next hello has the same effect.
         self.head.engine.send(self.connection, HeadMessage::Resend { run });
     }
 
-    /// The size of a result that is complete here.
+    /// The size of a result, if it is complete on the head.
     async fn complete_size(&self, manifest: Digest, inline: &Inline) -> anyhow::Result<Option<u64>> {
         let library = Arc::clone(&self.head.library);
         library.expect(inline);
-        // Everything at hand: no disk is asked.
+        // Everything is in memory, so the disk is not needed.
         if let Some(bytes) = crate::blobs::inline_size(&manifest, inline) {
             return Ok(Some(bytes));
         }
@@ -196,7 +198,7 @@ impl Link<'_> {
         outcome.context("cannot look for a result")
     }
 
-    /// Carries what the loop says to the agent until the loop is done with it or the head stops.
+    /// Sends the engine's messages to the agent until the engine closes the link or the head stops.
     async fn carry_out(&self, mut sink: Sink, mut outgoing: UnboundedReceiver<Outgoing>) -> anyhow::Result<()> {
         let mut outbox = Outbox::default();
         let mut messages = Vec::with_capacity(FRAME_LEN);
@@ -215,19 +217,19 @@ impl Link<'_> {
                     Outgoing::Close(reason) => last_word = Some(reason),
                 }
             }
-            for batch in cut(said.into_iter()) {
+            for batch in split_into_batches(said.into_iter()) {
                 send(&mut sink, &outbox.frame(batch)).await?;
             }
             if let Some(reason) = last_word {
                 tracing::info!(node = %self.node, reason, "closing the link");
-                // Both sides know it is over; what the agent answers is nothing new.
-                let _ = timeout(SEND_TIMEOUT, farewell(&mut sink, &reason)).await;
+                // Both sides know that the link is over, so errors do not matter.
+                let _ = timeout(SEND_TIMEOUT, close_with_reason(&mut sink, &reason)).await;
                 return Ok(());
             }
         }
     }
 
-    /// A launch as the agent is to have it. When its environment is lost nothing is sent, and its runs have failed.
+    /// Adds the environment to a launch. If the environment is lost, returns `None` and ends its runs as failed.
     async fn with_environment(&self, mut launch: Launch) -> anyhow::Result<Option<HeadMessage>> {
         let mut filled = self.head.environments.fill_at_once(&mut launch);
         if let Ok(false) = filled {
@@ -240,7 +242,7 @@ impl Link<'_> {
         }
         let Err(error) = filled else { return Ok(Some(HeadMessage::Launch(launch))) };
         if let EnvironmentError::Store(error) = error {
-            // The agent comes again and is sent what it has not got.
+            // The agent reconnects, and the head then sends the missing launches again.
             return Err(error).context("cannot read the environment of a job");
         }
         tracing::error!(job = %launch.job, %error, "cannot launch a job");
@@ -257,11 +259,11 @@ impl Link<'_> {
 type Sink = SplitSink<WebSocket, Message>;
 type Source = SplitStream<WebSocket>;
 
-/// The protocol version that both speak, or why the agent is refused.
+/// The protocol version to use, or the reason for rejecting the agent.
 fn agree(hello: &AgentHello, certified: &NodeName) -> Result<u16, String> {
     if hello.node != *certified {
         return Err(format!(
-            "this agent says it is node {}, but its certificate was made for node {certified}; give the node a new join code",
+            "the agent's name is {}, but its certificate is for node {certified}; create a new join code for the node",
             hello.node
         ));
     }
@@ -282,7 +284,8 @@ fn agree(hello: &AgentHello, certified: &NodeName) -> Result<u16, String> {
     ))
 }
 
-/// Takes the blobs out of the report of an ending that has a result: the manifest's name, and the blobs by their true names.
+/// Takes the blobs out of the report of a run with a result. Returns the manifest's digest, and the blobs with their
+/// computed digests.
 fn take_result(report: &mut RunReport) -> anyhow::Result<Option<(Digest, Inline)>> {
     let RunStatus::Ended(end) = &mut report.status else { return Ok(None) };
     let Some(result) = &mut end.result else { return Ok(None) };
@@ -293,8 +296,8 @@ fn take_result(report: &mut RunReport) -> anyhow::Result<Option<(Digest, Inline)
     Ok(Some((result.manifest, blobs.collect())))
 }
 
-/// Cuts messages into batches that fit a frame.
-fn cut(messages: impl Iterator<Item = HeadMessage>) -> Vec<Vec<HeadMessage>> {
+/// Splits messages into batches that fit into a frame.
+fn split_into_batches(messages: impl Iterator<Item = HeadMessage>) -> Vec<Vec<HeadMessage>> {
     let mut batches = Vec::new();
     let (mut batch, mut size) = (Vec::new(), 0);
     for message in messages {
@@ -311,7 +314,7 @@ fn cut(messages: impl Iterator<Item = HeadMessage>) -> Vec<Vec<HeadMessage>> {
     batches
 }
 
-/// Roughly what a message takes on the wire, in bytes; only launches can be large.
+/// Approximate encoded size of a message in bytes. Only launches and account lists can be large.
 fn size_of_message(message: &HeadMessage) -> usize {
     const FIXED: usize = 256;
     match message {
@@ -334,8 +337,8 @@ fn size_of_message(message: &HeadMessage) -> usize {
     }
 }
 
-/// Closes the connection with a reason, which has 123 bytes in a WebSocket.
-async fn farewell(sink: &mut Sink, reason: &str) -> Result<(), axum::Error> {
+/// Closes the connection with a reason, truncated to 123 bytes.
+async fn close_with_reason(sink: &mut Sink, reason: &str) -> Result<(), axum::Error> {
     let reason = &reason[..reason.floor_char_boundary(MAX_REASON_BYTES)];
     sink.send(Message::Close(Some(CloseFrame { code: close_code::NORMAL, reason: reason.into() }))).await?;
     sink.close().await
@@ -343,17 +346,17 @@ async fn farewell(sink: &mut Sink, reason: &str) -> Result<(), axum::Error> {
 
 async fn send<T: serde::Serialize>(sink: &mut Sink, value: &T) -> anyhow::Result<()> {
     let message = Message::Binary(hostler_proto::encode(value).into());
-    timeout(SEND_TIMEOUT, sink.send(message)).await.context("it does not read what it is sent")?.context("cannot send")
+    timeout(SEND_TIMEOUT, sink.send(message)).await.context("the agent does not read")?.context("cannot send")
 }
 
-/// The next binary message; `None` when the agent has closed.
+/// The next binary message. `None` when the agent has closed the link.
 async fn next_frame(source: &mut Source) -> anyhow::Result<Option<bytes::Bytes>> {
     while let Some(message) = source.next().await {
         match message? {
             Message::Binary(bytes) => return Ok(Some(bytes)),
             Message::Close(_) => return Ok(None),
             Message::Ping(_) | Message::Pong(_) => {}
-            Message::Text(_) => bail!("it speaks another protocol: text came where frames are binary"),
+            Message::Text(_) => bail!("protocol violation: received a text message instead of a binary frame"),
         }
     }
     Ok(None)
@@ -385,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_must_overlap_and_the_refusal_says_what_to_do() {
+    fn link_needs_overlapping_versions_and_matching_node_name() {
         let node: NodeName = "a".parse().expect("a valid name");
         assert_eq!(agree(&hello("a", 1, 7), &node), Ok(1));
         let newer = agree(&hello("a", 5, 7), &node).expect_err("no overlap");
@@ -397,10 +400,10 @@ mod tests {
     }
 
     #[test]
-    fn large_batches_are_cut_and_keep_their_order() {
+    fn large_batches_are_split_in_order() {
         let run = |index| RunId { task: TaskId { job: JobId(1), index }, attempt: Attempt(1), epoch: Epoch(1) };
         let messages: Vec<HeadMessage> = (0..20_000).map(|index| HeadMessage::Forget { run: run(index) }).collect();
-        let batches = cut(messages.clone().into_iter());
+        let batches = split_into_batches(messages.clone().into_iter());
         assert!(batches.len() > 1);
         for batch in &batches {
             assert!(hostler_proto::encode(&Frame { sequence: 1, messages: batch.clone() }).len() < MAX_FRAME_BYTES);

@@ -5,8 +5,8 @@
 //! use the same HTTP service. It finds the [`Peer`] of a request in the request's extensions.
 //!
 //! Any program may connect to the port. A client that speaks plain HTTP gets a short answer. Handshakes and request
-//! heads must finish within ten seconds. The number of unidentified clients is limited: a new one replaces the oldest,
-//! so that silent clients cannot block others; see [`crate::guests`].
+//! heads must finish within ten seconds. The number of unidentified clients is limited. When the limit is reached, a new
+//! client replaces an old one, so that silent clients cannot block others; see [`crate::guests`].
 
 use std::convert::Infallible;
 use std::fs::{self, Permissions};

@@ -1,12 +1,16 @@
-//! Logging in: how somebody elsewhere shows who they are, and gets a token for it.
+//! Login of users on machines outside the cluster. A successful login yields a token.
 //!
-//! Either with an SSH key: the head gives out a random challenge, the client has it signed with the namespace of Hostler's logins, the
-//! cluster's fingerprint and the user's name in it, and the head looks whether the key is the user's. Or with a login code that an
+//! With an SSH key: the head issues a random challenge. The client signs it together with the cluster's fingerprint and
+//! the user's name, in the SSH namespace of Hostler logins. The head checks that the key belongs to the user.
+//!
+//! With a login code: an admin creates the code, which can be used once.
 //! admin has made: its secret is good once.
 //!
-//! A challenge is good for a minute and a code for a day, on the monotonic clock; both live in memory and end with the head's process,
-//! as join codes do: whoever asked can ask again. Tokens are kept in the state, as hashes. Who fails learns nothing of who is a user:
-//! the signature is checked before anything is looked up, and every failure has the same words. An address that fails often waits.
+//! A challenge is valid for a minute and a code for a day, on the monotonic clock. Both are kept in memory and end with
+//! the head's process. The state keeps the hashes of tokens.
+//!
+//! A failed login does not reveal whether the user exists: the signature is checked before the lookup, and all failures
+//! have the same message. An address with many failures must wait.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -22,29 +26,29 @@ use ssh_key::{Algorithm, EcdsaCurve, HashAlg, PublicKey, SshSig};
 use crate::blobs::name_of;
 use crate::trust::random_name;
 
-/// How long a challenge can be answered.
+/// Lifetime of a challenge.
 const CHALLENGE_TTL: Duration = Duration::from_secs(60);
 
-/// Challenges that wait at once.
+/// Maximum number of open challenges.
 const MAX_CHALLENGES: usize = 10_000;
 
-/// How long a login code can be used.
+/// Lifetime of a login code.
 const CODE_TTL: Duration = Duration::from_secs(24 * 3600);
 
-/// Login codes that wait at once. The oldest makes room.
+/// Maximum number of open login codes. A new one then replaces the oldest.
 const MAX_CODES: usize = 10_000;
 
-/// How often an address may fail before it must wait, and for how long.
+/// Number of failures per address and time window. Further logins must wait until the window ends.
 const MAX_FAILURES: u32 = 10;
 const FAILURE_WINDOW: Duration = Duration::from_secs(60);
 
-/// Addresses whose failures are remembered at once.
+/// Maximum number of addresses whose failures are counted.
 const MAX_ADDRESSES: usize = 100_000;
 
-/// The longest line that can be a key, in bytes.
+/// Maximum length of a key line, in bytes.
 const MAX_KEY_LEN: usize = 8 << 10;
 
-/// What waits for its answer, and who has failed lately.
+/// Open challenges and codes, and recent failures.
 #[derive(Default)]
 pub(crate) struct Logins {
     challenges: Mutex<HashMap<String, Instant>>,
@@ -63,31 +67,28 @@ struct Failures {
     count: u32,
 }
 
-/// Why a login comes to nothing.
+/// Why a login fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum LoginError {
-    /// The challenge was never given out, was answered, or is too old.
     #[error("this challenge is unknown, was answered already or is older than a minute")]
     BadChallenge,
-    /// Which of them is for nobody to know.
-    #[error("the signature is not one of a key that this cluster knows for that user")]
+    /// The message does not tell whether the user or the key is unknown.
+    #[error("the signature does not match any key that the cluster knows for this user")]
     BadKey,
-    /// Unknown, used or too old.
     #[error("this login code is unknown, was used already or is older than a day")]
     BadCode,
-    /// Too many failures.
-    #[error("too many logins have failed from there; wait {0} seconds")]
+    #[error("too many failed logins from this address; wait {0} seconds")]
     TooMany(u64),
 }
 
 impl Logins {
-    /// A challenge to be signed.
+    /// Creates a challenge to sign.
     pub(crate) fn challenge(&self) -> String {
         let mut challenges = lock(&self.challenges);
         if challenges.len() >= MAX_CHALLENGES {
             challenges.retain(|_, made| made.elapsed() < CHALLENGE_TTL);
         }
-        // Whoever asks for many that they never answer keeps nobody else from logging in.
+        // A flood of unanswered challenges must not block other logins.
         if challenges.len() >= MAX_CHALLENGES
             && let Some(oldest) = challenges.iter().min_by_key(|(_, made)| **made).map(|(nonce, _)| nonce.clone())
         {
@@ -98,16 +99,16 @@ impl Logins {
         nonce
     }
 
-    /// Uses a challenge up.
+    /// Uses up a challenge.
     ///
     /// # Errors
-    /// When it is not one that can be answered.
+    /// The challenge is unknown, used or expired.
     pub(crate) fn answer(&self, nonce: &str) -> Result<(), LoginError> {
         let made = lock(&self.challenges).remove(nonce);
         made.filter(|made| made.elapsed() < CHALLENGE_TTL).map(drop).ok_or(LoginError::BadChallenge)
     }
 
-    /// The secret of a new login code for `user`.
+    /// Creates a login code for `user` and returns its secret.
     pub(crate) fn invite(&self, user: UserName) -> String {
         let mut codes = lock(&self.codes);
         codes.retain(|_, code| code.made.elapsed() < CODE_TTL);
@@ -121,37 +122,37 @@ impl Logins {
         secret
     }
 
-    /// Uses a login code up: for whom it was made.
+    /// Uses up a login code and returns its user.
     ///
     /// # Errors
-    /// When it is none.
+    /// The code is unknown, used or expired.
     pub(crate) fn redeem(&self, secret: &str) -> Result<UserName, LoginError> {
         let code = lock(&self.codes).remove(&name_of(secret.as_bytes()));
         code.filter(|code| code.made.elapsed() < CODE_TTL).map(|code| code.user).ok_or(LoginError::BadCode)
     }
 
-    /// Whether somebody at this address may try.
+    /// Whether this address may try to log in.
     ///
     /// # Errors
-    /// When they have failed too often lately.
+    /// The address had too many failures recently.
     pub(crate) fn may_try(&self, from: Option<IpAddr>) -> Result<(), LoginError> {
         let failures = lock(&self.failures);
-        let Some(failed) = from.and_then(|from| failures.get(&neighbourhood(from))) else { return Ok(()) };
+        let Some(failed) = from.and_then(|from| failures.get(&network_of(from))) else { return Ok(()) };
         match FAILURE_WINDOW.checked_sub(failed.since.elapsed()) {
             Some(left) if failed.count >= MAX_FAILURES => Err(LoginError::TooMany(left.as_secs() + 1)),
             Some(_) | None => Ok(()),
         }
     }
 
-    /// Somebody at this address has failed.
+    /// Counts a failure of this address.
     pub(crate) fn failed(&self, from: Option<IpAddr>) {
-        let Some(from) = from.map(neighbourhood) else { return };
+        let Some(from) = from.map(network_of) else { return };
         let mut failures = lock(&self.failures);
         if failures.len() >= MAX_ADDRESSES {
             failures.retain(|_, failed| failed.since.elapsed() < FAILURE_WINDOW);
         }
         if failures.len() >= MAX_ADDRESSES {
-            // Whoever has so many addresses is not held up by counting them.
+            // The table is full. An attacker with this many addresses cannot be limited by address anyway.
             return;
         }
         let failed = failures.entry(from).or_insert_with(|| Failures { since: Instant::now(), count: 0 });
@@ -166,8 +167,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Addresses that one party has at will count as one.
-fn neighbourhood(address: IpAddr) -> IpAddr {
+/// The address range that counts as one source: an IPv4 address, or an IPv6 /64 network.
+fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => address.into(),
         IpAddr::V6(address) => {
@@ -177,27 +178,27 @@ fn neighbourhood(address: IpAddr) -> IpAddr {
     }
 }
 
-/// 256 random bits in hexadecimal digits.
+/// 256 random bits in hexadecimal.
 pub(crate) fn secret() -> String {
     format!("{}{}", random_name(), random_name())
 }
 
-/// A public key as somebody wrote it, in the one form in which it is kept.
+/// Parses a public key and returns its normal form.
 ///
 /// # Errors
-/// Why it cannot be used, as the rest of a sentence.
+/// The problem, as the rest of a sentence.
 pub(crate) fn normal_key(line: &str) -> Result<String, String> {
     if line.len() > MAX_KEY_LEN || line.contains(|c: char| c.is_control()) {
         return Err("is not one line of an authorized_keys file".to_owned());
     }
-    let key = PublicKey::from_openssh(line.trim()).map_err(|error| format!("is no SSH public key ({error})"))?;
+    let key = PublicKey::from_openssh(line.trim()).map_err(|error| format!("is not an SSH public key ({error})"))?;
     match key.algorithm() {
         Algorithm::Ed25519 | Algorithm::Ecdsa { curve: EcdsaCurve::NistP256 } => {}
         Algorithm::Rsa { .. } if rsa_bits(key.key_data()) >= 2048 => {}
         Algorithm::Rsa { .. } => return Err("is an RSA key of less than 2048 bits".to_owned()),
         other => return Err(format!("is of type {other}; use ed25519, ecdsa with nistp256, or rsa")),
     }
-    key.to_openssh().map_err(|error| format!("cannot be written again ({error})"))
+    key.to_openssh().map_err(|error| format!("cannot be encoded ({error})"))
 }
 
 fn rsa_bits(key: &KeyData) -> usize {
@@ -205,19 +206,19 @@ fn rsa_bits(key: &KeyData) -> usize {
     modulus.map_or(0, |bytes| bytes.len() * 8 - bytes.first().map_or(0, |first| first.leading_zeros() as usize))
 }
 
-/// Whether `signature` is a good one of `text` by one of `keys`.
+/// Checks that one of `keys` made the `signature` of `text`.
 ///
 /// # Errors
-/// [`LoginError::BadKey`], whatever is wrong.
+/// [`LoginError::BadKey`] for every problem.
 pub(crate) fn check_signature(signature: &str, text: &str, keys: &[String]) -> Result<(), LoginError> {
     let signature = SshSig::from_pem(signature).map_err(|_| LoginError::BadKey)?;
-    // Before anybody is looked up: a good signature takes as long to refuse as a bad one.
+    // Verification comes first, so that a valid signature of an unknown key takes as long as an invalid one.
     let key = signer(&signature, text.as_bytes()).ok_or(LoginError::BadKey)?;
     let is_key = |line: &String| PublicKey::from_openssh(line).is_ok_and(|known| known.key_data() == &key);
     if keys.iter().any(is_key) { Ok(()) } else { Err(LoginError::BadKey) }
 }
 
-/// The key that has made a signature, if it is a good one of `text`.
+/// The key that made a signature of `text`, if the signature is valid.
 fn signer(signature: &SshSig, text: &[u8]) -> Option<KeyData> {
     if signature.namespace() != LOGIN_NAMESPACE {
         return None;
@@ -225,7 +226,7 @@ fn signer(signature: &SshSig, text: &[u8]) -> Option<KeyData> {
     let key = signature.public_key().clone();
     let is_good = match key.rsa() {
         Some(rsa) => {
-            // Without the `rsa` crate, which has an open advisory on timing, ring checks those.
+            // ring verifies RSA signatures, because the `rsa` crate has an open advisory about timing.
             let parameters = match signature.signature().algorithm() {
                 Algorithm::Rsa { hash: Some(HashAlg::Sha512) } => &RSA_PKCS1_2048_8192_SHA512,
                 Algorithm::Rsa { hash: Some(HashAlg::Sha256) } => &RSA_PKCS1_2048_8192_SHA256,
@@ -247,7 +248,7 @@ mod tests {
 
     use super::*;
 
-    /// A key made by `ssh-keygen`, and its public line.
+    /// Creates a key with `ssh-keygen`. Returns its path and its public line.
     fn key(directory: &std::path::Path, kind: &[&str]) -> (std::path::PathBuf, String) {
         let path = directory.join(kind.concat().replace('-', ""));
         let made =
@@ -273,17 +274,17 @@ mod tests {
     }
 
     #[test]
-    fn challenges_that_nobody_answers_keep_nobody_from_logging_in() {
+    fn unanswered_challenges_do_not_block_logins() {
         let logins = Logins::default();
         let first = logins.challenge();
         let others: Vec<String> = (0..MAX_CHALLENGES).map(|_| logins.challenge()).collect();
-        assert_eq!(logins.answer(&first), Err(LoginError::BadChallenge), "the oldest made room");
+        assert_eq!(logins.answer(&first), Err(LoginError::BadChallenge), "the oldest was replaced");
         assert_eq!(logins.answer(&others[MAX_CHALLENGES - 1]), Ok(()));
         assert_eq!(logins.answer(&others[0]), Ok(()));
     }
 
     #[test]
-    fn signatures_of_every_usual_kind_of_key_are_checked() {
+    fn signatures_of_all_supported_key_types_are_verified() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let (_, other) = key(directory.path(), &["-t", "ed25519", "-Z", "aes256-ctr"]);
         for kind in [&["-t", "ed25519"][..], &["-t", "ecdsa", "-b", "256"], &["-t", "rsa", "-b", "2048"]] {
@@ -293,9 +294,13 @@ mod tests {
             assert_eq!(check_signature(&signature, "text", &known), Ok(()), "{kind:?}");
             let bad = Err(LoginError::BadKey);
             assert_eq!(check_signature(&signature, "other text", &known), bad, "{kind:?}");
-            assert_eq!(check_signature(&signature, "text", &known[..1]), bad, "{kind:?}: another's key");
+            assert_eq!(check_signature(&signature, "text", &known[..1]), bad, "{kind:?}: key of another user");
             assert_eq!(check_signature(&signature, "text", &[]), bad, "{kind:?}");
-            assert_eq!(check_signature(&sign(&path, "file", "text"), "text", &known), bad, "{kind:?}: for files");
+            assert_eq!(
+                check_signature(&sign(&path, "file", "text"), "text", &known),
+                bad,
+                "{kind:?}: namespace of files"
+            );
         }
         for rubbish in ["", "-----BEGIN SSH SIGNATURE-----\nAAAA\n-----END SSH SIGNATURE-----\n", "\0"] {
             assert_eq!(check_signature(rubbish, "text", std::slice::from_ref(&other)), Err(LoginError::BadKey));
@@ -303,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_cannot_be_used_are_refused_with_a_reason() {
+    fn unsupported_keys_are_rejected_with_a_reason() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let (_, p384) = key(directory.path(), &["-t", "ecdsa", "-b", "384"]);
         assert!(normal_key(&p384).expect_err("another curve").contains("ecdsa-sha2-nistp384"));
@@ -315,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn challenges_and_codes_are_good_once_and_for_a_while() {
+    fn challenges_and_codes_can_be_used_once_until_they_expire() {
         let logins = Logins::default();
         let nonce = logins.challenge();
         assert_eq!(logins.answer("guess"), Err(LoginError::BadChallenge));
@@ -334,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_fails_often_waits_and_nobody_else() {
+    fn only_an_address_with_many_failures_must_wait() {
         let logins = Logins::default();
         let address = |text: &str| Some(text.parse::<IpAddr>().expect("an address"));
         for host in 0..10 {

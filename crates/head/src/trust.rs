@@ -1,13 +1,14 @@
-//! Trust: the cluster's own certificate authority, the head's certificate, and how a node gets one.
+//! The cluster's certificate authority, the head's certificate, and the certificates of nodes.
 //!
-//! The authority is made once and kept beside the store; every certificate of the cluster hangs from it. A node is invited with a
-//! one-time secret, shows it together with a certificate signing request, and gets a certificate that says nothing but its name.
+//! The authority is created once and stored next to the database. It signs all certificates of the cluster. A node is
+//! invited with a one-time secret. It sends the secret with a certificate signing request, and gets a certificate that
+//! contains only its name.
 //!
-//! No wall clock has a say, since those of machines may be decades wrong. Certificates carry dates only because they must: all of them
-//! say from the year 2000 to 9999, and whoever verifies one does so at a time at which it says to be valid. How long a node's key is good
-//! for is the state's business, on the cluster's own clock; see `hostler_core::head::Member`.
+//! Certificate checks ignore wall clocks, because clocks of machines may be wrong by decades. All certificates are
+//! formally valid from the year 2000 to 9999, and are verified at a time within that range. The state limits the
+//! lifetime of a node's key on the cluster's own clock; see `hostler_core::head::Member`.
 //!
-//! Who was invited is in [`crate::invitations`].
+//! Invitations are in [`crate::invitations`].
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -37,7 +38,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::invitations::Invitations;
 
-/// What a node's certificate says, before the node's name.
+/// Prefix of the URI with the node name in a certificate.
 const NODE_URI: &str = "hostler:node/";
 
 /// The cluster's authority and the head's own certificate.
@@ -46,40 +47,39 @@ pub(crate) struct Trust {
     fingerprint: Digest,
     issuer: Issuer<'static, KeyPair>,
     server: Arc<rustls::ServerConfig>,
-    /// From which that is made which nodes that gossip share.
+    /// Secret from which the gossip secrets of nodes are derived.
     gossip_secret: String,
-    /// Who may join.
+    /// Open join codes.
     pub(crate) invitations: Invitations,
 }
 
-/// A request that is no valid certificate signing request.
+/// The certificate signing request is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the certificate signing request is not valid: {0}")]
 pub(crate) struct BadRequest(String);
 
-/// A certificate that was just made for a node.
+/// A new certificate for a node.
 pub(crate) struct Issued {
-    /// PEM.
+    /// In PEM form.
     pub(crate) certificate: String,
-    /// The fingerprint of its public key.
+    /// Fingerprint of its public key.
     pub(crate) key: Digest,
 }
 
-/// Who came with a verified certificate of a node.
+/// The holder of a verified node certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Bearer {
-    /// The node's name.
     pub(crate) node: NodeName,
-    /// The fingerprint of the public key: BLAKE3 of its DER.
+    /// Fingerprint of the public key: BLAKE3 of its DER form.
     pub(crate) key: Digest,
 }
 
 impl Trust {
-    /// Opens the authority in `directory`, or makes one there; gives the head a certificate for the names by
-    /// which it is called if it has none.
+    /// Opens the authority in `directory`, or creates one there. Creates the head's certificate if there is none for
+    /// its current names.
     ///
     /// # Errors
-    /// When files cannot be read or written, or are not what they should be.
+    /// A file cannot be read or written, or is invalid.
     pub(crate) fn open(directory: &Path, listen: SocketAddr, advertised: &[Address]) -> anyhow::Result<Self> {
         DirBuilder::new()
             .recursive(true)
@@ -109,35 +109,36 @@ impl Trust {
         })
     }
 
-    /// How the head speaks TLS: clients may show a certificate of the cluster, and are strangers without.
+    /// The head's TLS configuration. Client certificates of the cluster are optional.
     pub(crate) fn server(&self) -> Arc<rustls::ServerConfig> {
         Arc::clone(&self.server)
     }
 
-    /// The fingerprint of the authority: the cluster's name in what must hold for no other.
+    /// Fingerprint of the authority. It identifies the cluster.
     pub(crate) fn fingerprint(&self) -> Digest {
         self.fingerprint
     }
 
-    /// What nodes that gossip share after so many machines have been put out: 64 hexadecimal digits. Who knows one does not know the next.
+    /// The shared secret of nodes for gossip, as 64 hexadecimal digits. It changes with the number of expelled nodes,
+    /// and an old secret does not reveal the new one.
     pub(crate) fn gossip_secret(&self, expelled: u64) -> String {
         digest_of(format!("hostler gossip {} {expelled}", self.gossip_secret).as_bytes()).to_string()
     }
 
-    /// The authority's certificate, PEM.
+    /// The authority's certificate in PEM form.
     pub(crate) fn authority(&self) -> &str {
         &self.authority_pem
     }
 
-    /// A certificate for the key of a request. Nothing else of the request counts.
+    /// Signs a certificate for the key of a request. Other fields of the request are ignored.
     ///
     /// # Errors
-    /// When it is no request, or not signed with its own key.
+    /// The request is invalid, or not signed with its own key.
     pub(crate) fn sign(&self, node: &NodeName, csr: &str) -> Result<Issued, BadRequest> {
         let bad = |error: rcgen::Error| BadRequest(error.to_string());
         let request = CertificateSigningRequestParams::from_pem(csr).map_err(bad)?;
         let uri = format!("{NODE_URI}{node}").try_into().map_err(bad)?;
-        let mut params = leaf(node.as_str(), vec![SanType::URI(uri)], ExtendedKeyUsagePurpose::ClientAuth);
+        let mut params = end_entity(node.as_str(), vec![SanType::URI(uri)], ExtendedKeyUsagePurpose::ClientAuth);
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         let certificate = params.signed_by(&request.public_key, &self.issuer).map_err(bad)?;
         let key = digest_of(&request.public_key.subject_public_key_info());
@@ -145,7 +146,7 @@ impl Trust {
     }
 }
 
-/// The node that a verified certificate was made for, and its key.
+/// The node name and key in a verified certificate.
 pub(crate) fn bearer_of(certificate: &CertificateDer<'_>) -> Option<Bearer> {
     let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
     let key = digest_of(parsed.public_key().raw);
@@ -156,7 +157,7 @@ pub(crate) fn bearer_of(certificate: &CertificateDer<'_>) -> Option<Bearer> {
     })
 }
 
-/// A name that nobody can guess: 128 random bits in hexadecimal digits.
+/// An unpredictable name: 128 random bits in hexadecimal.
 pub(crate) fn random_name() -> String {
     let mut bytes = [0; 16];
     rustls::crypto::ring::default_provider()
@@ -166,7 +167,7 @@ pub(crate) fn random_name() -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What is kept in that file, or what is put there now.
+/// Reads the secret from a file, or creates it.
 fn gossip_secret(path: &Path) -> anyhow::Result<String> {
     if !path.exists() {
         replace_file(path, format!("{}{}", random_name(), random_name()).as_bytes(), 0o600)?;
@@ -174,7 +175,7 @@ fn gossip_secret(path: &Path) -> anyhow::Result<String> {
     Ok(read(path)?.trim().to_owned())
 }
 
-/// A certificate and its key, as two files.
+/// Files of a certificate and its key.
 struct Pair {
     certificate: PathBuf,
     key: PathBuf,
@@ -185,7 +186,7 @@ impl Pair {
         Self { certificate: directory.join(format!("{name}.pem")), key: directory.join(format!("{name}.key")) }
     }
 
-    /// Whether it was made: the certificate is written last.
+    /// Whether both files exist: the certificate is written last.
     fn exists(&self) -> bool {
         self.certificate.exists()
     }
@@ -195,13 +196,13 @@ impl Pair {
     }
 
     fn key(&self) -> anyhow::Result<KeyPair> {
-        KeyPair::from_pem(&read(&self.key)?).with_context(|| format!("{} holds no key", self.key.display()))
+        KeyPair::from_pem(&read(&self.key)?).with_context(|| format!("{} contains no private key", self.key.display()))
     }
 
     fn make_authority(&self) -> anyhow::Result<()> {
         let key = KeyPair::generate()?;
         let mut params = CertificateParams::default();
-        // A name of its own, so that nobody mixes up two clusters' authorities.
+        // A unique name, so that the authorities of two clusters can be told apart.
         params.distinguished_name = common_name(&format!("hostler cluster {}", &random_name()[..8]));
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -211,7 +212,7 @@ impl Pair {
 
     fn make_server(&self, issuer: &Issuer<'_, KeyPair>, names: Vec<SanType>) -> anyhow::Result<()> {
         let key = KeyPair::generate()?;
-        let mut params = leaf("hostler head", names, ExtendedKeyUsagePurpose::ServerAuth);
+        let mut params = end_entity("hostler head", names, ExtendedKeyUsagePurpose::ServerAuth);
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         self.store(&key, &params.signed_by(&key, issuer)?.pem())
     }
@@ -222,7 +223,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Whether there is a certificate of `authority` with exactly these names.
+    /// Whether the pair is a certificate of `authority` with exactly these names.
     fn is_for(&self, names: &[SanType], authority: &CertificateDer<'_>) -> bool {
         let covers = || -> Option<bool> {
             let der = certificate_in(&self.certificate().ok()?).ok()?;
@@ -248,7 +249,7 @@ fn is_same(wanted: &SanType, held: &GeneralName<'_>) -> bool {
     }
 }
 
-/// By which names a head may be called, each once.
+/// The names under which clients may reach the head, without duplicates.
 fn names_of(listen: SocketAddr, advertised: &[Address]) -> Vec<SanType> {
     let mut hosts = vec![HEAD_NAME.to_owned(), "localhost".to_owned()];
     hosts.extend([IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)].map(|ip| ip.to_string()));
@@ -261,7 +262,7 @@ fn names_of(listen: SocketAddr, advertised: &[Address]) -> Vec<SanType> {
     for host in hosts {
         let name = match host.parse::<IpAddr>() {
             Ok(ip) => Some(SanType::IpAddress(ip)),
-            // A machine may have a name that no certificate can carry; it is reached by another.
+            // Some host names are not valid in certificates. Clients use another name then.
             Err(_) => host.try_into().ok().map(SanType::DnsName),
         };
         names.extend(name.filter(|name| !names.contains(name)));
@@ -269,13 +270,13 @@ fn names_of(listen: SocketAddr, advertised: &[Address]) -> Vec<SanType> {
     names
 }
 
-/// This machine's name.
+/// This machine's host name.
 pub(crate) fn hostname() -> Option<String> {
     nix::unistd::gethostname().ok()?.into_string().ok().filter(|name| !name.is_empty())
 }
 
-/// A certificate for one end of a connection.
-fn leaf(name: &str, names: Vec<SanType>, usage: ExtendedKeyUsagePurpose) -> CertificateParams {
+/// Parameters of an end-entity certificate.
+fn end_entity(name: &str, names: Vec<SanType>, usage: ExtendedKeyUsagePurpose) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = common_name(name);
     params.subject_alt_names = names;
@@ -291,14 +292,14 @@ fn common_name(name: &str) -> DistinguishedName {
     all
 }
 
-/// From long ago until the day that stands for no end (RFC 5280, 4.1.2.5): see the top of this file.
+/// Valid for all practical times; 9999-12-31 means no expiry (RFC 5280, 4.1.2.5). See the top of this file.
 fn set_validity(params: &mut CertificateParams) {
     params.not_before = rcgen::date_time_ymd(2000, 1, 1);
     params.not_after = rcgen::date_time_ymd(9999, 12, 31);
 }
 
 fn server_config(authority: &CertificateDer<'static>, server: &Pair) -> anyhow::Result<Arc<rustls::ServerConfig>> {
-    // Named explicitly: with two providers linked in, rustls would panic rather than choose.
+    // Explicit, because rustls panics if two providers are linked and none is chosen.
     let provider: Arc<CryptoProvider> = Arc::new(rustls::crypto::ring::default_provider());
     let mut roots = RootCertStore::empty();
     roots.add(authority.clone())?;
@@ -306,10 +307,10 @@ fn server_config(authority: &CertificateDer<'static>, server: &Pair) -> anyhow::
         .allow_unauthenticated()
         .build()?;
     let verifier = Arc::new(Timeless(verifier));
-    // The authority goes along, so that a node that knows only its fingerprint can find it.
+    // Sends the authority's certificate too, so that a node that knows only its fingerprint can verify the chain.
     let chain = vec![certificate_in(&server.certificate()?)?, authority.clone()];
-    let key =
-        PrivateKeyDer::from_pem_file(&server.key).with_context(|| format!("{} holds no key", server.key.display()))?;
+    let key = PrivateKeyDer::from_pem_file(&server.key)
+        .with_context(|| format!("{} contains no private key", server.key.display()))?;
     let mut config = rustls::ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])?
         .with_client_cert_verifier(verifier)
@@ -318,7 +319,7 @@ fn server_config(authority: &CertificateDer<'static>, server: &Pair) -> anyhow::
     Ok(Arc::new(config))
 }
 
-/// Verifies the certificates of nodes at a time at which they say to be valid.
+/// Verifies node certificates at a time within their validity, independent of the clock.
 #[derive(Debug)]
 struct Timeless(Arc<dyn ClientCertVerifier>);
 
@@ -367,7 +368,7 @@ impl ClientCertVerifier for Timeless {
     }
 }
 
-/// The first moment at which a certificate says to be valid.
+/// The first moment of a certificate's validity.
 fn valid_time(certificate: &CertificateDer<'_>) -> Option<UnixTime> {
     let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
     let seconds = u64::try_from(parsed.validity().not_before.timestamp()).ok()?;
@@ -382,11 +383,11 @@ fn read(path: &Path) -> anyhow::Result<String> {
     fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// Writes a file whole or not at all. It has `mode` from its first instant, and is on disk when this returns.
+/// Replaces a file atomically. The file has `mode` from the start, and is synced on return.
 pub(crate) fn replace_file(path: &Path, bytes: &[u8], mode: u32) -> anyhow::Result<()> {
     let partial = path.with_added_extension("partial");
     let write = || -> io::Result<()> {
-        // Left by a crash, perhaps with another mode.
+        // A crash may have left this file, perhaps with another mode.
         if let Err(error) = fs::remove_file(&partial)
             && error.kind() != io::ErrorKind::NotFound
         {
@@ -412,7 +413,7 @@ mod tests {
     fn csr() -> String {
         let key = KeyPair::generate().expect("a key can be made");
         let mut params = CertificateParams::new(vec!["evil".to_owned()]).expect("a valid name");
-        // Everything a request asks for beyond its key is ignored.
+        // All other fields of the request are ignored.
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.serialize_request(&key).and_then(|csr| csr.pem()).expect("a request can be made")
     }
@@ -436,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_private_and_a_restart_changes_nothing() {
+    fn keys_are_private_and_survive_a_restart() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let first = open(directory.path(), LISTEN, &["head.example:7760"]);
         let files = |name: &str| fs::read(directory.path().join(name)).expect("it was written");
@@ -451,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn other_addresses_get_another_certificate_of_the_same_authority() {
+    fn new_addresses_get_a_new_certificate_of_the_same_authority() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let certificate = || fs::read(directory.path().join("server.pem")).expect("it was written");
         let first = open(directory.path(), LISTEN, &[]);
@@ -470,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_says_a_name_and_a_key_and_nothing_else() {
+    fn certificate_contains_only_name_and_key() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let trust = open(directory.path(), LISTEN, &[]);
         assert!(trust.sign(&node("a"), "rubbish").is_err());
@@ -481,14 +482,22 @@ mod tests {
         let (_, certificate) = X509Certificate::from_der(&der).expect("a certificate");
         assert!(!certificate.is_ca());
         assert!(!issued.certificate.contains("evil"));
-        assert_eq!(trust.sign(&node("b"), &csr_of_a).expect("a request").key, issued.key, "the key is the request's");
+        assert_eq!(
+            trust.sign(&node("b"), &csr_of_a).expect("a request").key,
+            issued.key,
+            "the key comes from the request"
+        );
         assert_ne!(trust.sign(&node("a"), &csr()).expect("a request").key, issued.key);
         let head = fs::read_to_string(directory.path().join("server.pem")).expect("it was written");
-        assert_eq!(bearer_of(&certificate_in(&head).expect("a certificate")), None, "the head's own names no node");
+        assert_eq!(
+            bearer_of(&certificate_in(&head).expect("a certificate")),
+            None,
+            "the head's certificate contains no node name"
+        );
     }
 
     #[test]
-    fn no_clock_has_a_say_and_other_authorities_have_none() {
+    fn verification_ignores_the_clock_and_rejects_other_authorities() {
         let (mine, other) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
         let trust = open(mine.path(), LISTEN, &[]);
         let issued = trust.sign(&node("a"), &csr()).expect("a request");
