@@ -104,7 +104,7 @@ fn no_two_people_share_a_uid() {
         for command in [&["configure", "user", "list"][..], &["run", "-m", "64M", "--", "id"]] {
             let refused = host.run(&[&eve, command].concat());
             assert_ne!(refused.code, 0, "{refused:?}");
-            let why = "uid 20002 is called eve on that machine, but in the cluster it is ada's";
+            let why = "uid 20002 is called eve on that machine, but in the cluster the uid belongs to ada";
             assert!(refused.stderr.contains(why), "{refused:?}");
         }
     }

@@ -1,9 +1,13 @@
-//! Who asks, and whether they may: found out once for each request, before any handler.
+//! Identifies the caller of each request and checks its permission, before any handler.
 //!
-//! Four ways lead to a name. On the head's own socket the kernel says who it is. A node's agent passes on requests of the users of its
-//! machine, with the word of the kernel there; the head believes it because it believes the node, and therefore gives nobody more than
-//! the role of a user on that way: root of a node is nobody but `root@node`, and whoever has more power elsewhere is `name@node` there.
-//! From elsewhere a token stands for its user. An agent that speaks for itself has its certificate.
+//! A caller is identified in one of four ways:
+//!
+//! - On the head's own socket, the kernel tells the user.
+//! - A node's agent relays requests of users on its machine, with the user that the node's kernel tells. The head
+//!   trusts the node only up to the role of a user. Root on a node becomes `root@node`, and an account with a higher
+//!   role becomes `name@node`.
+//! - From other machines, a token identifies a user.
+//! - An agent on its own behalf is identified by its certificate.
 
 use std::sync::Arc;
 
@@ -26,74 +30,71 @@ use crate::listen::{Peer, Visitor};
 use crate::rights::{Who, is_audited, rule_of};
 use crate::trust::Bearer;
 
-/// The longest name that a node's kernel may give a user.
+/// Maximum length of a user name from a node's kernel.
 const MAX_NAME_LEN: usize = 64;
 
-/// Operations whose body is not read at once: it is as long as it takes. Uploads have turns of their own.
+/// Operations with a streamed body of any size. Uploads have their own limits.
 const STREAMED: [&str; 2] = ["/blobs", "/agent/streams/{id}"];
 
-/// What an operation has brought about, for the audit log: handlers put it among an answer's extensions.
+/// Outcome of an operation for the audit log. Handlers put it in the response's extensions.
 #[derive(Debug, Clone)]
 pub(crate) struct About(pub(crate) String);
 
-/// Who asks.
+/// The identity of a caller.
 #[derive(Debug, Clone)]
 pub(crate) enum Identity {
-    /// A user.
     User(Person),
-    /// An agent that speaks for itself.
+    /// An agent on its own behalf.
     Agent(Bearer),
-    /// Somebody who is not known.
+    /// An unidentified or rejected caller.
     Nobody(Nobody),
 }
 
-/// A user, and how they came.
+/// A user, and how the user was identified.
 #[derive(Debug, Clone)]
 pub(crate) struct Person {
-    /// Their name.
     pub(crate) name: String,
-    /// The uid that a kernel named, or that the cluster knows for the name.
+    /// The uid from a kernel, or the uid that the cluster knows for the name.
     pub(crate) uid: u32,
-    /// What they may do on the way they came.
+    /// The user's role on this way of access.
     pub(crate) role: Role,
-    /// How they came.
     pub(crate) origin: Origin,
 }
 
-/// How a user came.
+/// How a user was identified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// Through the head's own socket.
+    /// On the head's own socket.
     Socket { uid: u32 },
-    /// Through a node's socket.
+    /// On a node's socket.
     Node { node: NodeName, uid: u32 },
-    /// With a token, whose hash this is.
+    /// By a token with this hash.
     Token(Digest),
 }
 
-/// Why somebody is not known.
+/// Why a caller is not a known user or agent.
 #[derive(Debug, Clone)]
 pub(crate) enum Nobody {
-    /// They have shown nothing.
+    /// The caller sent no credentials.
     Stranger,
-    /// They have shown a token that nobody was given, or that was revoked.
+    /// The token was never issued, or was revoked.
     BadToken,
-    /// They have shown a token whose time is over.
+    /// The token has expired.
     EndedToken,
-    /// The kernel's name for them is another's in the cluster.
+    /// The cluster knows the caller's user name with another uid.
     NotTheirName { name: String, uid: u32, owner_uid: u32 },
-    /// The kernel's number for them is another's in the cluster.
+    /// The cluster knows the caller's uid with another user name.
     NotTheirUid { name: String, uid: u32, owner: UserName },
-    /// An admin keeps them out.
+    /// An admin has blocked the user.
     Blocked { uid: u32, refusal: UsersRefusal },
-    /// A node has passed on something that no agent says.
+    /// The relay header of a node is malformed.
     BadRelay,
-    /// The node that passed it on has no good certificate any more.
+    /// The certificate of the relaying node is no longer valid.
     BadNode(Unwelcome),
 }
 
 impl Origin {
-    /// The node through which they came, if they did.
+    /// The node that relayed the request, if any.
     pub(crate) fn node(&self) -> Option<&NodeName> {
         match self {
             Self::Node { node, .. } => Some(node),
@@ -103,20 +104,20 @@ impl Origin {
 }
 
 impl Person {
-    /// As the core wants to know it.
+    /// The caller for the core.
     pub(crate) fn caller(&self) -> Caller {
         Caller { user: self.name.clone(), uid: Some(self.uid), operator: self.role >= Role::Operator }
     }
 }
 
-/// Lets a request through to its handler if whoever asks may ask for that, and writes down what must be.
+/// Checks a caller's permission, runs the handler, and writes the audit log.
 pub(crate) async fn check(State(head): State<Arc<Head>>, mut request: Request, next: Next) -> Response {
     let matched = request.extensions().get::<MatchedPath>();
     let Some(path) = matched.and_then(|path| path.as_str().strip_prefix(BASE)).map(str::to_owned) else {
-        // There is nothing at this path, which the next one says.
+        // No route matches. The fallback handler reports that.
         return next.run(request).await;
     };
-    // Who may read something may also ask how long it is.
+    // HEAD needs the same permission as GET.
     let method = match request.method().as_str() {
         "HEAD" => "get".to_owned(),
         method => method.to_ascii_lowercase(),
@@ -145,18 +146,18 @@ pub(crate) async fn check(State(head): State<Arc<Head>>, mut request: Request, n
     if refused || (response.status().is_success() && is_audited(&method, &path)) {
         head.audit.write(entry(&head, &identity, visitor.as_ref(), action, &response), refused).await;
     }
-    // What the request holds is given back when the answer is sent, not when it is made.
+    // The resources are released when the response was sent.
     response.extensions_mut().insert(answer);
     response
 }
 
-/// What a request counts as of its user's share. Operators need not be kept from crowding others out.
+/// Slots for a request, counted for its user. Operators have no limit.
 fn share_of(head: &Head, identity: &Identity, visitor: Option<&Visitor>) -> Result<Option<Pending>, ApiError> {
     let Identity::User(person) = identity else { return Ok(None) };
     let too_many = |code, what: &str, most: usize| {
-        let message = format!("{} has {most} {what}, which is as many as one user may have", person.name);
+        let message = format!("{} has {most} {what}, the maximum per user", person.name);
         ApiError::new(StatusCode::TOO_MANY_REQUESTS, code, message)
-            .hint("end some of your commands that wait or follow, and try again")
+            .hint("stop some commands that wait for jobs or follow output, and try again")
     };
     if visitor.is_some_and(|visitor| !visitor.welcome(head, &person.name)) {
         return Err(too_many("too_many_connections", "connections to the head", head.guests.users.most()));
@@ -167,31 +168,32 @@ fn share_of(head: &Head, identity: &Identity, visitor: Option<&Visitor>) -> Resu
     let (requests, relayed) = (&head.guests.requests, &head.guests.relayed);
     let own = requests
         .take(person.name.clone())
-        .ok_or_else(|| too_many("too_many_requests", "requests whose answers are not sent yet", requests.most()))?;
+        .ok_or_else(|| too_many("too_many_requests", "unfinished requests", requests.most()))?;
     let Some(node) = person.origin.node() else { return Ok(Some((own, None))) };
     let of_node = relayed.take(node.clone()).ok_or_else(|| {
         let most = relayed.most();
-        let message = format!("the users of node {node} have {most} requests whose answers are not sent yet, which is as many as those of one node may have");
+        let message =
+            format!("the users of node {node} have {most} unfinished requests, the maximum for all users of a node");
         ApiError::new(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", message)
-            .hint("try again a little later, or on another machine")
+            .hint("try again later, or on another machine")
     })?;
     Ok(Some((own, Some(of_node))))
 }
 
-/// Whether a body may take more memory than is worth a thought.
+/// Whether a body may be large enough to need a limit.
 fn has_large_body(request: &Request) -> bool {
     const SMALL: u64 = 64 << 10;
     axum::body::HttpBody::size_hint(request.body()).upper().is_none_or(|most| most > SMALL)
 }
 
-/// The path and query of a request, as much of it as anybody needs.
+/// The truncated path and query of a request, for the audit log.
 fn below_base(request: &Request) -> String {
     const LONGEST: usize = 300;
     let uri = request.uri().path_and_query().map_or("", |it| it.as_str());
     uri.strip_prefix(BASE).unwrap_or(uri).chars().take(LONGEST).collect()
 }
 
-/// Who asks.
+/// Identifies the caller.
 fn identify(head: &Head, peer: Option<&Peer>, headers: &HeaderMap) -> Identity {
     match peer {
         Some(Peer::Local { uid, user }) => {
@@ -204,7 +206,7 @@ fn identify(head: &Head, peer: Option<&Peer>, headers: &HeaderMap) -> Identity {
             let_in(&state.users, by_kernel(&state.users, *uid, user, origin))
         }
         Some(Peer::Node(bearer)) => match headers.get(RELAY_HEADER) {
-            // Whether its certificate is still good is asked where it matters.
+            // Handlers check later whether the certificate is still valid.
             None => Identity::Agent(bearer.clone()),
             Some(said) => match head.engine.state().welcomes(&bearer.node, bearer.key, head.engine.now().at) {
                 Ok(()) => {
@@ -224,7 +226,7 @@ fn identify(head: &Head, peer: Option<&Peer>, headers: &HeaderMap) -> Identity {
     }
 }
 
-/// The same, unless it is a user whom an admin keeps out.
+/// Rejects users that an admin has blocked.
 fn let_in(users: &Users, identity: Identity) -> Identity {
     let Identity::User(person) = &identity else { return identity };
     match users.let_in(&person.name, Some(person.uid)) {
@@ -233,8 +235,8 @@ fn let_in(users: &Users, identity: Identity) -> Identity {
     }
 }
 
-/// A user whom a kernel has named. What the cluster knows of a name holds only for the uid it knows with it, and the other way round:
-/// on another machine either may be another person's.
+/// Identifies a user from a kernel. Name and uid must both match the cluster's record, because on another machine
+/// either may belong to a different person.
 fn by_kernel(users: &Users, uid: u32, name: &str, origin: Origin) -> Identity {
     match users.get(name) {
         Some(user) if user.uid == uid => Identity::User(Person { name: name.to_owned(), uid, role: user.role, origin }),
@@ -248,7 +250,7 @@ fn by_kernel(users: &Users, uid: u32, name: &str, origin: Origin) -> Identity {
     }
 }
 
-/// A user of a node's machine, as the node says.
+/// Identifies a user on a node's machine from the node's header.
 fn relayed(state: &Cluster, node: &NodeName, said: &[u8]) -> Identity {
     let parts = || -> Option<(u32, &str)> {
         let (uid, name) = std::str::from_utf8(said).ok()?.split_once(':')?;
@@ -265,7 +267,7 @@ fn relayed(state: &Cluster, node: &NodeName, said: &[u8]) -> Identity {
     }
     let identity = by_kernel(&state.users, uid, name, origin.clone());
     match &identity {
-        // What a job of such an account can do, root of the node could do if its word were taken.
+        // If the node were trusted here, root on the node could act as this account.
         Identity::User(person) if state.is_privileged(uid, person.role) && !state.settings.roles_through_nodes => {
             of_node(name, origin)
         }
@@ -273,7 +275,7 @@ fn relayed(state: &Cluster, node: &NodeName, said: &[u8]) -> Identity {
     }
 }
 
-/// Whom the header of a node that passes a request on names, and with which role.
+/// The user and role that a node's header names for a relayed request.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn named_by_relay(state: &Cluster, node: &NodeName, said: &[u8]) -> Option<(String, Role)> {
     match relayed(state, node, said) {
@@ -282,7 +284,7 @@ pub(crate) fn named_by_relay(state: &Cluster, node: &NodeName, said: &[u8]) -> O
     }
 }
 
-/// Whoever a token stands for.
+/// Identifies the user of a token.
 fn by_token(head: &Head, shown: &[u8]) -> Identity {
     let Some(token) = shown.strip_prefix(b"Bearer ") else { return Identity::Nobody(Nobody::BadToken) };
     let token = name_of(token);
@@ -298,25 +300,32 @@ fn by_token(head: &Head, shown: &[u8]) -> Identity {
     }
 }
 
-/// Whether the rule lets them.
+/// Checks the rule of an operation.
 fn allow(rule: Who, identity: &Identity, head: &Head) -> Result<(), ApiError> {
     match identity {
         _ if rule == Who::Anyone => Ok(()),
         Identity::User(person) => match rule.least_role() {
             Some(least) if person.role >= least => Ok(()),
             Some(least) => Err(too_little(least, person)),
-            None => Err(ApiError::new(StatusCode::FORBIDDEN, "agents_only", "this is for agents, which come over TLS")),
+            None => Err(ApiError::new(
+                StatusCode::FORBIDDEN,
+                "agents_only",
+                "only agents may call this operation, over TLS",
+            )),
         },
         Identity::Agent(_) if rule.is_for_agents() => Ok(()),
         Identity::Agent(bearer) => Err(ApiError::new(
             StatusCode::FORBIDDEN,
             "users_only",
-            format!("this is for users; node {} is an agent", bearer.node),
+            format!(
+                "only users may call this operation, and the certificate is that of the agent of node {}",
+                bearer.node
+            ),
         )),
         Identity::Nobody(Nobody::Stranger) if rule == Who::Agents => Err(ApiError::new(
             StatusCode::FORBIDDEN,
             "agents_only",
-            "this is for agents, and this connection showed no certificate of the cluster",
+            "only agents may call this operation, and the client sent no certificate of the cluster",
         )
         .hint("join first: POST /nodes/invite on the head's own socket makes a join code")),
         Identity::Nobody(nobody) => Err(unknown(nobody, head)),
@@ -328,58 +337,58 @@ pub(super) fn too_little(least: Role, person: &Person) -> ApiError {
         Role::User | Role::Operator => ("operators_only", "operators"),
         Role::Admin => ("admins_only", "admins"),
     };
-    let message = format!("this is for {plural}, and {} comes as {}", person.name, person.role.of_one());
+    let message = format!("only {plural} may do this, and {} has the role of {}", person.name, person.role.of_one());
     let error = ApiError::new(StatusCode::FORBIDDEN, code, message);
     match &person.origin {
         Origin::Node { node, .. } => error
             .hint(format!(
-                "whoever comes through a node, here {node}, has the role of a user, since its root could be anybody"
+                "users on a node (here {node}) have no higher role than user, because root on the node can act as any user"
             ))
-            .hint("ask on the head's own machine, or log in with `hostler login`"),
+            .hint("run the command on the head's own machine, or log in with `hostler login`"),
         Origin::Socket { .. } | Origin::Token(_) => {
-            error.hint("root and the user that runs the head are admins; `hostler configure user role` makes others so")
+            error.hint("root and the user that runs the head are admins; `hostler configure user role` makes other users admins")
         }
     }
 }
 
-/// What somebody who is not known is told.
+/// The error for an unidentified or rejected caller.
 fn unknown(nobody: &Nobody, head: &Head) -> ApiError {
     let again = "`hostler login` with the head's address gets a new one";
     match nobody {
         Nobody::Stranger => {
-            ApiError::new(StatusCode::UNAUTHORIZED, "unknown_caller", "this is for users, and nothing says who asks")
-                .hint(format!("on the head's machine use its socket {}", head.config.socket.display()))
-                .hint("from elsewhere log in first: `hostler login` with the head's address or a login code")
+            ApiError::new(StatusCode::UNAUTHORIZED, "unknown_caller", "only users may call this, and the request has no credentials")
+                .hint(format!("on the head's machine, use its socket {}", head.config.socket.display()))
+                .hint("on other machines, log in first: `hostler login` with the head's address or a login code")
         }
         Nobody::BadToken => ApiError::new(
             StatusCode::UNAUTHORIZED,
             "bad_token",
-            "this token is not one of this cluster, was revoked, or its user was removed",
+            "the token is unknown or revoked, or its user was removed",
         )
         .hint(again),
         Nobody::EndedToken => {
-            ApiError::new(StatusCode::UNAUTHORIZED, "token_ended", "this token's time is over").hint(again)
+            ApiError::new(StatusCode::UNAUTHORIZED, "token_ended", "the token has expired").hint(again)
         }
         Nobody::NotTheirName { name, uid, owner_uid } => ApiError::new(
             StatusCode::FORBIDDEN,
             "not_their_name",
             format!("uid {uid} is called {name} on that machine, but in the cluster {name} has uid {owner_uid}"),
         )
-        .hint("an account has one uid on all machines: an admin sees it with `hostler configure user list`"),
+        .hint("an account must have the same uid on all machines; admins can list them with `hostler configure user list`"),
         Nobody::NotTheirUid { name, uid, owner } => ApiError::new(
             StatusCode::FORBIDDEN,
             "not_their_uid",
-            format!("uid {uid} is called {name} on that machine, but in the cluster it is {owner}'s"),
+            format!("uid {uid} is called {name} on that machine, but in the cluster the uid belongs to {owner}"),
         )
-        .hint(format!("if they are one person, give the account the name {owner} on that machine"))
-        .hint("if not, one of the two needs another uid: an admin sees those of the cluster with `hostler configure user list`"),
+        .hint(format!("if this is the same person, rename the account on that machine to {owner}"))
+        .hint("if not, change one of the two uids; `hostler configure user list` shows the uids of all users"),
         Nobody::Blocked { refusal, .. } => Refusal::from(refusal.clone()).into(),
-        Nobody::BadRelay => ApiError::bad_request(format!("the header {RELAY_HEADER} is damaged")),
+        Nobody::BadRelay => ApiError::bad_request(format!("the header {RELAY_HEADER} is malformed")),
         Nobody::BadNode(why) => Refusal::from(why.clone()).into(),
     }
 }
 
-/// What is written down of a request.
+/// The audit entry of a request.
 fn entry(
     head: &Head,
     identity: &Identity,
@@ -428,7 +437,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn account_that_runs_the_head_is_another_through_a_node() {
+    fn account_of_the_head_has_no_privileges_through_a_node() {
         let mut state = Cluster::default();
         let event = Event::EpochStarted { epoch: state.next_epoch(), archives: true, owner: Some(1000) };
         update(&mut state, &Stamped { now: Now::default(), event }, &mut Changes::default());
@@ -437,7 +446,7 @@ mod tests {
             Identity::User(person) => (person.name, person.role),
             other => panic!("{other:?}"),
         };
-        // By its uid, whatever it is called there.
+        // The uid decides, not the name on the node.
         for (said, name) in [("1000:hostler", "hostler@n1"), ("1000:eve", "eve@n1"), ("1001:ada", "ada")] {
             assert_eq!(who(&state, said), (name.to_owned(), Role::User), "{said}");
         }

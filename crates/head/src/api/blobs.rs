@@ -1,4 +1,4 @@
-//! Blobs and snapshots: chunks in, chunks out, and when a folder is complete.
+//! Blobs and snapshots: upload and download of chunks, and commits of snapshots.
 
 use std::collections::{BTreeSet, HashSet};
 use std::io;
@@ -29,24 +29,24 @@ use crate::blobs::{Library, LibraryError};
 use crate::guests::Party;
 use crate::head::Head;
 
-/// Chunks gathered before they are written, in bytes: enough to keep a disk busy.
+/// Amount of chunk data to gather before a write, in bytes.
 const GATHER_BYTES: usize = 2 << 20;
 
-/// Chunks longer than this have to wait until there is memory for them.
+/// Larger chunks wait for a memory reservation.
 const LONG_BYTES: usize = 2 << 20;
 
-/// An upload brings at least this many bytes in each such time: others may be waiting for its place. A kilobyte a second is slower than
-/// any line that people still use.
+/// Minimum progress of an upload: this many bytes per period. Other uploads may be waiting for its slot. One KiB per
+/// second is less than any usable connection provides.
 const PACE_BYTES: usize = 30 << 10;
 const PACE_TIME: Duration = Duration::from_secs(30);
 
-/// How many results a request may name, whose manifests say what it may read.
+/// Maximum number of results that a request may name to prove access.
 const MOST_RESULTS: usize = 1_000;
 
-/// Chunks of files are no longer than this, only manifests are. Memory for one is reserved before it is read.
+/// Maximum size of file chunks; only manifests are larger. Memory is reserved before a chunk is read.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// A digest in a JSON list.
+/// Size of a digest in a JSON list.
 const DIGEST_BYTES: usize = 2 * size_of::<Digest>() + 3;
 
 const BINARY: &str = "application/octet-stream";
@@ -63,7 +63,7 @@ pub(crate) async fn missing(
     Ok(Json(DigestList { digests }))
 }
 
-/// `POST /blobs`: a pack. Chunks that came whole are kept even when the rest never comes.
+/// `POST /blobs`: a pack. Complete chunks are kept even if the rest never arrives.
 pub(crate) async fn upload(
     who: Anyone,
     Extension(identity): Extension<Identity>,
@@ -85,7 +85,7 @@ pub(crate) async fn upload(
                 keep(&head, who, std::mem::take(&mut frames)).await?;
                 size = 0;
                 room = None;
-                // The disk's time is not the sender's.
+                // The time of the disk write does not count.
                 due = Instant::now() + PACE_TIME;
             }
         }
@@ -110,7 +110,7 @@ pub(crate) async fn upload(
     outcome.map(|()| StatusCode::NO_CONTENT)
 }
 
-/// Keeps chunks, unless the disk is nearly full. What is kept free then is for the results of what runs, so agents may use it.
+/// Stores chunks, unless the disk is nearly full. Agents may use the space that is reserved for results.
 async fn keep(head: &Arc<Head>, who: Anyone, frames: Vec<pack::Frame>) -> Result<(), ApiError> {
     if who == Anyone::User
         && let Some(why) = head.library.too_full()
@@ -121,15 +121,20 @@ async fn keep(head: &Arc<Head>, who: Anyone, frames: Vec<pack::Frame>) -> Result
 }
 
 fn stalled() -> ApiError {
-    let message = format!("less than {} KiB came in {} seconds", PACE_BYTES >> 10, PACE_TIME.as_secs());
-    ApiError::new(StatusCode::REQUEST_TIMEOUT, "stalled", message).hint("what had arrived is kept; send the rest again")
+    let message = format!("received less than {} KiB in {} seconds", PACE_BYTES >> 10, PACE_TIME.as_secs());
+    ApiError::new(StatusCode::REQUEST_TIMEOUT, "stalled", message)
+        .hint("the received chunks are kept; upload the rest again")
 }
 
 fn not_a_pack(error: &pack::PackError) -> ApiError {
-    ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_pack", format!("this is no pack of chunks: {error}"))
+    ApiError::new(
+        StatusCode::UNPROCESSABLE_ENTITY,
+        "bad_pack",
+        format!("the body is not a valid pack of chunks: {error}"),
+    )
 }
 
-/// `POST /blobs/fetch`: a pack with the chunks asked for, read as they are sent.
+/// `POST /blobs/fetch`: a pack of the requested chunks, read while it is sent.
 pub(crate) async fn fetch(
     _: Anyone,
     (Extension(identity), Extension(answer)): (Extension<Identity>, Extension<Arc<Answer>>),
@@ -138,7 +143,7 @@ pub(crate) async fn fetch(
 ) -> Result<Response, ApiError> {
     answer.reserve_list(&head.guests, digests.len() * size_of::<Digest>()).await;
     may_read(&head, &identity, &digests, results).await?;
-    // A status cannot be taken back: what is missing must be known before the first byte.
+    // The status cannot change later, so missing chunks must be found before the first byte.
     let (digests, missing) = on_disk(&head, move |library| {
         let missing = library.missing(&digests)?;
         Ok((digests, missing))
@@ -163,7 +168,7 @@ pub(crate) struct Within {
     result: Option<String>,
 }
 
-/// `GET /blobs/{digest}`: its bytes.
+/// `GET /blobs/{digest}`: the bytes of a blob.
 pub(crate) async fn show(
     _: Anyone,
     (Extension(identity), Extension(answer)): (Extension<Identity>, Extension<Arc<Answer>>),
@@ -176,7 +181,7 @@ pub(crate) async fn show(
     Ok(([(CONTENT_TYPE, BINARY)], bytes).into_response())
 }
 
-/// Reads a blob when there is memory for it among the answers of whoever asks. The bytes hold that memory.
+/// Reads a blob when the caller's limit for response memory allows it. The bytes keep the memory reservation.
 pub(super) async fn read<B: AsRef<[u8]> + Send + 'static>(
     head: &Head,
     answer: &Answer,
@@ -200,21 +205,21 @@ pub(super) async fn read<B: AsRef<[u8]> + Send + 'static>(
     }
 }
 
-/// Whether these blobs may be read by whoever asks: by agents and operators any, by others what results of theirs name. A hash alone
-/// gives nobody another's files.
+/// Checks that the caller may read these blobs. Agents and operators may read all blobs, and users those in the results
+/// of their jobs. Knowing a digest is not enough to read another user's files.
 async fn may_read(head: &Head, identity: &Identity, digests: &[Digest], results: Vec<TaskId>) -> Result<(), ApiError> {
     let person = match identity {
         Identity::Agent(_) => return Ok(()),
         Identity::User(person) if person.role >= Role::Operator => return Ok(()),
         Identity::User(person) => person,
-        Identity::Nobody(_) => return Err(ApiError::internal("blobs are asked for by nobody")),
+        Identity::Nobody(_) => return Err(ApiError::internal("an unidentified caller asked for blobs")),
     };
     let results: BTreeSet<TaskId> = results.into_iter().collect();
     if results.len() > MOST_RESULTS {
-        let text = format!("a request names at most {MOST_RESULTS} results, and this one names {}", results.len());
-        return Err(ApiError::new(StatusCode::BAD_REQUEST, "too_many_results", text).hint("ask in several requests"));
+        let text = format!("a request can name at most {MOST_RESULTS} results, but this one names {}", results.len());
+        return Err(ApiError::new(StatusCode::BAD_REQUEST, "too_many_results", text).hint("split the request"));
     }
-    // Reading manifests blocks a thread, and threads that may block are few.
+    // Reading a manifest blocks a thread, and the number of such threads is limited.
     let _turn = head.guests.manifests.take(&Party::from(identity), 1).await;
     let user = User(person.caller());
     for task in &results {
@@ -228,7 +233,7 @@ async fn may_read(head: &Head, identity: &Identity, digests: &[Digest], results:
         let mut named = HashSet::new();
         for task in results {
             let row = history.ended_one(task)?;
-            // Its row may be on its way to the disk, and then nobody can have asked for the result's name.
+            // A row that is not durable yet is missing here. Its result is not known to any client then.
             for result in row.iter().flat_map(hostler_proto::record::EndedTask::results) {
                 named.extend(library.named_by(&result.manifest)?);
             }
@@ -241,9 +246,9 @@ async fn may_read(head: &Head, identity: &Identity, digests: &[Digest], results:
         Some(first) => Err(ApiError::new(
             StatusCode::FORBIDDEN,
             "not_in_results",
-            format!("blob {} is in none of the results that were named", first.short()),
+            format!("blob {} is not part of any of the named results", first.short()),
         )
-        .hint("name the tasks of yours in whose results it is")),
+        .hint("name your tasks whose results contain the blob")),
     }
 }
 
@@ -254,11 +259,11 @@ pub(crate) async fn commit(
     State(head): State<Arc<Head>>,
     Path(manifest): Path<Digest>,
 ) -> Result<StatusCode, ApiError> {
-    // Threads that may block are few.
+    // The number of threads for blocking work is limited.
     let _turn = head.guests.commits.take(&Party::from(&identity), 1).await;
     let outcome = on_disk(&head, move |library| library.commit(&manifest)).await;
     outcome.map(|()| StatusCode::NO_CONTENT).map_err(|error| match error {
-        // Not "no such blob": what is missing can be sent.
+        // A different error than for a missing blob, because the client can upload the manifest.
         Failure::Library(LibraryError::Missing(_)) => {
             ApiError::new(StatusCode::CONFLICT, "chunks_missing", format!("the manifest {manifest} is not on the head"))
                 .hint("upload it with its chunks")
@@ -267,7 +272,7 @@ pub(crate) async fn commit(
     })
 }
 
-/// Why work on the disk came to nothing.
+/// Why disk work failed.
 pub(super) enum Failure {
     Library(LibraryError),
     Panicked(tokio::task::JoinError),
@@ -291,7 +296,7 @@ impl From<Failure> for io::Error {
     }
 }
 
-/// Does `work` where blocking is allowed.
+/// Runs `work` on a thread for blocking work.
 async fn on_disk<T: Send + 'static>(
     head: &Head,
     work: impl FnOnce(&Library) -> Result<T, LibraryError> + Send + 'static,

@@ -1,4 +1,4 @@
-//! Errors as users read them: what happened, why, and what to do.
+//! API errors for users: what happened, why, and what to do.
 
 use axum::extract::rejection::{BytesRejection, JsonRejection, PathRejection, QueryRejection};
 use axum::http::StatusCode;
@@ -13,11 +13,11 @@ use crate::archive::ArchiveError;
 use crate::blobs::LibraryError;
 use crate::engine::EngineError;
 
-/// The word of a refusal, among its answer's extensions.
+/// Error code of a response, in its extensions for the audit log.
 #[derive(Debug, Clone)]
 pub(crate) struct ErrorCode(pub(crate) String);
 
-/// An answer that says no.
+/// An error response.
 #[derive(Debug)]
 pub(crate) struct ApiError {
     status: StatusCode,
@@ -25,46 +25,46 @@ pub(crate) struct ApiError {
 }
 
 impl ApiError {
-    /// An error without hints.
+    /// Creates an error without hints.
     pub(crate) fn new(status: StatusCode, code: &str, message: impl Into<String>) -> Self {
         Self { status, body: ErrorBody { code: code.to_owned(), message: message.into(), hints: Vec::new() } }
     }
 
-    /// The same with one more thing to do.
+    /// Adds a hint.
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.body.hints.push(hint.into());
         self
     }
 
-    /// The request makes no sense.
+    /// A malformed request.
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "bad_request", message)
     }
 
-    /// Nothing new is accepted at the moment.
+    /// The head accepts no new work at the moment.
     pub(crate) fn refusing(why: impl Into<String>) -> Self {
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, "refusing", why).hint("running jobs go on; try again later")
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "refusing", why).hint("running jobs continue; try again later")
     }
 
-    /// The disk has no room.
+    /// The disk is full.
     pub(crate) fn disk_full(why: impl Into<String>) -> Self {
         Self::new(StatusCode::INSUFFICIENT_STORAGE, "disk_full", why)
-            .hint("make room on the head's disk; jobs that run already go on")
+            .hint("free space on the head's disk; running jobs continue")
     }
 
-    /// The result is not on the head any more.
+    /// The result was dropped from the head.
     pub(crate) fn dropped(task: TaskId) -> Self {
         let why = format!(
-            "the result of task {task} was fetched before and has been dropped to make room, its output with it"
+            "the result of task {task} was fetched before; the head has deleted it and its output to free disk space"
         );
-        Self::new(StatusCode::GONE, "result_dropped", why).hint("it is where it was fetched to: stdout.log, stderr.log")
+        Self::new(StatusCode::GONE, "result_dropped", why).hint("use the fetched copy: stdout.log, stderr.log")
     }
 
-    /// A failure of the head itself, which its log explains.
+    /// An internal error. The head's log contains details.
     pub(crate) fn internal(error: impl std::fmt::Display) -> Self {
         tracing::error!("request failed: {error}");
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", format!("the head failed: {error}"))
-            .hint("the head's log says more")
+            .hint("see the head's log")
     }
 }
 
@@ -80,11 +80,11 @@ impl From<EngineError> for ApiError {
         match error {
             EngineError::Refused(refusal) => refusal.into(),
             EngineError::NotStored(_) => Self::new(StatusCode::INSUFFICIENT_STORAGE, "not_stored", error.to_string())
-                .hint("nothing has happened; try again when the head's disk works")
-                .hint("running jobs go on"),
+                .hint("nothing was changed; try again when the head's disk works")
+                .hint("running jobs continue"),
             EngineError::NotRead(error) => error.into(),
             EngineError::Stopping => Self::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", error.to_string())
-                .hint("try again when it is back"),
+                .hint("try again when the head is back"),
         }
     }
 }
@@ -123,67 +123,68 @@ impl From<Refusal> for ApiError {
             Refusal::NoNodes(_) | Refusal::BadPartition(_) => StatusCode::UNPROCESSABLE_ENTITY,
         };
         let hint = match &refusal {
-            Refusal::NoPower(_) => Some("say there how its machine is switched; the guide on power has an example for each kind".to_owned()),
+            Refusal::NoPower(_) => Some("configure the node's controller there; the guide on power has an example of each kind".to_owned()),
             Refusal::NotForRoot => Some(
-                "submit it as another user, who needs an account on the nodes; or start their agents with `hostler agent run --root-jobs`"
+                "submit the job as another user with an account on the nodes, or start the agents with `hostler agent run --root-jobs`"
                     .to_owned(),
             ),
             Refusal::NotThroughNodes(_) => Some(
-                "submit it as another user, on the head's machine, or after `hostler login` with `--head` and the head's address; an admin can \
+                "submit the job as another user, or on the head's machine, or after `hostler login --head ADDRESS`; an admin can \
                  allow it with `hostler configure setting roles-through-nodes yes`"
                     .to_owned(),
             ),
-            Refusal::NeverFits(_) => Some("ask for less, or see what there is with `hostler nodes`".to_owned()),
+            Refusal::NeverFits(_) => Some("request less; `hostler nodes` shows the available resources".to_owned()),
             Refusal::NoSuchPartition { there, .. } if there.is_empty() => {
-                Some("there are none; an operator makes one with `hostler configure partition add`".to_owned())
+                Some("there are no partitions; an operator can add one with `hostler configure partition add`".to_owned())
             }
             Refusal::NoSuchPartition { there, .. } => {
                 let there: Vec<&str> = there.iter().map(PartitionName::as_str).collect();
-                Some(format!("there are {}", there.join(", ")))
+                Some(format!("existing partitions: {}", there.join(", ")))
             }
             Refusal::PartitionExists(name) => {
-                Some(format!("`hostler configure partition set {name}` changes what it is"))
+                Some(format!("`hostler configure partition set {name}` changes it"))
             }
             Refusal::PartitionRefuses { partition, .. } => Some(format!(
-                "`hostler configure partition show {partition}` shows its limits; `-p` names another, `-t` a time limit"
+                "`hostler configure partition show {partition}` shows its limits; select another with `-p`, or set a time limit with `-t`"
             )),
             Refusal::PartitionInUse { partition, .. } => Some(format!(
-                "`hostler configure partition set {partition} --state closed` lets them start and takes no others"
+                "`hostler configure partition set {partition} --state closed` lets its jobs start and accepts no new ones"
             )),
             Refusal::NoNodes(_) => {
-                Some("`hostler node show` and a name shows what a node has and which partitions it is in".to_owned())
+                Some("`hostler node show NAME` shows a node's resources and partitions".to_owned())
             }
             Refusal::OverQuota(_) => {
-                Some("`hostler configure user show` with your name shows your quota; an admin can change it".to_owned())
+                Some("`hostler configure user show NAME` shows your quota; an admin can change it".to_owned())
             }
             Refusal::TooMuchWaits(_) => Some(
-                "submit it when some of them have started, or make one array of them; an operator can change the settings `waiting-jobs` and `waiting-bytes`"
+                "submit again when some of them have started, or submit them as one array; an operator can change \
+                the settings `waiting-jobs` and `waiting-bytes`"
                     .to_owned(),
             ),
-            Refusal::SnapshotMissing => Some("upload its chunks and commit the snapshot, then submit again".to_owned()),
-            Refusal::NoSuchJob(_) => Some("`hostler jobs` lists the jobs that are known".to_owned()),
-            Refusal::NoSuchTask { job, .. } => Some(format!("`hostler job {job}` shows its array")),
-            Refusal::NoSuchDependency(_) => Some("depend on a job that was submitted before".to_owned()),
+            Refusal::SnapshotMissing => Some("upload the chunks, commit the snapshot, then submit again".to_owned()),
+            Refusal::NoSuchJob(_) => Some("`hostler jobs` lists all jobs".to_owned()),
+            Refusal::NoSuchTask { job, .. } => Some(format!("`hostler job {job}` shows the job's tasks")),
+            Refusal::NoSuchDependency(_) => Some("a job can depend only on jobs that were submitted before it".to_owned()),
             Refusal::NotYours { owner, .. } => Some(format!("ask {owner}, or an operator of the cluster")),
-            Refusal::WrongState { job, .. } => Some(format!("`hostler job {job}` shows where it stands")),
-            Refusal::NoSuchNode(_) => Some("`hostler nodes` lists the nodes that are known".to_owned()),
+            Refusal::WrongState { job, .. } => Some(format!("`hostler job {job}` shows its state")),
+            Refusal::NoSuchNode(_) => Some("`hostler nodes` lists all nodes".to_owned()),
             Refusal::NodeInUse { .. } => {
-                Some("its tasks end, or are given up a minute after it was last heard".to_owned())
+                Some("wait until its tasks have ended; the head gives them up one minute after the node's last message".to_owned())
             }
             Refusal::BadSetting(_) => {
-                Some("`hostler configure setting` lists the settings and what they may be; with `--reset` one is what it is by default".to_owned())
+                Some("`hostler configure setting` lists the settings and their allowed values; `--reset` restores a default".to_owned())
             }
             Refusal::NameTaken(node) => Some(format!(
-                "choose another name with `--name`; a code that is to replace it is made by `hostler node invite {node}`"
+                "choose another name with `--name`; to replace the node, create a join code with `hostler node invite {node}`"
             )),
             Refusal::Users(UsersRefusal::NoSuchUser(_)) => {
-                Some("`hostler configure user list` shows who is known, `… user add` adds someone".to_owned())
+                Some("`hostler configure user list` lists the users; `hostler configure user add` adds one".to_owned())
             }
             Refusal::Users(UsersRefusal::Blocked { .. }) => {
-                Some("ask an admin of the cluster, who can let you in again".to_owned())
+                Some("ask an admin of the cluster, who can unblock you".to_owned())
             }
             Refusal::Users(UsersRefusal::UnknownUid(name)) => Some(format!(
-                "`id -u {name}` on a node shows it; name it with `hostler configure user block {name} --uid N`"
+                "`id -u {name}` on a node shows the uid; pass it to `hostler configure user block {name} --uid N`"
             )),
             Refusal::NotForRootOfNode
             | Refusal::BadPartition(_) => None,
@@ -203,9 +204,9 @@ impl From<LibraryError> for ApiError {
         let message = error.to_string();
         match error {
             LibraryError::Missing(_) => Self::new(StatusCode::NOT_FOUND, "no_such_blob", message)
-                .hint("blobs that no job refers to are removed after an hour; upload it again"),
+                .hint("unused blobs are deleted after an hour; upload it again"),
             LibraryError::Incomplete { .. } => Self::new(StatusCode::CONFLICT, "chunks_missing", message)
-                .hint("ask which with POST /api/v1/blobs/missing and upload those"),
+                .hint("POST /api/v1/blobs/missing lists them; upload them"),
             LibraryError::NotAManifest(_) | LibraryError::BadManifest(_) => {
                 Self::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_manifest", message)
             }

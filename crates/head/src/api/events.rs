@@ -1,4 +1,4 @@
-//! Server-sent events: what changes, as it changes.
+//! Server-sent events about changes.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tokio::sync::broadcast::error::RecvError;
 use super::who::User;
 use crate::head::Head;
 
-/// How often a quiet stream shows that it is alive.
+/// Interval of keep-alive comments on a quiet stream.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// `GET /events`.

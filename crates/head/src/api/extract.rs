@@ -1,4 +1,4 @@
-//! What handlers take out of requests, with refusals in our own words.
+//! Extractors for handlers, with the API's own error format.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use tokio::time::timeout;
 
 use super::error::ApiError;
 
-/// How long a JSON body may take: the longest list of hashes over a line of three megabits.
+/// Timeout for receiving a JSON body. It suffices for the longest list of digests at 3 Mbit/s.
 const BODY_TIME: Duration = Duration::from_secs(45);
 
-/// A JSON body, which must have come within [`BODY_TIME`]: whoever sends a byte a second holds what has come of it in memory.
+/// A JSON body, received within [`BODY_TIME`]. The timeout limits how long a slow client can occupy memory.
 pub(crate) struct Json<T>(pub(crate) T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
@@ -22,24 +22,24 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
         match timeout(BODY_TIME, axum::Json::from_request(request, state)).await {
             Ok(body) => Ok(Self(body?.0)),
             Err(_) => {
-                let message = format!("the body was not complete after {} seconds", BODY_TIME.as_secs());
+                let message = format!("the request's body was incomplete after {} seconds", BODY_TIME.as_secs());
                 Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "stalled", message))
             }
         }
     }
 }
 
-/// The query.
+/// The query of a request.
 #[derive(FromRequestParts)]
 #[from_request(via(axum::extract::Query), rejection(ApiError))]
 pub(crate) struct Query<T>(pub(crate) T);
 
-/// What stands in the path.
+/// The path parameters of a request.
 #[derive(FromRequestParts)]
 #[from_request(via(axum::extract::Path), rejection(ApiError))]
 pub(crate) struct Path<T>(pub(crate) T);
 
-/// Reads the parts of a list such as `1,2,3`.
+/// Parses a list such as `1,2,3`.
 pub(crate) fn list<T: std::str::FromStr<Err = hostler_model::ParseError>>(
     text: Option<&str>,
 ) -> Result<Vec<T>, ApiError> {

@@ -1,4 +1,4 @@
-//! The cluster at a glance, and the description of the API.
+//! Summary of the cluster, and the API description.
 
 use std::sync::{Arc, LazyLock};
 
@@ -47,12 +47,12 @@ pub(crate) async fn info(_: User, State(head): State<Arc<Head>>) -> Json<Info> {
     })
 }
 
-/// What the head's machine has, found out when somebody first asks.
+/// Resources of the head's machine, detected at the first request.
 async fn machine() -> &'static HeadMachine {
     static MACHINE: OnceCell<HeadMachine> = OnceCell::const_new();
     MACHINE
         .get_or_init(|| async {
-            // Files are read, and drivers may take their time.
+            // Detection reads files, and drivers may be slow.
             let found = tokio::task::spawn_blocking(|| hostler_discovery::machine().resources()).await;
             let found = found.unwrap_or_default();
             let name = hostname().unwrap_or_else(|| "head".to_owned());
@@ -61,9 +61,9 @@ async fn machine() -> &'static HeadMachine {
         .await
 }
 
-/// `GET /openapi.json`, for anyone: it says nothing about this cluster.
+/// `GET /openapi.json`. Open to anyone, because it contains nothing about this cluster.
 pub(crate) async fn openapi() -> impl IntoResponse {
-    // One copy for all who ask.
+    // All responses share one copy.
     static TEXT: LazyLock<Bytes> = LazyLock::new(|| crate::openapi().into());
     ([(CONTENT_TYPE, "application/json")], TEXT.clone())
 }

@@ -1,4 +1,4 @@
-//! Jobs: submit, list, show, and tell them what to do.
+//! Jobs: submission, lists, details and actions.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -26,34 +26,34 @@ use crate::blobs::{LibraryError, name_of};
 use crate::head::Head;
 use crate::views::{self, History, Shown, Viewer};
 
-/// Jobs of a page when the client does not say, and at most.
+/// Default and maximum number of jobs per page.
 const PAGE: usize = 100;
 const LONGEST_PAGE: usize = 1_000;
 
-/// Jobs looked at while nothing may change: to say why a job waits means to count those before it, and a long page must not hold up
-/// the loop.
+/// Number of jobs per lock of the state. The reason of a waiting job requires counting the jobs before it, and a long
+/// page must not block the engine.
 const AT_ONCE: usize = 50;
 
-/// Ended tasks of a job that are shown when the client does not say, and at most.
+/// Default and maximum number of ended tasks in a job's details.
 const TASKS: usize = 100;
 const MOST_TASKS: usize = 10_000;
 
-/// What a job takes in an answer: in a list, with its spec while the list is made; alone; and each of its tasks. Memory is reserved for
-/// so much.
+/// Memory to reserve in a response: per job of a list (with its specification), for a single job, and per task.
 const IN_LIST_BYTES: usize = 8 << 10;
 const DETAIL_BYTES: usize = 2 << 20;
 const TASK_BYTES: usize = 2 << 10;
 
-/// A page ends before its limit when the specs of its jobs, or their command lines, are longer than this. Each may have a megabyte.
+/// A page ends early when the specifications or command lines of its jobs exceed this size. A single job may have a
+/// megabyte.
 pub(crate) const LONGEST_PAGE_BYTES: usize = 4 << 20;
 
-/// How many rows are looked through for the one that says why an array was cancelled.
+/// Number of rows to search for the reason of an array's cancellation.
 const LOOKED_AT: usize = 100;
 
-/// The longest a client may wait for the end of a job in one request; then it asks again.
+/// Maximum wait for the end of a job in one request. The client then repeats the request.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
-/// The longest submission key, in bytes.
+/// Maximum length of a submission key, in bytes.
 const MAX_KEY_LEN: usize = 256;
 
 /// `POST /jobs`.
@@ -66,7 +66,7 @@ pub(crate) async fn submit(
         return Err(ApiError::bad_request("a submission key has 1 to 256 bytes"));
     }
     let key = submission_key(&user.0.user, &key);
-    // A retry of what was accepted is answered in any case.
+    // Retries of an accepted submission always succeed.
     let is_new = head.engine.state().job_of_key(key).is_none();
     if is_new
         && let Err(refusal) = may_submit(&head)
@@ -88,14 +88,14 @@ pub(crate) async fn submit(
     Ok((Extension(About(format!("job {id}"))), Json(Submitted { id, duplicate })))
 }
 
-/// Gives back what a list of words read from JSON has to spare: with a hundred thousand jobs waiting it is megabytes.
+/// Frees unused capacity of the argument list. With a hundred thousand waiting jobs, this saves megabytes.
 fn shrink(work: &mut Work) {
     match work {
         Work::Project { args: words, .. } | Work::Command { argv: words, .. } => words.shrink_to_fit(),
     }
 }
 
-/// Keys are the clients' own; two users may come upon the same.
+/// Includes the user, because two users may choose the same key.
 fn submission_key(user: &str, key: &str) -> SubmissionKey {
     let digest = name_of(&[user.as_bytes(), b"\0", key.as_bytes()].concat());
     let half = digest.0.first_chunk::<16>().expect("a digest has 32 bytes");
@@ -126,7 +126,7 @@ pub(crate) struct Filter {
     commands: bool,
 }
 
-/// `GET /jobs`: newest first.
+/// `GET /jobs`, newest first.
 pub(crate) async fn list(
     user: User,
     Extension(answer): Extension<Arc<Answer>>,
@@ -161,7 +161,7 @@ pub(crate) async fn list(
     Ok(Json(JobPage { jobs, total, next }))
 }
 
-/// The history of those that have ended and are no arrays: where they ran.
+/// History rows of ended jobs without an array, which contain their nodes.
 async fn rows_of_single(head: &Head, jobs: &[Arc<Job>]) -> Result<BTreeMap<JobId, EndedTask>, ApiError> {
     let single: Vec<JobId> =
         jobs.iter().filter(|job| job.spec.array.is_none() && job.is_ended()).map(|job| job.id).collect();
@@ -188,7 +188,7 @@ pub(crate) struct Show {
     wait_ms: Option<u64>,
 }
 
-/// `GET /jobs/{id}`, at once or when the job, or the task that is asked for, has ended.
+/// `GET /jobs/{id}`. With `wait_ms`, it waits for the end of the job, or of the requested task.
 pub(crate) async fn show(
     user: User,
     Extension(answer): Extension<Arc<Answer>>,
@@ -212,19 +212,19 @@ pub(crate) async fn show(
     }
     let live = head.engine.state().job(id).map_or(0, |job| job.active.len());
     answer.reserve(&head.guests, DETAIL_BYTES + (live + limit) * TASK_BYTES).await;
-    // The job as it was when the history was read: one that has ended since would have ended without any task.
+    // The job as of the history read, so that an ended job always comes with its tasks.
     let (job, history) = settled_history(&head, id, range, limit).await?;
     let state = head.engine.state();
     Ok(Json(views::detail(&state, &job, user.sees(&job), shown, &history, head.engine.now().at)))
 }
 
-/// Refuses a task that the job has not got.
+/// Returns an error if the job has no such task.
 async fn check_task(head: &Head, id: JobId, index: u32) -> Result<(), ApiError> {
     let job = head.job(id).await?;
     if job.indices().contains(index) { Ok(()) } else { Err(Refusal::NoSuchTask { job: id, index }.into()) }
 }
 
-/// A job, and what the history says of it as far as the state has come.
+/// A job, and its history up to the same state.
 async fn settled_history(
     head: &Head,
     id: JobId,
@@ -235,12 +235,12 @@ async fn settled_history(
     if !lags(&job, &history) {
         return Ok((job, history));
     }
-    // The state is ahead of the disk for the length of an fsync; rows appear only when they are on it.
+    // The state precedes the disk by one fsync, and rows become visible only after that.
     head.engine.settled().await?;
     history_of(head, id, range, limit).await
 }
 
-/// Whether a task that must have a row has none yet, or one of an earlier attempt.
+/// Whether a row is missing, or is that of an earlier attempt, for a task that must have one.
 fn lags(job: &Job, history: &History) -> bool {
     history.ended.iter().any(|(index, ending)| {
         let must = ending.exit_code.is_some() || job.results.contains(*index);
@@ -248,8 +248,8 @@ fn lags(job: &Job, history: &History) -> bool {
     })
 }
 
-/// The first ended tasks of a job with an index in `range`. The only task of a job that is no array is always among them: the summary
-/// tells of it.
+/// The first ended tasks of a job with an index in `range`. For a job without an array, its only task is always
+/// included, because the summary needs it.
 async fn history_of(
     head: &Head,
     id: JobId,
@@ -274,7 +274,7 @@ async fn history_of(
     let history = head.history.clone();
     let read = move || -> Result<_, hostler_store::StoreError> {
         let rows = history.ended_of(id, *range.start()..=last, limit)?;
-        // Usually the very first; each before it was cancelled by somebody, alone.
+        // Usually the first row. Rows before it belong to tasks that users cancelled individually.
         let cancelled = match first_cancelled {
             Some(first) => history.ended_of(id, first..=u32::MAX, LOOKED_AT)?,
             None => Vec::new(),
@@ -288,17 +288,17 @@ async fn history_of(
     Ok((job, History { ended, rows, why_cancelled, next }))
 }
 
-/// The first cancelled task of an array that depended on other jobs: one row says why all of them were.
+/// The first cancelled task of an array with dependencies. Its row contains the reason for all of them.
 fn first_cancelled_by_dependency(job: &Job) -> Option<u32> {
     let may = job.spec.array.is_some() && !job.spec.after.is_empty();
     let mut cancelled = job.endings.iter().filter(|(ending, _)| ending.state == JobState::Cancelled);
     cancelled.find_map(|(_, indices)| indices.first()).filter(|_| may)
 }
 
-/// Waits until `done` says so of the job (`None` when it has ended, or there is no such job), the deadline is over or the head stops. Looks only
-/// when the job has changed.
+/// Waits until `done` returns true for the job (`None` if it has ended or does not exist), until the deadline, or until
+/// the head stops. Evaluates `done` again only after a change of the job.
 pub(crate) async fn until(head: &Head, id: JobId, deadline: Instant, done: impl Fn(Option<&Job>) -> bool) {
-    // Subscribed before the first look, so that nothing falls in between.
+    // Subscribes before the first check, so that no change is missed.
     let mut notices = head.engine.notices();
     loop {
         if done(head.engine.state().job(id).map(Arc::as_ref)) {
@@ -311,7 +311,7 @@ pub(crate) async fn until(head: &Head, id: JobId, deadline: Instant, done: impl 
     }
 }
 
-/// Waits until the job has changed, or may have.
+/// Waits for a change, or a possible change, of the job.
 pub(crate) async fn next_change(notices: &mut Receiver<Notice>, id: JobId) {
     loop {
         match notices.recv().await {
@@ -333,7 +333,7 @@ pub(crate) async fn why(
     if let Some(index) = index {
         check_task(&head, id, index).await?;
     }
-    // Of an array as a whole: what is said of the first of its tasks need not be so of others.
+    // For an array as a whole, the message of one task may not apply to the others.
     let range = index.map_or(0..=0, |index| index..=index);
     let (job, history) = settled_history(&head, id, range, 1).await?;
     let now = head.engine.now();
@@ -401,7 +401,7 @@ async fn act(
     Query(Which { index }): Query<Which>,
     action: JobAction,
 ) -> Result<Json<JobSummary>, ApiError> {
-    tracing::info!(%job, ?index, action = action.as_str(), user = user.0.user, "job told to");
+    tracing::info!(%job, ?index, action = action.as_str(), user = user.0.user, "job action");
     head.engine.command(Command::Act { caller: user.0, job, index, action }).await?;
     let job = head.job(job).await?;
     let state = head.engine.state();

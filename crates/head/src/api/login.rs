@@ -1,4 +1,4 @@
-//! Logging in and out; what is checked is in [`crate::login`].
+//! Login and logout requests. [`crate::login`] contains the checks.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -73,14 +73,14 @@ pub(crate) async fn logout(person: Person, State(head): State<Arc<Head>>) -> Res
         return Err(ApiError::new(
             StatusCode::CONFLICT,
             "not_logged_in",
-            "the kernel says who asks here, and there is no token to give back",
+            "this connection is identified by the kernel, not by a token",
         ));
     };
     head.engine.command(Command::Users(UsersCommand::RevokeToken(token))).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// A token for somebody who has shown who they are. If they have ceased to be a user meanwhile, that is as good as `otherwise`.
+/// Issues a token for an authenticated user. If the user was removed meanwhile, the error is `otherwise`.
 async fn issue(
     head: &Head,
     user: UserName,
@@ -90,7 +90,7 @@ async fn issue(
     let token = secret();
     let command = UsersCommand::IssueToken { token: name_of(token.as_bytes()), user: user.clone() };
     match head.engine.command(Command::Users(command)).await {
-        // Who they are is shown already, so they may know.
+        // The user is authenticated, so the error may tell the details.
         Err(EngineError::Refused(refusal @ Refusal::Users(UsersRefusal::Blocked { .. }))) => {
             return Err(refusal.into());
         }
@@ -103,7 +103,7 @@ async fn issue(
     Ok((Extension(about), Json(LoggedIn { user, role, token, ends_in_ms: TOKEN_TTL_MS })))
 }
 
-/// Where somebody is, if they are not on this machine.
+/// The client's address, if it is on another machine.
 fn address(visitor: Option<&Extension<Visitor>>) -> Option<IpAddr> {
     visitor.map(|visitor| visitor.0.from.ip())
 }
@@ -112,14 +112,14 @@ fn refusal(error: LoginError) -> ApiError {
     let message = error.to_string();
     match error {
         LoginError::BadChallenge => ApiError::new(StatusCode::UNAUTHORIZED, "bad_challenge", message)
-            .hint("ask for a new one with POST /login/challenge"),
+            .hint("request a new challenge with POST /login/challenge"),
         LoginError::BadKey => ApiError::new(StatusCode::UNAUTHORIZED, "bad_key", message)
-            .hint("`--user` and `--key` say who you are and with which key")
+            .hint("choose the user with `--user` and the key with `--key`")
             .hint(
-                "an admin adds keys with `hostler configure user key add`, or makes a login code with `… user invite`",
+                "an admin can add a key with `hostler configure user key add`, or create a login code with `hostler configure user invite`",
             ),
         LoginError::BadCode => ApiError::new(StatusCode::UNAUTHORIZED, "bad_code", message)
-            .hint("an admin makes a new one with `hostler configure user invite`"),
+            .hint("an admin can create a new code with `hostler configure user invite`"),
         LoginError::TooMany(_) => ApiError::new(StatusCode::TOO_MANY_REQUESTS, "too_many_logins", message),
     }
 }

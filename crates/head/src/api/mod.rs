@@ -1,7 +1,7 @@
-//! REST and server-sent events under `/api/v1`: one file a noun.
+//! REST and server-sent events under `/api/v1`, with one file per resource.
 //!
-//! Handlers translate: they ask the loop or the state and put the answer into words. Who asks, and whether they may, is settled before
-//! by [`access`]; handlers take them as [`who::User`], [`who::Agent`] or [`who::Anyone`].
+//! Handlers translate between requests and the engine or the state. [`access`] identifies and authorizes callers first.
+//! Handlers receive the caller as [`who::User`], [`who::Agent`] or [`who::Anyone`].
 
 pub(crate) mod access;
 mod blobs;
@@ -37,13 +37,13 @@ use crate::head::Head;
 
 pub(crate) use self::jobs::LONGEST_PAGE_BYTES;
 
-/// The largest JSON body but for lists of hashes: a job must fit into one frame of the agent link.
+/// Maximum size of most JSON bodies: a job must fit into one frame of the agent link.
 const MAX_BODY_BYTES: usize = 1 << 20;
 
-/// The largest list of hashes: two hundred thousand.
+/// Maximum size of bodies that contain long lists: about two hundred thousand digests.
 const MAX_LIST_BYTES: usize = 16 << 20;
 
-/// Every route of the API. [`crate::openapi`] describes each of them, which a test checks.
+/// All routes of the API. A test checks that [`crate::openapi`] describes each of them.
 pub(crate) fn routes(head: &Arc<Head>) -> Router {
     let lists = Router::new()
         .route("/blobs/missing", post(blobs::missing))
@@ -114,7 +114,7 @@ pub(crate) fn routes(head: &Arc<Head>) -> Router {
     Router::new().nest(BASE, routes).fallback(no_such_route).with_state(Arc::clone(head))
 }
 
-/// Reads a query as every handler that has one; says how many understood it.
+/// Parses a query with every query type. Returns the number of types that accept it.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn queries(text: &str) -> usize {
     fn reads<T: serde::de::DeserializeOwned>(uri: &axum::http::Uri) -> usize {
@@ -135,11 +135,11 @@ pub(crate) fn queries(text: &str) -> usize {
 }
 
 async fn no_such_route() -> ApiError {
-    ApiError::new(StatusCode::NOT_FOUND, "no_such_route", "there is nothing at this path")
-        .hint(format!("GET {BASE}/openapi.json describes what there is"))
+    ApiError::new(StatusCode::NOT_FOUND, "no_such_route", "no operation exists at this path")
+        .hint(format!("GET {BASE}/openapi.json describes all operations"))
 }
 
 async fn wrong_method() -> ApiError {
-    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "wrong_method", "this path does not take that method")
-        .hint(format!("GET {BASE}/openapi.json describes what there is"))
+    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "wrong_method", "this path does not support this method")
+        .hint(format!("GET {BASE}/openapi.json describes all operations"))
 }

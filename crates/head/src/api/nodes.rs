@@ -1,4 +1,4 @@
-//! Nodes: what there is, how one joins, and the agent's link.
+//! Nodes: lists, details, operations, joining, and the agent link.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,10 +27,10 @@ use crate::listen::Visitor;
 use crate::trust::{BadRequest, Bearer, Issued};
 use crate::{link, views};
 
-/// How long the answer to a wrong join code is kept back.
+/// Delay of the response to a wrong join code.
 const WRONG_CODE_PAUSE: Duration = Duration::from_secs(1);
 
-/// What a node takes in a list.
+/// Size of a node in a list.
 const NODE_BYTES: usize = 2 << 10;
 
 /// `GET /nodes`.
@@ -85,7 +85,7 @@ pub(crate) async fn drain(
 ) -> Result<Json<NodeDetail>, ApiError> {
     user.must_operate("drain nodes")?;
     let by = user.0.user.clone();
-    tracing::info!(%node, by, reason, "node is to be drained");
+    tracing::info!(%node, by, reason, "draining node");
     head.engine.command(Command::DrainNode { node: node.clone(), by, reason }).await?;
     show(user, State(head), Path(node)).await
 }
@@ -97,7 +97,7 @@ pub(crate) async fn resume(
     Path(node): Path<NodeName>,
 ) -> Result<Json<NodeDetail>, ApiError> {
     user.must_operate("resume nodes")?;
-    tracing::info!(%node, by = user.0.user, "node is to be resumed");
+    tracing::info!(%node, by = user.0.user, "resuming node");
     head.engine.command(Command::ResumeNode { node: node.clone() }).await?;
     show(user, State(head), Path(node)).await
 }
@@ -111,7 +111,7 @@ pub(crate) async fn power(
 ) -> Result<Json<NodeDetail>, ApiError> {
     user.must_operate("switch nodes")?;
     let by = user.0.user.clone();
-    // Somebody may have mended what was wrong with its controller a moment ago.
+    // A fault of the controller may have been repaired.
     head.switches.forget_faults(&node);
     let command = match action {
         PowerAction::On => PowerCommand::On { node: node.clone(), by: by.clone() },
@@ -120,7 +120,7 @@ pub(crate) async fn power(
     };
     head.engine.command(Command::Power(command)).await?;
     if action != PowerAction::Look {
-        tracing::info!(%node, by, ?action, force, "node is to be switched");
+        tracing::info!(%node, by, ?action, force, "switching node");
     }
     show(user, State(head), Path(node)).await
 }
@@ -144,10 +144,10 @@ pub(crate) async fn set_traits(
     Path(node): Path<NodeName>,
     Body(TraitsChange { weight, features }): Body<TraitsChange>,
 ) -> Result<Json<NodeDetail>, ApiError> {
-    user.must_operate("say what nodes have")?;
+    user.must_operate("change features and weights of nodes")?;
     let command = PartitionsCommand::SetTraits { node: node.clone(), weight, features };
     head.engine.command(Command::Partitions(command)).await?;
-    tracing::info!(%node, by = user.0.user, "something was set about a node");
+    tracing::info!(%node, by = user.0.user, "node features or weight changed");
     show(user, State(head), Path(node)).await
 }
 
@@ -176,7 +176,7 @@ pub(crate) async fn forget(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// `POST /agent/join`: for strangers, who prove by the secret that they were invited.
+/// `POST /agent/join`. Open to anyone; the secret proves the invitation.
 pub(crate) async fn join(
     State(head): State<Arc<Head>>,
     visitor: Option<Extension<Visitor>>,
@@ -184,7 +184,7 @@ pub(crate) async fn join(
 ) -> Result<Json<Joined>, ApiError> {
     let from = visitor.map(|Extension(visitor)| visitor.from.ip());
     if let Some(wait) = from.and_then(|from| head.trust.invitations.must_wait(from)) {
-        let message = "too many wrong join codes came from this address";
+        let message = "too many wrong join codes from this address";
         return Err(ApiError::new(StatusCode::TOO_MANY_REQUESTS, "too_many_codes", message)
             .hint(format!("try again in {}", format_duration(wait))));
     }
@@ -197,7 +197,7 @@ pub(crate) async fn join(
     let ticket = match head.trust.invitations.take(&candidate) {
         Ok(ticket) => ticket,
         Err(error) => {
-            tracing::warn!(?from, "a machine came with a join code that does not let it in");
+            tracing::warn!(?from, "a machine sent an invalid join code");
             from.into_iter().for_each(|from| head.trust.invitations.note_wrong(from));
             tokio::time::sleep(WRONG_CODE_PAUSE).await;
             return Err(refusal(error));
@@ -210,7 +210,7 @@ pub(crate) async fn join(
     joined.map(Json)
 }
 
-/// Makes a node of whoever has a ticket.
+/// Makes the holder of a ticket a node.
 async fn admit(head: &Head, ticket: &Ticket, csr: &str) -> Result<Joined, ApiError> {
     let Ticket { node, is_for_it } = ticket.clone();
     let issued = head.trust.sign(&node, csr)?;
@@ -221,7 +221,7 @@ async fn admit(head: &Head, ticket: &Ticket, csr: &str) -> Result<Joined, ApiErr
     Ok(joined(head, node, issued))
 }
 
-/// `POST /agent/renew`: a certificate for a new key, for an agent whose own is still good.
+/// `POST /agent/renew`: a certificate for a new key, for an agent with a valid certificate.
 pub(crate) async fn renew(
     Certified(Bearer { node, key }): Certified,
     State(head): State<Arc<Head>>,
@@ -235,7 +235,7 @@ pub(crate) async fn renew(
     Ok(Json(joined(&head, node, issued)))
 }
 
-/// What a node gets with its certificate.
+/// The response with a new certificate.
 fn joined(head: &Head, node: NodeName, issued: Issued) -> Joined {
     let now = head.engine.now().at;
     let renew_in_ms = head.engine.state().renew_in_ms(&node, issued.key, now).unwrap_or_default();
@@ -245,9 +245,9 @@ fn joined(head: &Head, node: NodeName, issued: Issued) -> Joined {
 fn refusal(error: NotInvited) -> ApiError {
     match error {
         NotInvited::Wrong => ApiError::new(StatusCode::FORBIDDEN, "not_invited", error.to_string())
-            .hint("`hostler node invite` on the head's machine makes a new code"),
+            .hint("`hostler node invite` on the head's machine creates a new code"),
         NotInvited::Nameless => ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "nameless", error.to_string())
-            .hint("choose a name for the node: `--name`"),
+            .hint("choose a name for the node with `--name`"),
     }
 }
 
@@ -259,8 +259,8 @@ impl From<BadRequest> for ApiError {
 
 /// `GET /agent/link`, a WebSocket.
 ///
-/// Whoever has a certificate of the cluster may come this far: whether it is still good is settled with the hello, and an agent is told
-/// there why it is not.
+/// Accepts any certificate of the cluster. The hello exchange checks whether it is still valid, so that the agent gets
+/// a reason if not.
 pub(crate) async fn link(
     Certified(bearer): Certified,
     State(head): State<Arc<Head>>,
@@ -269,9 +269,9 @@ pub(crate) async fn link(
     upgrade
         .max_message_size(MAX_FRAME_BYTES)
         .max_frame_size(MAX_FRAME_BYTES)
-        // Each frame is flushed before the next is made; this only bounds what one may take.
+        // Each frame is flushed before the next one. This limits only a single frame.
         .max_write_buffer_size(2 * MAX_FRAME_BYTES)
-        // Filled with zeroes before every read; most frames are smaller.
+        // The buffer is zeroed before every read, and most frames are small.
         .read_buffer_size(8 << 10)
         .on_upgrade(move |socket| {
             let tasks = head.tasks.clone();

@@ -1,4 +1,4 @@
-//! A task's output and terminal: from its result when it has ended, from its node while it runs.
+//! A task's output and terminal. The source is its result after its end, and its node before.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,16 +30,16 @@ use crate::blobs::{Library, read_content};
 use crate::head::Head;
 use crate::streams::{Place, Upload};
 
-/// Which attempt of the task wrote what follows.
+/// Header with the attempt that wrote the output.
 const ATTEMPT_HEADER: HeaderName = HeaderName::from_static("hostler-attempt");
 
-/// How long an agent may take to open the stream it was asked for.
+/// Timeout for an agent to open a requested stream.
 const AGENT_TIME: Duration = Duration::from_secs(10);
 
-/// The largest message of a terminal, either way: people do not type more, and programs write in pieces.
+/// Maximum size of a terminal message, in both directions.
 pub(super) const TERMINAL_BYTES: usize = 1 << 20;
 
-/// A long time: whoever follows waits until the client leaves.
+/// Practically infinite: a following client waits until it leaves.
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// The query of an output.
@@ -53,8 +53,8 @@ pub(crate) struct Part {
     node_rank: u32,
 }
 
-/// `GET /jobs/{id}/tasks/{index}/output/{output}`: its bytes from `from` on, as the node with this rank among the task's has them. With
-/// `follow` until the run has ended, and a task that has not started is waited for.
+/// `GET /jobs/{id}/tasks/{index}/output/{output}`: bytes from offset `from` on, from the node with the given rank. With
+/// `follow`, the response waits for the task's start and ends with the run.
 pub(crate) async fn output(
     user: User,
     Extension(holds): Extension<Arc<Answer>>,
@@ -74,14 +74,14 @@ pub(crate) async fn output(
             }
             Standing::Waiting(attempt) => return Ok(answer(attempt, Body::empty())),
             Standing::Over(attempt, Some(manifest)) => {
-                // Its end may be on its way to the disk, and what it left with it.
+                // The end of the task and its result may not be durable yet.
                 head.engine.settled().await?;
                 return from_manifest(&head, holds, attempt, manifest, (output, from)).await;
             }
             Standing::Over(attempt, None) => return Ok(answer(attempt, Body::empty())),
             Standing::Ended => return from_result(&head, holds, task, rank, (output, from)).await,
             Standing::Live(live) => {
-                // Without a body it has ended or moved while we asked.
+                // Without a body, the task has ended or moved in the meantime.
                 if let Some(body) = from_node(&head, &live, output, from, follow).await? {
                     return Ok(answer(live.run.attempt, body));
                 }
@@ -90,17 +90,17 @@ pub(crate) async fn output(
     }
 }
 
-/// Where a task stands, as far as its output is concerned.
+/// State of a task with regard to its output.
 enum Standing {
-    /// Not started; the last attempt before, or zero.
+    /// Not started. The attempt is the previous one, or zero.
     Waiting(Attempt),
     Live(Live),
-    /// Over on this node, while others of the task's go on.
+    /// Ended on this node, but not on all nodes of the task.
     Over(Attempt, Option<Digest>),
     Ended,
 }
 
-/// A task that is on a node.
+/// A task on a node.
 struct Live {
     run: RunId,
     rank: u32,
@@ -141,7 +141,7 @@ fn answer(attempt: Attempt, body: Body) -> Response {
     (headers, body).into_response()
 }
 
-/// The output of a task that has ended, from its result.
+/// The output of an ended task, from its result.
 async fn from_result(
     head: &Arc<Head>,
     holds: Arc<Answer>,
@@ -151,13 +151,13 @@ async fn from_result(
 ) -> Result<Response, ApiError> {
     let mut row = row_of(head, task).await?;
     if row.is_none() {
-        // The ending may be on its way to the disk.
+        // The end of the task may not be durable yet.
         head.engine.settled().await?;
         row = row_of(head, task).await?;
     }
     let attempt = row.as_ref().map_or(Attempt(0), |row| row.attempt);
     let Some(result) = row.and_then(|row| row.results().find(|result| result.rank == rank)) else {
-        // It ended without ever running, or its output is lost with its node.
+        // The task never ran, or its output was lost with its node.
         return Ok(answer(attempt, Body::empty()));
     };
     if !head.engine.job(task.job).await?.is_some_and(|job| job.results.contains(task.index)) {
@@ -174,7 +174,7 @@ async fn from_manifest(
     (output, from): (Output, u64),
 ) -> Result<Response, ApiError> {
     let library = Arc::clone(&head.library);
-    // Reading manifests blocks a thread, and threads that may block are few.
+    // Reading a manifest blocks a thread, and the number of such threads is limited.
     let turn = head.guests.manifests.take(holds.party(), 1).await;
     let result = tokio::task::spawn_blocking(move || library.result(&manifest)).await.map_err(ApiError::internal)??;
     drop(turn);
@@ -196,7 +196,8 @@ async fn row_of(head: &Head, task: TaskId) -> Result<Option<EndedTask>, ApiError
     Ok(tokio::task::spawn_blocking(move || history.ended_one(task)).await.map_err(ApiError::internal)??)
 }
 
-/// The output of a live task, from its node; `None` when the task is not there any more and its standing must be looked at again.
+/// The output of a live task, from its node. `None` if the task has left the node, so that its state must be checked
+/// again.
 async fn from_node(
     head: &Head,
     live: &Live,
@@ -218,7 +219,7 @@ async fn from_node(
     }
 }
 
-/// Asks the node of a live task to open a stream; `false` when it is not connected.
+/// Asks the node of a live task to open a stream. `false` if the node is not connected.
 fn ask(head: &Head, live: &Live, stream: &str, what: StreamKind) -> bool {
     let connection = {
         let state = head.engine.state();
@@ -228,7 +229,7 @@ fn ask(head: &Head, live: &Live, stream: &str, what: StreamKind) -> bool {
     connection.is_some_and(|connection| head.engine.send(connection, HeadMessage::Stream(request)))
 }
 
-/// Ends when the run is not its task's current one any more, or has ended on this node.
+/// Returns when the run is no longer the task's current one, or has ended on this node.
 async fn gone(head: &Head, live: &Live) {
     let run = live.run;
     let is_gone = |job: Option<&Job>| {
@@ -238,11 +239,12 @@ async fn gone(head: &Head, live: &Live) {
     until(head, run.task.job, Instant::now() + FOREVER, is_gone).await;
 }
 
-/// The node does not answer. Who follows waits a little and has it looked at again; who does not is told.
+/// Handles an unreachable node. With `follow`, waits briefly so that the caller tries again; otherwise returns an
+/// error.
 async fn unreachable(head: &Head, live: &Live, follow: bool) -> Result<Option<Body>, ApiError> {
     const PAUSE: Duration = Duration::from_millis(500);
     if follow {
-        // A node that comes back is no change of the job, so this is a matter of time as well.
+        // A reconnecting node is not a change of the job, so retry after a pause too.
         let _ = timeout(PAUSE, gone(head, live)).await;
         return Ok(None);
     }
@@ -250,12 +252,8 @@ async fn unreachable(head: &Head, live: &Live, follow: bool) -> Result<Option<Bo
 }
 
 fn silent(node: &NodeName) -> ApiError {
-    ApiError::new(
-        StatusCode::SERVICE_UNAVAILABLE,
-        "node_unreachable",
-        format!("node {node} does not answer at the moment"),
-    )
-    .hint("the job is not affected; its output is there when the node is back, or with its result")
+    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "node_unreachable", format!("node {node} does not respond"))
+        .hint("the job is not affected; its output is available when the node is back, or with the result")
 }
 
 /// The query of a terminal.
@@ -275,7 +273,7 @@ const fn default_columns() -> u16 {
     80
 }
 
-/// `GET /jobs/{id}/tasks/{index}/attach`, a WebSocket: its terminal, both ways.
+/// `GET /jobs/{id}/tasks/{index}/attach`: a WebSocket with the task's terminal.
 pub(crate) async fn attach(
     user: User,
     State(head): State<Arc<Head>>,
@@ -311,12 +309,12 @@ pub(crate) async fn attach(
 fn no_such_rank(job: &Job, rank: u32) -> ApiError {
     let last = job.spec.nodes - 1;
     ApiError::new(StatusCode::NOT_FOUND, "no_such_node", format!("job {} has no node of rank {rank}", job.id))
-        .hint(format!("its nodes' ranks go from 0 to {last}"))
+        .hint(format!("its ranks are 0 to {last}"))
 }
 
 fn no_terminal(id: JobId) -> ApiError {
     ApiError::new(StatusCode::CONFLICT, "no_terminal", format!("job {id} was submitted without a terminal"))
-        .hint(format!("`hostler logs -f {id}` shows what it writes"))
+        .hint(format!("`hostler logs -f {id}` shows its output"))
 }
 
 fn not_running(id: JobId, standing: &str) -> ApiError {
@@ -325,10 +323,10 @@ fn not_running(id: JobId, standing: &str) -> ApiError {
         "not_running",
         format!("there is no terminal to attach to: the task is {standing}"),
     )
-    .hint(format!("`hostler job {id}` shows where it stands"))
+    .hint(format!("`hostler job {id}` shows its state"))
 }
 
-/// Passes messages on, both ways, until either side has enough.
+/// Relays messages in both directions until either side closes.
 async fn join(client: WebSocket, agent: WebSocket) {
     let (to_client, from_client) = client.split();
     let (to_agent, from_agent) = agent.split();
@@ -350,10 +348,10 @@ async fn pass(mut from: Source, mut to: Sink) {
                 }
             }
             Message::Close(_) => break,
-            // Each connection answers its own.
+            // Each connection answers its own pings.
             Message::Ping(_) | Message::Pong(_) => {}
         }
     }
-    // Whoever is gone need not be told.
+    // The peer may have left.
     let _ = to.close().await;
 }

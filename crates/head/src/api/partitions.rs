@@ -1,4 +1,4 @@
-//! Partitions: what there are, and changing them.
+//! Partitions: lists, details and changes.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Who gossips, for agents.
+//! Gossip peers, for agents.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use super::who::Agent;
 use crate::answers::Answer;
 use crate::head::Head;
 
-/// What a node takes in the list.
+/// Size of a node in the response.
 const PEER_BYTES: usize = 512;
 
-/// `GET /agent/peers`: what has changed since the agent asked last, which is all or nothing.
+/// `GET /agent/peers`. The response is the full list if it has changed since the agent's last request, else null.
 pub(crate) async fn peers(
     _: Agent,
     Extension(answer): Extension<Arc<Answer>>,

@@ -1,6 +1,7 @@
-//! Results: what has ended and can be fetched, and what has been.
+//! Results: kept results of ended tasks, and reports of their download.
 //!
-//! An array may have a million results, so the list is written as it is sent, and is never in memory as a whole.
+//! An array may have a million results. The response is therefore generated while it is sent, and is never in memory as
+//! a whole.
 
 use std::io;
 use std::sync::Arc;
@@ -36,16 +37,16 @@ pub(crate) struct Filter {
     after: Option<JobId>,
 }
 
-/// The most jobs whose results are listed at once.
+/// Maximum number of jobs per response.
 const MOST_JOBS: usize = 1_000;
 
-/// The list is sent in pieces of about this length.
+/// Approximate size of the pieces of a response.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// Ended tasks that are read at once.
+/// Number of ended tasks per read.
 const ROWS: usize = 64;
 
-/// `GET /results`: of the jobs named, or of all jobs of the user.
+/// `GET /results`, of the given jobs or of all jobs of the user.
 pub(crate) async fn list(
     user: User,
     Extension(answer): Extension<Arc<Answer>>,
@@ -76,7 +77,7 @@ pub(crate) async fn list(
         has_begun: false,
         has_any: false,
     };
-    // What goes wrong at once can still be said.
+    // An error in the first piece can still change the response's status.
     let (first, rest) = next_piece(&answer, listing).await?;
     let rest = stream::try_unfold(rest, move |listing| {
         let answer = Arc::clone(&answer);
@@ -89,22 +90,22 @@ pub(crate) async fn list(
     Ok(([(CONTENT_TYPE, "application/json")], Sent::from_stream(pieces)).into_response())
 }
 
-/// A [`hostler_proto::api::ResultPage`] that is being written.
+/// A [`hostler_proto::api::ResultPage`] in progress.
 struct Listing {
     head: Arc<Head>,
     caller: Caller,
-    /// By the request; those are checked, and may be others'.
+    /// The request names the jobs. They were checked, and may belong to other users.
     are_named: bool,
     unfetched: bool,
     jobs: std::vec::IntoIter<JobId>,
-    /// The job that is listed, and from which index on.
+    /// The current job, and the next index to list.
     current: Option<(Arc<Job>, u32)>,
     next: Option<JobId>,
     has_begun: bool,
     has_any: bool,
 }
 
-/// The next piece, when there is memory for it, and what is left.
+/// Generates the next piece when memory is available. Also returns the remaining listing.
 async fn next_piece(answer: &Answer, mut listing: Listing) -> Result<(Bytes, Option<Listing>), ArchiveError> {
     let memory = answer.memory_for(&listing.head.guests, 2 * PIECE_BYTES).await;
     let (text, rest) = tokio::task::spawn_blocking(move || -> Result<_, ArchiveError> {
@@ -117,7 +118,7 @@ async fn next_piece(answer: &Answer, mut listing: Listing) -> Result<(Bytes, Opt
 }
 
 impl Listing {
-    /// Writes until there is a piece or no more; whether there is more.
+    /// Appends to `text` until a piece is full. Returns whether more results may follow.
     fn write(&mut self, text: &mut Vec<u8>) -> Result<bool, ArchiveError> {
         if !std::mem::replace(&mut self.has_begun, true) {
             text.extend(b"{\"results\":[");
@@ -148,7 +149,7 @@ impl Listing {
         Ok(None)
     }
 
-    /// Writes some results of a job; from which index on there may be more.
+    /// Appends some results of a job. Returns the next index if more results may follow.
     fn write_some(&mut self, text: &mut Vec<u8>, job: &Job, from: u32) -> Result<Option<u32>, ArchiveError> {
         let rows = self.head.history.ended_of(job.id, from..=u32::MAX, ROWS)?;
         let mut after = if rows.len() == ROWS { rows.last().map(|row| row.index) } else { None };
@@ -171,7 +172,7 @@ impl Listing {
     }
 }
 
-/// A job whose content this user may see.
+/// A job whose contents the user may read.
 pub(crate) async fn readable(head: &Head, user: &User, id: JobId) -> Result<Arc<Job>, ApiError> {
     let job = head.job(id).await?;
     match user.sees(&job) {
@@ -180,7 +181,7 @@ pub(crate) async fn readable(head: &Head, user: &User, id: JobId) -> Result<Arc<
     }
 }
 
-/// One result, unless the task is to run again since or the result was dropped.
+/// One result. `None` if the task was requeued or its result was dropped.
 fn view(job: &Job, TaskResult { task, rank, manifest }: TaskResult) -> Option<ResultView> {
     let ending = job.ending_of(task.index).filter(|_| job.results.contains(task.index))?;
     Some(ResultView {

@@ -1,4 +1,4 @@
-//! Settings: what they are, and changing them.
+//! Settings: list and changes.
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ async fn change(
 ) -> Result<Json<SettingView>, ApiError> {
     User(person.caller()).must_operate("change settings")?;
     let setting: Setting = name.parse().map_err(|_| no_such(name))?;
-    // It makes admins of whoever is root on a node.
+    // With this setting, root on any node can act as an admin.
     if setting == Setting::RolesThroughNodes && person.role < Role::Admin {
         return Err(too_little(Role::Admin, person));
     }
@@ -61,8 +61,8 @@ async fn change(
 }
 
 fn no_such(name: &str) -> ApiError {
-    ApiError::new(StatusCode::NOT_FOUND, "no_such_setting", format!("there is no setting {name}"))
-        .hint(format!("there are {}", Setting::ALL.map(Setting::as_str).join(", ")))
+    ApiError::new(StatusCode::NOT_FOUND, "no_such_setting", format!("unknown setting {name}"))
+        .hint(format!("available settings: {}", Setting::ALL.map(Setting::as_str).join(", ")))
 }
 
 fn view(head: &Head, setting: Setting) -> SettingView {
@@ -86,7 +86,7 @@ fn view(head: &Head, setting: Setting) -> SettingView {
     }
 }
 
-/// What a setting comes to.
+/// The effective value of a setting.
 fn value(head: &Head, settings: &Settings, setting: Setting) -> String {
     match settings.get(setting) {
         Some(value) => setting.write(value),

@@ -1,4 +1,4 @@
-//! Shutting down, with regard for what is still alive.
+//! Shutdown of the head, with regard for live jobs.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,30 +18,30 @@ use super::extract::Json as Body;
 use super::who::User;
 use crate::head::Head;
 
-/// How long cancelled jobs may take to end before the head stops all the same: their shepherds go on to end them.
+/// Maximum wait for cancelled jobs to end. After that, the head stops, and their shepherds end them.
 const ENDING_TIME: Duration = Duration::from_secs(60);
 
-/// `POST /shutdown`.
+/// The body of `POST /shutdown`.
 #[derive(Deserialize)]
 pub(crate) struct Shutdown {
     #[serde(default)]
     jobs: LiveJobs,
 }
 
-/// What becomes of jobs that have not ended.
+/// What to do with jobs that have not ended.
 #[derive(Deserialize, Default, Clone, Copy, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 enum LiveJobs {
-    /// Nothing stops while there are any.
+    /// Do not stop while there are live jobs.
     #[default]
     Refuse,
-    /// Waiting jobs wait on, running ones run on.
+    /// Keep waiting and running jobs.
     Keep,
-    /// They are cancelled first.
+    /// Cancel them first.
     Cancel,
 }
 
-/// `POST /shutdown`: answers when the head is about to stop.
+/// `POST /shutdown`. The response is sent when the head is about to stop.
 pub(crate) async fn shutdown(
     user: User,
     State(head): State<Arc<Head>>,
@@ -49,10 +49,10 @@ pub(crate) async fn shutdown(
 ) -> Result<StatusCode, ApiError> {
     user.must_operate("stop the head")?;
     if head.closing.swap(true, Ordering::AcqRel) {
-        // Somebody else is at it. A refusal opens the head again, so this may have to be said once more.
+        // If the other request fails, the head accepts work again, and this request must be repeated.
         return Err(ApiError::refusing("the head is being stopped already"));
     }
-    // In a task of its own: a client that goes away in the middle must not leave the head closed but not stopping.
+    // In a separate task, so that a client that disconnects cannot leave the head closed but running.
     let closing = tokio::spawn(close(head, user.0, jobs));
     closing.await.map_err(ApiError::internal)?.map(|()| StatusCode::NO_CONTENT)
 }
@@ -60,7 +60,7 @@ pub(crate) async fn shutdown(
 async fn close(head: Arc<Head>, caller: Caller, jobs: LiveJobs) -> Result<(), ApiError> {
     match jobs {
         LiveJobs::Refuse => {
-            // Submissions that were let in before are in the queue before this; nothing is counted while they are on their way.
+            // Wait for accepted submissions that are still in the queue, so that they are counted.
             let _ = head.engine.settled().await;
             let live = head.engine.state().live_jobs().count();
             if live > 0 {
@@ -73,7 +73,7 @@ async fn close(head: Arc<Head>, caller: Caller, jobs: LiveJobs) -> Result<(), Ap
     }
     tracing::info!(user = caller.user, "shutdown asked for");
     if head.config.embedded {
-        // The nodes of an embedded cluster are part of it; those of a real one wait for their head to come back.
+        // An embedded cluster includes its nodes. Nodes of other clusters wait for the head to come back.
         let state = head.engine.state();
         for link in state.nodes().filter_map(|node| node.link.as_ref()) {
             head.engine.send(link.connection, HeadMessage::Shutdown);
@@ -86,10 +86,10 @@ async fn close(head: Arc<Head>, caller: Caller, jobs: LiveJobs) -> Result<(), Ap
 fn jobs_live(live: usize) -> ApiError {
     let (jobs, have) = if live == 1 { ("job", "has") } else { ("jobs", "have") };
     ApiError::new(StatusCode::CONFLICT, "jobs_live", format!("{live} {jobs} {have} not ended"))
-        .hint("wait for them, or say whether to keep them for the next start or to cancel them")
+        .hint("wait for them, or choose whether to keep them for the next start or to cancel them")
 }
 
-/// Cancels everything and waits, within limits, until it has ended.
+/// Cancels all jobs and waits, with a timeout, for their end.
 async fn cancel_all(head: &Head, caller: &Caller) {
     let deadline = Instant::now() + ENDING_TIME;
     let mut notices = head.engine.notices();
@@ -101,16 +101,16 @@ async fn cancel_all(head: &Head, caller: &Caller) {
     // The cancellations are in the queue before this.
     let _ = head.engine.settled().await;
     while is_anything_ending(&head.engine.state()) {
-        // Whatever the notice is about, it is a reason to look again.
+        // Any notice is a reason to check again.
         if timeout_at(deadline, notices.recv()).await.is_err() {
             let left = head.engine.state().live_jobs().count();
-            tracing::warn!(left, "jobs have not ended in time; stopping all the same");
+            tracing::warn!(left, "jobs did not end within the timeout; stopping anyway");
             return;
         }
     }
 }
 
-/// Whether a live task is on a node that can still say that it has ended.
+/// Whether a live task is on a connected node, which can report its end.
 fn is_anything_ending(state: &Cluster) -> bool {
     let on_connected_node = |job: &Arc<Job>| {
         let mut nodes = job.active.values().flat_map(Active::nodes);

@@ -1,4 +1,4 @@
-//! What agents open in answer to a request for output: the other half of [`super::output`].
+//! Streams that agents open for output requests: the counterpart of [`super::output`].
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::who::Agent;
 use crate::head::Head;
 use crate::streams::Upload;
 
-/// `PUT /agent/streams/{id}`: answered when the reader has all of it, or has gone away.
+/// `PUT /agent/streams/{id}`. The response is sent when the reader has read everything, or has left.
 pub(crate) async fn upload(
     Agent(node): Agent,
     State(head): State<Arc<Head>>,
@@ -39,12 +39,12 @@ pub(crate) async fn terminal(
 ) -> Response {
     upgrade.max_message_size(TERMINAL_BYTES).max_frame_size(TERMINAL_BYTES).on_upgrade(async move |socket| {
         if let Err(socket) = head.streams.terminals.deliver(&id, &node, socket) {
-            // Closes it: whoever wanted to look has left.
+            // Closes the connection, because the reader has left.
             drop(socket);
         }
     })
 }
 
 fn nobody_waits() -> ApiError {
-    ApiError::new(StatusCode::GONE, "nobody_waits", "nobody waits for this stream any more")
+    ApiError::new(StatusCode::GONE, "nobody_waits", "the reader of this stream has left")
 }

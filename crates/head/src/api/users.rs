@@ -1,4 +1,4 @@
-//! Users and groups: who is known, what they may do and have, and how they get in.
+//! Users and groups: accounts, roles, quotas, keys and login codes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,18 +23,18 @@ use super::extract::{Json as Body, Path, Query};
 use crate::head::Head;
 use crate::login::normal_key;
 
-/// Entries of the audit log when the client does not say, and at most.
+/// Default and maximum number of audit log entries per response.
 const ENTRIES: usize = 200;
 const MOST_ENTRIES: usize = 100_000;
 
-/// Uids below this are the system's own, on every distribution that matters.
+/// Lower uids are system accounts on all common distributions.
 const FIRST_PERSON: u32 = 1000;
 
 /// `GET /users`.
 pub(crate) async fn list(State(head): State<Arc<Head>>) -> Json<Vec<UserView>> {
     let state = head.engine.state();
     let mut views: Vec<UserView> = state.users.iter().map(|user| view(&state.users, user)).collect();
-    // Who was removed is worth a line only if something of theirs still counts.
+    // Lists a removed user only if a quota, group or block of the name is still in effect.
     let counts = |name: &UserName, former: &Former| {
         !former.quota.is_unlimited() || !former.groups.is_empty() || is_blocked(&state.users, name)
     };
@@ -46,7 +46,7 @@ pub(crate) async fn list(State(head): State<Arc<Head>>) -> Json<Vec<UserView>> {
     Json(views)
 }
 
-/// `GET /users/{name}`, for themselves and admins.
+/// `GET /users/{name}`, for the user and for admins.
 pub(crate) async fn show(
     person: Person,
     State(head): State<Arc<Head>>,
@@ -56,9 +56,9 @@ pub(crate) async fn show(
         return Err(ApiError::new(
             StatusCode::FORBIDDEN,
             "admins_only",
-            format!("{} may not see {name}'s particulars", person.name),
+            format!("{} may not read the account data of {name}", person.name),
         )
-        .hint("admins may"));
+        .hint("only {name} and admins may"));
     }
     Ok(Json(found(&head.engine.state().users, &name)?))
 }
@@ -161,7 +161,7 @@ pub(crate) async fn invite(
     Ok(Json(Invitation { code: code.to_string() }))
 }
 
-/// `GET /groups`: those that have a quota.
+/// `GET /groups`: groups with a quota.
 pub(crate) async fn groups(State(head): State<Arc<Head>>) -> Json<Vec<GroupView>> {
     let state = head.engine.state();
     Json(state.users.groups().map(|(name, quota)| GroupView { name: name.clone(), quota: *quota }).collect())
@@ -199,12 +199,12 @@ async fn carry_out(head: &Head, command: UsersCommand) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// A user as they are now.
+/// The response with a user's current data.
 fn answer(head: &Head, name: &UserName, about: String) -> Result<(Extension<About>, Json<UserView>), ApiError> {
     Ok((Extension(About(about)), Json(found(&head.engine.state().users, name)?)))
 }
 
-/// All that is known of a name.
+/// All data about a user name.
 fn found(users: &Users, name: &UserName) -> Result<UserView, ApiError> {
     let known = users.get(name.as_str()).map(|user| view(users, user));
     let former = || users.former().find(|(it, _)| *it == name).map(|(name, former)| gone(users, name, former));
@@ -221,7 +221,7 @@ fn block_view(users: &Users, name: &UserName) -> Option<BlockView> {
     Some(BlockView { by: by.clone(), reason: reason.clone(), at: *at })
 }
 
-/// Somebody who was removed.
+/// The view of a removed user.
 fn gone(users: &Users, name: &UserName, former: &Former) -> UserView {
     UserView {
         name: name.clone(),
@@ -235,7 +235,7 @@ fn gone(users: &Users, name: &UserName, former: &Former) -> UserView {
     }
 }
 
-/// An account of which no more is known than that it is kept out.
+/// The view of a blocked account without other data.
 fn only_blocked(users: &Users, name: &UserName, block: &Block) -> Option<UserView> {
     let is_known = users.get(name.as_str()).is_some() || users.former().any(|(former, _)| former == name);
     let nothing = Former { uid: block.uid, groups: BTreeSet::new(), quota: Quota::default() };
@@ -255,8 +255,8 @@ fn view(users: &Users, user: &Known) -> UserView {
     }
 }
 
-/// Users as the core takes them, after their uids and keys were looked at. New ones without a uid get that of their account on this
-/// machine, or one that neither the cluster nor this machine knows.
+/// Checks uids and keys of users. A new user without a uid gets that of the account on this machine, or one that is
+/// free in the cluster and on this machine.
 async fn admissible(head: &Head, users: Vec<AddUser>) -> Result<Vec<NewUser>, ApiError> {
     let (mut uids, known) = {
         let state = head.engine.state();
@@ -264,7 +264,7 @@ async fn admissible(head: &Head, users: Vec<AddUser>) -> Result<Vec<NewUser>, Ap
         (state.users.automatic_uids(), known)
     };
     users.iter().filter_map(|user| user.uid).for_each(|uid| uids.reserve(uid));
-    // Where names come from a directory server, this may take a while.
+    // Blocking: names may come from a directory server.
     let look = move || users.into_iter().map(|user| admit(user, &known, &mut uids)).collect();
     tokio::task::spawn_blocking(look).await.map_err(ApiError::internal)?
 }
@@ -275,16 +275,16 @@ fn admit(user: AddUser, known: &BTreeSet<UserName>, uids: &mut AutomaticUids) ->
     let uid = match uid {
         Some(uid) if !(FIRST_PERSON..u32::MAX - 1).contains(&uid) => {
             return Err(bad_uid(format!(
-                "{name} cannot have uid {uid}: uids below {FIRST_PERSON} are the system's own"
+                "{name} cannot have uid {uid}: uids below {FIRST_PERSON} are reserved for system accounts"
             ))
-            .hint("leave it out to take that of the account on the head's machine, or one that is free"));
+            .hint("omit the uid to use that of the account on the head's machine, or a free one"));
         }
         Some(uid) => match other_account(uid, &name)? {
             Some(other) => return Err(taken_here(&name, uid, &other)),
             None => Some(uid),
         },
         None => match uid_here(&name)? {
-            // They keep what they have.
+            // Existing users keep their uid.
             None if known.contains(&name) => None,
             None => Some(free_uid(&name, uids)?),
             here => here,
@@ -293,22 +293,22 @@ fn admit(user: AddUser, known: &BTreeSet<UserName>, uids: &mut AutomaticUids) ->
     Ok(NewUser { name, uid, role, groups, keys })
 }
 
-/// A uid that is nobody's, in the cluster and on this machine.
+/// A uid that is free in the cluster and on this machine.
 fn free_uid(name: &UserName, uids: &mut AutomaticUids) -> Result<u32, ApiError> {
     let mut failure = None;
     let is_taken = |uid: u32| {
         is_known_here(uid, name).unwrap_or_else(|error| {
             failure = Some(error);
-            // The search ends here.
+            // Ends the search.
             false
         })
     };
     let uid = uids.take(name, is_taken);
     failure.map_or(Ok(()), Err)?;
-    uid.ok_or_else(|| bad_uid(format!("no uid is free for {name} on the head's machine")).hint("name one with --uid"))
+    uid.ok_or_else(|| bad_uid(format!("no free uid for {name} on the head's machine")).hint("choose one with --uid"))
 }
 
-/// Whether this machine has an account of another name, or a group of another name, with this number.
+/// Whether this machine has another account or group with this number.
 fn is_known_here(id: u32, name: &UserName) -> Result<bool, ApiError> {
     if other_account(id, name)?.is_some() {
         return Ok(true);
@@ -317,24 +317,24 @@ fn is_known_here(id: u32, name: &UserName) -> Result<bool, ApiError> {
     Ok(group.is_some_and(|group| group.name != name.as_str()))
 }
 
-/// The account of this machine that has this uid, unless it is this user's.
+/// The name of another account with this uid on this machine.
 fn other_account(uid: u32, name: &UserName) -> Result<Option<String>, ApiError> {
     let found = nix::unistd::User::from_uid(uid.into()).map_err(ApiError::internal)?;
     Ok(found.map(|user| user.name).filter(|other| other != name.as_str()))
 }
 
-/// The uid of the account of this name on this machine. Blocks.
+/// The uid of the account with this name on this machine. Blocks.
 fn account_here(name: &UserName) -> Result<Option<u32>, ApiError> {
     let found = nix::unistd::User::from_name(name.as_str()).map_err(ApiError::internal)?;
     Ok(found.map(|user| user.uid.as_raw()))
 }
 
-/// The same for a new user; root is nobody's name in the cluster.
+/// Like [`account_here`], for a new user. Root cannot be a user of the cluster.
 fn uid_here(name: &UserName) -> Result<Option<u32>, ApiError> {
     match account_here(name)? {
-        Some(0) => {
-            Err(bad_uid(format!("{name} is the superuser here, who is an admin anyway and whose role cannot be lent")))
-        }
+        Some(0) => Err(bad_uid(format!(
+            "{name} is the superuser of this machine, who always is an admin and cannot be a user"
+        ))),
         uid => Ok(uid),
     }
 }
@@ -347,20 +347,16 @@ fn taken_here(name: &UserName, uid: u32, other: &str) -> ApiError {
     ApiError::new(
         StatusCode::CONFLICT,
         "uid_taken",
-        format!("uid {uid} is called {other} on the head's machine, so {name} cannot have it"),
+        format!("uid {uid} belongs to {other} on the head's machine, so {name} cannot have it"),
     )
-    .hint("a uid is one person on all machines; leave it out to get one that is free")
+    .hint("a uid must mean the same person on all machines; omit it to get a free one")
 }
 
 fn usable(name: &UserName, keys: Vec<String>) -> Result<Vec<String>, ApiError> {
     let check = |line: String| {
         normal_key(&line).map_err(|why| {
             let start: String = line.chars().filter(|c| !c.is_control()).take(40).collect();
-            ApiError::new(
-                StatusCode::UNPROCESSABLE_ENTITY,
-                "bad_key_line",
-                format!("what should be a key of {name}, `{start}…`, {why}"),
-            )
+            ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_key_line", format!("key `{start}…` of {name} {why}"))
         })
     };
     keys.into_iter().map(check).collect()

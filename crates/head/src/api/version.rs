@@ -1,4 +1,4 @@
-//! The version of the API: a client of another one is told so instead of being misunderstood.
+//! API versions. A client with another version gets an error instead of wrong behaviour.
 
 use std::time::Instant;
 
@@ -10,7 +10,8 @@ use hostler_proto::api::{API_VERSION, VERSION_HEADER};
 
 use super::error::ApiError;
 
-/// Refuses clients that say they speak another version, and says ours in every answer. Who says nothing is taken to speak ours.
+/// Rejects clients with another API version, and adds the version to every response. Requests without a version are
+/// accepted.
 pub(crate) async fn check(request: Request, next: Next) -> Response {
     let began = Instant::now();
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
@@ -30,9 +31,9 @@ fn other_version(theirs: &str) -> ApiError {
         Ok(theirs) if theirs > API_VERSION => "upgrade the head",
         _ => "upgrade the client",
     };
-    let message = format!("this client speaks version {theirs} of the API, this head speaks version {API_VERSION}");
+    let message = format!("the client uses API version {theirs}, but the head uses version {API_VERSION}");
     ApiError::new(StatusCode::BAD_REQUEST, "api_version", message).hint(format!(
-        "{which}: both must come from the same release of hostler; this head is {}",
+        "{which}: client and head must come from the same release; the head's release is {}",
         env!("CARGO_PKG_VERSION")
     ))
 }

@@ -1,4 +1,4 @@
-//! Who asks, as handlers take it: users, agents, or either. [`super::access`] has found it out and let them through.
+//! Extractors for the caller that [`super::access`] has identified and authorized: a user, an agent, or either.
 
 use std::sync::Arc;
 
@@ -14,16 +14,15 @@ use crate::head::Head;
 use crate::trust::Bearer;
 use crate::views::Viewer;
 
-/// A user.
 pub(crate) struct User(pub(crate) Caller);
 
 impl User {
-    /// How this user sees a job.
+    /// How much of a job this user may see.
     pub(crate) fn sees(&self, job: &Job) -> Viewer {
         if self.0.may_touch(job) { Viewer::Owner } else { Viewer::Other }
     }
 
-    /// Refuses whoever is no operator.
+    /// Rejects users who are not operators.
     pub(crate) fn must_operate(&self, what: &str) -> Result<(), ApiError> {
         if self.0.operator {
             return Ok(());
@@ -33,13 +32,13 @@ impl User {
     }
 }
 
-/// An agent whose certificate is good, with the node that it names.
+/// The node of an agent with a valid certificate.
 pub(crate) struct Agent(pub(crate) NodeName);
 
-/// An agent whose certificate is the cluster's, but may have expired or been revoked. For those who look at that themselves.
+/// An agent with a certificate of the cluster that may be expired or revoked. Handlers that take this check it
+/// themselves.
 pub(crate) struct Certified(pub(crate) Bearer);
 
-/// A user or an agent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Anyone {
     User,
@@ -98,13 +97,13 @@ impl FromRequestParts<Arc<Head>> for Anyone {
     }
 }
 
-/// Refuses a node that was removed, replaced, or has not renewed its certificate in time.
+/// Rejects a node that was removed or replaced, or whose certificate has expired.
 fn must_be_welcome(head: &Head, bearer: &Bearer) -> Result<(), ApiError> {
     let welcome = head.engine.state().welcomes(&bearer.node, bearer.key, head.engine.now().at);
     welcome.map_err(|why| Refusal::from(why).into())
 }
 
-/// The table of rights and what a handler takes contradict each other: nobody gets further.
+/// Error for a bug: the rights table and a handler's extractor contradict each other.
 fn not_let_through() -> ApiError {
-    ApiError::internal("an operation takes another kind of caller than its rule lets through")
+    ApiError::internal("the rights table and the handler of this operation disagree about its callers")
 }
