@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn errors_name_the_wrong_setting() {
         for text in ["gpus = ['']", "gpus = ['a b']", "gpus = ['99999999999']", "cpu = 3"] {
             assert!(toml::from_str::<Caps>(text).is_err(), "{text}");
         }

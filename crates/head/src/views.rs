@@ -345,7 +345,7 @@ pub(crate) fn why(state: &State, job: &Job, message: Option<&str>, now: Now) -> 
     if let Some(at) = expected {
         let from_now = format_duration(Duration::from_millis(at.ms_since(now.at)));
         lines.push(format!(
-            "Expected start: within {from_now}, when running jobs reach their time limits at the latest."
+            "It should start within {from_now}, when running jobs reach their time limits at the latest."
         ));
     } else if matches!(reason, Some(Reason::Resources { .. } | Reason::TooFewNodes { .. })) {
         lines.push("The start time is unknown because the running jobs have no time limit.".to_owned());

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn errors_name_the_wrong_setting() {
         for (text, part) in [
             ("camera=many", "NAME=COUNT"),
             ("camera=", "NAME=COUNT"),

@@ -1,4 +1,4 @@
-//! An agent that does what the test tells it, over a real link.
+//! A test agent that is controlled by the test, over a real link.
 
 use futures_util::{SinkExt, StreamExt};
 use hostler_client::{Client, ClientError, Endpoint, Stream, tls};
@@ -19,7 +19,7 @@ use tokio_tungstenite::tungstenite::Message;
 
 use crate::harness::{TestHead, soon};
 
-/// What a node needs to connect again: its certificate and key.
+/// A node's certificate and key, for reconnecting.
 #[derive(Debug, Clone)]
 pub(crate) struct Identity {
     pub(crate) name: NodeName,
@@ -38,7 +38,7 @@ pub(crate) struct FakeAgent {
 }
 
 impl Identity {
-    /// Joins as `name` with a code that the head's user asks for.
+    /// Joins as `name` with a join code.
     pub(crate) async fn join(head: &TestHead, name: &str) -> Self {
         let name: NodeName = name.parse().expect("a valid name");
         let code: JoinCode =
@@ -50,7 +50,7 @@ impl Identity {
         Self { name, authority: joined.authority, certificate: joined.certificate, key: key.serialize_pem() }
     }
 
-    /// Asks for a certificate for a new key: the identity with it, and in how long to renew that.
+    /// Requests a certificate for a new key. Returns the new identity, and the time until its renewal.
     pub(crate) async fn renew(&self, head: &TestHead) -> Result<(Self, u64), ClientError> {
         let key = KeyPair::generate().expect("a key can be made");
         let joined = Client::new(self.endpoint(head)).renew(&RenewRequest { csr: csr(&key) }).await?;
@@ -58,13 +58,13 @@ impl Identity {
         Ok((renewed, joined.renew_in_ms))
     }
 
-    /// How to reach the head with this identity.
+    /// The head's endpoint with this identity.
     pub(crate) fn endpoint(&self, head: &TestHead) -> Endpoint {
         let config = tls::mutual(&self.authority, &self.certificate, &self.key).expect("they belong together");
         Endpoint::Tls { address: head.address().to_string(), server_name: localhost(), config }
     }
 
-    /// The hello of an agent with four CPUs that holds `runs`.
+    /// The hello of an agent with four CPUs and these `runs`.
     pub(crate) fn hello(&self, runs: Vec<RunReport>) -> AgentHello {
         AgentHello {
             protocol_min: 1,
@@ -85,7 +85,7 @@ impl Identity {
     }
 }
 
-/// A client that knows only what the code says.
+/// A client that knows only the join code.
 pub(crate) fn pinned(code: &JoinCode) -> Client {
     Client::new(Endpoint::Tls {
         address: code.address.clone(),
@@ -94,7 +94,6 @@ pub(crate) fn pinned(code: &JoinCode) -> Client {
     })
 }
 
-/// A signing request for a key.
 pub(crate) fn csr(key: &KeyPair) -> String {
     CertificateParams::default().serialize_request(key).and_then(|csr| csr.pem()).expect("a request can be made")
 }
@@ -103,7 +102,7 @@ fn localhost() -> ServerName<'static> {
     ServerName::try_from("127.0.0.1").expect("an address")
 }
 
-/// Opens the link and says hello.
+/// Opens the link and sends a hello.
 pub(crate) async fn introduce(
     head: &TestHead,
     identity: &Identity,
@@ -121,7 +120,7 @@ async fn next_binary(socket: &mut WebSocketStream<Stream>) -> Option<Vec<u8>> {
     next_binary_or_reason(socket).await.ok()
 }
 
-/// The next message, or the reason for which the head has closed the link, empty when it gave none.
+/// The next message, or the reason in the head's close frame (empty without one).
 async fn next_binary_or_reason(socket: &mut WebSocketStream<Stream>) -> Result<Vec<u8>, String> {
     loop {
         match socket.next().await.ok_or_else(String::new)? {
@@ -134,13 +133,13 @@ async fn next_binary_or_reason(socket: &mut WebSocketStream<Stream>) -> Result<V
 }
 
 impl FakeAgent {
-    /// Joins and links a node with nothing on it.
+    /// Joins as a new node without runs, and links.
     pub(crate) async fn start(head: &TestHead, name: &str) -> Self {
         let identity = Identity::join(head, name).await;
         Self::link(head, &identity, Vec::new()).await
     }
 
-    /// Links a node that holds `runs`.
+    /// Links a node with these `runs`.
     pub(crate) async fn link(head: &TestHead, identity: &Identity, runs: Vec<RunReport>) -> Self {
         let (socket, answer) = introduce(head, identity, &identity.hello(runs)).await;
         assert!(matches!(answer, HeadHello::Welcome { protocol: 1, .. }), "{answer:?}");
@@ -153,7 +152,7 @@ impl FakeAgent {
         }
     }
 
-    /// What the head says next; `None` when it has closed the link.
+    /// The next message of the head. `None` when the head has closed the link.
     pub(crate) async fn next(&mut self) -> Option<HeadMessage> {
         while self.received.is_empty() {
             let bytes = soon("a message of the head", next_binary(&mut self.socket)).await?;
@@ -163,7 +162,7 @@ impl FakeAgent {
         self.received.pop_front()
     }
 
-    /// Waits until the head closes the link; why it does.
+    /// Waits until the head closes the link. Returns the reason.
     pub(crate) async fn farewell(&mut self) -> String {
         loop {
             match soon("the head to close the link", next_binary_or_reason(&mut self.socket)).await {
@@ -173,7 +172,7 @@ impl FakeAgent {
         }
     }
 
-    /// The next launch; other messages on the way are passed over.
+    /// The next launch. Skips other messages.
     pub(crate) async fn next_launch(&mut self) -> Launch {
         loop {
             match self.next().await.expect("the link is open") {
@@ -183,31 +182,31 @@ impl FakeAgent {
         }
     }
 
-    /// Says something to the head.
+    /// Sends messages to the head.
     pub(crate) async fn say(&mut self, messages: Vec<AgentMessage>) {
         let frame = self.outbox.frame(messages);
         self.send_raw(hostler_proto::encode(&frame)).await;
     }
 
-    /// Sends any bytes as a message.
+    /// Sends raw bytes as one message.
     pub(crate) async fn send_raw(&mut self, bytes: Vec<u8>) {
         self.socket.send(Message::binary(bytes)).await.expect("the link is open");
     }
 
-    /// Reports where a run stands, on a link that may be closed already.
+    /// Reports the status of a run. The link may be closed already.
     pub(crate) async fn try_report(&mut self, run: RunId, status: RunStatus) {
         let frame = self.outbox.frame(vec![AgentMessage::Report(RunReport { run, status })]);
-        // Closed or not, nobody must listen.
+        // Errors do not matter, because the head may have closed the link.
         let _ = self.socket.send(Message::binary(hostler_proto::encode(&frame))).await;
     }
 
-    /// Reports where a run stands.
+    /// Reports the status of a run.
     pub(crate) async fn report(&mut self, run: RunId, status: RunStatus) {
         self.say(vec![AgentMessage::Report(RunReport { run, status })]).await;
     }
 }
 
-/// An ending with exit code 0 and `stdout` as its result, all inline.
+/// The end of a run with exit code 0 and `stdout` as its inline result.
 pub(crate) fn completed(run: RunId, stdout: &[u8]) -> RunStatus {
     let (manifest, inline) = result(run, stdout);
     RunStatus::Ended(RunEnd {
@@ -218,7 +217,7 @@ pub(crate) fn completed(run: RunId, stdout: &[u8]) -> RunStatus {
     })
 }
 
-/// A result that holds nothing but standard output.
+/// A result with standard output only.
 pub(crate) fn result(run: RunId, stdout: &[u8]) -> (hostler_model::Digest, Vec<ByteBuf>) {
     let digest_of = hostler_snapshot::chunk::digest_of;
     let chunks = if stdout.is_empty() {

@@ -1,4 +1,4 @@
-//! Answers that nobody reads: the head's memory stays bounded, others are served, and the connections are closed.
+//! Unread responses: the head's memory stays bounded, other clients are served, and the connections are closed.
 
 use std::time::{Duration, Instant};
 
@@ -19,10 +19,11 @@ use tokio_rustls::TlsConnector;
 use crate::agent::{FakeAgent, Identity, completed, result};
 use crate::harness::{PATIENCE, TestHead, request, soon};
 
-/// What two users may cost the head who ask for large answers and read none: each has 80 MiB for answers, and connections have buffers.
+/// Memory limit while two users request large responses and do not read them. Each user has 80 MiB for responses, and
+/// connections have buffers.
 const ROOM_BYTES: u64 = 192 << 20;
 
-/// By then a connection is closed whose client takes nothing for a minute.
+/// Time by which the head must close a connection whose client reads nothing for a minute.
 const CLOSED_BY: Duration = Duration::from_secs(100);
 
 const EVE: &str = "4711:eve";
@@ -30,19 +31,19 @@ const BOB: &str = "4712:bob";
 
 const ALL_JOBS: &str = "/jobs?limit=1000&commands=true";
 
-/// What is sent to ask for something; as this user of a node's machine, where one is named.
+/// A request as text. If `user` is given, it comes from this user on a node.
 fn asking(user: Option<&str>, what: &str, then: &str) -> String {
     let user = user.map(|user| format!("{RELAY_HEADER}: {user}\r\n")).unwrap_or_default();
     format!("GET /api/v1{what} HTTP/1.1\r\nHost: x\r\nConnection: {then}\r\n{user}\r\n")
 }
 
-/// Asks and does not read.
+/// Sends a request and does not read the response.
 async fn ask(stream: &mut (impl AsyncWrite + Unpin), user: Option<&str>, what: &str) {
     let asked = soon("a request to be taken", stream.write_all(asking(user, what, "keep-alive").as_bytes())).await;
     asked.expect("the head listens");
 }
 
-/// Asks and reads all of the answer, which must come soon.
+/// Sends a request and reads the whole response within the usual deadline.
 async fn ask_and_read(node: &Endpoint, user: &str, what: &str) -> String {
     let mut stream = node.connect().await.expect("the head listens");
     stream.write_all(asking(Some(user), what, "close").as_bytes()).await.expect("the head listens");
@@ -71,7 +72,7 @@ async fn submit_long_job(node: &Endpoint, user: &str, key: &str) {
     assert!(heard.starts_with("HTTP/1.1 200"), "{heard}");
 }
 
-/// Uploads a blob as long as the manifest of a large folder.
+/// Uploads a blob of the size of a large folder's manifest.
 async fn upload_long_blob(head: &TestHead) -> Digest {
     let blob: Vec<u8> = (0..4_000_000_u32).flat_map(u32::to_le_bytes).collect();
     let digest = digest_of(&blob);
@@ -80,12 +81,12 @@ async fn upload_long_blob(head: &TestHead) -> Digest {
     digest
 }
 
-/// Waits until the head's memory has stopped growing, or is far too much.
+/// Waits until the head's memory stops growing, or exceeds its limit by far.
 async fn settled_peak(head: &TestHead, before: u64) -> u64 {
     let began = Instant::now();
     let (mut peak, mut since) = (head.peak_bytes(), Instant::now());
     while since.elapsed() < Duration::from_secs(2) && peak - before < 2 * ROOM_BYTES {
-        assert!(began.elapsed() < PATIENCE, "memory grows and grows");
+        assert!(began.elapsed() < PATIENCE, "memory does not stop growing");
         tokio::time::sleep(Duration::from_millis(20)).await;
         let now = head.peak_bytes();
         if now > peak + (1 << 20) {
@@ -118,25 +119,25 @@ async fn unread_answers_of_one_user_take_bounded_memory_and_others_are_served() 
     }
     let grown = settled_peak(&head, before).await - before;
     assert!(grown < ROOM_BYTES, "the head has grown by {} MiB", grown >> 20);
-    // What is large has its turn, what is small needs none.
+    // Large responses wait for memory, small ones do not.
     let began = Instant::now();
     ask_and_read(&node, BOB, ALL_JOBS).await;
     ask_and_read(&node, EVE, "/info").await;
-    soon("the admin's own small questions", head.client().info()).await.expect("it answers");
+    soon("a small request of the admin", head.client().info()).await.expect("it answers");
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
-    // And whoever goes away gives back what they held.
+    // Clients that disconnect release their memory.
     drop((deaf, deaf_admins));
     ask_and_read(&node, EVE, ALL_JOBS).await;
 }
 
 #[tokio::test]
-async fn jobs_with_long_command_lines_are_all_listed_in_pages_of_bounded_length() {
+async fn jobs_with_long_command_lines_are_listed_in_pages_of_bounded_size() {
     let head = TestHead::start().await;
     let node = Identity::join(&head, "n1").await.endpoint(&head);
     for number in 0..16 {
         submit_long_job(&node, EVE, &format!("long {number}")).await;
     }
-    // Waiting jobs among some that have ended, which are read from the store.
+    // A mix of waiting jobs and ended ones, which are read from the store.
     for id in [1, 2, 3, 4, 6, 7, 8, 9, 11, 12, 13] {
         head.client().act(JobId(id), None, JobAction::Cancel).await.expect("cancelled");
     }
@@ -161,7 +162,7 @@ async fn jobs_with_long_command_lines_are_all_listed_in_pages_of_bounded_length(
 }
 
 #[tokio::test]
-async fn results_of_a_long_array_are_all_listed_in_their_order() {
+async fn all_results_of_a_long_array_are_listed_in_order() {
     const TASKS: u32 = 800;
     let head = TestHead::start().await;
     let mut agent = FakeAgent::start(&head, "n1").await;
@@ -201,10 +202,10 @@ async fn results_of_a_long_array_are_all_listed_in_their_order() {
     assert_eq!(listed(true, &[single]).await, []);
 }
 
-/// Waits until the head has closed a connection on which nothing is read.
+/// Waits until the head closes a connection that is never read.
 async fn closed(what: &str, mut stream: impl AsyncRead + AsyncWrite + Unpin) -> Duration {
     let began = Instant::now();
-    // Empty lines between requests mean nothing, and cannot be sent any more when the other side is gone.
+    // Empty lines between requests are ignored. Sending one fails after the peer has closed.
     while stream.write_all(b"\r\n").await.is_ok() && stream.flush().await.is_ok() {
         assert!(began.elapsed() < CLOSED_BY, "{what}: still open");
         tokio::time::sleep(Duration::from_millis(200)).await;
@@ -212,7 +213,7 @@ async fn closed(what: &str, mut stream: impl AsyncRead + AsyncWrite + Unpin) -> 
     began.elapsed()
 }
 
-/// A client of HTTP/2 that answers pings and takes nothing of an answer: how long it may.
+/// Waits until the head closes an HTTP/2 connection whose client answers pings but reads no response. Returns the time.
 async fn closed_in_http2(endpoint: Endpoint) -> Duration {
     let Endpoint::Tls { address, server_name, config } = endpoint else { panic!("a node's way in") };
     let mut config = rustls::ClientConfig::clone(&config);
@@ -220,7 +221,7 @@ async fn closed_in_http2(endpoint: Endpoint) -> Duration {
     let stream = TcpStream::connect(address).await.expect("the head listens");
     let stream = TlsConnector::from(std::sync::Arc::new(config)).connect(server_name, stream).await.expect("TLS");
     let mut http = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
-    // The default has room for the whole answer.
+    // The default window has room for the whole response.
     let http = http.initial_stream_window_size(1 << 10).handshake(TokioIo::new(stream));
     let (mut sender, connection) = http.await.expect("HTTP/2");
     let connection = tokio::spawn(connection);
@@ -234,7 +235,7 @@ async fn closed_in_http2(endpoint: Endpoint) -> Duration {
     began.elapsed()
 }
 
-/// A task that has ended and left this output.
+/// Runs a task that ends with this output.
 async fn ended_with(head: &TestHead, identity: &Identity, stdout: &[u8]) -> TaskId {
     let mut agent = FakeAgent::link(head, identity, Vec::new()).await;
     head.client().submit(&request("prints")).await.expect("accepted");
@@ -254,12 +255,12 @@ async fn ended_with(head: &TestHead, identity: &Identity, stdout: &[u8]) -> Task
 }
 
 #[tokio::test]
-async fn connection_of_a_client_that_never_reads_is_closed_and_a_quiet_stream_is_not() {
+async fn connection_of_a_client_that_never_reads_is_closed_and_an_idle_stream_is_not() {
     let head = TestHead::start().await;
     let identity = Identity::join(&head, "n1").await;
     let node = identity.endpoint(&head);
     let blob = upload_long_blob(&head).await;
-    // Somebody looks at a long output in a pager, and leaves it alone after the first page.
+    // A user reads long output in a pager and stops after the first page.
     let output: Vec<u8> = (0..2_000_000_u32).flat_map(u32::to_le_bytes).collect();
     let task = ended_with(&head, &identity, &output).await;
     let client = Client::new(Endpoint::Unix(head.socket()));
@@ -270,19 +271,19 @@ async fn connection_of_a_client_that_never_reads_is_closed_and_a_quiet_stream_is
     let mut local = UnixStream::connect(head.socket()).await.expect("the head listens");
     ask(&mut local, None, &format!("/blobs/{blob}")).await;
     let mut remote = node.connect().await.expect("the head listens");
-    // The agent itself asks, which may have any blob.
+    // The agent may read any blob.
     ask(&mut remote, None, &format!("/blobs/{blob}")).await;
     let times = tokio::join!(closed("the socket", local), closed("TLS", remote), closed_in_http2(node));
     let minute = Duration::from_secs(55);
-    assert!([times.0, times.1, times.2].iter().all(|time| *time > minute), "they had their minute: {times:?}");
-    // The pager's connection is closed too, and the client makes another for what it has not got.
+    assert!([times.0, times.1, times.2].iter().all(|time| *time > minute), "closed before the timeout: {times:?}");
+    // The pager's connection is closed too. The client opens another one for the rest.
     let mut seen = first.to_vec();
     while let Some(event) = soon("the rest", pager.next()).await.expect("it goes on") {
         let LogEvent::Bytes(bytes) = event else { panic!("there was one attempt") };
         seen.extend_from_slice(&bytes);
     }
     assert!(seen == output, "{} bytes of {}", seen.len(), output.len());
-    // The stream was never read either, but there was little to send.
+    // The event stream was not read either, but it had little data to send.
     head.client().submit(&request("news")).await.expect("accepted");
     let mut heard = String::new();
     while !heard.contains("\"event\":\"job\"") {

@@ -1,4 +1,4 @@
-//! Blobs: what is taken in, what is not, and results that were uploaded before they are reported.
+//! Upload and download of blobs, and results that were uploaded before their report.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn packed(name: &Digest, raw: &[u8]) -> Bytes {
 }
 
 #[tokio::test]
-async fn a_chunk_under_a_wrong_name_is_refused_and_what_came_before_it_is_kept() {
+async fn chunk_with_a_wrong_digest_is_rejected_and_earlier_chunks_are_kept() {
     let head = TestHead::start().await;
     let client = head.client();
     let (good, claimed) = (digest_of(b"good"), digest_of(b"what it is said to be"));
@@ -36,7 +36,7 @@ async fn a_chunk_under_a_wrong_name_is_refused_and_what_came_before_it_is_kept()
 }
 
 #[tokio::test]
-async fn a_folder_becomes_a_job_when_it_is_complete_and_survives_a_kill() {
+async fn complete_folder_can_be_submitted_and_survives_a_kill() {
     let mut head = TestHead::start().await;
     let client = head.client();
     let content = Content { size: 4, chunks: vec![Chunk { digest: digest_of(b"code"), len: 4 }] };
@@ -61,7 +61,7 @@ async fn a_folder_becomes_a_job_when_it_is_complete_and_survives_a_kill() {
 }
 
 #[tokio::test]
-async fn a_job_runs_to_completion_with_an_uploaded_result() {
+async fn job_completes_with_an_uploaded_result() {
     let head = TestHead::start().await;
     let mut agent = FakeAgent::start(&head, "n1").await;
     let client = head.client();

@@ -1,7 +1,8 @@
-//! A full disk: what cannot be kept is refused in words, what was accepted stays, and work goes on once there is room.
+//! A full disk: new work is rejected with a clear error, accepted work stays, and the head continues when space is free
+//! again.
 //!
-//! Needs root, to mount a small filesystem. The mount is in a mount namespace of the test's own thread and of the head that it starts,
-//! so it is gone with them.
+//! Needs root to mount a small file system. The mount is in a mount namespace of the test's thread and its head, so it
+//! disappears with them.
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use crate::harness::{TestHead, request, soon};
 use crate::jobs::code;
 
 #[tokio::test]
-async fn a_full_disk_is_a_refusal_in_words_and_loses_nothing() {
+async fn full_disk_is_a_clear_error_and_loses_nothing() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     mount_for_this_thread(directory.path(), 8 << 20);
     let head = TestHead::start_in(directory).await;
@@ -30,7 +31,7 @@ async fn a_full_disk_is_a_refusal_in_words_and_loses_nothing() {
         client.submit(&waiting).await.expect("accepted");
     }
 
-    // Below the watermark: refused before anything is tried.
+    // Below the watermark: rejected before any write.
     let ballast = head.path("ballast");
     fill_disk(&ballast, 100_000);
     assert_eq!(code(client.submit(&request("refused")).await), "disk_full");
@@ -40,24 +41,24 @@ async fn a_full_disk_is_a_refusal_in_words_and_loses_nothing() {
     let again = client.submit(&request("running")).await.expect("a retry of what was accepted is answered");
     assert_eq!((again.id, again.duplicate), (running, true));
 
-    // Above it, but not for something this large.
+    // Above the watermark, but with too little space for a large job.
     fill_disk(&ballast, 500_000);
     let mut large = request("large");
     large.spec.environment.insert("LARGE".to_owned(), "x".repeat(900_000));
     assert_eq!(code(client.submit(&large).await), "not_stored");
-    // The head goes back at once to what it has stored, and its agents introduce themselves again.
+    // The head reverts to its stored state, and its agents reconnect.
     soon("the link to be closed", async { while agent.next().await.is_some() {} }).await;
     let report = RunReport { run, status: RunStatus::Running };
     let mut agent = FakeAgent::link(&head, &identity, vec![report]).await;
 
-    // Not a byte: what agents say cannot be kept either, and is not taken. It is more than what the log had been given room for.
+    // No space at all: messages of agents cannot be stored either. The ballast exceeds the space reserved for the log.
     fill_disk(&ballast, 0);
     agent.report(run, completed(run, &vec![b'x'; 2_000_000])).await;
     soon("the link to be closed", async { while agent.next().await.is_some() {} }).await;
     let info = client.info().await.expect("it answers");
     assert!(info.head.refusing.is_some(), "{info:?}");
 
-    // Room again, and no restart.
+    // With free space, no restart is needed.
     std::fs::remove_file(&ballast).expect("room again");
     soon("the head to recover", async {
         while client.info().await.expect("it answers").head.refusing.is_some() {

@@ -1,4 +1,4 @@
-//! Watching, and leaving: notices for those who are too slow, and what a stop means for those who are being served.
+//! Event streams of slow clients, and the effect of a stop on clients.
 
 use std::time::{Duration, Instant};
 
@@ -12,12 +12,12 @@ use tokio::net::UnixStream;
 use crate::agent::FakeAgent;
 use crate::harness::{TestHead, request, soon};
 
-/// Notices until even what the sockets and buffers in between hold is full, and the head's own queue for one watcher after that.
+/// Enough notices to fill the sockets and buffers in between, and then the head's queue for one client.
 const MANY: usize = 12_800;
 const AT_ONCE: usize = 64;
 
 #[tokio::test]
-async fn a_watcher_that_is_too_slow_is_told_that_it_missed_some() {
+async fn slow_client_is_told_about_missed_events() {
     let head = TestHead::start().await;
     let mut slow = UnixStream::connect(head.socket()).await.expect("the head listens");
     slow.write_all(b"GET /api/v1/events HTTP/1.1\r\nHost: x\r\n\r\n").await.expect("the head reads");
@@ -49,13 +49,13 @@ async fn a_watcher_that_is_too_slow_is_told_that_it_missed_some() {
         }
     };
     soon("the notice that some were missed", missed).await;
-    // Behind it the stream goes on.
+    // The stream continues after this notice.
     head.client().submit(&request("after")).await.expect("accepted");
     assert!(soon("more", slow.read(&mut start)).await.expect("the stream is open") > 0);
 }
 
 #[tokio::test]
-async fn a_stop_does_not_wait_for_followers_and_does_not_pretend_that_the_output_is_over() {
+async fn stop_breaks_followed_output_without_a_regular_end() {
     let mut head = TestHead::start().await;
     let mut agent = FakeAgent::start(&head, "n1").await;
     let id = head.client().submit(&request("a")).await.expect("accepted").id;
@@ -91,7 +91,7 @@ async fn a_stop_does_not_wait_for_followers_and_does_not_pretend_that_the_output
 }
 
 #[tokio::test]
-async fn whoever_says_nothing_at_the_socket_is_shown_out() {
+async fn silent_client_on_the_socket_is_disconnected() {
     let head = TestHead::start().await;
     let mut silent = UnixStream::connect(head.socket()).await.expect("the head listens");
     let mut answer = Vec::new();
@@ -101,14 +101,14 @@ async fn whoever_says_nothing_at_the_socket_is_shown_out() {
 }
 
 #[tokio::test]
-async fn the_port_stays_the_same_over_restarts() {
+async fn port_stays_the_same_after_a_restart() {
     let mut head = TestHead::start().await;
     let (address, socket) = (head.address(), head.socket());
     head.kill();
     head.start_again().await;
     assert_eq!(head.address(), address);
     assert!(head.terminate().await);
-    // Somebody else has taken it: any other will do.
+    // If another program uses the port, the head takes any other.
     let taken = std::net::TcpListener::bind(address).expect("nobody listens there now");
     head.start_again().await;
     assert_ne!(head.address(), address);

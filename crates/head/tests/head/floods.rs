@@ -1,5 +1,4 @@
-//! Too much, too slow, too long, never read: whatever is done to the sockets, an honest client is served meanwhile and the head's
-//! memory stays bounded.
+//! Floods, slow clients and oversized messages: the head still serves honest clients, and its memory stays bounded.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,13 +22,13 @@ use crate::harness::{PATIENCE, TestHead, request, soon};
 use crate::jobs::code;
 use crate::output::{next_stream, running};
 
-/// What a flood may cost the head while it lasts.
+/// Memory limit for the head during a flood.
 const ROOM_BYTES: u64 = 96 << 20;
 
-/// An honest client is answered within this time.
+/// Deadline for responses to honest clients.
 const PROMPT: Duration = Duration::from_secs(1);
 
-/// Watches a head while it is treated badly.
+/// Observes a head during an attack.
 struct Watch<'a> {
     head: &'a TestHead,
     before: u64,
@@ -41,7 +40,8 @@ impl<'a> Watch<'a> {
         Self { head, before: head.resident_bytes() }
     }
 
-    /// Asserts that honest clients are served in time and that memory is bounded. A busy machine may need a second try.
+    /// Asserts that honest clients are served in time and that memory is bounded. Retries once, because the machine may
+    /// be busy.
     async fn all_is_well(&self, what: &str) {
         let began = Instant::now();
         loop {
@@ -61,12 +61,12 @@ async fn socket(head: &TestHead) -> UnixStream {
     UnixStream::connect(head.socket()).await.expect("the head listens")
 }
 
-/// Writes until everything is written, the other side closes, or it stops reading.
+/// Writes until all is written, the peer closes, or the peer stops reading.
 async fn pour(stream: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) {
     let _ = tokio::time::timeout(Duration::from_secs(5), stream.write_all(bytes)).await;
 }
 
-/// What is answered until the other side closes or falls silent.
+/// Reads until the peer closes or stops sending.
 async fn hear(stream: &mut (impl AsyncRead + Unpin)) -> Vec<u8> {
     let mut heard = Vec::new();
     let mut piece = [0; 4096];
@@ -77,7 +77,7 @@ async fn hear(stream: &mut (impl AsyncRead + Unpin)) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn heads_and_bodies_that_are_too_long_are_refused() {
+async fn oversized_headers_and_bodies_are_rejected() {
     let head = TestHead::start().await;
     let watch = Watch::over(&head).await;
     let long_header = format!("GET /api/v1/info HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n", "x".repeat(8 << 20));
@@ -98,7 +98,7 @@ async fn heads_and_bodies_that_are_too_long_are_refused() {
         assert!(heard.is_empty() || heard.starts_with(&format!("HTTP/1.1 {status}")), "{}: {heard}", &text[..40]);
         watch.all_is_well(&text[..40]).await;
     }
-    // Requests that end in the middle of a word.
+    // Requests that end in the middle.
     for cut in [1, 20, 45, 90, huge_body.len()] {
         let mut stream = socket(&head).await;
         pour(&mut stream, &huge_body.as_bytes()[..cut.min(huge_body.len())]).await;
@@ -107,7 +107,7 @@ async fn heads_and_bodies_that_are_too_long_are_refused() {
 }
 
 #[tokio::test]
-async fn a_short_body_cannot_ask_for_endless_memory() {
+async fn short_body_cannot_request_unbounded_memory() {
     let head = TestHead::start().await;
     let watch = Watch::over(&head).await;
     let mut body = serde_json::to_value(request("bomb")).expect("plain data");
@@ -126,7 +126,7 @@ async fn a_short_body_cannot_ask_for_endless_memory() {
 }
 
 #[tokio::test]
-async fn thousands_of_half_open_connections_do_not_matter() {
+async fn thousands_of_half_open_connections_are_harmless() {
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).expect("every process has a limit");
     setrlimit(Resource::RLIMIT_NOFILE, most.min(8192), most).expect("up to the hard limit");
     let head = TestHead::start().await;
@@ -141,7 +141,7 @@ async fn thousands_of_half_open_connections_do_not_matter() {
     }
     let mut strangers = Vec::new();
     for _ in 0..1000 {
-        // All of them from one other machine.
+        // All of them from one other address.
         let outside = TcpSocket::new_v4().expect("a socket");
         outside.bind(([127, 0, 0, 2], 0).into()).expect("all of 127.0.0.0/8 is this machine");
         let mut stream = outside.connect(head.address()).await.expect("the head listens");
@@ -149,11 +149,11 @@ async fn thousands_of_half_open_connections_do_not_matter() {
         strangers.push(stream);
     }
     watch.all_is_well("half-open connections").await;
-    agent.client.missing_blobs(Vec::new()).await.expect("members are served as well");
+    agent.client.missing_blobs(Vec::new()).await.expect("nodes are served too");
 }
 
 #[tokio::test]
-async fn clients_that_never_read_hold_little() {
+async fn clients_that_never_read_use_little_memory() {
     let head = TestHead::start().await;
     let watch = Watch::over(&head).await;
     let mut deaf = Vec::new();
@@ -163,7 +163,7 @@ async fn clients_that_never_read_hold_little() {
         let _ = tokio::time::timeout(Duration::from_millis(50), stream.write_all(many.as_bytes())).await;
         deaf.push(stream);
     }
-    watch.all_is_well("answers that nobody reads").await;
+    watch.all_is_well("unread responses").await;
     for _ in 0..50 {
         let mut stream = socket(&head).await;
         pour(&mut stream, b"GET /api/v1/events HTTP/1.1\r\nHost: x\r\n\r\n").await;
@@ -172,11 +172,11 @@ async fn clients_that_never_read_hold_little() {
     for number in 0..500 {
         head.client().submit(&request(&format!("noise {number}"))).await.expect("the head goes on");
     }
-    watch.all_is_well("events that nobody reads").await;
+    watch.all_is_well("unread events").await;
 }
 
 #[tokio::test]
-async fn uploads_of_a_byte_a_second_lose_their_place() {
+async fn uploads_that_are_too_slow_lose_their_slot() {
     let head = TestHead::start().await;
     let watch = Watch::over(&head).await;
     let mut drippers = tokio::task::JoinSet::new();
@@ -197,7 +197,7 @@ async fn uploads_of_a_byte_a_second_lose_their_place() {
         });
     }
     watch.all_is_well("dripping uploads").await;
-    // Each of them loses its place for its pace, so an honest upload waits, but not for ever.
+    // Slow uploads time out one after the other, so an honest upload waits for a limited time.
     let began = Instant::now();
     let client = head.client();
     let honest = client.send_pack(bytes::Bytes::new());
@@ -210,7 +210,7 @@ async fn uploads_of_a_byte_a_second_lose_their_place() {
 }
 
 #[tokio::test]
-async fn slow_uploads_of_one_user_hold_up_no_other() {
+async fn slow_uploads_of_one_user_do_not_delay_others() {
     let head = TestHead::start().await;
     let node = Identity::join(&head, "n1").await.endpoint(&head);
     let mut drippers = Vec::new();
@@ -224,14 +224,14 @@ async fn slow_uploads_of_one_user_hold_up_no_other() {
     }
     let began = Instant::now();
     let client = head.client();
-    soon("an upload of somebody else", client.send_pack(bytes::Bytes::new())).await.expect("an empty pack");
-    soon("a submission of somebody else", client.submit(&request("honest"))).await.expect("accepted");
+    soon("an upload of another user", client.send_pack(bytes::Bytes::new())).await.expect("an empty pack");
+    soon("a submission of another user", client.submit(&request("honest"))).await.expect("accepted");
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
     drop(drippers);
 }
 
 #[tokio::test]
-async fn names_that_one_node_invents_hold_up_nobody_on_another_node() {
+async fn invented_user_names_of_one_node_do_not_delay_other_nodes() {
     let head = TestHead::start().await;
     let nodes = [Identity::join(&head, "n1").await.endpoint(&head), Identity::join(&head, "n2").await.endpoint(&head)];
     let upload = async |node: usize, user: &str, start: &[u8]| {
@@ -240,7 +240,7 @@ async fn names_that_one_node_invents_hold_up_nobody_on_another_node() {
         pour(&mut stream, &[head.as_bytes(), start].concat()).await;
         stream
     };
-    // More than all users together may have, one of each name.
+    // More than the limit for all users, each with its own name.
     let mut drippers = Vec::new();
     for number in 0..80 {
         drippers.push(upload(0, &format!("{}:eve{number}", 5000 + number), b"1000000\r\n\r\nx").await);
@@ -255,7 +255,7 @@ async fn names_that_one_node_invents_hold_up_nobody_on_another_node() {
 }
 
 #[tokio::test]
-async fn one_user_cannot_have_every_request() {
+async fn one_user_cannot_use_all_requests() {
     let head = TestHead::start().await;
     let nodes = [Identity::join(&head, "n1").await.endpoint(&head), Identity::join(&head, "n2").await.endpoint(&head)];
     let id = head.client().submit(&request("waits")).await.expect("accepted").id;
@@ -273,7 +273,7 @@ async fn one_user_cannot_have_every_request() {
     let heard = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     let refused = async {
         loop {
-            // The last ones may not have been read yet.
+            // The head may not have read the last ones yet.
             let answer = heard(hear(&mut ask(0, "4711:eve", 1).await).await);
             if answer.starts_with("HTTP/1.1 429") {
                 return answer;
@@ -281,12 +281,12 @@ async fn one_user_cannot_have_every_request() {
         }
     };
     let refused = soon("a refusal", refused).await;
-    assert!(refused.contains("too_many_requests") && refused.contains("eve has 1024 requests"), "{refused}");
+    assert!(refused.contains("too_many_requests") && refused.contains("eve has 1024 unfinished requests"), "{refused}");
     assert!(heard(hear(&mut ask(1, "4712:bob", 1).await).await).starts_with("HTTP/1.1 200"));
 }
 
 #[tokio::test]
-async fn a_manifest_that_unfolds_in_memory_is_refused_before_it_does() {
+async fn manifest_that_expands_in_memory_is_rejected_before_it_is_decoded() {
     const LENGTH: u32 = 8_000_000;
     let head = TestHead::start().await;
     let watch = Watch::over(&head).await;
@@ -302,7 +302,7 @@ async fn a_manifest_that_unfolds_in_memory_is_refused_before_it_does() {
         setup: Content::default(),
         problems: Vec::new(),
     };
-    // The last list, which is empty, becomes one of eight million empty words of a byte each.
+    // Replaces the last, empty list by a list of eight million empty words, one byte each.
     let mut bytes = hostler_proto::encode(&honest);
     assert_eq!(bytes.pop(), Some(0x90), "an empty list");
     bytes.push(0xdd);
@@ -312,12 +312,12 @@ async fn a_manifest_that_unfolds_in_memory_is_refused_before_it_does() {
     let pack = pack::frame(&digest, &wire::encode(&bytes)).expect("it fits");
     assert!(pack.len() < 1 << 20, "that is a small upload");
     let client = head.client();
-    client.send_pack(pack.into()).await.expect("the bytes are what they are called");
+    client.send_pack(pack.into()).await.expect("the digest is correct");
     let commits = (0..2).map(|_| client.commit_snapshot(&digest));
     for outcome in soon("two commits", futures_util::future::join_all(commits)).await {
         assert_eq!(code(outcome), "bad_manifest");
     }
-    // The bytes themselves, of each commit for a moment; what they would become is 400 MB for both.
+    // The head may hold the encoded bytes of both commits. Decoded, both would take 400 MB.
     let grown = head.peak_bytes().saturating_sub(before);
     assert!(grown < 2 * ROOM_BYTES, "the head has grown by {} MiB", grown >> 20);
     watch.all_is_well("a manifest of eight million words").await;
@@ -328,7 +328,7 @@ async fn hear_first(stream: &mut (impl AsyncRead + Unpin)) -> bool {
     matches!(stream.read(&mut byte).await, Ok(1))
 }
 
-/// A frame of HTTP/2.
+/// An HTTP/2 frame.
 fn frame(kind: u8, flags: u8, stream: u32, body: &[u8]) -> Vec<u8> {
     let length = (body.len() as u32).to_be_bytes();
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), body].concat()
@@ -346,7 +346,7 @@ const WINDOW: u8 = 8;
 const CONTINUATION: u8 = 9;
 
 #[tokio::test]
-async fn floods_of_http2_frames_are_borne() {
+async fn floods_of_http2_frames_are_harmless() {
     let head = TestHead::start().await;
     let code = head.client().invite(&"n1".parse().expect("a valid name")).await.expect("invited").code;
     let code: JoinCode = code.parse().expect("a join code");
@@ -391,7 +391,7 @@ async fn floods_of_http2_frames_are_borne() {
 }
 
 #[tokio::test]
-async fn a_websocket_that_lies_about_lengths_is_closed() {
+async fn websocket_with_wrong_lengths_is_closed() {
     let head = TestHead::start().await;
     let identity = Identity::join(&head, "n1").await;
     let watch = Watch::over(&head).await;
@@ -404,7 +404,7 @@ async fn a_websocket_that_lies_about_lengths_is_closed() {
         ("a control frame with a length", masked(9, 1 << 20, &[0; 1 << 16])),
         ("an unknown kind", masked(3, 1, b"x")),
         ("a million lists in one another", masked(2, nested.len() as u64, &nested)),
-        ("the same where nobody looks", masked(2, hidden.len() as u64, &hidden)),
+        ("nested lists in an ignored field", masked(2, hidden.len() as u64, &hidden)),
         ("fragments that never end", masked(0, 1, b"x")),
     ];
     for (what, lie) in lies {
@@ -422,12 +422,12 @@ async fn a_websocket_that_lies_about_lengths_is_closed() {
     }
 }
 
-/// A frame of a client's, masked with zeroes.
+/// A client's WebSocket frame, masked with zeroes.
 fn masked(opcode: u8, length: u64, body: &[u8]) -> Vec<u8> {
     [&[0x80 | opcode, 0xff], length.to_be_bytes().as_slice(), &[0; 4], body].concat()
 }
 
-/// A job with a terminal on an agent that may be silent for long.
+/// A job with a terminal, on an agent that may be silent for a long time.
 async fn with_terminal(head: &TestHead) -> (FakeAgent, TaskId) {
     for (setting, value) in [("lost-after", "30d"), ("down-after", "1d"), ("suspect-after", "20h")] {
         head.client().change_setting(setting, Some(value)).await.expect("within its bounds");
@@ -439,7 +439,7 @@ async fn with_terminal(head: &TestHead) -> (FakeAgent, TaskId) {
     (agent, task)
 }
 
-/// Somebody who has attached to a job's terminal and speaks the protocol as they like, and the agent's end of it.
+/// A raw client connection that is attached to a job's terminal, and the agent's end of it.
 async fn attached(head: &TestHead, agent: &mut FakeAgent, task: TaskId) -> (UnixStream, Terminal) {
     let mut stream = socket(head).await;
     let upgrade = format!(
@@ -457,7 +457,7 @@ async fn attached(head: &TestHead, agent: &mut FakeAgent, task: TaskId) -> (Unix
 }
 
 #[tokio::test]
-async fn terminals_bear_whatever_is_sent_through_them() {
+async fn terminals_survive_invalid_messages() {
     let head = TestHead::start().await;
     let (mut agent, task) = with_terminal(&head).await;
     let watch = Watch::over(&head).await;
@@ -467,14 +467,14 @@ async fn terminals_bear_whatever_is_sent_through_them() {
         ("keys just too long", masked(2, (1 << 20) + 1, &[0; 1 << 16])),
         ("an unknown kind", masked(3, 1, b"x")),
         ("fragments that never end", masked(0, 1, b"x")),
-        ("text that is none", masked(1, 2, &[0xff, 0xfe])),
+        ("invalid UTF-8 text", masked(1, 2, &[0xff, 0xfe])),
         ("a control frame with a length", masked(9, 200, &[0; 200])),
         ("no WebSocket at all", b"GET / HTTP/1.1\r\n\r\n".repeat(1000)),
     ];
     for (what, lie) in lies {
         let (mut stream, mut terminal) = attached(&head, &mut agent, task).await;
         pour(&mut stream, &lie).await;
-        // Both ends are told; nothing of it is passed on.
+        // Both ends are closed; nothing is relayed.
         let _ = soon(what, stream.read_to_end(&mut Vec::new())).await;
         while let Ok(Some(message)) = soon(what, terminal.next()).await {
             assert!(
@@ -485,43 +485,43 @@ async fn terminals_bear_whatever_is_sent_through_them() {
         watch.all_is_well(what).await;
     }
 
-    // Sizes that make no sense are passed on as what they are, or not at all, and the terminal goes on.
+    // Invalid sizes are relayed unchanged or dropped, and the terminal continues.
     let (mut stream, mut terminal) = attached(&head, &mut agent, task).await;
     for text in [r#"{"rows":99999999,"columns":-1}"#, "{", "[[[[", r#"{"rows":7,"columns":8}"#] {
         pour(&mut stream, &masked(1, text.len() as u64, text.as_bytes())).await;
     }
     let size = soon("the only good size", terminal.next()).await.expect("open");
     assert_eq!(size, Some(TerminalMessage::Resize(WindowSize { rows: 7, columns: 8 })));
-    // A byte at a time.
+    // One byte at a time.
     for byte in masked(2, 3, b"ls\n") {
         pour(&mut stream, &[byte]).await;
     }
     let keys = soon("the keys", terminal.next()).await.expect("open");
     assert_eq!(keys, Some(TerminalMessage::Output(bytes::Bytes::from_static(b"ls\n"))));
-    // Half closed in the middle of a frame: that is the end, for the agent too.
+    // Closing one direction in the middle of a frame ends the terminal, for the agent too.
     pour(&mut stream, &masked(2, 100, b"half")).await;
     stream.shutdown().await.expect("a socket");
-    assert!(!matches!(soon("the end", terminal.next()).await, Ok(Some(_))), "half a message is none");
+    assert!(!matches!(soon("the end", terminal.next()).await, Ok(Some(_))), "an incomplete message must not arrive");
     watch.all_is_well("half of a message").await;
 }
 
 #[tokio::test]
-async fn terminals_that_nobody_reads_cost_no_memory() {
+async fn unread_terminals_use_no_memory() {
     let head = TestHead::start().await;
     let (mut agent, task) = with_terminal(&head).await;
     let watch = Watch::over(&head).await;
     let mut deaf = Vec::new();
     for _ in 0..8 {
         let (mut stream, mut terminal) = attached(&head, &mut agent, task).await;
-        // Questions whose answers are not read, and a job that prints without end.
+        // Resize messages whose replies are not read, and a job that prints endlessly.
         pour(&mut stream, &masked(9, 4, b"ping").repeat(20_000)).await;
         let piece = bytes::Bytes::from(vec![b'x'; 64 << 10]);
         let print = async { while terminal.send(piece.clone()).await.is_ok() {} };
         let _ = tokio::time::timeout(Duration::from_millis(500), print).await;
         deaf.push((stream, terminal));
     }
-    watch.all_is_well("terminals that nobody reads").await;
-    // Many who ask for one, and an agent that does not answer.
+    watch.all_is_well("unread terminals").await;
+    // Many clients that attach, and an agent that does not respond.
     let upgrade = format!(
         "GET /api/v1/jobs/{}/tasks/0/attach HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
          Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
@@ -533,7 +533,7 @@ async fn terminals_that_nobody_reads_cost_no_memory() {
         pour(&mut stream, upgrade.as_bytes()).await;
         crowd.push(stream);
     }
-    watch.all_is_well("three hundred who want to attach").await;
+    watch.all_is_well("300 attach requests").await;
     drop((crowd, deaf));
-    watch.all_is_well("all of them gone").await;
+    watch.all_is_well("all clients disconnected").await;
 }

@@ -1,6 +1,6 @@
-//! A head in a process of its own, in a temporary directory.
+//! Starts heads in processes of their own, each in a temporary directory.
 //!
-//! The process is this test program again, told by its environment to be a head: so it can be killed like one.
+//! The process is this test program with an environment variable that makes it a head, so a test can kill it.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -14,23 +14,23 @@ use hostler_proto::api::SubmitRequest;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// Where the process that is to be a head finds its directory.
+/// Variable with the directory of the head process.
 const DIRECTORY: &str = "HOSTLER_TEST_HEAD";
 
-/// How long its nodes' certificates are good for, in milliseconds; a year when absent.
+/// Variable with the lifetime of node certificates in milliseconds. Default: a year.
 const LIFE: &str = "HOSTLER_TEST_LIFE";
 
-/// Where it says why it could not start.
+/// File in which a head reports why it could not start.
 const PROBLEM: &str = "problem";
 
-/// How long anything may take that takes milliseconds on an idle machine.
+/// Timeout for operations that take milliseconds on an idle machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Not a test but the head of one, when the environment says so.
+/// Not a test: runs the head if the environment variable is set.
 #[test]
 fn head_process() {
     let Some(directory) = std::env::var_os(DIRECTORY).map(PathBuf::from) else { return };
-    // Ends with the test, however that ends: nobody writes here, but the pipe closes.
+    // The head ends with the test, because the pipe then closes. Nothing is written to it.
     std::thread::spawn(|| {
         let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
         std::process::exit(3);
@@ -56,7 +56,7 @@ fn life_ms() -> u64 {
     std::env::var(LIFE).map_or(365 * 24 * 3600 * 1000, |text| text.parse().expect("the harness has set it"))
 }
 
-/// A running head; killed when dropped.
+/// A running head. Dropping it kills the head.
 pub(crate) struct TestHead {
     directory: tempfile::TempDir,
     certificate_life: Option<Duration>,
@@ -64,17 +64,16 @@ pub(crate) struct TestHead {
 }
 
 impl TestHead {
-    /// Starts a head on an empty directory.
+    /// Starts a head in an empty directory.
     pub(crate) async fn start() -> Self {
         Self::start_in(tempfile::tempdir().expect("a temporary directory")).await
     }
 
-    /// Starts a head in `directory`.
     pub(crate) async fn start_in(directory: tempfile::TempDir) -> Self {
         Self::start_with(directory, None).await
     }
 
-    /// Starts a head whose nodes' certificates are good for this long.
+    /// Starts a head with this lifetime of node certificates.
     pub(crate) async fn start_with_life(life: Duration) -> Self {
         Self::start_with(tempfile::tempdir().expect("a temporary directory"), Some(life)).await
     }
@@ -85,7 +84,7 @@ impl TestHead {
         head
     }
 
-    /// Starts it on what it left, and waits until it is ready.
+    /// Restarts the head in its directory, and waits until it is ready.
     pub(crate) async fn start_again(&mut self) {
         assert!(self.process.is_none(), "one head at a time");
         let _ = std::fs::remove_file(self.path("head.json"));
@@ -104,21 +103,21 @@ impl TestHead {
         .await;
     }
 
-    /// Ends it as a power failure would, as far as a process can tell.
+    /// Kills the head without a clean stop.
     pub(crate) fn kill(&mut self) {
         let mut process = self.process.take().expect("it runs");
         process.kill().expect("it is ours");
         process.wait().expect("it is ours");
     }
 
-    /// Ends it as the system would; says whether it ended properly.
+    /// Stops the head with SIGTERM. Returns whether it ended cleanly.
     pub(crate) async fn terminate(&mut self) -> bool {
         let process = self.process.as_ref().expect("it runs");
         kill(Pid::from_raw(i32::try_from(process.id()).expect("pids are small")), Signal::SIGTERM).expect("it is ours");
         self.wait_until_ended().await
     }
 
-    /// Waits until it has ended; says whether it ended properly.
+    /// Waits for the head's end. Returns whether it ended cleanly.
     pub(crate) async fn wait_until_ended(&mut self) -> bool {
         let mut process = self.process.take().expect("it runs");
         let mut status = None;
@@ -130,7 +129,7 @@ impl TestHead {
         status.expect("just seen").success()
     }
 
-    /// A second head on the same directory: why it could not start.
+    /// Starts a second head in the same directory. Returns why it could not start.
     pub(crate) async fn start_rival(&self) -> String {
         let mut rival = spawn(self.directory.path(), None);
         let mut status = None;
@@ -143,7 +142,7 @@ impl TestHead {
         std::fs::read_to_string(self.path(PROBLEM)).expect("it said why")
     }
 
-    /// How much of its memory is in use, in bytes.
+    /// Resident memory in bytes.
     pub(crate) fn resident_bytes(&self) -> u64 {
         let pid = self.process.as_ref().expect("it runs").id();
         let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).expect("it runs");
@@ -151,7 +150,7 @@ impl TestHead {
         pages * 4096
     }
 
-    /// The most of its memory that was ever in use, in bytes.
+    /// Peak of the resident memory in bytes.
     pub(crate) fn peak_bytes(&self) -> u64 {
         let pid = self.process.as_ref().expect("it runs").id();
         let text = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
@@ -168,14 +167,14 @@ impl TestHead {
         self.path("head.sock")
     }
 
-    /// Where it listens for agents.
+    /// The head's address for agents.
     pub(crate) fn address(&self) -> SocketAddr {
         let text = std::fs::read(self.path("head.json")).expect("the head has announced itself");
         let announced: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
         announced["address"].as_str().and_then(|text| text.parse().ok()).expect("an address")
     }
 
-    /// A client on its socket that reports every failure.
+    /// A client on the head's socket, without retries.
     pub(crate) fn client(&self) -> Client {
         Client::new(Endpoint::Unix(self.socket())).with_patience(Patience::NONE)
     }
@@ -200,7 +199,7 @@ fn spawn(directory: &Path, certificate_life: Option<Duration>) -> Child {
         .expect("this program can be started again")
 }
 
-/// Waits for a condition, with a deadline.
+/// Waits for a condition, with a timeout.
 pub(crate) async fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
     let began = Instant::now();
     while !condition() {
@@ -209,17 +208,16 @@ pub(crate) async fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Waits for something to come, with a deadline.
+/// Waits for a future, with a timeout.
 pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("waited too long for {what}"))
 }
 
-/// A job that takes one CPU.
+/// A job with one CPU.
 pub(crate) fn spec(name: &str) -> JobSpec {
     JobSpec::new(name, Work::command(["true"], "/"), Request::new(1, 4 << 20))
 }
 
-/// A submission of [`spec`].
 pub(crate) fn request(key: &str) -> SubmitRequest {
     SubmitRequest::new(key.to_owned(), spec("test"))
 }

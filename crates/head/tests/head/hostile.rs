@@ -1,4 +1,4 @@
-//! Whatever else knocks: garbage, other protocols, other versions, people without a certificate.
+//! Unexpected clients: garbage, other protocols, other API versions, and clients without a certificate.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::agent::{FakeAgent, Identity, csr, pinned};
 use crate::harness::{TestHead, request, soon};
 use crate::jobs::code;
 
-/// Says `bytes` and reads what comes until the other side closes.
+/// Sends `bytes`, and reads until the peer closes.
 async fn knock(mut stream: impl AsyncRead + AsyncWrite + Unpin, bytes: &[u8]) -> Vec<u8> {
     // The head may close before it has read everything.
     let _ = stream.write_all(bytes).await;
@@ -33,7 +33,7 @@ async fn socket(path: &Path) -> UnixStream {
     UnixStream::connect(path).await.expect("the head listens")
 }
 
-/// One request over the Unix socket, as text: status line and body.
+/// Sends one request over the Unix socket. Returns the headers and the body as text.
 async fn http(head: &TestHead, text: &str) -> (String, String) {
     let answer = knock(socket(&head.socket()).await, text.as_bytes()).await;
     let answer = String::from_utf8(answer).expect("text");
@@ -42,25 +42,25 @@ async fn http(head: &TestHead, text: &str) -> (String, String) {
 }
 
 #[tokio::test]
-async fn other_protocols_do_no_harm() {
+async fn other_protocols_are_harmless() {
     let head = TestHead::start().await;
     let http = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n";
     let answer = String::from_utf8(knock(port(&head).await, http).await).expect("text");
     assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("Hostler head"), "{answer}");
     assert!(knock(port(&head).await, b"\0\xff\0\xff garbage").await.is_empty());
-    // A TLS handshake that turns to rubbish is answered by an alert at most.
+    // A TLS handshake that turns into garbage gets at most an alert.
     assert!(knock(port(&head).await, &[0x16, 3, 1, 0, 5, 1, 0, 0, 1, 9, 9, 9]).await.len() < 64);
-    // TLS to the Unix socket.
+    // TLS on the Unix socket.
     let answer = knock(socket(&head.socket()).await, &[0x16, 3, 1, 0, 5, 1, 0, 0, 1, 3, b'\n', b'\n']).await;
     assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 400"), "{answer:?}");
-    // The preface of HTTP/2 and then nothing sensible: with a timer missing, hyper would panic here.
+    // The HTTP/2 preface followed by garbage. Without a timer, hyper would panic here.
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\xff\xff\xff\xff\xff\xff\xff\xff\xff";
     knock(socket(&head.socket()).await, preface).await;
     head.client().submit(&request("a")).await.expect("the head goes on");
 }
 
 #[tokio::test]
-async fn a_silent_stranger_is_shown_out() {
+async fn silent_stranger_is_disconnected() {
     let head = TestHead::start().await;
     let mut silent = port(&head).await;
     let mut answer = Vec::new();
@@ -70,7 +70,7 @@ async fn a_silent_stranger_is_shown_out() {
 }
 
 #[tokio::test]
-async fn a_crowd_of_strangers_is_shed_and_members_stay() {
+async fn excess_strangers_are_disconnected_and_nodes_stay() {
     let head = TestHead::start().await;
     let identity = Identity::join(&head, "n1").await;
     let agent = FakeAgent::link(&head, &identity, Vec::new()).await;
@@ -79,12 +79,12 @@ async fn a_crowd_of_strangers_is_shed_and_members_stay() {
     for _ in 0..300 {
         crowd.push(port(&head).await);
     }
-    // Those beyond the bound take the places of those that came first, which are closed at once.
+    // Connections above the limit replace the oldest ones, which are closed immediately.
     let mut byte = [0];
     let shed = tokio::time::timeout(Duration::from_secs(5), crowd[0].read(&mut byte)).await;
     assert!(matches!(shed, Ok(Ok(0) | Err(_))), "{shed:?}");
-    agent.client.missing_blobs(Vec::new()).await.expect("who is in is not disturbed");
-    head.client().submit(&request("a")).await.expect("users are not disturbed");
+    agent.client.missing_blobs(Vec::new()).await.expect("connected nodes are not affected");
+    head.client().submit(&request("a")).await.expect("users are not affected");
     drop(crowd);
     let back = async {
         while identity.endpoint(&head).connect().await.is_err() {
@@ -94,7 +94,7 @@ async fn a_crowd_of_strangers_is_shed_and_members_stay() {
     soon("room for agents again", back).await;
 }
 
-/// Connections that say nothing, from two addresses that nobody knows.
+/// Silent connections from two addresses without nodes.
 async fn silent_crowd(head: &TestHead) -> Vec<TcpStream> {
     let mut crowd = Vec::new();
     for number in 0..=255 {
@@ -106,12 +106,12 @@ async fn silent_crowd(head: &TestHead) -> Vec<TcpStream> {
 }
 
 #[tokio::test]
-async fn silent_connections_keep_neither_agents_nor_joining_machines_out() {
+async fn silent_connections_do_not_block_agents_or_joining_machines() {
     let mut head = TestHead::start().await;
     let identity = Identity::join(&head, "n1").await;
     for restarted in [false, true] {
         if restarted {
-            // What it knew of where nodes come from is gone.
+            // The restart has cleared the known networks of nodes.
             head.kill();
             head.start_again().await;
         }
@@ -124,7 +124,7 @@ async fn silent_connections_keep_neither_agents_nor_joining_machines_out() {
 }
 
 #[tokio::test]
-async fn another_version_is_told_so() {
+async fn client_with_another_api_version_gets_a_clear_error() {
     let head = TestHead::start().await;
     let (headers, body) =
         http(&head, "GET /api/v1/info HTTP/1.1\r\nHost: x\r\nhostler-api: 99\r\nConnection: close\r\n\r\n").await;
@@ -136,7 +136,7 @@ async fn another_version_is_told_so() {
 }
 
 #[tokio::test]
-async fn wrong_paths_methods_and_bodies_are_errors_in_words() {
+async fn wrong_paths_methods_and_bodies_are_clear_errors() {
     let head = TestHead::start().await;
     let cases = [
         ("GET /api/v1/nothing", "404", "no_such_route"),
@@ -157,7 +157,7 @@ async fn wrong_paths_methods_and_bodies_are_errors_in_words() {
 }
 
 #[tokio::test]
-async fn without_a_certificate_one_may_only_join() {
+async fn client_without_a_certificate_can_only_join() {
     let head = TestHead::start().await;
     let node = "n1".parse().expect("a valid name");
     let code_text = head.client().invite(&node).await.expect("the user may invite").code;
@@ -177,7 +177,7 @@ async fn without_a_certificate_one_may_only_join() {
 }
 
 #[tokio::test]
-async fn users_and_agents_keep_to_their_own_routes() {
+async fn users_and_agents_are_limited_to_their_own_routes() {
     let head = TestHead::start().await;
     let agent = FakeAgent::start(&head, "n1").await;
     assert_eq!(code(agent.client.info().await), "users_only");
@@ -189,13 +189,13 @@ async fn users_and_agents_keep_to_their_own_routes() {
 }
 
 #[tokio::test]
-async fn a_certificate_of_another_cluster_is_nothing() {
+async fn certificate_of_another_cluster_is_rejected() {
     let (mine, theirs) = (TestHead::start().await, TestHead::start().await);
     let identity = Identity::join(&theirs, "n1").await;
     let Endpoint::Tls { config, server_name, .. } = identity.endpoint(&theirs) else { panic!("TLS") };
     let endpoint = Endpoint::Tls { address: mine.address().to_string(), server_name, config };
     assert!(endpoint.connect().await.is_err(), "the agent does not trust a head of another cluster");
-    // Nor the head the agent, even if that trusts anybody.
+    // The head does not trust the agent either, even if the agent trusts any head.
     let node = "n1".parse().expect("a valid name");
     let invited: JoinCode = mine.client().invite(&node).await.expect("invited").code.parse().expect("a join code");
     let config = tls::pinned(invited.authority);

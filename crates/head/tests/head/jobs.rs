@@ -1,4 +1,4 @@
-//! Submitting, listing, and what survives.
+//! Submission and lists of jobs, and their survival of crashes.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use hostler_proto::api::{JobAction, Notice, SubmitRequest};
 
 use crate::harness::{TestHead, request, soon, spec};
 
-/// The code of a refusal.
+/// The error code of a rejected request.
 #[track_caller]
 pub(crate) fn code<T: std::fmt::Debug>(outcome: Result<T, ClientError>) -> String {
     match outcome {
@@ -22,7 +22,7 @@ pub(crate) fn code<T: std::fmt::Debug>(outcome: Result<T, ClientError>) -> Strin
 }
 
 #[tokio::test]
-async fn the_same_key_is_the_same_job_even_after_a_crash() {
+async fn same_key_is_the_same_job_even_after_a_crash() {
     let mut head = TestHead::start().await;
     let first = head.client().submit(&request("a")).await.expect("accepted");
     assert_eq!((first.id, first.duplicate), (JobId(1), false));
@@ -38,7 +38,7 @@ async fn the_same_key_is_the_same_job_even_after_a_crash() {
 }
 
 #[tokio::test]
-async fn a_hundred_at_once_are_a_hundred_jobs_and_all_survive_a_kill() {
+async fn hundred_concurrent_submissions_all_survive_a_kill() {
     let mut head = TestHead::start().await;
     let submissions = (0..100).map(|i| {
         let client = head.client();
@@ -87,7 +87,7 @@ async fn lists_are_paged_newest_first_and_filtered() {
 }
 
 #[tokio::test]
-async fn without_nodes_everything_may_fit_and_waiting_has_a_reason() {
+async fn without_nodes_any_size_is_accepted_and_waiting_has_a_reason() {
     let head = TestHead::start().await;
     let mut large = request("large");
     large.spec.request.cpus = 60_000;
@@ -98,7 +98,7 @@ async fn without_nodes_everything_may_fit_and_waiting_has_a_reason() {
 }
 
 #[tokio::test]
-async fn nonsense_is_refused_in_words() {
+async fn invalid_requests_get_clear_errors() {
     let head = TestHead::start().await;
     let client = head.client();
     let mut bad = request("a");
@@ -122,7 +122,7 @@ async fn nonsense_is_refused_in_words() {
 }
 
 #[tokio::test]
-async fn hold_release_cancel_and_whoever_waits_is_told() {
+async fn hold_release_and_cancel_work_and_notify_waiting_clients() {
     let head = TestHead::start().await;
     let client = head.client();
     let mut events = client.events().await.expect("it answers");
@@ -135,7 +135,7 @@ async fn hold_release_cancel_and_whoever_waits_is_told() {
     assert_eq!(code(client.act(id, None, JobAction::Release).await), "wrong_state");
     let waiting = head.client();
     let waiter = tokio::spawn(async move { waiting.job_when_ended(id, 0, Duration::from_secs(20)).await });
-    // A wait that is not over keeps the connection of the first client free for this.
+    // A pending wait occupies the first client's connection, so use another one.
     let cancelled = client.act(id, None, JobAction::Cancel).await.expect("it waits");
     assert_eq!(cancelled.state, JobState::Cancelled);
     let ended = soon("the waiter", waiter).await.expect("no panic").expect("it answers");
@@ -146,7 +146,7 @@ async fn hold_release_cancel_and_whoever_waits_is_told() {
 }
 
 #[tokio::test]
-async fn shutting_down_respects_live_jobs() {
+async fn shutdown_respects_live_jobs() {
     let mut head = TestHead::start().await;
     let client: Client = head.client();
     client.submit(&request("a")).await.expect("accepted");

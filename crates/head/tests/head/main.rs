@@ -1,4 +1,5 @@
-//! A real head in a process of its own, over its real doors: users on the Unix socket, agents over TLS, strangers on both.
+//! Tests of a real head in its own process, over real connections: users on the Unix socket, agents over TLS, strangers
+//! on both.
 
 mod agent;
 mod answers;

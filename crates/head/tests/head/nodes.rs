@@ -1,4 +1,4 @@
-//! Agents: joining, running jobs, going away and coming back.
+//! Agents: joining, running jobs, disconnects and reconnects.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::harness::{TestHead, request, soon};
 use crate::jobs::code;
 
 #[tokio::test]
-async fn a_job_runs_to_completion_with_an_inline_result() {
+async fn job_completes_with_an_inline_result() {
     let head = TestHead::start().await;
     let mut agent = FakeAgent::start(&head, "n1").await;
     let client = head.client();
@@ -44,7 +44,7 @@ async fn a_job_runs_to_completion_with_an_inline_result() {
 }
 
 #[tokio::test]
-async fn what_fits_nowhere_is_refused_once_a_node_is_known() {
+async fn job_that_fits_no_known_node_is_rejected() {
     let head = TestHead::start().await;
     let _agent = FakeAgent::start(&head, "n1").await;
     let mut large = request("large");
@@ -53,7 +53,7 @@ async fn what_fits_nowhere_is_refused_once_a_node_is_known() {
 }
 
 #[tokio::test]
-async fn a_full_node_is_named_with_what_it_lacks() {
+async fn explanation_names_a_full_node_and_its_missing_resources() {
     let head = TestHead::start().await;
     let mut agent = FakeAgent::start(&head, "n1").await;
     let client = head.client();
@@ -90,7 +90,7 @@ async fn stale_messages_change_nothing() {
 }
 
 #[tokio::test]
-async fn a_result_that_is_not_here_is_asked_for_again() {
+async fn incomplete_result_is_requested_again() {
     let head = TestHead::start().await;
     let mut agent = FakeAgent::start(&head, "n1").await;
     let client = head.client();
@@ -109,7 +109,7 @@ async fn a_result_that_is_not_here_is_asked_for_again() {
 }
 
 #[tokio::test]
-async fn a_head_that_is_killed_in_the_middle_loses_nothing() {
+async fn head_killed_during_a_run_loses_nothing() {
     let mut head = TestHead::start().await;
     let identity = Identity::join(&head, "n1").await;
     let mut agent = FakeAgent::link(&head, &identity, Vec::new()).await;
@@ -126,7 +126,7 @@ async fn a_head_that_is_killed_in_the_middle_loses_nothing() {
     assert_eq!(agent.next().await, None);
     head.start_again().await;
 
-    // The job goes on: its run is not started again, and its end is taken when the agent is back.
+    // The job continues: its run is not started again, and its end is accepted when the agent is back.
     let report = RunReport { run, status: completed(run, b"done") };
     let mut agent = FakeAgent::link(&head, &identity, vec![report]).await;
     assert_eq!(agent.next().await, Some(HeadMessage::Forget { run }));
@@ -136,7 +136,7 @@ async fn a_head_that_is_killed_in_the_middle_loses_nothing() {
 }
 
 #[tokio::test]
-async fn what_never_arrived_is_launched_again_and_what_is_unknown_is_forgotten() {
+async fn lost_launch_is_repeated_and_unknown_run_is_forgotten() {
     let mut head = TestHead::start().await;
     let identity = Identity::join(&head, "n1").await;
     let mut agent = FakeAgent::link(&head, &identity, Vec::new()).await;
@@ -152,7 +152,7 @@ async fn what_never_arrived_is_launched_again_and_what_is_unknown_is_forgotten()
 }
 
 #[tokio::test]
-async fn a_newer_connection_of_a_node_replaces_the_older() {
+async fn newer_connection_of_a_node_replaces_the_older() {
     let head = TestHead::start().await;
     let identity = Identity::join(&head, "n1").await;
     let mut older = FakeAgent::link(&head, &identity, Vec::new()).await;
@@ -162,7 +162,7 @@ async fn a_newer_connection_of_a_node_replaces_the_older() {
 }
 
 #[tokio::test]
-async fn what_comes_over_a_connection_that_was_replaced_changes_nothing() {
+async fn messages_on_a_replaced_connection_are_ignored() {
     let head = TestHead::start().await;
     let identity = Identity::join(&head, "n1").await;
     let mut older = FakeAgent::link(&head, &identity, Vec::new()).await;
@@ -181,7 +181,7 @@ async fn what_comes_over_a_connection_that_was_replaced_changes_nothing() {
 }
 
 #[tokio::test]
-async fn agents_that_break_the_protocol_are_refused_or_cut_off() {
+async fn agents_that_violate_the_protocol_are_rejected_or_disconnected() {
     let head = TestHead::start().await;
     let identity = Identity::join(&head, "n1").await;
     let mut future = identity.hello(Vec::new());
@@ -204,7 +204,7 @@ async fn agents_that_break_the_protocol_are_refused_or_cut_off() {
 }
 
 #[tokio::test]
-async fn shutting_down_an_embedded_cluster_tells_its_agents() {
+async fn shutdown_of_an_embedded_cluster_stops_its_agents() {
     let mut head = TestHead::start().await;
     let mut agent = FakeAgent::start(&head, "n1").await;
     head.client().shutdown(LiveJobs::Refuse).await.expect("nothing is live");
@@ -214,7 +214,7 @@ async fn shutting_down_an_embedded_cluster_tells_its_agents() {
 }
 
 #[tokio::test]
-async fn cancelling_everything_waits_for_the_agents() {
+async fn shutdown_with_cancel_waits_for_the_agents() {
     let mut head = TestHead::start().await;
     let mut agent = FakeAgent::start(&head, "n1").await;
     let client = head.client();

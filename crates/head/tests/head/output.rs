@@ -1,4 +1,4 @@
-//! Output and terminals: through the head, from the agent or from the result.
+//! Output and terminals through the head, from the agent or from the result.
 
 use bytes::Bytes;
 use hostler_client::OutputPart;
@@ -38,7 +38,7 @@ pub(crate) async fn running(
 }
 
 #[tokio::test]
-async fn output_is_followed_while_it_is_written_and_read_from_the_result_afterwards() {
+async fn output_is_followed_live_and_read_from_the_result_afterwards() {
     let head = TestHead::start().await;
     let mut agent = FakeAgent::start(&head, "n1").await;
     let run = running(&head, &mut agent, &request("a")).await;
@@ -80,7 +80,7 @@ async fn output_is_followed_while_it_is_written_and_read_from_the_result_afterwa
 }
 
 #[tokio::test]
-async fn an_end_between_question_and_answer_falls_back_to_the_result() {
+async fn end_between_request_and_response_falls_back_to_the_result() {
     let head = TestHead::start().await;
     let mut agent = FakeAgent::start(&head, "n1").await;
     let run = running(&head, &mut agent, &request("a")).await;
@@ -98,7 +98,7 @@ async fn an_end_between_question_and_answer_falls_back_to_the_result() {
 }
 
 #[tokio::test]
-async fn whoever_follows_a_waiting_job_waits_with_it() {
+async fn following_a_waiting_job_waits_for_its_start() {
     let head = TestHead::start().await;
     let client = head.client();
     let id = client.submit(&request("a")).await.expect("accepted").id;
@@ -120,12 +120,12 @@ async fn whoever_follows_a_waiting_job_waits_with_it() {
     uplink.send(Bytes::from_static(b"x")).await.expect("someone reads");
     let (attempt, bytes) = soon("the follower", follow).await.expect("no panic");
     assert_eq!((attempt, bytes), (run.attempt, Some(Bytes::from_static(b"x"))));
-    // The follower has left: the agent is told rather than left to fill a pipe.
+    // The reader has left: the agent's upload ends, so that it does not fill a pipe.
     soon("the agent to be told", uplink.closed()).await;
 }
 
 #[tokio::test]
-async fn a_terminal_goes_both_ways() {
+async fn terminal_works_in_both_directions() {
     let head = TestHead::start().await;
     let mut agent = FakeAgent::start(&head, "n1").await;
     let plain = running(&head, &mut agent, &request("plain")).await;

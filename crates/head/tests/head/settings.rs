@@ -1,4 +1,4 @@
-//! Settings through the API: listed, changed, refused, kept, and used for what a submission leaves open.
+//! Settings through the API: lists, changes, validation, persistence, and defaults for submissions.
 
 use hostler_client::Client;
 use hostler_proto::api::Unsaid;
@@ -14,7 +14,7 @@ async fn setting(client: &Client, name: &str) -> SettingView {
 }
 
 #[tokio::test]
-async fn what_was_set_is_listed_with_who_did_it_and_survives_a_restart() {
+async fn changed_setting_is_listed_with_its_user_and_survives_a_restart() {
     let mut head = TestHead::start().await;
     let before = setting(&head.client(), "retention").await;
     assert_eq!((before.value.as_str(), before.source, before.by), ("14d", SettingSource::Default, None));
@@ -34,7 +34,7 @@ async fn what_was_set_is_listed_with_who_did_it_and_survives_a_restart() {
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_is_refused_with_what_would() {
+async fn invalid_settings_are_rejected() {
     let head = TestHead::start().await;
     let client = head.client();
     assert_eq!(code(client.change_setting("retension", Some("1d")).await), "no_such_setting");
@@ -43,7 +43,7 @@ async fn what_makes_no_sense_is_refused_with_what_would() {
 }
 
 #[tokio::test]
-async fn what_a_submission_leaves_open_is_as_operators_have_set_it() {
+async fn settings_fill_unspecified_values_of_a_submission() {
     let head = TestHead::start().await;
     let mut agent = FakeAgent::start(&head, "n1").await;
     let client = head.client();
@@ -57,11 +57,11 @@ async fn what_a_submission_leaves_open_is_as_operators_have_set_it() {
     assert_eq!(spec.time_limit_ms, Some(7_200_000));
     client.submit(&request("said")).await.expect("accepted");
     let spec = agent.next_launch().await.spec;
-    assert_eq!((spec.request.memory_bytes, spec.time_limit_ms), (4 << 20, None), "what was said stands");
+    assert_eq!((spec.request.memory_bytes, spec.time_limit_ms), (4 << 20, None), "explicit values have precedence");
 }
 
 #[tokio::test]
-async fn the_head_knows_its_machine_and_lists_commands_when_asked() {
+async fn info_describes_the_machine_and_lists_show_commands_on_request() {
     let head = TestHead::start().await;
     let client = head.client();
     let machine = client.info().await.expect("it answers").head.machine.expect("it looked");

@@ -1,4 +1,4 @@
-//! Who is let in: codes, certificates, and nodes that are drained, renewed, replaced and removed.
+//! Admission of nodes: join codes, certificates, draining, renewal, replacement and removal.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::agent::{FakeAgent, Identity, completed, csr, introduce, pinned};
 use crate::harness::{TestHead, request, soon};
 use crate::jobs::code;
 
-/// What the head says to an agent that it refuses.
+/// The head's message to a rejected agent.
 async fn refusal(head: &TestHead, identity: &Identity) -> String {
     match introduce(head, identity, &identity.hello(Vec::new())).await.1 {
         HeadHello::Refused { message } => message,
@@ -33,7 +33,7 @@ async fn wait_for_node(client: &Client, state: NodeState) {
 }
 
 #[tokio::test]
-async fn a_code_without_a_name_is_for_new_names_only_and_a_wrong_one_says_nothing() {
+async fn code_without_a_name_is_for_new_names_and_wrong_codes_get_one_error() {
     let head = TestHead::start().await;
     Identity::join(&head, "n1").await;
     let client = head.client();
@@ -50,7 +50,7 @@ async fn a_code_without_a_name_is_for_new_names_only_and_a_wrong_one_says_nothin
     let joined = stranger.join(&join).await.expect("a refusal does not use a code up");
     assert_eq!(joined.node.as_str(), "box");
 
-    // The same words for a code that was never made, one that was used, and one that is for another node.
+    // The same error for a code that never existed, a used one, and one for another node.
     let other = client.invite(&"n3".parse().expect("a valid name")).await.expect("the user may invite");
     let other: JoinCode = other.code.parse().expect("a join code");
     let mut texts = Vec::new();
@@ -61,7 +61,7 @@ async fn a_code_without_a_name_is_for_new_names_only_and_a_wrong_one_says_nothin
     }
     assert!(texts.iter().all(|text| *text == texts[0]), "{texts:?}");
 
-    // Whoever goes on guessing is not heard any more, not even with a good code.
+    // An address that goes on guessing is blocked, even for a valid code.
     let guess = || JoinRequest { secret: "guess".to_owned(), node: None, machine: None, csr: join.csr.clone() };
     let guesses: Vec<_> = (0..20)
         .map(|_| {
@@ -81,13 +81,13 @@ async fn a_code_without_a_name_is_for_new_names_only_and_a_wrong_one_says_nothin
     assert_eq!(code(pinned(&invited_again(&good.address, good.authority)).join(&late).await), "too_many_codes");
 }
 
-/// A code of which only the public half matters.
+/// A join code whose secret does not matter.
 fn invited_again(address: &str, authority: hostler_model::Digest) -> JoinCode {
     JoinCode { address: address.to_owned(), authority, secret: String::new() }
 }
 
 #[tokio::test]
-async fn a_node_is_drained_and_resumed() {
+async fn node_is_drained_and_resumed() {
     let mut head = TestHead::start().await;
     let identity = Identity::join(&head, "n1").await;
     let mut agent = FakeAgent::link(&head, &identity, Vec::new()).await;
@@ -123,7 +123,7 @@ async fn a_node_is_drained_and_resumed() {
 }
 
 #[tokio::test]
-async fn a_removed_node_is_cut_off_at_once_and_told_why() {
+async fn removed_node_is_disconnected_immediately_with_a_reason() {
     let mut head = TestHead::start().await;
     let identity = Identity::join(&head, "n1").await;
     let mut agent = FakeAgent::link(&head, &identity, Vec::new()).await;
@@ -154,7 +154,7 @@ async fn a_removed_node_is_cut_off_at_once_and_told_why() {
 }
 
 #[tokio::test]
-async fn certificates_are_renewed_and_end_by_the_clusters_clock() {
+async fn certificates_are_renewed_and_expire_by_the_clusters_clock() {
     let head = TestHead::start_with_life(Duration::from_secs(9)).await;
     let first = Identity::join(&head, "n1").await;
     let _agent = FakeAgent::link(&head, &first, Vec::new()).await;
@@ -178,10 +178,10 @@ async fn certificates_are_renewed_and_end_by_the_clusters_clock() {
 }
 
 #[tokio::test]
-async fn a_certificate_of_another_cluster_is_refused_even_by_name_and_authority() {
+async fn certificate_of_another_cluster_is_rejected_despite_known_authority() {
     let (mine, theirs) = (TestHead::start().await, TestHead::start().await);
     let (known, foreign) = (Identity::join(&mine, "n1").await, Identity::join(&theirs, "n1").await);
-    // It knows our authority, and shows what its own cluster gave it.
+    // The agent knows this cluster's authority, but sends the certificate of its own cluster.
     let config = tls::mutual(&known.authority, &foreign.certificate, &foreign.key).expect("they belong together");
     let server_name = ServerName::try_from(HEAD_NAME).expect("a name");
     let endpoint = Endpoint::Tls { address: mine.address().to_string(), server_name, config };

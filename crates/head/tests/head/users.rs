@@ -1,4 +1,4 @@
-//! Users who come through a node or from elsewhere, and what they are refused.
+//! Permissions of users on nodes and on machines outside the cluster.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::agent::{FakeAgent, Identity, completed, result};
 use crate::harness::{TestHead, request, soon};
 use crate::jobs::code;
 
-/// What was answered: the status, and JSON or nothing.
+/// Sends a request. Returns the status, and the JSON body if there is one.
 async fn ask(endpoint: &Endpoint, line: &str, headers: &str, body: &str) -> (u16, Value) {
     let mut stream = endpoint.connect().await.expect("the head listens");
     let (method, path) = line.split_once(' ').expect("a method and a path");
@@ -26,14 +26,14 @@ async fn ask(endpoint: &Endpoint, line: &str, headers: &str, body: &str) -> (u16
     );
     stream.write_all(text.as_bytes()).await.expect("the head reads");
     let mut answer = Vec::new();
-    // The end of the connection may come without TLS's own word for it.
+    // The connection may end without a TLS close notification.
     let _ = soon("an answer", stream.read_to_end(&mut answer)).await;
     let split = answer.windows(4).position(|it| it == b"\r\n\r\n").expect("headers, then a body");
     let status = String::from_utf8_lossy(&answer[9..12]).parse().expect("a status");
     (status, serde_json::from_slice(&answer[split + 4..]).unwrap_or_default())
 }
 
-/// The word of a refusal.
+/// The error code of a rejected request.
 fn word((status, body): (u16, Value)) -> String {
     assert!(status >= 400, "{status}: {body}");
     serde_json::from_value::<ErrorBody>(body).expect("an error").code
@@ -52,7 +52,7 @@ fn new(user: &str, uid: u32, role: Role) -> AddUser {
 }
 
 #[tokio::test]
-async fn a_node_speaks_for_its_users_and_for_nobody_above_them() {
+async fn node_relays_its_users_without_their_privileges() {
     let head = TestHead::start().await;
     let node = Identity::join(&head, "n1").await.endpoint(&head);
     let body = serde_json::to_string(&request("a")).expect("plain data");
@@ -64,12 +64,12 @@ async fn a_node_speaks_for_its_users_and_for_nobody_above_them() {
         head.client().job(id, 0).await.expect("it is there").summary.user
     };
     assert_eq!(user_of("1000:ada").await, "ada");
-    // Root of a node is nobody else's root, by whatever name or number.
+    // Root of a node is `root@node`, under any name or uid.
     assert_eq!([user_of("0:toor").await, user_of("7:root").await], ["root@n1", "root@n1"]);
     head.client().add_user(&new("ada", 2000, Role::Admin)).await.expect("new");
     assert_eq!(word(ask(&node, "POST /jobs", &relayed("1000:ada"), &body).await), "not_their_name");
     assert_eq!(user_of("2000:ada").await, "ada@n1");
-    // Nor does her uid make another account hers, be it without a name.
+    // Another account with her uid is rejected, also without a name.
     for other in ["2000:another-name", "2000:2000"] {
         assert_eq!(word(ask(&node, "POST /jobs", &relayed(other), &body).await), "not_their_uid", "{other}");
     }
@@ -77,21 +77,21 @@ async fn a_node_speaks_for_its_users_and_for_nobody_above_them() {
         assert_eq!(word(ask(&node, line, &relayed("2000:ada"), "{}").await), "admins_only", "{line}");
     }
     assert_eq!(word(ask(&node, "POST /nodes/n1/forget", &relayed("2000:ada"), "").await), "operators_only");
-    // What an agent may do for itself, it may not do in a user's name, and the other way round.
+    // An agent may not use its own operations in a user's name, and vice versa.
     assert_eq!(word(ask(&node, "PUT /agent/streams/x", &relayed("2000:ada"), "").await), "agents_only");
     assert_eq!(word(ask(&node, "GET /jobs", "", "").await), "users_only");
     for damaged in ["ada", "x:ada", "1:", "-1:ada", "1:a@b", "1:\u{85}"] {
         assert_eq!(word(ask(&node, "GET /jobs", &relayed(damaged), "").await), "bad_request", "{damaged}");
     }
-    // From anybody else the header is nothing.
+    // From other clients, the header is ignored.
     let local = Endpoint::Unix(head.socket());
-    assert_eq!(ask(&local, "GET /users", &relayed("1000:eve"), "").await.0, 200, "the kernel's word stands");
+    assert_eq!(ask(&local, "GET /users", &relayed("1000:eve"), "").await.0, 200, "the kernel identifies the user");
     let stranger = Endpoint::elsewhere(&head.address().to_string(), authority(&head).await, None);
     assert_eq!(word(ask(&stranger, "GET /jobs", &relayed("0:root"), "").await), "unknown_caller");
 }
 
 #[tokio::test]
-async fn account_above_user_is_nobody_through_a_node_unless_an_admin_allows_it() {
+async fn privileged_account_has_no_rights_through_a_node_unless_an_admin_allows_it() {
     let head = TestHead::start().await;
     let _agent = FakeAgent::start(&head, "n1").await;
     let node = Identity::join(&head, "n2").await.endpoint(&head);
@@ -105,7 +105,7 @@ async fn account_above_user_is_nobody_through_a_node_unless_an_admin_allows_it()
     for (user, uid, role) in [("ada", 2000, Role::Admin), ("olga", 2001, Role::Operator), ("ben", 2002, Role::User)] {
         client.add_user(&new(user, uid, role)).await.expect("new");
     }
-    // Neither a job as hers nor anything with a job of hers, and the answer says what to do.
+    // Neither submissions in her name nor actions on her jobs work, and the error tells what to do.
     for said in ["2000:ada", "2001:olga"] {
         let (status, body) = submit(said, "a").await;
         assert_eq!(status, 403, "{body}");
@@ -118,9 +118,9 @@ async fn account_above_user_is_nobody_through_a_node_unless_an_admin_allows_it()
     let output = format!("GET /jobs/{id}/tasks/0/output/stdout");
     let (_, body) = ask(&node, &output, &relayed("2000:ada"), "").await;
     assert!(body.to_string().contains("through a node you are ada@n2"), "{body}");
-    assert_eq!(submit("2002:ben", "b").await.0, 200, "users submit as ever");
+    assert_eq!(submit("2002:ben", "b").await.0, 200, "users can still submit");
 
-    // Only an admin allows it, and only for others than root.
+    // Only an admin can allow it, and it does not apply to root.
     let change = |value: &str| format!("{{\"value\":\"{value}\"}}");
     let line = "PUT /settings/roles-through-nodes";
     client.change_setting("roles-through-nodes", Some("yes")).await.expect("root of the head's machine may");
@@ -137,7 +137,7 @@ async fn authority(head: &TestHead) -> Digest {
 }
 
 #[tokio::test]
-async fn a_hash_alone_gives_nobody_anothers_content() {
+async fn digest_alone_does_not_give_access_to_content() {
     let head = TestHead::start().await;
     let mut agent = FakeAgent::start(&head, "n1").await;
     let node = Identity::join(&head, "n2").await.endpoint(&head);
@@ -168,7 +168,7 @@ async fn a_hash_alone_gives_nobody_anothers_content() {
     }
     let elsewhere = hostler_snapshot::chunk::digest_of(b"somebody else's");
     assert_eq!(word(fetch("1000:ada", elsewhere, mine).await), "not_in_results");
-    // Nor does anything else of the job: neither its output nor the names of what it is made of.
+    // The job's output and the digests of its content are hidden too.
     for path in [format!("/jobs/{id}/tasks/0/output/stdout"), format!("/results?jobs={id}")] {
         assert_eq!(word(ask(&node, &format!("GET {path}"), &relayed("1001:ben"), "").await), "not_yours");
     }
@@ -179,7 +179,7 @@ async fn a_hash_alone_gives_nobody_anothers_content() {
 }
 
 #[tokio::test]
-async fn bad_logins_are_refused_alike_and_too_many_at_all() {
+async fn failed_logins_get_the_same_error_and_many_are_blocked() {
     let head = TestHead::start().await;
     head.client().add_user(&new("ada", 2000, Role::User)).await.expect("new");
     let address = head.address().to_string();
@@ -207,13 +207,13 @@ async fn bad_logins_are_refused_alike_and_too_many_at_all() {
     ada.submit(&request("a")).await.expect("she is a user");
     assert_eq!(code(ada.users().await), "admins_only");
     assert_eq!(ada.user(&name("ada")).await.expect("herself").uid, 2000);
-    assert_eq!(code(ada.user(&name("ben")).await), "admins_only", "not even that there is none");
-    // A role counts from the next request on, and a token is nothing on its own.
+    assert_eq!(code(ada.user(&name("ben")).await), "admins_only", "must not tell whether the user exists");
+    // A role change takes effect with the next request. A token has no role of its own.
     head.client().set_role(&name("ada"), Role::Admin).await.expect("known");
     assert_eq!(ada.users().await.expect("an admin").len(), 1);
     head.client().remove_user(&name("ada")).await.expect("known");
     assert_eq!(code(ada.users().await), "bad_token");
-    // What stood for her stays void when somebody of her name comes.
+    // Her old token stays void when a new user gets her name.
     head.client().add_user(&new("ada", 2001, Role::Admin)).await.expect("new");
     assert_eq!(code(ada.users().await), "bad_token");
     for _ in 0..7 {
@@ -224,7 +224,7 @@ async fn bad_logins_are_refused_alike_and_too_many_at_all() {
 }
 
 #[tokio::test]
-async fn a_quota_is_a_reason_and_agents_hear_of_accounts() {
+async fn quota_is_a_waiting_reason_and_agents_receive_accounts() {
     let head = TestHead::start().await;
     let mut agent = FakeAgent::start(&head, "n1").await;
     let client = head.client();
