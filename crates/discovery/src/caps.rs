@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_the_wrong_setting() {
+    fn mistakes_are_named() {
         for text in ["gpus = ['']", "gpus = ['a b']", "gpus = ['99999999999']", "cpu = 3"] {
             assert!(toml::from_str::<Caps>(text).is_err(), "{text}");
         }

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_the_wrong_setting() {
+    fn mistakes_are_named() {
         for (text, part) in [
             ("camera=many", "NAME=COUNT"),
             ("camera=", "NAME=COUNT"),
