@@ -27,7 +27,7 @@ fn above_the_cap_only_fetched_results_are_dropped() {
     });
     let again = cluster.run(&["fetch", &jobs[0], "--to", "again"]);
     assert!(again.stderr.contains("fetched before"), "{again:?}");
-    assert!(cluster.fails(&["logs", &jobs[0]]).contains("dropped to make room"));
+    assert!(cluster.fails(&["logs", &jobs[0]]).contains("deleted it and its output"));
     assert_eq!(cluster.state(&jobs[0]), "completed");
     for id in [&jobs[1], &third] {
         assert!(cluster.json(&["job", id])["tasks_shown"][0]["result"].is_string(), "job {id} was not fetched");

@@ -1,4 +1,4 @@
-//! Who may come in by the VPN. Of a client only its name, address and public key are known; its private key never stays here.
+//! Clients of the VPN. Only a client's name, address and public key are stored, never its private key.
 
 use std::net::Ipv4Addr;
 
@@ -8,20 +8,20 @@ use crate::keys::PublicKey;
 use crate::names;
 use crate::subnet::InterfaceAddress;
 
-/// A machine that may come in by the VPN.
+/// A client of the VPN.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Client {
-    /// What a person calls it.
+    /// Its name.
     pub name: String,
-    /// By which it is known.
+    /// Its public key.
     pub public_key: PublicKey,
     /// Its address in the VPN.
     pub address: Ipv4Addr,
-    /// When it was added, in seconds since 1970. Only shown.
+    /// Time of its addition in seconds since 1970, for display only.
     pub added_secs: u64,
 }
 
-/// All clients, in the order in which they were added.
+/// All clients, in the order of their addition.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Clients(Vec<Client>);
@@ -29,34 +29,34 @@ pub struct Clients(Vec<Client>);
 /// Why a client was not added or revoked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClientsError {
-    /// It would be no name for a file.
-    #[error("`{0}` is no name for a client: use letters, digits and inner -_.")]
+    /// The name is not valid as a file name.
+    #[error("`{0}` is not a valid client name: use letters, digits and inner -_.")]
     Name(String),
-    /// One is there.
-    #[error("there is a client called {0}, added before: revoke that first, or take another name")]
+    /// A client of this name exists.
+    #[error("a client called {0} exists already: revoke it first, or use another name")]
     Taken(String),
-    /// None is there.
-    #[error("there is no client called {name}{}", known(.there))]
+    /// No client of this name exists.
+    #[error("no client is called {name}{}", known(.there))]
     Unknown {
-        /// Who was asked for.
+        /// The requested name.
         name: String,
-        /// Who is there.
+        /// The existing names.
         there: Vec<String>,
     },
     /// All addresses are in use.
-    #[error("all addresses of {0} are in use: let vpn.address have a shorter prefix, or revoke a client")]
+    #[error("all addresses of {0} are in use: use a shorter prefix in vpn.address, or revoke a client")]
     Full(InterfaceAddress),
 }
 
 fn known(there: &[String]) -> String {
-    if there.is_empty() { String::new() } else { format!("; there are {}", there.join(", ")) }
+    if there.is_empty() { String::new() } else { format!("; existing clients: {}", there.join(", ")) }
 }
 
 impl Clients {
-    /// Lets a machine in. It gets the first address that is free.
+    /// Adds a client with the first free address.
     ///
     /// # Errors
-    /// When the name is taken or none, or no address is free.
+    /// The name is invalid or in use, or no address is free.
     pub fn add(
         &mut self,
         name: &str,
@@ -77,10 +77,10 @@ impl Clients {
         Ok(self.0.last().expect("it has just been added"))
     }
 
-    /// Lets a machine in no more.
+    /// Removes a client.
     ///
     /// # Errors
-    /// When there is none of this name.
+    /// No client has this name.
     pub fn revoke(&mut self, name: &str) -> Result<Client, ClientsError> {
         let there = || self.0.iter().map(|client| client.name.clone()).collect();
         match self.0.iter().position(|client| client.name == name) {
@@ -89,24 +89,24 @@ impl Clients {
         }
     }
 
-    /// The client of this name.
+    /// The client with this name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Client> {
         self.0.iter().find(|client| client.name == name)
     }
 
-    /// All of them.
+    /// All clients.
     pub fn iter(&self) -> impl Iterator<Item = &Client> {
         self.0.iter()
     }
 
-    /// Whether there is none.
+    /// Whether there are no clients.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Those whose address is not one of the VPN's any more, or is this machine's now.
+    /// Clients whose address is outside the VPN's subnet, or equal to this machine's address.
     #[must_use]
     pub fn misplaced(&self, vpn: InterfaceAddress) -> Vec<&Client> {
         let is_fine = |client: &&Client| vpn.subnet().has_room_for(client.address) && client.address != vpn.address;
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_given_once_and_again_when_they_are_free() {
+    fn addresses_are_unique_and_reused_after_revocation() {
         let vpn: InterfaceAddress = "10.44.0.2/29".parse().expect("an address");
         let mut clients = Clients::default();
         for (number, last) in [(1, 1), (2, 3), (3, 4), (4, 5), (5, 6)] {
@@ -137,14 +137,14 @@ mod tests {
     }
 
     #[test]
-    fn names_are_names_and_are_there_once() {
+    fn names_are_validated_and_unique() {
         let vpn = "10.44.0.1/24".parse().expect("an address");
         let mut clients = Clients::default();
         clients.add("laptop", key(1), vpn, 7).expect("fine");
         assert_eq!(clients.add("laptop", key(2), vpn, 7), Err(ClientsError::Taken("laptop".to_owned())));
         assert_eq!(clients.add("../x", key(2), vpn, 7), Err(ClientsError::Name("../x".to_owned())));
         let error = clients.revoke("desktop").expect_err("nobody");
-        assert_eq!(error.to_string(), "there is no client called desktop; there are laptop");
+        assert_eq!(error.to_string(), "no client is called desktop; existing clients: laptop");
         assert_eq!(clients.misplaced("10.44.0.2/24".parse().expect("an address")).len(), 1);
         assert!(clients.misplaced(vpn).is_empty());
     }

@@ -1,4 +1,4 @@
-//! What a person says about the gateway, once it has been found to make sense.
+//! A valid description of the gateway.
 
 use std::net::Ipv4Addr;
 
@@ -7,139 +7,140 @@ use crate::mistake::Mistake;
 use crate::reading;
 use crate::subnet::{InterfaceAddress, Subnet};
 
-/// A description with comments, to begin with.
+/// A commented example.
 pub const EXAMPLE: &str = include_str!("example.toml");
 
-/// How this machine itself is called in the node network.
+/// This machine's name in the nodes' network.
 pub(crate) const HEAD_NAME: &str = "head";
 
-/// What follows a node's name in that of its management controller.
+/// Suffix that turns a node's name into that of its management controller.
 pub(crate) const MANAGEMENT_SUFFIX: &str = "-mgmt";
 
-/// What the gateway is to be. Nothing in it contradicts anything else in it.
+/// The description of the gateway. It is free of contradictions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Description {
-    /// The interface beyond which the rest of the world is.
+    /// The interface to the outside network.
     pub outer: String,
     /// The network of the nodes.
     pub nodes: Nodes,
-    /// The network of their management controllers.
+    /// The network of the management controllers.
     pub management: Option<Management>,
     /// The machines in these networks.
     pub machines: Vec<Machine>,
-    /// The way in from elsewhere.
+    /// The VPN for access from outside.
     pub vpn: Option<Vpn>,
-    /// Where nodes start from, if from the network.
+    /// Network boot of nodes.
     pub pxe: Option<Pxe>,
 }
 
 /// The network of the nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Nodes {
-    /// The interface to it.
+    /// The interface to this network.
     pub interface: String,
-    /// This machine's address there.
+    /// This machine's address in this network.
     pub address: InterfaceAddress,
     /// The domain of the nodes' names.
     pub domain: String,
-    /// Whether nodes may reach the rest of the world.
+    /// Whether nodes can reach the outside network.
     pub outside: bool,
     /// First and last address for machines that are not listed.
     pub pool: Option<(Ipv4Addr, Ipv4Addr)>,
-    /// How long a lease is good, as dnsmasq writes it: `12h`.
+    /// Lease time in the format of dnsmasq, e.g. `12h`.
     pub lease: String,
 }
 
-/// The network of management controllers.
+/// The network of the management controllers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Management {
-    /// The interface to it, which may be that of the nodes.
+    /// The interface to this network. It may be the same as that of the nodes.
     pub interface: String,
-    /// This machine's address there.
+    /// This machine's address in this network.
     pub address: InterfaceAddress,
 }
 
-/// One machine.
+/// A machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
-    /// Its name, without domain.
+    /// Its name, without the domain.
     pub name: String,
-    /// Its port in the node network.
+    /// MAC address of its port in the nodes' network.
     pub mac: Mac,
-    /// Its address there.
+    /// Its address in the nodes' network.
     pub address: Ipv4Addr,
-    /// The port of its management controller, if that is to get its address from here.
+    /// MAC address of its management controller, if the gateway's DHCP server serves the controller.
     pub management_mac: Option<Mac>,
-    /// The address of its management controller.
+    /// Address of its management controller.
     pub management_address: Option<Ipv4Addr>,
 }
 
-/// The way in from elsewhere.
+/// The VPN for access from outside.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Vpn {
-    /// This machine's address in the VPN; clients get the others of its subnet.
+    /// This machine's address in the VPN. Clients get other addresses of its subnet.
     pub address: InterfaceAddress,
-    /// The UDP port at which this machine listens.
+    /// UDP port on which this machine listens.
     pub port: u16,
-    /// Where clients find this machine: a name or an address, and the port that leads to [`port`](Self::port).
+    /// Host name or address under which clients reach this machine, and the port that is forwarded to
+    /// [`port`](Self::port).
     pub endpoint: (String, u16),
-    /// What clients may reach, each once.
+    /// Destinations that clients can reach, without duplicates.
     pub reach: Vec<Reach>,
 }
 
-/// Something that clients of the VPN may reach.
+/// A destination of VPN clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reach {
     /// This machine.
     Head,
-    /// The node network.
+    /// The nodes' network.
     Nodes,
     /// The management network.
     Management,
-    /// The rest of the world, as the nodes do.
+    /// The outside network, with the same access as the nodes.
     Outside,
-    /// A subnet beyond the outer interface.
+    /// A subnet behind the outer interface.
     Subnet(Subnet),
 }
 
-/// Where nodes start from.
+/// Network boot of nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pxe {
-    /// What a BIOS loads.
+    /// Boot file for BIOS.
     pub boot_file: String,
-    /// What UEFI firmware loads, if something else.
+    /// Boot file for UEFI, if it differs.
     pub efi_boot_file: Option<String>,
-    /// Who has these files.
+    /// Source of the boot files.
     pub from: BootServer,
 }
 
-/// Who has the boot files.
+/// Source of the boot files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BootServer {
     /// Another machine.
     At(Ipv4Addr),
-    /// This one, in that directory.
+    /// A directory on this machine.
     Here(String),
 }
 
 impl Description {
-    /// Reads a description.
+    /// Parses a description.
     ///
     /// # Errors
-    /// All mistakes that could be found, in the order of their lines.
+    /// All mistakes, sorted by line.
     pub fn parse(text: &str) -> Result<Self, Vec<Mistake>> {
         reading::read(text, None)
     }
 
-    /// Reads a description for a machine that has these interfaces.
+    /// Parses a description for a machine with these interfaces.
     ///
     /// # Errors
-    /// The same, interfaces among them that the machine has not got.
+    /// Like [`Self::parse`]. Interfaces that the machine does not have are mistakes too.
     pub fn parse_for(text: &str, present: &[String]) -> Result<Self, Vec<Mistake>> {
         reading::read(text, Some(present))
     }
 
-    /// Whether nodes and management controllers hang on one wire, where no rule of ours can keep them apart.
+    /// Whether nodes and management controllers share a network segment, where packet rules cannot separate them.
     #[must_use]
     pub fn shares_a_wire(&self) -> bool {
         self.management.as_ref().is_some_and(|management| management.interface == self.nodes.interface)
@@ -147,7 +148,7 @@ impl Description {
 }
 
 impl Vpn {
-    /// Whether clients may reach it.
+    /// Whether clients can reach a destination.
     #[must_use]
     pub fn reaches(&self, what: Reach) -> bool {
         self.reach.contains(&what)

@@ -1,10 +1,10 @@
-//! What is different between two texts, in the unified form that people know from other tools.
+//! Differences between texts, in the unified diff format.
 
 use std::fmt::Write as _;
 
 use crate::setup::Setup;
 
-/// Lines around a change that are shown as well.
+/// Number of unchanged lines around a change.
 const CONTEXT: usize = 3;
 
 /// A line of one text or of both.
@@ -15,7 +15,7 @@ enum Line<'a> {
     New(&'a str),
 }
 
-/// What is different between two setups, or nothing and one; empty when nothing is.
+/// The differences between two setups; empty if there are none. `None` stands for no setup.
 #[must_use]
 pub fn differences(is: Option<&Setup>, would_be: Option<&Setup>) -> String {
     let documents = |setup: Option<&Setup>| setup.map(Setup::documents);
@@ -33,7 +33,7 @@ pub fn differences(is: Option<&Setup>, would_be: Option<&Setup>) -> String {
     text
 }
 
-/// What is different between two texts called `name`; empty when nothing is.
+/// The differences between two versions of the text `name`; empty if there are none.
 #[must_use]
 pub fn unified(name: &str, old: &str, new: &str) -> String {
     let lines = align(&old.lines().collect::<Vec<_>>(), &new.lines().collect::<Vec<_>>());
@@ -41,12 +41,12 @@ pub fn unified(name: &str, old: &str, new: &str) -> String {
     if !lines.iter().any(is_change) {
         return String::new();
     }
-    let mut text = format!("--- {name} as it is\n+++ {name} as it would be\n");
+    let mut text = format!("--- {name} (current)\n+++ {name} (planned)\n");
     let mut next = 0;
     while let Some(change) = (next..lines.len()).find(|at| is_change(&lines[*at])) {
         let start = change.saturating_sub(CONTEXT).max(next);
         let mut end = change + 1;
-        // Changes whose surroundings meet are one hunk.
+        // Changes with overlapping contexts form one hunk.
         while let Some(more) = (end..lines.len().min(end + 2 * CONTEXT + 1)).find(|at| is_change(&lines[*at])) {
             end = more + 1;
         }
@@ -77,15 +77,15 @@ fn count<'a>(lines: &[Line<'a>], is_in: impl Fn(&Line<'a>) -> bool) -> usize {
     lines.iter().filter(|line| is_in(line)).count()
 }
 
-/// As `diff -u` has it: an empty range is at the line before it.
+/// A range in the format of `diff -u`: an empty range names the line before it.
 fn range(before: usize, inside: usize) -> String {
     format!("{},{inside}", if inside == 0 { before } else { before + 1 })
 }
 
-/// Both texts as one sequence with as many common lines as there can be. Takes time and memory like the product of the lengths: the
-/// texts are configuration files.
+/// Aligns both texts with a longest common subsequence. Time and memory are proportional to the product of the lengths,
+/// which is fine for configuration files.
 fn align<'a>(old: &[&'a str], new: &[&'a str]) -> Vec<Line<'a>> {
-    // common[i][j]: how many lines old[i..] and new[j..] have in common, in order.
+    // common[i][j]: length of the longest common subsequence of old[i..] and new[j..].
     let mut common = vec![vec![0_u32; new.len() + 1]; old.len() + 1];
     for i in (0..old.len()).rev() {
         for j in (0..new.len()).rev() {
@@ -119,12 +119,12 @@ mod tests {
     use crate::description::{Description, EXAMPLE};
 
     #[test]
-    fn a_changed_line_with_its_surroundings() {
+    fn changed_line_is_shown_with_its_context() {
         let old = "a\nb\nc\nd\ne\nf\ng\nh\n";
         let text = unified("x", old, &old.replace("e\n", "E\n"));
-        let expected = "--- x as it is\n+++ x as it would be\n@@ -2,7 +2,7 @@\n b\n c\n d\n-e\n+E\n f\n g\n h\n";
+        let expected = "--- x (current)\n+++ x (planned)\n@@ -2,7 +2,7 @@\n b\n c\n d\n-e\n+E\n f\n g\n h\n";
         assert_eq!(text, expected);
-        assert_eq!(unified("x", "", "a\n"), "--- x as it is\n+++ x as it would be\n@@ -0,0 +1,1 @@\n+a\n");
+        assert_eq!(unified("x", "", "a\n"), "--- x (current)\n+++ x (planned)\n@@ -0,0 +1,1 @@\n+a\n");
         assert_eq!(unified("x", old, old), "");
     }
 
@@ -138,12 +138,12 @@ mod tests {
         assert!(!text.contains("--- nftables"), "{text}");
         assert_eq!(differences(None, None), "");
         for name in ["interfaces", "nftables", "dnsmasq", "wireguard"] {
-            assert!(differences(None, Some(&one)).contains(&format!("+++ {name} as it would be\n")), "{name}");
-            assert!(differences(Some(&one), None).contains(&format!("--- {name} as it is\n")), "{name}");
+            assert!(differences(None, Some(&one)).contains(&format!("+++ {name} (planned)\n")), "{name}");
+            assert!(differences(Some(&one), None).contains(&format!("--- {name} (current)\n")), "{name}");
         }
     }
 
-    /// Applies a difference as `patch` would, knowing nothing but its form.
+    /// Applies a unified diff, like `patch`.
     fn patch(old: &str, difference: &str) -> String {
         let (old, mut at, mut new) = (old.lines().collect::<Vec<_>>(), 0, Vec::new());
         for line in difference.lines().skip(2) {
@@ -158,7 +158,7 @@ mod tests {
             }
             let (mark, text) = line.split_at(1);
             if mark != "+" {
-                assert_eq!(old[at], text, "the difference tells of a line that is not there");
+                assert_eq!(old[at], text, "the difference contains a line that does not exist");
                 at += 1;
             }
             if mark != "-" {
@@ -171,7 +171,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_difference_leads_from_one_to_the_other(old in "([a-c]\n){0,30}", new in "([a-c]\n){0,30}") {
+        fn difference_turns_one_text_into_the_other(old in "([a-c]\n){0,30}", new in "([a-c]\n){0,30}") {
             let difference = unified("x", &old, &new);
             prop_assert_eq!(difference.is_empty(), old == new);
             if !difference.is_empty() {

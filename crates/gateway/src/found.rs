@@ -1,4 +1,4 @@
-//! How the machine was before we touched it, so that it can be left so.
+//! The machine's original state, from before the gateway changed it, so that it can be restored.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -9,32 +9,33 @@ use crate::setup::{InterfaceSetup, VPN_INTERFACE};
 use crate::steps::Observed;
 use crate::subnet::InterfaceAddress;
 
-/// What was found, for whatever we have touched since. It is on disk before anything is touched.
+/// The original state of everything that the gateway has changed. It is stored before each change.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Found {
-    /// The interfaces, by name. That of the VPN is never among them: it was not there.
+    /// The interfaces, by name. Never contains the VPN interface, which the gateway creates.
     pub interfaces: BTreeMap<String, FoundInterface>,
-    /// The addresses that were not there and that we have added, or were about to.
+    /// Addresses that the gateway has added or was about to add.
     pub added: BTreeMap<String, BTreeSet<InterfaceAddress>>,
-    /// Whether the machine as a whole forwarded.
+    /// Whether the machine as a whole forwarded packets.
     pub was_router: bool,
-    /// Directories that were not there, innermost first.
+    /// Directories that the gateway has created, innermost first.
     pub directories: Vec<PathBuf>,
 }
 
-/// How one interface was found.
+/// Original state of one interface.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FoundInterface {
-    /// Whether its link was up.
+    /// Whether the link was up.
     pub up: bool,
-    /// Whether what came in there was forwarded.
+    /// Whether the interface forwarded received packets.
     pub forwarding: bool,
-    /// The addresses that it had.
+    /// The addresses of the interface.
     pub addresses: Vec<InterfaceAddress>,
 }
 
 impl Found {
-    /// Notes how interfaces that are about to be touched are, as far as that is not known; says whether anything is new.
+    /// Records the state of interfaces that are about to be changed, unless it is known. Returns whether anything was
+    /// added.
     pub fn note(&mut self, touched: &[InterfaceSetup], observed: &Observed) -> bool {
         let before = self.clone();
         if self.interfaces.is_empty() {

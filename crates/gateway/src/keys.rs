@@ -1,4 +1,4 @@
-//! WireGuard's keys: 32 bytes on Curve25519, written in base64.
+//! WireGuard keys: 32 bytes on Curve25519, encoded in base64.
 
 use std::fmt;
 use std::fs::File;
@@ -10,32 +10,32 @@ use base64::engine::general_purpose::STANDARD;
 use curve25519_dalek::montgomery::MontgomeryPoint;
 use serde::{Deserialize, Serialize};
 
-/// A key that is shown to nobody. It has no `Display`, and `Debug` says nothing.
+/// A private key. It has no `Display`, and its `Debug` output does not contain the key.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PrivateKey([u8; 32]);
 
-/// The key by which others know the owner of the private one.
+/// The public key of a private key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct PublicKey([u8; 32]);
 
-/// A text that is no key. It is not repeated: it may have been a secret.
+/// The text is not a key. The error does not repeat it, because it may be a secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("not a key of WireGuard: 32 bytes in base64")]
+#[error("not a WireGuard key, which is 32 bytes in base64")]
 pub struct KeyError;
 
 impl PrivateKey {
-    /// A new one.
+    /// Generates a key.
     ///
     /// # Errors
-    /// When the kernel gives no random bytes.
+    /// The kernel provides no random bytes.
     pub fn generate() -> io::Result<Self> {
         let mut bytes = [0; 32];
         File::open("/dev/urandom")?.read_exact(&mut bytes)?;
         Ok(Self::from_bytes(bytes))
     }
 
-    /// The key of these bytes, with the bits fixed that are fixed in every key, as `wg genkey` does.
+    /// Creates a key from bytes, with the fixed bits of Curve25519 set as by `wg genkey`.
     #[must_use]
     pub fn from_bytes(mut bytes: [u8; 32]) -> Self {
         bytes[0] &= 248;
@@ -43,13 +43,13 @@ impl PrivateKey {
         Self(bytes)
     }
 
-    /// The key that belongs to it.
+    /// The public key of this key.
     #[must_use]
     pub fn public(&self) -> PublicKey {
         PublicKey(MontgomeryPoint::mul_base_clamped(self.0).to_bytes())
     }
 
-    /// The secret itself, for files that only their owner can read.
+    /// The key in base64, for files that only their owner can read.
     #[must_use]
     pub fn to_text(&self) -> String {
         STANDARD.encode(self.0)
@@ -113,9 +113,9 @@ fn decode(text: &str) -> Result<[u8; 32], KeyError> {
 mod tests {
     use super::*;
 
-    /// The first iteration of RFC 7748, section 5.2: the scalar 9 and the base point.
+    /// RFC 7748, section 5.2, first iteration: the scalar 9 and the base point.
     #[test]
-    fn public_keys_are_those_of_the_standard() {
+    fn public_key_matches_the_test_vector() {
         let mut nine = [0; 32];
         nine[0] = 9;
         let expected = "422c8e7a6227d7bca1350b3e2bb7279f7897b87bb6854b783c60e80311ae3079";
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_the_key_again_and_secrets_are_not_shown() {
+    fn keys_round_trip_and_debug_hides_secrets() {
         let key = PrivateKey::generate().expect("random bytes");
         assert_eq!(key.to_text().parse(), Ok(key.clone()));
         assert_eq!(key.public().to_string().parse(), Ok(key.public()));

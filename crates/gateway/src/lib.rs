@@ -1,12 +1,16 @@
-//! The head's machine as the gateway of its nodes: router, DHCP and DNS server, and VPN endpoint.
+//! The gateway of a cluster: router, DHCP server, DNS server and VPN endpoint on the head's machine.
 //!
-//! A person writes a [`Description`]. It is rendered to a [`Setup`]: all that is to be set on the machine, as a value that can be printed,
-//! compared and stored. What is ([`Observed`]), what there was before us ([`Found`]) and what is wanted give a list of [`Step`]s; that
-//! is what is carried out, and what takes it back. Up to there everything is pure; [`Gateway`] is the thin shell that looks at the
-//! machine and carries steps out, on trial until someone has confirmed that they are still there.
+//! A user writes a [`Description`], which is rendered to a [`Setup`]: all settings for the machine, as a value that can
+//! be printed, compared and stored. The wanted setup, the machine's current state ([`Observed`]) and its original state
+//! ([`Found`]) determine a list of [`Step`]s. The same function computes the steps that undo a setup. All of this is
+//! pure code.
 //!
-//! It touches a table of packet rules, a DHCP server, a VPN interface and addresses of its own, and forwarding on the interfaces that
-//! the description names. It is not the machine's firewall: rules of others, and everything that is not to or from its networks, are left alone.
+//! [`Gateway`] reads the machine's state and executes steps. A change is on trial until a user confirms that the
+//! machine is still reachable.
+//!
+//! The gateway manages one table of packet rules, a DHCP server, a VPN interface, addresses that it adds, and
+//! forwarding on the interfaces in the description. It is not a firewall: it does not change other rules, and it does
+//! not filter traffic of other networks.
 
 mod clients;
 mod description;

@@ -1,20 +1,20 @@
-//! Hardware addresses of Ethernet.
+//! Ethernet hardware addresses.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The hardware address of one network port.
+/// Hardware address of a network port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Mac([u8; 6]);
 
-/// Why a text is no hardware address of a port.
+/// Why a text is not the hardware address of a port.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MacError {
-    /// Not six numbers of two hexadecimal digits.
+    /// The text is not six pairs of hexadecimal digits.
     #[error("`{0}` is not a MAC address")]
     Form(String),
-    /// An address for groups, or for nobody.
-    #[error("`{0}` is not the MAC address of one port")]
+    /// A multicast, broadcast or zero address.
+    #[error("`{0}` is not the MAC address of a single port")]
     NotOne(String),
 }
 
@@ -32,7 +32,7 @@ impl FromStr for Mac {
         if parts.next().is_some() {
             return Err(form());
         }
-        // The lowest bit of the first byte marks groups.
+        // The lowest bit of the first byte marks multicast addresses.
         let is_one = bytes[0] & 1 == 0 && bytes != [0; 6];
         if is_one { Ok(Self(bytes)) } else { Err(MacError::NotOne(text.to_owned())) }
     }
@@ -50,14 +50,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_ways_of_writing_are_one_address() {
+    fn both_notations_are_parsed() {
         let one: Mac = "52:54:00:AB:cd:01".parse().expect("an address");
         assert_eq!("52-54-00-ab-cd-01".parse(), Ok(one));
         assert_eq!(one.to_string(), "52:54:00:ab:cd:01");
     }
 
     #[test]
-    fn others_are_none() {
+    fn invalid_and_multicast_addresses_are_rejected() {
         for wrong in [
             "",
             "52:54:00:ab:cd",

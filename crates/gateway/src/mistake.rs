@@ -1,15 +1,15 @@
-//! What is wrong with a description: where, what, and what to do.
+//! Mistakes in a description.
 
 use std::fmt;
 
 /// One mistake in a description.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mistake {
-    /// The line of the file, counted from 1; `None` when it is about something that is not there.
+    /// Line in the file, counted from 1; `None` if something is missing from the whole file.
     pub line: Option<usize>,
-    /// Such as `nodes.address`; empty when the text is not even TOML.
+    /// The field, e.g. `nodes.address`; empty if the text is not TOML.
     pub field: String,
-    /// What is wrong.
+    /// The problem.
     pub what: String,
     /// What to do about it.
     pub advice: String,

@@ -1,35 +1,37 @@
-//! Names that go into configuration files of other programs. Nothing gets there that is not checked here, so nothing can be smuggled in.
+//! Validation of names that are written to configuration files of other programs. It prevents injection of other
+//! settings.
 
-/// Whether a host can have this name in DNS: letters, digits and inner hyphens, at most 63 characters, in lower case.
+/// Whether a name is a DNS label in lower case: letters, digits and inner hyphens, at most 63 characters.
 pub(crate) fn is_label(name: &str) -> bool {
     let is_fine = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     (1..=63).contains(&name.len()) && name.bytes().all(is_fine) && !name.starts_with('-') && !name.ends_with('-')
 }
 
-/// Whether this is a domain: one or more labels with dots between them.
+/// Whether a name is a domain: one or more labels, separated by dots.
 pub(crate) fn is_domain(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(is_label)
 }
 
-/// Whether the kernel would take this as the name of an interface, and nft without quoting trouble.
+/// Whether a name is valid for a network interface and needs no escaping in nft.
 pub(crate) fn is_interface(name: &str) -> bool {
     let is_fine = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.@:".contains(&byte);
     (1..=15).contains(&name.len()) && name.bytes().all(is_fine) && name != "." && name != ".." && name != "lo"
 }
 
-/// Whether a boot server would be asked for this file: a path without blanks and what separates fields.
+/// Whether a name is valid for a boot file: a path without spaces and field separators.
 pub(crate) fn is_boot_file(name: &str) -> bool {
     let is_fine = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte);
     (1..=127).contains(&name.len()) && name.bytes().all(is_fine)
 }
 
-/// Whether a client of the VPN may be called so: what can also be the name of its file.
+/// Whether a name is valid for a VPN client, and therefore for its file.
 pub(crate) fn is_client(name: &str) -> bool {
     let is_fine = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     (1..=63).contains(&name.len()) && name.bytes().all(is_fine) && !name.starts_with(['-', '.'])
 }
 
-/// The host and the port, `default` unless it names one, of a place such as `lab.example:51820`, `192.0.2.1` or `[2001:db8::1]:51820`.
+/// Host and port of an endpoint such as `lab.example:51820`, `192.0.2.1` or `[2001:db8::1]:51820`. Without a port,
+/// `default`.
 pub(crate) fn endpoint(text: &str, default: u16) -> Option<(String, u16)> {
     let (host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((inner, after)) => {
@@ -51,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn endpoints() {
+    fn endpoints_are_parsed() {
         let some = |host: &str, port| Some((host.to_owned(), port));
         assert_eq!(endpoint("Lab.example", 51820), some("Lab.example", 51820));
         assert_eq!(endpoint("192.0.2.1:7", 51820), some("192.0.2.1", 7));
@@ -63,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn names_cannot_smuggle_anything() {
+    fn names_cannot_inject_settings() {
         for wrong in ["", "a b", "a\nb", "a,b", "a\"b", "A", "-a", "a-", "ä"] {
             assert!(!is_label(wrong), "{wrong}");
         }

@@ -1,20 +1,21 @@
-//! Rules of others that would stop what the gateway lets through: for `nft`, a drop anywhere is final.
+//! Packet rules of other programs that would drop the gateway's packets. In `nft`, a drop in any chain is final.
 
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::setup::TABLE;
 
-/// A chain of somebody else that drops what no rule of theirs accepts.
+/// A chain of another program that drops packets by default.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Obstacle {
-    /// Such as `ip filter FORWARD`.
+    /// The chain, e.g. `ip filter FORWARD`.
     pub chain: String,
-    /// Whether it is about packets through this machine; otherwise about those to it.
+    /// Whether it filters forwarded packets; otherwise it filters packets to this machine.
     pub forward: bool,
 }
 
-/// The obstacles in what `nft -j list ruleset` printed. Chains that end in a drop by a rule count as those with such a policy do.
+/// Finds obstacles in the output of `nft -j list ruleset`. A chain with a final drop rule counts like one with the
+/// policy drop.
 #[must_use]
 pub fn obstacles(ruleset: &Value) -> Vec<Obstacle> {
     let objects = ruleset["nftables"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -32,7 +33,7 @@ pub fn obstacles(ruleset: &Value) -> Vec<Obstacle> {
     chains.filter(is_obstacle).map(obstacle).collect()
 }
 
-/// Whether the last rule of a chain drops or refuses everything that comes so far.
+/// Whether the last rule of a chain drops or rejects all remaining packets.
 fn ends_in_a_drop(chain: &Value, objects: &[Value]) -> bool {
     let is_in_it = |rule: &&Value| {
         ["family", "table"].iter().all(|key| rule[key] == chain[key])
@@ -52,7 +53,7 @@ fn ends_in_a_drop(chain: &Value, objects: &[Value]) -> bool {
 }
 
 impl Obstacle {
-    /// Rules by which that chain would let packets of the gateway through.
+    /// Commands that make the chain accept the gateway's packets.
     #[must_use]
     pub fn remedy(&self, nodes: &str, vpn_port: Option<u16>) -> Vec<String> {
         let insert = |rule: &str| format!("nft insert rule {} {rule}", self.chain);
@@ -78,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chains_that_drop_are_found() {
+    fn dropping_chains_are_found() {
         let chain = |family: &str, table: &str, name: &str, hook: &str, policy: &str| json!({ "chain": { "family": family, "table": table, "name": name, "type": "filter", "hook": hook, "policy": policy } });
         let rule = |chain: &str, expr: Value| json!({ "rule": { "family": "inet", "table": "fw", "chain": chain, "expr": expr } });
         let ruleset = json!({ "nftables": [

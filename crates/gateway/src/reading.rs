@@ -1,4 +1,4 @@
-//! Reading a description: TOML with known keys, and then whether it makes sense. All mistakes are found at once, each with its line.
+//! Parses and validates a description in TOML. Reports all mistakes at once, each with its line.
 
 mod checks;
 mod raw;
@@ -15,51 +15,51 @@ use crate::mistake::Mistake;
 use crate::names;
 use crate::subnet::{InterfaceAddress, Subnet};
 
-/// Where WireGuard usually listens.
+/// Default UDP port of WireGuard.
 const DEFAULT_VPN_PORT: u16 = 51820;
 
-/// How long a lease is good unless the description says otherwise.
+/// Default lease time.
 const DEFAULT_LEASE: &str = "12h";
 
-/// The domain of the nodes unless the description says otherwise.
+/// Default domain of the nodes.
 const DEFAULT_DOMAIN: &str = "cluster";
 
-/// A value and the line that it is on.
+/// A value and its line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct At<T> {
     line: usize,
     value: T,
 }
 
-/// What reads one text, and what it has found to be wrong with it.
+/// Parses one text and collects its mistakes.
 struct Reader<'a> {
     text: &'a str,
     mistakes: Vec<Mistake>,
 }
 
-/// What the checks between tables need to know of where things are.
+/// Lines of values, for checks across tables.
 #[derive(Default)]
 struct Lines {
     interfaces: Vec<(usize, &'static str, String)>,
-    /// Subnets with the fields that they are from.
+    /// Subnets and the names of their fields.
     subnets: Vec<(At<Subnet>, &'static str)>,
-    /// One for each machine, in order.
+    /// One entry per machine, in order.
     machines: Vec<MachineLines>,
     pool: Option<usize>,
     reach: Vec<At<Reach>>,
 }
 
-/// What has been found to make sense of itself, and is now to go together. What does not is `None`, and no check is about it.
+/// Valid values, for checks across tables. Invalid values are `None`, and the checks skip them.
 #[derive(Default)]
 struct Parts {
     outer: Option<String>,
-    /// This machine's address in the network of the nodes.
+    /// This machine's address in the nodes' network.
     nodes: Option<InterfaceAddress>,
     pool: Option<(Ipv4Addr, Ipv4Addr)>,
-    /// Whether there is to be a network of controllers.
+    /// Whether the description contains a management network.
     has_management: bool,
     management: Option<InterfaceAddress>,
-    /// One for each machine, in order.
+    /// One entry per machine, in order.
     machines: Vec<MachineParts>,
 }
 
@@ -72,7 +72,7 @@ struct MachineParts {
     management_address: Option<Ipv4Addr>,
 }
 
-/// Where the fields of a machine are; 0 for one that is not there.
+/// Lines of a machine's fields; 0 for a missing field.
 #[derive(Clone, Default)]
 struct MachineLines {
     name: usize,
@@ -82,7 +82,8 @@ struct MachineLines {
     management_address: usize,
 }
 
-/// Reads a description, for a machine that has these interfaces if that is known; the mistakes come in the order of their lines.
+/// Parses a description. If `present` lists the machine's interfaces, checks that they exist. Mistakes are sorted by
+/// line.
 pub(crate) fn read(text: &str, present: Option<&[String]>) -> Result<Description, Vec<Mistake>> {
     let mut reader = Reader { text, mistakes: Vec::new() };
     let description = reader.description(present);
@@ -98,7 +99,7 @@ impl Reader<'_> {
     fn description(&mut self, present: Option<&[String]>) -> Option<Description> {
         let file = self.file()?;
         let (mut lines, mut parts) = (Lines::default(), Parts::default());
-        // Each table is read whatever was wrong with the one before, and what makes sense is checked: people mend all at once.
+        // A mistake does not stop the parsing of other tables, so that users can fix all mistakes at once.
         parts.outer = self.interface("outer.interface", file.outer.interface.as_ref(), &mut lines);
         let nodes = self.nodes(&file.nodes, &mut lines, &mut parts);
         parts.has_management = file.management.is_some();
@@ -136,13 +137,13 @@ impl Reader<'_> {
         let address = self.own_address("nodes.address", raw.address.as_ref(), lines);
         let domain = match &raw.domain {
             Some(text) => {
-                self.kept("nodes.domain", Some(text), names::is_domain, "a domain in lower case such as cluster")
+                self.kept("nodes.domain", Some(text), names::is_domain, "a domain in lower case, e.g. cluster")
             }
             None => Some(DEFAULT_DOMAIN.to_owned()),
         };
         let lease = match &raw.lease {
             Some(text) => {
-                self.kept("nodes.lease", Some(text), is_lease, "a time of two minutes or more such as 45m or 12h")
+                self.kept("nodes.lease", Some(text), is_lease, "a time of two minutes or more, e.g. 45m or 12h")
             }
             None => Some(DEFAULT_LEASE.to_owned()),
         };
@@ -150,7 +151,7 @@ impl Reader<'_> {
             lines.pool = Some(self.line_of(text));
             let ends = text.get_ref().split_once('-');
             let ends = ends.and_then(|(first, last)| Some((first.trim().parse().ok()?, last.trim().parse().ok()?)));
-            self.some("nodes.pool", text, ends, "first and last address such as 10.42.0.200-10.42.0.250")
+            self.some("nodes.pool", text, ends, "first and last address, e.g. 10.42.0.200-10.42.0.250")
         });
         (parts.nodes, parts.pool) = (address, pool.flatten());
         Some(Nodes {
@@ -181,14 +182,14 @@ impl Reader<'_> {
         });
         let advice = "lower-case letters, digits and inner hyphens";
         let name = self.kept("node.name", raw.name.as_ref(), names::is_label, advice);
-        let mac = self.parsed("node.mac", raw.mac.as_ref(), "such as 52:54:00:00:01:01");
-        let address = self.parsed("node.address", raw.address.as_ref(), "an address such as 10.42.0.11");
+        let mac = self.parsed("node.mac", raw.mac.as_ref(), "write a MAC address, e.g. 52:54:00:00:01:01");
+        let address = self.parsed("node.address", raw.address.as_ref(), "write an address, e.g. 10.42.0.11");
         let controller = raw.management_mac.as_ref();
-        let management_mac =
-            controller.map(|text| self.parsed("node.management_mac", Some(text), "such as 52:54:00:00:02:01"));
+        let management_mac = controller
+            .map(|text| self.parsed("node.management_mac", Some(text), "write a MAC address, e.g. 52:54:00:00:02:01"));
         let controller = raw.management_address.as_ref();
-        let management_address =
-            controller.map(|text| self.parsed("node.management_address", Some(text), "an address such as 10.43.0.11"));
+        let management_address = controller
+            .map(|text| self.parsed("node.management_address", Some(text), "write an address, e.g. 10.43.0.11"));
         parts.machines.push(MachineParts {
             name: name.clone(),
             mac,
@@ -216,7 +217,7 @@ impl Reader<'_> {
         };
         let endpoint = raw.endpoint.as_ref().and_then(|text| {
             let endpoint = names::endpoint(text.get_ref(), port.unwrap_or(DEFAULT_VPN_PORT));
-            self.some("vpn.endpoint", text, endpoint, "a name or an address, with a port or without")
+            self.some("vpn.endpoint", text, endpoint, "a name or an address, with or without a port")
         });
         for text in &raw.reach {
             if let Some(reach) = self.reach(text) {
@@ -240,32 +241,32 @@ impl Reader<'_> {
                 .parsed(
                     "vpn.reach",
                     Some(text),
-                    "say head, nodes, management, outside or a subnet such as 192.168.7.0/24",
+                    "write head, nodes, management, outside or a subnet, e.g. 192.168.7.0/24",
                 )
                 .map(Reach::Subnet),
         }
     }
 
     fn pxe(&mut self, raw: &raw::Pxe) -> Option<Pxe> {
-        let advice = "a file name such as undionly.kpxe, of letters, digits and -_./";
+        let advice = "a file name of letters, digits and -_./, e.g. undionly.kpxe";
         let boot_file = self.kept("pxe.boot_file", raw.boot_file.as_ref(), names::is_boot_file, advice);
         let efi = raw.efi_boot_file.as_ref();
         let efi_boot_file = efi.map(|text| self.kept("pxe.efi_boot_file", Some(text), names::is_boot_file, advice));
         let from = match (&raw.server, &raw.tftp_root) {
             (Some(text), None) => {
-                self.parsed("pxe.server", Some(text), "an address such as 10.42.0.12").map(BootServer::At)
+                self.parsed("pxe.server", Some(text), "write an address, e.g. 10.42.0.12").map(BootServer::At)
             }
             (None, Some(text)) => {
                 let is_path = |path: &str| path.starts_with('/') && names::is_boot_file(path);
-                let advice = "a directory of this machine such as /srv/tftp, of letters, digits and -_./";
+                let advice = "a directory of this machine, of letters, digits and -_./, e.g. /srv/tftp";
                 self.kept("pxe.tftp_root", Some(text), is_path, advice).map(BootServer::Here)
             }
             _ => {
                 self.mistake(
                     raw.line,
                     "pxe",
-                    "it does not say who has the boot files",
-                    "give either server or tftp_root",
+                    "the source of the boot files is missing",
+                    "add either server or tftp_root",
                 );
                 None
             }
@@ -281,7 +282,7 @@ impl Reader<'_> {
         Some(name)
     }
 
-    /// An address of this machine in a network of ours.
+    /// This machine's address in one of the gateway's networks.
     fn own_address(
         &mut self,
         field: &'static str,
@@ -290,29 +291,24 @@ impl Reader<'_> {
     ) -> Option<InterfaceAddress> {
         let text = text?;
         let address: InterfaceAddress =
-            self.parsed(field, Some(text), "this machine's address there, such as 10.42.0.1/24")?;
+            self.parsed(field, Some(text), "write this machine's address in the network, e.g. 10.42.0.1/24")?;
         let (line, subnet) = (self.line_of(text), address.subnet());
         if !(8..=30).contains(&subnet.prefix()) {
             let what = format!("the subnet {subnet} is too {}", if subnet.prefix() < 8 { "large" } else { "small" });
-            self.mistake(line, field, &what, "let the prefix be from 8 to 30, usually 24");
+            self.mistake(line, field, &what, "use a prefix from 8 to 30, usually 24");
             return None;
         }
         if !subnet.has_room_for(address.address) {
-            let what = format!("{} is for all of {subnet}, not for one machine", address.address);
+            let what = format!("{} is the network or broadcast address of {subnet}", address.address);
             let first = subnet.hosts().next().expect("a subnet of this size has room");
-            self.mistake(
-                line,
-                field,
-                &what,
-                &format!("take one between its ends, such as {first}/{}", subnet.prefix()),
-            );
+            self.mistake(line, field, &what, &format!("use an address in between, e.g. {first}/{}", subnet.prefix()));
             return None;
         }
         lines.subnets.push((At { line, value: subnet }, field));
         Some(address)
     }
 
-    /// A text that means something.
+    /// Parses a text with its `FromStr`.
     fn parsed<T: FromStr<Err: Display>>(
         &mut self,
         field: &str,
@@ -325,7 +321,7 @@ impl Reader<'_> {
         value.map_err(|error| self.mistake(line, field, &format!("`{}`: {error}", text.get_ref()), advice)).ok()
     }
 
-    /// A text that is used as it stands.
+    /// Returns a text unchanged if it is valid.
     fn kept(
         &mut self,
         field: &str,
@@ -338,23 +334,18 @@ impl Reader<'_> {
         self.some(field, text, value, advice)
     }
 
-    /// What a text was found to mean, or that it means nothing.
+    /// Returns a parsed value, or notes that the text is invalid.
     fn some<T, S: Display>(&mut self, field: &str, text: &Spanned<S>, value: Option<T>, advice: &str) -> Option<T> {
         if value.is_none() {
             let shown = text.get_ref().to_string().escape_debug().to_string();
-            self.mistake(
-                self.line_of(text),
-                field,
-                &format!("`{shown}` makes no sense here"),
-                &format!("write {advice}"),
-            );
+            self.mistake(self.line_of(text), field, &format!("`{shown}` is not valid"), &format!("write {advice}"));
         }
         value
     }
 
-    /// Something that must be there is not, in the table of that line.
+    /// Notes that a required field or table is missing. `line` is that of its table.
     fn missing(&mut self, line: Option<usize>, field: &str, advice: &str) {
-        let (field, what) = (field.to_owned(), "it is missing".to_owned());
+        let (field, what) = (field.to_owned(), "required, but missing".to_owned());
         self.mistakes.push(Mistake { line, field, what, advice: advice.to_owned() });
     }
 
@@ -372,8 +363,8 @@ impl Reader<'_> {
     }
 }
 
-/// A value that is not asked for is fine; one that makes no sense is not.
-#[expect(clippy::option_option, reason = "the outer absence is the person's choice, the inner one a mistake")]
+/// An omitted value is valid; an invalid value is not.
+#[expect(clippy::option_option, reason = "the outer `None` is an omitted value, the inner one a mistake")]
 fn all_or_nothing<T>(value: Option<Option<T>>) -> Option<Option<T>> {
     match value {
         None => Some(None),
@@ -382,7 +373,7 @@ fn all_or_nothing<T>(value: Option<Option<T>>) -> Option<Option<T>> {
     }
 }
 
-/// Whether dnsmasq takes it as a time, and not as one that is too short for it.
+/// Whether dnsmasq accepts this as a lease time.
 fn is_lease(text: &str) -> bool {
     let Some((unit, seconds)) =
         [('m', 60), ('h', 3600), ('d', 86_400)].into_iter().find(|(unit, _)| text.ends_with(*unit))

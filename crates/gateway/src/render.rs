@@ -1,4 +1,4 @@
-//! A description as the configuration of the programs that make it true.
+//! Renders a description to configurations of `nft`, dnsmasq and WireGuard.
 
 mod dnsmasq;
 mod qr;

@@ -1,4 +1,4 @@
-//! All that is to be set on the machine, as one value: it is shown before it is made so, compared with what is, stored, and gone back to.
+//! All settings for the machine, as one value that can be shown, compared, stored and restored.
 
 use std::net::Ipv4Addr;
 
@@ -8,55 +8,55 @@ use crate::description::{Description, Reach};
 use crate::render;
 use crate::subnet::{InterfaceAddress, Subnet};
 
-/// The interface of the VPN on this machine.
+/// Name of the VPN interface.
 pub const VPN_INTERFACE: &str = "hostler-vpn";
 
-/// The name of our table of packet rules; its family is `inet`.
+/// Name of the gateway's table of packet rules, in the family `inet`.
 pub const TABLE: &str = "hostler_gateway";
 
-/// What is to be set.
+/// All settings for the machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setup {
-    /// The interfaces that take part, that of the VPN included.
+    /// The interfaces of the gateway, including the VPN interface.
     pub interfaces: Vec<InterfaceSetup>,
-    /// Our table, as `nft` reads it.
+    /// The gateway's table, as input for `nft`.
     pub table: String,
-    /// The configuration of our dnsmasq.
+    /// The configuration of the gateway's dnsmasq.
     pub dnsmasq: String,
     /// The VPN.
     pub vpn: Option<VpnSetup>,
 }
 
-/// What is to be set on one interface.
+/// Settings of one interface.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InterfaceSetup {
     /// Its name.
     pub name: String,
-    /// Addresses that it has besides those of others; with any, the link is up.
+    /// Addresses to add. If there are any, the link is set up.
     pub addresses: Vec<InterfaceAddress>,
-    /// Whether what comes in there may be forwarded.
+    /// Whether to forward received packets.
     pub forwarding: bool,
 }
 
-/// The VPN, without keys and clients.
+/// Settings of the VPN, without keys and clients.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VpnSetup {
-    /// This machine's address in it.
+    /// This machine's address in the VPN.
     pub address: InterfaceAddress,
-    /// The UDP port at which it listens.
+    /// UDP port of the server.
     pub port: u16,
-    /// Where clients find it, with the port.
+    /// Host and port under which clients reach the server.
     pub endpoint: String,
-    /// The subnets that clients send through it.
+    /// Subnets that clients route through the VPN.
     pub routes: Vec<Subnet>,
-    /// Who answers clients' questions for names, if they may ask.
+    /// DNS server for clients, if they may use it.
     pub names: Option<Ipv4Addr>,
     /// The domain of the nodes' names.
     pub domain: String,
 }
 
 impl Setup {
-    /// What makes a description true.
+    /// Renders a description.
     #[must_use]
     pub fn of(description: &Description) -> Self {
         Self {
@@ -67,7 +67,7 @@ impl Setup {
         }
     }
 
-    /// The same as texts for people, each with its name. No secret is in them.
+    /// The setup as named texts for display, without secrets.
     #[must_use]
     pub fn documents(&self) -> [(&'static str, String); 4] {
         [
@@ -108,8 +108,8 @@ impl VpnSetup {
     }
 }
 
-/// Forwarding is set for each interface rather than for the machine: that would make it a router between all its networks, and would
-/// reset other settings of theirs. It counts where a packet comes in, so replies need it on the outer interface.
+/// Forwarding is set per interface. Setting it for the machine would connect all its networks and reset other settings
+/// of interfaces. The setting applies to received packets, so replies need it on the outer interface.
 fn interfaces(description: &Description) -> Vec<InterfaceSetup> {
     let vpn_forwards = description.vpn.as_ref().is_some_and(|vpn| vpn.reach.iter().any(|reach| *reach != Reach::Head));
     let vpn_to = |what| description.vpn.as_ref().is_some_and(|vpn| vpn.reaches(what));
@@ -142,7 +142,7 @@ fn interfaces(description: &Description) -> Vec<InterfaceSetup> {
         let addresses = vec![vpn.address];
         all.push(InterfaceSetup { name: VPN_INTERFACE.to_owned(), addresses, forwarding: vpn_forwards });
     }
-    // An interface that only would have forwarding, and has not, is none of our business.
+    // Skip the outer interface if it does not need forwarding.
     all.retain(|interface| interface.forwarding || !interface.addresses.is_empty());
     all
 }
@@ -156,7 +156,7 @@ fn vpn(description: &Description) -> VpnSetup {
             Reach::Head => {}
             Reach::Nodes => routes.push(description.nodes.address.subnet()),
             Reach::Management => routes.extend(management),
-            // Everything, the other routes included.
+            // Includes all other routes.
             Reach::Outside => routes = vec![Subnet::around(Ipv4Addr::UNSPECIFIED, 0)],
             Reach::Subnet(subnet) => routes.push(*subnet),
         }
@@ -166,7 +166,7 @@ fn vpn(description: &Description) -> VpnSetup {
         }
     }
     let (host, port) = &vpn.endpoint;
-    // Names are answered at the address in the node network, which only those who reach that can ask.
+    // The DNS server listens on the address in the nodes' network, so only clients that reach this network can use it.
     let names = vpn.reaches(Reach::Nodes).then_some(description.nodes.address.address);
     VpnSetup {
         address: vpn.address,
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn only_interfaces_that_forward_do() {
+    fn forwarding_is_set_only_where_needed() {
         let lines = setup(EXAMPLE).documents()[0].1.clone();
         let expected = "enp1s0 forwarding\nenp2s0 10.42.0.1/24 forwarding\nenp3s0 10.43.0.1/24\nhostler-vpn 10.44.0.1/24 forwarding\n";
         assert_eq!(lines, expected);
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_send_what_they_may_reach() {
+    fn client_routes_match_the_allowed_destinations() {
         let routes = |reach: &str| {
             let setup = setup(&EXAMPLE.replace("[\"head\", \"nodes\"]", reach));
             setup.vpn.expect("a VPN").routes.iter().map(ToString::to_string).collect::<Vec<_>>()
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_setup_is_read_as_it_was_written() {
+    fn setup_round_trips_through_json() {
         let setup = setup(EXAMPLE);
         let text = serde_json::to_string(&setup).expect("it is JSON");
         assert_eq!(serde_json::from_str::<Setup>(&text).expect("it was ours"), setup);

@@ -1,7 +1,7 @@
-//! From what is to what is wanted: a list of steps, each of which can be done again without harm.
+//! Computes the steps from the current to the wanted state. Each step is idempotent.
 //!
-//! What is wanted may be nothing, or what was there before: going forward, going back and taking everything away are the same function.
-//! Rules are there before anything is forwarded, and forwarding ends before they go.
+//! The wanted state may be empty, or an earlier state, so the same function applies, rolls back and removes a setup.
+//! Packet rules are loaded before forwarding is enabled, and forwarding is disabled before they are deleted.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,125 +15,125 @@ use crate::setup::{InterfaceSetup, TABLE, VPN_INTERFACE};
 use crate::subnet::InterfaceAddress;
 use crate::vpn_state::ObservedVpn;
 
-/// What is, as far as it concerns us.
+/// The current state, as far as the gateway needs it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Observed {
     /// All interfaces of the machine.
     pub interfaces: BTreeMap<String, ObservedInterface>,
-    /// Whether the machine as a whole forwards.
+    /// Whether the machine as a whole forwards packets.
     pub is_router: bool,
-    /// Our table as `nft` lists it, without counts.
+    /// The gateway's table as `nft` lists it, without counters.
     pub table: Option<String>,
-    /// The configuration that our dnsmasq was started with, if it runs.
+    /// The configuration of the gateway's dnsmasq, if it runs.
     pub dnsmasq: Option<String>,
-    /// The VPN, if its interface is there.
+    /// The VPN, if its interface exists.
     pub vpn: Option<ObservedVpn>,
 }
 
-/// One interface as it is.
+/// The current state of an interface.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ObservedInterface {
-    /// Whether its link is up.
+    /// Whether the link is up.
     pub up: bool,
-    /// Whether what comes in there is forwarded.
+    /// Whether received packets are forwarded.
     pub forwarding: bool,
     /// Its addresses.
     pub addresses: Vec<InterfaceAddress>,
 }
 
-/// What is wanted. The default is that nothing of ours be there.
+/// The wanted state. The default means no gateway.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// The interfaces that take part.
+    /// The interfaces of the gateway.
     pub interfaces: Vec<InterfaceSetup>,
-    /// Our table.
+    /// The gateway's table.
     pub table: Option<WantedTable>,
-    /// The configuration of our dnsmasq.
+    /// The configuration of the gateway's dnsmasq.
     pub dnsmasq: Option<String>,
     /// The VPN.
     pub vpn: Option<WantedVpn>,
 }
 
-/// The table that is wanted.
+/// The wanted table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WantedTable {
-    /// As `nft` reads it.
+    /// Input for `nft`.
     pub text: String,
-    /// As `nft` lists it, if that is known because it has been loaded before.
+    /// Listing by `nft`, if the table was loaded before.
     pub listing: Option<String>,
 }
 
-/// The VPN that is wanted.
+/// The wanted VPN.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WantedVpn {
-    /// The UDP port at which it listens.
+    /// UDP port of the server.
     pub port: u16,
-    /// Its key; `None` when none was made yet.
+    /// Public key of the server; `None` if there is no key yet.
     pub public_key: Option<PublicKey>,
-    /// Who may come in, and their addresses.
+    /// Clients and their addresses.
     pub peers: BTreeMap<PublicKey, Ipv4Addr>,
 }
 
-/// Something to do.
+/// A step that changes the machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "step", rename_all = "snake_case")]
 pub enum Step {
-    /// End our dnsmasq.
+    /// Stop the gateway's dnsmasq.
     StopDnsmasq,
-    /// Start it with this configuration.
+    /// Start the gateway's dnsmasq.
     StartDnsmasq {
-        /// The configuration.
+        /// Its configuration.
         #[serde(skip)]
         configuration: String,
     },
-    /// Make the VPN's interface.
+    /// Create the VPN's interface.
     CreateVpn,
-    /// Give the VPN its key, its port and its clients. Connections of clients that stay are not touched.
+    /// Set the VPN's key, port and clients. Connections of unchanged clients continue.
     ConfigureVpn {
-        /// The UDP port at which it listens.
+        /// UDP port of the server.
         port: u16,
     },
-    /// Take the VPN's interface away.
+    /// Delete the VPN's interface.
     RemoveVpn,
-    /// Put our table in the place of the one that is there, at once.
+    /// Replace the gateway's table in one transaction.
     LoadTable {
-        /// As `nft` reads it.
+        /// Input for `nft`.
         #[serde(skip)]
         text: String,
     },
-    /// Take our table away.
+    /// Delete the gateway's table.
     DropTable,
     /// Set a link up or down.
     Link {
-        /// Whose link.
+        /// The interface.
         interface: String,
-        /// Or down.
+        /// Up, or else down.
         up: bool,
     },
     /// Add an address to an interface.
     AddAddress {
-        /// To which.
+        /// The interface.
         interface: String,
-        /// Which.
+        /// The address.
         address: InterfaceAddress,
     },
-    /// Take an address of ours away again.
+    /// Remove an address that the gateway added.
     RemoveAddress {
-        /// From which interface.
+        /// The interface.
         interface: String,
-        /// Which.
+        /// The address.
         address: InterfaceAddress,
     },
-    /// Say whether what comes in at an interface is forwarded.
+    /// Enable or disable forwarding of packets that an interface receives.
     Forwarding {
-        /// Which interface.
+        /// The interface.
         interface: String,
-        /// Whether it is.
+        /// Enable, or else disable.
         on: bool,
     },
 }
 
-/// The steps from what is to what is wanted. `found` has been told of what is wanted.
+/// Computes the steps. `found` must already include the wanted interfaces ([`Found::note`]).
 #[must_use]
 pub fn steps(wanted: &Wanted, observed: &Observed, found: &Found) -> Vec<Step> {
     let planner = Planner { wanted, observed, found };
@@ -161,7 +161,7 @@ struct Planner<'a> {
 }
 
 impl Planner<'_> {
-    /// The interface as it is, or as it will be once the VPN has been made.
+    /// The current state of an interface. The default if it does not exist yet.
     fn interface(&self, name: &str) -> ObservedInterface {
         self.observed.interfaces.get(name).cloned().unwrap_or_default()
     }
@@ -170,8 +170,8 @@ impl Planner<'_> {
         self.wanted.interfaces.iter().find(|interface| interface.name == name)
     }
 
-    /// Forwarding that has to become `on`. Where nobody wants it any more it becomes what it was, unless the whole machine has been made a
-    /// router since: then it is somebody else's.
+    /// Forwarding settings that must change to `on`. Interfaces that no longer need forwarding get their original
+    /// setting. If another program has made the whole machine a router since, they keep it.
     fn forwarding(&self, on: bool) -> Vec<Step> {
         let is_others = self.observed.is_router && !self.found.was_router;
         let mut targets = BTreeMap::new();
@@ -182,7 +182,7 @@ impl Planner<'_> {
         }
         for wanted in &self.wanted.interfaces {
             let found = self.found.interfaces.get(&wanted.name).is_some_and(|found| found.forwarding);
-            // What was forwarding before us may be needed for something else.
+            // Another program may need forwarding that was enabled before the gateway.
             let target = wanted.forwarding || found || (is_others && self.interface(&wanted.name).forwarding);
             targets.insert(&wanted.name, target);
         }
@@ -262,18 +262,18 @@ impl Planner<'_> {
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::StopDnsmasq => f.write_str("stop our dnsmasq"),
-            Self::StartDnsmasq { .. } => f.write_str("start our dnsmasq"),
-            Self::CreateVpn => write!(f, "make the interface {VPN_INTERFACE}"),
-            Self::ConfigureVpn { port } => write!(f, "give {VPN_INTERFACE} its key, port {port} and clients"),
-            Self::RemoveVpn => write!(f, "remove the interface {VPN_INTERFACE}"),
+            Self::StopDnsmasq => f.write_str("stop the gateway's dnsmasq"),
+            Self::StartDnsmasq { .. } => f.write_str("start the gateway's dnsmasq"),
+            Self::CreateVpn => write!(f, "create the interface {VPN_INTERFACE}"),
+            Self::ConfigureVpn { port } => write!(f, "set key, port {port} and clients of {VPN_INTERFACE}"),
+            Self::RemoveVpn => write!(f, "delete the interface {VPN_INTERFACE}"),
             Self::LoadTable { .. } => write!(f, "load the table inet {TABLE}"),
             Self::DropTable => write!(f, "delete the table inet {TABLE}"),
             Self::Link { interface, up } => write!(f, "set {interface} {}", if *up { "up" } else { "down" }),
             Self::AddAddress { interface, address } => write!(f, "add {address} to {interface}"),
             Self::RemoveAddress { interface, address } => write!(f, "remove {address} from {interface}"),
-            Self::Forwarding { interface, on: true } => write!(f, "forward what comes in at {interface}"),
-            Self::Forwarding { interface, on: false } => write!(f, "forward nothing that comes in at {interface}"),
+            Self::Forwarding { interface, on: true } => write!(f, "enable forwarding on {interface}"),
+            Self::Forwarding { interface, on: false } => write!(f, "disable forwarding on {interface}"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Addresses and subnets of IPv4, as people write them: `10.42.0.1/24`.
+//! IPv4 addresses and subnets in CIDR notation, e.g. `10.42.0.1/24`.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A set of addresses with the same first bits. Its host bits are zero.
+/// A subnet. Its host bits are zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Subnet {
@@ -14,76 +14,76 @@ pub struct Subnet {
     prefix: u8,
 }
 
-/// An address of a machine together with the subnet that it is in.
+/// An address with the prefix length of its subnet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct InterfaceAddress {
-    /// The machine's own address.
+    /// The address.
     pub address: Ipv4Addr,
     prefix: u8,
 }
 
-/// Why a text is no address with a prefix.
+/// Why a text is not an address with a prefix.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SubnetError {
-    /// There is no slash, no address before it or no number up to 32 after it.
-    #[error("`{0}` is not an address and the length of its prefix")]
+    /// The text is not an address, a slash and a number up to 32.
+    #[error("`{0}` is not an address with a prefix length, e.g. 10.42.0.1/24")]
     Form(String),
-    /// A subnet's own address has bits set behind the prefix.
-    #[error("`{0}` has bits set behind its prefix; the subnet is {1}")]
+    /// Host bits are set in a subnet.
+    #[error("`{0}` has host bits set; the subnet is {1}")]
     HostBits(String, Subnet),
 }
 
 impl Subnet {
-    /// The subnet of this prefix, 0 to 32 bits, that `address` is in.
+    /// The subnet with this prefix length (0 to 32) that contains `address`.
     #[must_use]
     pub fn around(address: Ipv4Addr, prefix: u8) -> Self {
         Self { network: Ipv4Addr::from(u32::from(address) & mask_bits(prefix)), prefix: prefix.min(32) }
     }
 
-    /// One address alone.
+    /// The subnet of a single address.
     #[must_use]
     pub fn of_one(address: Ipv4Addr) -> Self {
         Self { network: address, prefix: 32 }
     }
 
-    /// Its first address, which is its name.
+    /// Its network address.
     #[must_use]
     pub fn network(self) -> Ipv4Addr {
         self.network
     }
 
-    /// How many bits all its addresses have in common.
+    /// Its prefix length.
     #[must_use]
     pub fn prefix(self) -> u8 {
         self.prefix
     }
 
-    /// Its mask, as `255.255.255.0`.
+    /// Its mask, e.g. `255.255.255.0`.
     #[must_use]
     pub fn mask(self) -> Ipv4Addr {
         Ipv4Addr::from(mask_bits(self.prefix))
     }
 
-    /// Its last address, which is for all of it.
+    /// Its broadcast address.
     #[must_use]
     pub fn broadcast(self) -> Ipv4Addr {
         Ipv4Addr::from(u32::from(self.network) | !mask_bits(self.prefix))
     }
 
-    /// Whether the address is in it.
+    /// Whether the subnet contains the address.
     #[must_use]
     pub fn contains(self, address: Ipv4Addr) -> bool {
         u32::from(address) & mask_bits(self.prefix) == u32::from(self.network)
     }
 
-    /// Whether a machine may have this address: in it, and neither its first nor its last.
+    /// Whether a machine may have this address: any address except those of the network and the broadcast.
     #[must_use]
     pub fn has_room_for(self, address: Ipv4Addr) -> bool {
         self.contains(address) && address != self.network && address != self.broadcast()
     }
 
-    /// Whether some address is in both.
+    /// Whether the subnets share an address.
     #[must_use]
     pub fn overlaps(self, other: Self) -> bool {
         self.contains(other.network) || other.contains(self.network)
@@ -97,13 +97,13 @@ impl Subnet {
 }
 
 impl InterfaceAddress {
-    /// The address in the subnet of that many bits, 0 to 32.
+    /// Creates an address with a prefix length from 0 to 32.
     #[must_use]
     pub fn new(address: Ipv4Addr, prefix: u8) -> Self {
         Self { address, prefix: prefix.min(32) }
     }
 
-    /// The subnet that the address is in.
+    /// The subnet of the address.
     #[must_use]
     pub fn subnet(self) -> Subnet {
         Subnet::around(self.address, self.prefix)
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_subnet_knows_its_ends() {
+    fn subnet_has_network_and_broadcast_addresses() {
         let subnet: Subnet = "10.42.0.0/24".parse().expect("a subnet");
         assert_eq!((subnet.mask(), subnet.broadcast()), ([255, 255, 255, 0].into(), [10, 42, 0, 255].into()));
         assert!(!subnet.has_room_for([10, 42, 0, 0].into()) && !subnet.has_room_for([10, 42, 0, 255].into()));
@@ -196,20 +196,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_subnet_is_said_to_be_none() {
+    fn invalid_subnets_are_rejected() {
         for wrong in ["10.42.0.0", "10.42.0/24", "10.42.0.0/33", "10.42.0.0/-1", "/24", "a/24", "10.42.0.0/24/1"] {
             assert!(wrong.parse::<Subnet>().is_err(), "{wrong}");
             assert!(wrong.parse::<InterfaceAddress>().is_err(), "{wrong}");
         }
         let error = "10.42.0.1/24".parse::<Subnet>().expect_err("host bits");
-        assert_eq!(error.to_string(), "`10.42.0.1/24` has bits set behind its prefix; the subnet is 10.42.0.0/24");
+        assert_eq!(error.to_string(), "`10.42.0.1/24` has host bits set; the subnet is 10.42.0.0/24");
     }
 
     proptest! {
         #[test]
-        fn overlapping_is_having_an_address_in_common(a: u32, b: u32, p in 0_u8..=32, q in 0_u8..=32) {
+        fn overlapping_subnets_share_an_address(a: u32, b: u32, p in 0_u8..=32, q in 0_u8..=32) {
             let (one, other) = (Subnet::around(a.into(), p), Subnet::around(b.into(), q));
-            // Of two subnets that meet, the smaller is inside the larger, so its ends are.
+            // Of two overlapping subnets, the larger contains the smaller.
             let (small, large) = if p > q { (one, other) } else { (other, one) };
             let meets = large.contains(small.network()) && large.contains(small.broadcast());
             prop_assert_eq!(one.overlaps(other), meets);
@@ -217,7 +217,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_written_is_read_again(address: u32, prefix in 0_u8..=32) {
+        fn addresses_round_trip_through_text(address: u32, prefix in 0_u8..=32) {
             let address = InterfaceAddress::new(address.into(), prefix);
             prop_assert_eq!(address.to_string().parse(), Ok(address));
             prop_assert_eq!(address.subnet().to_string().parse(), Ok(address.subnet()));

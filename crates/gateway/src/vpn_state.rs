@@ -1,39 +1,39 @@
-//! What WireGuard says of itself: `wg show INTERFACE dump`.
+//! State of WireGuard, from `wg show INTERFACE dump`.
 
 use std::net::Ipv4Addr;
 
 use crate::keys::PublicKey;
 
-/// The VPN as it runs.
+/// State of the running VPN.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObservedVpn {
-    /// Its key; `None` when it has none yet.
+    /// The server's public key; `None` if it has no key yet.
     pub public_key: Option<PublicKey>,
-    /// The UDP port at which it listens.
+    /// UDP port of the server.
     pub port: u16,
-    /// Who may come in.
+    /// Configured peers.
     pub peers: Vec<Peer>,
 }
 
-/// Someone who may come in.
+/// A configured peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
-    /// By which it is known.
+    /// The peer's public key.
     pub public_key: PublicKey,
-    /// Its address in the VPN, if it has one alone.
+    /// The peer's address in the VPN, if it has exactly one.
     pub address: Option<Ipv4Addr>,
-    /// From where it was last heard of.
+    /// The peer's last known endpoint.
     pub endpoint: Option<String>,
-    /// When it last proved who it is, in seconds since 1970.
+    /// Time of the last handshake, in seconds since 1970.
     pub handshake_secs: Option<u64>,
-    /// Bytes that came from it.
+    /// Bytes received from the peer.
     pub received_bytes: u64,
-    /// Bytes that went to it.
+    /// Bytes sent to the peer.
     pub sent_bytes: u64,
 }
 
 impl ObservedVpn {
-    /// Reads what `wg show INTERFACE dump` printed. The private key in it is passed over.
+    /// Parses the output of `wg show INTERFACE dump`. Ignores the private key in it.
     #[must_use]
     pub fn parse(dump: &str) -> Option<Self> {
         let mut lines = dump.lines();
@@ -67,7 +67,7 @@ mod tests {
     use crate::keys::PrivateKey;
 
     #[test]
-    fn a_dump_is_read() {
+    fn dump_is_parsed() {
         let (server, client) = (PrivateKey::from_bytes([1; 32]), PrivateKey::from_bytes([2; 32]).public());
         let dump = format!(
             "{}\t{}\t51820\toff\n{client}\t(none)\t192.0.2.7:4321\t10.44.0.2/32\t1700000000\t1234\t99\toff\n{client}\t(none)\t(none)\t(none)\t0\t0\t0\t25\n",

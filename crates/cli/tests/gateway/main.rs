@@ -168,7 +168,7 @@ fn the_vpn_lets_in_who_was_added_until_they_are_revoked() {
     assert_eq!(ask(laptop, "10.44.0.1"), None, "revoked is revoked, at once");
     assert_eq!(ask(laptop, "10.42.0.11"), None);
     let again = lab.gateway(&["client", "revoke", "laptop"]);
-    assert!(again.code == 1 && again.stderr.contains("there is no client called laptop"), "{again:?}");
+    assert!(again.code == 1 && again.stderr.contains("no client is called laptop"), "{again:?}");
 }
 
 #[test]
@@ -214,7 +214,7 @@ fn an_apply_that_cuts_the_caller_off_is_taken_back() {
     wait_until("the same connection to go on", 60, || (answered(laptop) > at_the_cut + 3).then_some(()));
     assert_eq!(lab.controller.ok(&["nft", "--stateless", "list", "ruleset"]), before);
     let late = lab.gateway(&["confirm"]);
-    assert!(late.code == 1 && late.stderr.contains("nobody confirmed it in time"), "{late:?}");
+    assert!(late.code == 1 && late.stderr.contains("it was not confirmed in time"), "{late:?}");
 }
 
 #[test]
@@ -244,9 +244,13 @@ fn plan_names_every_mistake_and_everything_that_is_missing() {
     lab.describe(&wrong);
     let refused = lab.gateway(&["plan"]);
     assert_eq!(refused.code, 1, "{refused:?}");
-    for said in
-        ["there are 4 mistakes", "no interface `eth7`", "node.name: it is missing", "unknown field `nam`", "10.42.9.9"]
-    {
+    for said in [
+        "there are 4 mistakes",
+        "no interface `eth7`",
+        "node.name: required, but missing",
+        "unknown field `nam`",
+        "10.42.9.9",
+    ] {
         assert!(refused.stderr.contains(said), "{said}: {}", refused.stderr);
     }
 
@@ -258,14 +262,14 @@ fn plan_names_every_mistake_and_everything_that_is_missing() {
     assert_eq!(plan.code, 2, "{plan:?}");
     let by_kernel = lab.controller.run(&["ip", "link", "add", "probe", "type", "wireguard"]).code == 0;
     let said =
-        "`apply` would fail: the kernel of this machine has no WireGuard, and the program `wireguard-go` is not on it";
+        "`apply` would fail: the kernel does not support WireGuard, and the program `wireguard-go` is not installed";
     assert_eq!(plan.stderr.contains(said), !by_kernel, "{plan:?}");
     assert!(!lab.gateway(&["plan"]).stderr.contains("would fail"), "with wireguard-go nothing is missing");
     assert!(!lab.controller.ok(&["ip", "link"]).contains("hostler-vpn"), "a plan changes nothing");
 
     lab.controller.ok(&["rm", "/tmp/few/wg"]);
     let plan = lab.controller.run(&["env", "PATH=/tmp/few", "hostler", "gateway", "plan"]);
-    assert!(plan.stderr.contains("the program `wg` is not on this machine: install it"), "{plan:?}");
+    assert!(plan.stderr.contains("the program `wg` is not installed: install it"), "{plan:?}");
 }
 
 #[test]
@@ -293,7 +297,7 @@ fn an_apply_that_is_killed_in_the_middle_is_taken_back_at_once() {
     wait_until("the change to be taken back", 30, || lab.waits_for_no_one().then_some(()));
     wait_until("the same connection to go on", 60, || (answered(laptop) > at_the_cut + 3).then_some(()));
     assert_eq!(lab.controller.ok(&["nft", "--stateless", "list", "ruleset"]), before);
-    assert!(lab.gateway_ok(&["status"]).contains("killed before it was complete"));
+    assert!(lab.gateway_ok(&["status"]).contains("killed before it finished"));
     lab.describe(&lab.description());
     assert_eq!(lab.gateway(&["plan"]).code, 0, "nothing is different from before");
 }
@@ -363,7 +367,7 @@ fn it_stays_by_enter_on_the_terminal_or_by_a_word_from_elsewhere() {
     let trial: Value = serde_json::from_str(&lab.gateway_ok(&["apply", "--json"])).expect("JSON");
     assert_eq!((trial["state"].as_str(), trial["confirm_within_secs"].as_u64()), (Some("trial"), Some(60)), "{trial}");
     let second = lab.gateway(&["apply"]);
-    assert!(second.code == 1 && second.stderr.contains("waits to be confirmed"), "{second:?}");
+    assert!(second.code == 1 && second.stderr.contains("waits for confirmation"), "{second:?}");
     lab.gateway_ok(&["confirm"]);
     assert_eq!(lab.gateway(&["plan"]).code, 0);
     assert_eq!(lab.gateway(&["confirm"]).code, 1, "there is nothing left to confirm");
@@ -426,7 +430,7 @@ fn others_are_left_alone_and_remove_leaves_what_was_found() {
             .contains('Z')
             .then_some(())
     });
-    assert!(lab.gateway_ok(&["status"]).contains("`hostler gateway start` would start our dnsmasq"));
+    assert!(lab.gateway_ok(&["status"]).contains("`hostler gateway start` would start the gateway's dnsmasq"));
     lab.gateway_ok(&["start"]);
     assert_eq!(lab.gateway(&["plan"]).code, 0);
     assert!(lab.gateway_ok(&["status"]).contains("all is as it should be"));
@@ -462,7 +466,7 @@ fn what_cannot_be_done_is_said_and_nothing_is_touched() {
     // A name that is not ours is not taken.
     lab.controller.ok(&["nft", "add", "table", "inet", "hostler_gateway"]);
     let foreign = lab.gateway(&["apply", "--yes"]);
-    assert!(foreign.code == 1 && foreign.stderr.contains("was not made by this gateway"), "{foreign:?}");
+    assert!(foreign.code == 1 && foreign.stderr.contains("does not belong to this gateway"), "{foreign:?}");
     lab.controller.ok(&["nft", "delete", "table", "inet", "hostler_gateway"]);
 
     // A step that fails takes back those before it.
@@ -471,7 +475,7 @@ fn what_cannot_be_done_is_said_and_nothing_is_touched() {
     wait_until("the port to be taken", 10, || lab.controller.ok(&["ss", "-lun"]).contains(":53 ").then_some(()));
     for arguments in [&["apply", "--yes"][..], &["apply"]] {
         let failed = lab.gateway(arguments);
-        assert!(failed.code == 1 && failed.stderr.contains("everything is as it was before"), "{failed:?}");
+        assert!(failed.code == 1 && failed.stderr.contains("failed and was rolled back"), "{failed:?}");
         assert!(failed.stderr.contains("Address already in use"), "{failed:?}");
         assert_eq!(lab.controller.ok(&["nft", "list", "ruleset"]), "");
         assert!(!lab.controller.ok(&["ip", "address"]).contains("10.42.0.1"));

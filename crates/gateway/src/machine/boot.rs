@@ -1,4 +1,4 @@
-//! Being there again after a boot, and not being there any more.
+//! Start after a boot, and removal of the gateway.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -15,15 +15,15 @@ use crate::clients::Clients;
 use crate::found::Found;
 use crate::steps::{Step, Wanted, steps};
 
-/// The unit that sets the gateway up after a boot, and again when something of it has died.
+/// The unit that sets the gateway up after a boot, and again when its VPN program has died.
 pub(super) const UNIT: &str = "hostler-gateway.service";
 
 impl Gateway {
-    /// Makes what was confirmed so, as after a boot; what there was to do.
+    /// Applies the confirmed setup, e.g. after a boot. Returns the steps that were necessary.
     ///
     /// # Errors
-    /// When nothing was confirmed, an attempt waits, or a step fails. What would come after that is left, so that nothing is forwarded without its
-    /// rules; it can be tried again.
+    /// No setup was confirmed, a change waits for confirmation, or a step fails. Later steps are then skipped, so that
+    /// no packet is forwarded without rules. A retry is possible.
     pub fn start(&self) -> Result<Vec<Step>, GatewayError> {
         let (_lock, confirmed) = self.lock_confirmed()?;
         let mut found = self.records.read::<Found>()?.unwrap_or_default();
@@ -36,7 +36,7 @@ impl Gateway {
         Ok(todo)
     }
 
-    /// What was confirmed, with the right to work on it until the lock is dropped.
+    /// The confirmed setup, with the lock for changes.
     pub(super) fn lock_confirmed(&self) -> Result<(Flock<File>, Confirmed), GatewayError> {
         self.require_root()?;
         if !self.records.directory().exists() {
@@ -48,17 +48,18 @@ impl Gateway {
         Ok((lock, confirmed))
     }
 
-    /// Takes everything away: the machine is as it was found. With `keep_clients` the VPN's keys stay for the next time.
+    /// Removes the gateway and restores the machine's original state. With `keep_clients`, the VPN's key and clients
+    /// are kept.
     ///
     /// # Errors
-    /// When something could not be taken away; the others are, and it can be tried again.
+    /// Some parts could not be removed. All others were removed. A retry is possible.
     pub fn remove(&self, keep_clients: bool) -> Result<Vec<Step>, GatewayError> {
         self.require_root()?;
         if !self.records.directory().exists() {
             return Ok(Vec::new());
         }
         let _lock = self.records.lock()?;
-        // An attempt that waits is over with this, and its guard ends.
+        // This also ends a change on trial, and then its guard.
         self.records.remove(Trial::FILE)?;
         let found = self.records.read::<Found>()?.unwrap_or_default();
         let mut problems: Vec<String> = self.remove_unit().err().iter().map(ToString::to_string).collect();
@@ -75,7 +76,7 @@ impl Gateway {
         Ok(todo)
     }
 
-    /// Removes what we know, last what was found: until then it can be tried again.
+    /// Deletes all records. The original state is deleted last, so that a retry is possible until then.
     fn forget(&self, keep_clients: bool, made: &[PathBuf]) -> Result<(), GatewayError> {
         let directory = self.records.directory();
         let failed = |path: &Path, source| GatewayError::File { what: "remove", path: path.to_owned(), source };
@@ -87,7 +88,7 @@ impl Gateway {
         for path in paths.iter().filter(|path| !is_kept(path)) {
             fs::remove_file(path).map_err(|error| failed(path, error))?;
         }
-        // Those above may hold something else by now, and stay then.
+        // The parent directories stay if they contain other files.
         let _ = fs::remove_dir(directory);
         for directory in made {
             let _ = fs::remove_dir(directory);
@@ -95,7 +96,7 @@ impl Gateway {
         Ok(())
     }
 
-    /// Sees to it that the gateway is there after a boot; whether it will be.
+    /// Installs the unit for the start after a boot. Returns `false` without systemd.
     pub(super) fn install_unit(&self) -> Result<bool, GatewayError> {
         if !is_systemd() {
             return Ok(false);
@@ -116,7 +117,7 @@ impl Gateway {
         if !self.services.by_systemd() || !path.exists() {
             return Ok(());
         }
-        // It may be about to try again what is being taken away.
+        // The unit may be about to retry a start.
         stop_unit(UNIT)?;
         let _ = run("systemctl", &["reset-failed", UNIT]);
         run("systemctl", &["--quiet", "disable", UNIT])?;
@@ -124,7 +125,7 @@ impl Gateway {
         run("systemctl", &["daemon-reload"]).map(drop)
     }
 
-    /// Interfaces may come late: it tries again.
+    /// Content of the unit. It retries, because interfaces may appear late.
     fn unit(&self) -> String {
         let command: Vec<String> =
             self.own_command("start").iter().map(|word| quoted(&word.to_string_lossy())).collect();
@@ -144,7 +145,7 @@ fn unit_path() -> PathBuf {
     Path::new("/etc/systemd/system").join(UNIT)
 }
 
-/// A word as systemd reads it.
+/// Quotes a word for systemd.
 fn quoted(word: &str) -> String {
     format!("\"{}\"", word.replace('\\', "\\\\").replace('"', "\\\"").replace('%', "%%").replace('$', "$$"))
 }
@@ -154,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_unit_calls_this_program() {
+    fn unit_calls_this_program() {
         let gateway = Gateway::new(Path::new("/srv/50% off"), "/usr/bin/hostler".into());
         let line = "ExecStart=\"/usr/bin/hostler\" \"gateway\" \"start\" \"--directory\" \"/srv/50%% off\"";
         assert!(gateway.unit().lines().any(|found| found == line), "{}", gateway.unit());

@@ -1,4 +1,4 @@
-//! Carrying steps out.
+//! Execution of steps.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,10 +17,10 @@ use crate::render;
 use crate::setup::{TABLE, VPN_INTERFACE};
 use crate::steps::Step;
 
-/// How long a program may take to be ready.
+/// Timeout for a program to become ready.
 const READY: Duration = Duration::from_secs(10);
 
-/// Where WireGuard without the kernel's help is talked to.
+/// Directory of the control sockets of `wireguard-go`.
 const SOCKETS: &str = "/var/run/wireguard";
 
 const DNSMASQ_CONFIGURATION: &str = "dnsmasq.conf";
@@ -28,11 +28,11 @@ const DNSMASQ_PID: &str = "dnsmasq.pid";
 pub(super) const DNSMASQ_LEASES: &str = "dnsmasq.leases";
 const WIREGUARD_CONFIGURATION: &str = "wireguard.conf";
 
-/// From where clients were last heard of, for a VPN that is made anew.
+/// Last known endpoints of clients, for a VPN that is created again.
 pub(super) type Endpoints = BTreeMap<PublicKey, String>;
 
 impl Gateway {
-    /// Does one thing. Doing it again does no harm.
+    /// Executes one step. Idempotent.
     pub(super) fn carry_out(&self, step: &Step, endpoints: &Endpoints) -> Result<(), GatewayError> {
         match step {
             Step::StopDnsmasq => self.services.stop(Service::Dnsmasq),
@@ -64,7 +64,7 @@ impl Gateway {
         }
     }
 
-    /// Replaces our table in one transaction: there is no moment without rules.
+    /// Replaces the table in one transaction, so that there is no moment without rules.
     fn load_table(&self, text: &str) -> Result<(), GatewayError> {
         run_with_input("nft", &["-f", "-"], &replacing(text))?;
         let listing = table()?.unwrap_or_default();
@@ -83,7 +83,7 @@ impl Gateway {
             option("pid-file", DNSMASQ_PID),
         ];
         self.services.start(Service::Dnsmasq, Path::new("dnsmasq"), &arguments, configuration)?;
-        // It writes its pid when its sockets are open.
+        // dnsmasq writes its pid file after it has opened its sockets.
         self.wait_for(Service::Dnsmasq, || self.records.path(DNSMASQ_PID).exists())
     }
 
@@ -93,16 +93,16 @@ impl Gateway {
         if find("wireguard-go").is_none() {
             return Err(error);
         }
-        // One may be on its way whose interface is not there yet.
+        // A previous process may exist whose interface is not there yet.
         self.services.stop(Service::WireGuard)?;
         let arguments = ["--foreground".into(), VPN_INTERFACE.into()];
         self.services.start(Service::WireGuard, Path::new("wireguard-go"), &arguments, "")?;
-        // Not by `wg`, which removes a socket that nobody listens at yet.
+        // `wg` is not used for this, because it deletes a socket on which no process listens yet.
         let socket = Path::new(SOCKETS).join(format!("{VPN_INTERFACE}.sock"));
         self.wait_for(Service::WireGuard, || UnixStream::connect(&socket).is_ok())
     }
 
-    /// By a file that only root can read: a key on a command line could be seen by everybody.
+    /// Passes the key in a file that only root can read. Other users could see a command line.
     fn configure_vpn(&self, port: u16, endpoints: &Endpoints) -> Result<(), GatewayError> {
         let (key, clients) = (self.records.make_server_key()?, self.records.clients()?);
         self.records.write_text(WIREGUARD_CONFIGURATION, &render::server(&key, port, clients.iter(), endpoints))?;
@@ -114,7 +114,8 @@ impl Gateway {
 
     pub(super) fn remove_vpn(&self) -> Result<(), GatewayError> {
         self.services.stop(Service::WireGuard)?;
-        // One of the kernel's stays until it is deleted; the other one went with its program, in a moment.
+        // A kernel interface stays until it is deleted. An interface of `wireguard-go` disappears shortly after its
+        // program.
         let path = Path::new("/sys/class/net").join(VPN_INTERFACE);
         if path.exists() {
             let deleted = run("ip", &["link", "delete", "dev", VPN_INTERFACE]);
@@ -122,17 +123,17 @@ impl Gateway {
                 deleted?;
             }
         }
-        // Made by the program and left behind; not ours to remove if another VPN is in it.
+        // `wireguard-go` leaves this directory behind. It is not removed while it contains another VPN's socket.
         let _ = fs::remove_dir(SOCKETS);
         Ok(())
     }
 
-    /// Waits until a service that was just started is ready.
+    /// Waits until a started service is ready.
     fn wait_for(&self, service: Service, is_ready: impl Fn() -> bool) -> Result<(), GatewayError> {
         let deadline = Instant::now() + READY;
         while !is_ready() {
             if self.services.running(service)?.is_none() || Instant::now() > deadline {
-                let error = self.services.ended(service, "it ended without a word, or was not ready in time");
+                let error = self.services.ended(service, "it ended without a message, or was not ready in time");
                 let _ = self.services.stop(service);
                 return Err(error);
             }
@@ -141,14 +142,14 @@ impl Gateway {
         Ok(())
     }
 
-    /// Asks the programs whether they would take what we are about to give them.
+    /// Validates the configurations with `nft` and `dnsmasq`.
     pub(super) fn check(&self, table: &str, dnsmasq: &str) -> Result<(), GatewayError> {
         run_with_input("nft", &["--check", "-f", "-"], &replacing(table))?;
         run_with_input("dnsmasq", &["--test", "--conf-file=-"], dnsmasq).map(drop)
     }
 }
 
-/// The input by which `nft` puts this table in the place of the one that is there, or is not.
+/// Input for `nft` that replaces the table, whether or not it exists.
 fn replacing(text: &str) -> String {
     format!("table inet {TABLE}\ndelete table inet {TABLE}\n{text}")
 }

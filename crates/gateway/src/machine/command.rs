@@ -1,4 +1,4 @@
-//! Calling the programs that do the work. None may hang for ever, and what they say when they fail is kept.
+//! Runs external programs with a timeout, and keeps their error output.
 
 use std::io::{Read, Write};
 use std::path::PathBuf;
@@ -7,40 +7,38 @@ use std::time::{Duration, Instant};
 
 use super::error::GatewayError;
 
-/// Longer than any of them takes; whoever does not answer by then is ended.
+/// Timeout for a program, far above the usual run times.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Where such programs are, whatever the caller's path says.
+/// Directories of administration programs, in addition to the caller's path.
 const ADMIN_PATHS: &str = "/usr/local/sbin:/usr/sbin:/sbin";
 
-/// Where to look for programs: the caller's path, and then where administrators' programs are.
+/// The search path for programs: the caller's path, then [`ADMIN_PATHS`].
 pub(super) fn search_path() -> String {
     let own = std::env::var("PATH").unwrap_or_else(|_| "/usr/local/bin:/usr/bin:/bin".to_owned());
     format!("{own}:{ADMIN_PATHS}")
 }
 
-/// Where a program is.
+/// The path of a program.
 pub(super) fn find(program: &str) -> Option<PathBuf> {
     std::env::split_paths(&search_path()).map(|directory| directory.join(program)).find(|path| path.is_file())
 }
 
-/// Refuses when a program is missing.
+/// Returns an error if a program is missing.
 pub(super) fn require(program: &'static str, package: &'static str) -> Result<(), GatewayError> {
     if find(program).is_some() { Ok(()) } else { Err(GatewayError::Missing { program, package }) }
 }
 
-/// Calls a program; what it printed.
+/// Runs a program and returns its standard output.
 ///
 /// # Errors
-/// When it cannot be started, says that it failed, or does not end in time.
+/// The program cannot be started, fails, or does not end in time.
 pub(super) fn run(program: &'static str, arguments: &[&str]) -> Result<String, GatewayError> {
     run_with_input(program, arguments, "")
 }
 
-/// Calls a program with this on its standard input.
+/// Like [`run`], with input for the program.
 ///
-/// # Errors
-/// As [`run`].
 pub(super) fn run_with_input(program: &'static str, arguments: &[&str], input: &str) -> Result<String, GatewayError> {
     let shown = || format!("{program} {}", arguments.join(" "));
     let failed = |said: String| GatewayError::Command { command: shown(), said };
@@ -50,7 +48,7 @@ pub(super) fn run_with_input(program: &'static str, arguments: &[&str], input: &
     let mut child = command.spawn().map_err(|error| failed(error.to_string()))?;
     let (mut stdin, mut stdout, mut stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let (status, output, said) = std::thread::scope(|scope| {
-        // Each stream has its thread, so that none can fill up while another is waited for.
+        // One thread per stream, so that no full pipe blocks the program.
         scope.spawn(move || stdin.take().map(|mut stdin| stdin.write_all(input.as_bytes())));
         let output = scope.spawn(move || read_all(&mut stdout));
         let said = scope.spawn(move || read_all(&mut stderr));
@@ -72,7 +70,7 @@ fn read_all(stream: &mut Option<impl Read>) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// How it ended; `None` when it had to be ended.
+/// The exit status. `None` if the program exceeded the timeout and was killed.
 fn wait(child: &mut Child) -> Option<std::process::ExitStatus> {
     let deadline = Instant::now() + LIMIT;
     let mut pause = Duration::from_micros(500);

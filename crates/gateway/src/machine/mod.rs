@@ -1,4 +1,4 @@
-//! The machine itself: what looks at it, what carries steps out, and what is kept on its disk.
+//! Access to the machine: observation, execution of steps, and records on disk.
 
 mod boot;
 mod carry_out;
@@ -24,27 +24,27 @@ pub use trial::{Applied, Confirmation};
 use records::Records;
 use service::Services;
 
-/// Where the gateway usually keeps its state.
+/// Default directory of the gateway's records.
 pub const DEFAULT_DIRECTORY: &str = "/var/lib/hostler/gateway";
 
-/// The gateway of this machine. It is at most one; what is known of it is in its directory.
+/// The gateway of this machine. A machine has at most one; its state is in the directory.
 #[derive(Debug)]
 pub struct Gateway {
     records: Records,
     services: Services,
-    /// This program, which guards trials and sets the gateway up after a boot.
+    /// This executable. It guards changes on trial, and sets the gateway up after a boot.
     program: PathBuf,
 }
 
 impl Gateway {
-    /// The gateway whose state is in `directory`. Nothing is read or made yet.
+    /// Creates a handle for the gateway with its state in `directory`. Does not access the disk.
     #[must_use]
     pub fn new(directory: &Path, program: PathBuf) -> Self {
         let records = Records::new(directory.to_owned());
         Self { services: Services::of_this_machine(records.clone()), records, program }
     }
 
-    /// What this program is to be called with, for that part of it.
+    /// Arguments for this executable to run a `hostler gateway` subcommand.
     fn own_command(&self, part: &str) -> Vec<OsString> {
         let words = ["gateway", part, "--directory"].map(OsString::from);
         words.into_iter().chain([self.records.directory().into()]).collect()

@@ -1,4 +1,4 @@
-//! Looking at the machine.
+//! Reads the machine's current state.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,10 +15,10 @@ use crate::steps::{Observed, ObservedInterface};
 use crate::subnet::InterfaceAddress;
 use crate::vpn_state::ObservedVpn;
 
-/// Programs without which nothing can be known or done, and the Debian package of each.
+/// Programs that every operation needs, with their Debian packages.
 const ALWAYS: [(&str, &str); 2] = [("ip", "iproute2"), ("nft", "nftables")];
 
-/// What `ip -json address` says of an interface.
+/// Part of the output of `ip -json address`.
 #[derive(Debug, Deserialize)]
 struct Link {
     ifname: String,
@@ -35,7 +35,7 @@ struct Address {
 }
 
 impl Gateway {
-    /// Refuses unless networks can be looked at and changed.
+    /// Checks for root and for the required programs.
     pub(super) fn require_root(&self) -> Result<(), GatewayError> {
         if !nix::unistd::geteuid().is_root() {
             return Err(GatewayError::NotRoot);
@@ -43,12 +43,12 @@ impl Gateway {
         ALWAYS.into_iter().try_for_each(|(program, package)| require(program, package))
     }
 
-    /// What a setup needs and this machine has not got: each as an error.
+    /// All requirements of a setup that the machine does not meet, as errors.
     pub(super) fn lacks(&self, setup: &Setup) -> Result<Vec<GatewayError>, GatewayError> {
         let mut lacks: Vec<GatewayError> = require("dnsmasq", "dnsmasq-base").err().into_iter().collect();
         if setup.vpn.is_some() {
             lacks.extend(require("wg", "wireguard-tools").err());
-            // An interface that is there shows that something can do it.
+            // An existing interface shows that WireGuard works.
             let is_there = interfaces()?.contains_key(VPN_INTERFACE);
             if !is_there && find("wireguard-go").is_none() && kernel_has_wireguard() == Some(false) {
                 lacks.push(GatewayError::NoWireGuard);
@@ -57,7 +57,7 @@ impl Gateway {
         Ok(lacks)
     }
 
-    /// The machine as it is, as far as it concerns us.
+    /// The parts of the machine's state that matter to the gateway.
     pub(super) fn observe(&self) -> Result<Observed, GatewayError> {
         let interfaces = interfaces()?;
         let vpn = if interfaces.contains_key(VPN_INTERFACE) { Some(self.observe_vpn()?) } else { None };
@@ -72,14 +72,14 @@ impl Gateway {
 
     fn observe_vpn(&self) -> Result<ObservedVpn, GatewayError> {
         require("wg", "wireguard-tools")?;
-        // An interface whose program has just died does not answer, and is configured anew.
+        // An interface whose program has died does not answer, and is configured again.
         let dump = run("wg", &["show", VPN_INTERFACE, "dump"]).unwrap_or_default();
         Ok(ObservedVpn::parse(&dump).unwrap_or(ObservedVpn { public_key: None, port: 0, peers: Vec::new() }))
     }
 }
 
-/// Whether the kernel can do WireGuard; `None` when that cannot be tried. It is tried in a network namespace of its own, which is gone with
-/// its thread: nothing of this machine is changed.
+/// Whether the kernel supports WireGuard; `None` if the test is impossible. The test creates an interface in a
+/// temporary network namespace, so it does not affect the machine.
 fn kernel_has_wireguard() -> Option<bool> {
     let tried = std::thread::spawn(|| {
         unshare(CloneFlags::CLONE_NEWNET).ok()?;
@@ -88,13 +88,13 @@ fn kernel_has_wireguard() -> Option<bool> {
     tried.join().ok().flatten()
 }
 
-/// All interfaces with their addresses of IPv4.
+/// All interfaces with their IPv4 addresses.
 pub(super) fn interfaces() -> Result<BTreeMap<String, ObservedInterface>, GatewayError> {
     let command = ["-json", "address", "show"];
     let text = run("ip", &command)?;
     let links: Vec<Link> = serde_json::from_str(&text).map_err(|error| GatewayError::Command {
         command: format!("ip {}", command.join(" ")),
-        said: format!("what it printed makes no sense: {error}"),
+        said: format!("cannot parse its output: {error}"),
     })?;
     Ok(links.into_iter().map(|link| (link.ifname.clone(), link.observed())).collect())
 }
@@ -114,7 +114,7 @@ impl Link {
     }
 }
 
-/// Where the kernel says whether what comes in at an interface is forwarded.
+/// The kernel's file with the forwarding setting of an interface.
 pub(super) fn forwarding_file(interface: &str) -> String {
     format!("/proc/sys/net/ipv4/conf/{interface}/forwarding")
 }
@@ -123,7 +123,7 @@ fn is_on(path: &str) -> bool {
     fs::read_to_string(path).is_ok_and(|text| text.trim() == "1")
 }
 
-/// Our table as it is listed, without counts.
+/// The gateway's table as `nft` lists it, without counters.
 pub(super) fn table() -> Result<Option<String>, GatewayError> {
     let name = format!("table inet {TABLE}");
     if !run("nft", &["list", "tables"])?.lines().any(|line| line.trim() == name) {

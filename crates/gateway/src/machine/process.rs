@@ -1,4 +1,4 @@
-//! Processes that outlive us, known by more than a number: a pid may be somebody else's a moment later.
+//! Long-running processes, identified by pid and start time, because the kernel reuses pids.
 
 use std::ffi::OsString;
 use std::fs;
@@ -11,36 +11,36 @@ use nix::libc;
 use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 
-/// How long a process may take to end when it is asked to.
+/// Time for a process to end after a signal.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// One process, never mistaken for another.
+/// The identity of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Process {
     pub(super) pid: i32,
-    /// When it started, in clock ticks since boot.
+    /// Start time in clock ticks since boot.
     start_ticks: u64,
-    /// Which boot.
+    /// The boot id.
     boot: String,
 }
 
 impl Process {
-    /// Who has that pid now; `None` when nobody has, or a zombie.
+    /// The process with this pid. `None` if there is none, or if it is a zombie.
     pub(super) fn of(pid: i32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name is in parentheses and may itself hold anything.
+        // The process name is in parentheses and may contain any characters.
         let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace();
         let state = fields.next()?;
         let start_ticks = fields.nth(18)?.parse().ok()?;
         (!matches!(state, "Z" | "X")).then(|| Self { pid, start_ticks, boot: boot_id() })
     }
 
-    /// This process.
     pub(super) fn this() -> Option<Self> {
         Self::of(i32::try_from(std::process::id()).ok()?)
     }
 
-    /// Those on our network that have exactly these arguments. What their program is called does not count: a script may stand before it.
+    /// Processes in this network namespace with exactly these arguments. The program name is ignored, because a
+    /// script's interpreter precedes it.
     pub(super) fn running(arguments: &[OsString]) -> Vec<Self> {
         let words = arguments.iter().flat_map(|word| [b"\0", word.as_bytes()].concat());
         let wanted: Vec<u8> = words.chain([0]).collect();
@@ -54,12 +54,11 @@ impl Process {
         pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(is_it).filter_map(Self::of).collect()
     }
 
-    /// Whether it still runs.
     pub(super) fn is_alive(&self) -> bool {
         Self::of(self.pid).as_ref() == Some(self)
     }
 
-    /// Ends it, gently first; it is gone afterwards.
+    /// Ends the process: first with SIGTERM, then with SIGKILL.
     pub(super) fn end(&self) -> io::Result<()> {
         for signal in [Signal::SIGTERM, Signal::SIGKILL] {
             self.signal(signal)?;
@@ -71,7 +70,7 @@ impl Process {
                 std::thread::sleep(Duration::from_millis(5));
             }
         }
-        Err(io::Error::other(format!("process {} does not end", self.pid)))
+        Err(io::Error::other(format!("process {} did not end after SIGKILL", self.pid)))
     }
 
     fn signal(&self, signal: Signal) -> io::Result<()> {
@@ -80,9 +79,9 @@ impl Process {
         if fd < 0 {
             return no_such(io::Error::last_os_error());
         }
-        // SAFETY: the kernel has just made this descriptor for us.
+        // SAFETY: the kernel has just created this descriptor.
         let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
-        // The handle is to whoever has the pid now: only after this comparison is that known to be the one meant.
+        // The descriptor refers to the current owner of the pid. This comparison ensures that it is the right process.
         if !self.is_alive() {
             return Ok(());
         }
@@ -93,24 +92,24 @@ impl Process {
     }
 }
 
-/// A process that is gone needs no signal.
+/// A process that no longer exists needs no signal.
 fn no_such(error: io::Error) -> io::Result<()> {
     if error.raw_os_error() == Some(libc::ESRCH) { Ok(()) } else { Err(error) }
 }
 
-/// Names this boot of the machine.
+/// Identifies this boot of the machine.
 pub(super) fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
-/// How long the machine has been up, asleep or not, in milliseconds.
+/// Time since boot in milliseconds, including suspend.
 pub(super) fn since_boot_ms() -> u64 {
     use nix::time::{ClockId, clock_gettime};
     let now = clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from).unwrap_or_default();
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// What people's clocks say, in seconds since 1970. Only ever shown.
+/// Wall clock in seconds since 1970, for display only.
 pub(super) fn wall_secs() -> u64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
@@ -120,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_known_until_it_ends_and_nobody_else_is_ended() {
+    fn process_is_identified_until_its_end_and_no_other_is_killed() {
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().expect("sleep is everywhere");
         let process = Process::of(child.id() as i32).expect("it runs");
         let earlier = Process { start_ticks: process.start_ticks - 1, ..process.clone() };
@@ -128,7 +127,7 @@ mod tests {
         earlier.end().expect("nobody to end");
         assert!(process.is_alive());
         process.end().expect("ours");
-        assert!(!process.is_alive(), "a zombie is gone");
+        assert!(!process.is_alive(), "a zombie does not count as alive");
         child.wait().expect("ours");
         assert!(since_boot_ms() > 0);
     }

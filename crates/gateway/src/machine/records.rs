@@ -1,4 +1,4 @@
-//! What is kept on disk: each record is a file that is replaced at once, and that only root may read.
+//! Records on disk. Each record is a file that is replaced atomically and that only root can read.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -23,60 +23,60 @@ pub(super) struct Records {
     directory: PathBuf,
 }
 
-/// A record: its file and what is in it.
+/// A type that is stored in one file.
 pub(super) trait Record: Serialize + DeserializeOwned {
-    /// The name of the file.
+    /// The file name.
     const FILE: &'static str;
 }
 
-/// The setup that someone has confirmed: what counts after a boot, and what is gone back to.
+/// The confirmed setup. It is applied after a boot, and restored by a rollback.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Confirmed {
     pub(super) setup: Setup,
-    /// Of the attempt by which it came.
+    /// Token of the change that created it.
     pub(super) token: String,
 }
 
-/// Our table as it was given to `nft`, and as `nft` listed it then.
+/// The table as it was passed to `nft`, and as `nft` then listed it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Loaded {
     pub(super) text: String,
     pub(super) listing: String,
 }
 
-/// An attempt that nobody has confirmed yet, with all that is needed to go back.
+/// A change that waits for confirmation, with all data for a rollback.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trial {
-    /// Tells it from others.
+    /// Unique token of the change.
     pub(super) token: String,
     pub(super) boot: String,
     pub(super) setup: Setup,
     pub(super) before: Before,
-    /// When it is over, in milliseconds since boot; `None` while it is still being made so.
+    /// Deadline for the confirmation, in milliseconds since boot; `None` while the change is being applied.
     pub(super) deadline_ms: Option<u64>,
 }
 
-/// What to go back to.
+/// The state to restore in a rollback.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Before {
     pub(super) confirmed: Option<Confirmed>,
-    /// The table as it was listed, which need not be the one that had been loaded.
+    /// The listing of the table. It may differ from the loaded one.
     pub(super) table: Option<String>,
     pub(super) loaded: Option<Loaded>,
-    /// From where clients were last heard of.
+    /// Last known endpoints of clients.
     pub(super) endpoints: BTreeMap<PublicKey, String>,
 }
 
-/// That an attempt was taken back.
+/// Record of a rollback.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RolledBack {
-    /// Of the attempt.
+    /// Token of the change.
     pub token: String,
-    /// Why.
+    /// The reason.
     pub why: String,
-    /// When, in seconds since 1970. Only shown.
+    /// Time in seconds since 1970, for display only.
     pub at_secs: u64,
-    /// What could not be put back.
+    /// Problems during the rollback.
     pub problems: Vec<String>,
 }
 
@@ -103,13 +103,13 @@ const LOCK: &str = "lock";
 const SERVER_KEY: &str = "server.key";
 
 impl Trial {
-    /// How many seconds are left to confirm it; `None` while it is still being made so.
+    /// Seconds left for the confirmation; `None` while the change is being applied.
     #[must_use]
     pub fn seconds_left(&self) -> Option<u64> {
         self.deadline_ms.map(|deadline| deadline.saturating_sub(since_boot_ms()).div_ceil(1000))
     }
 
-    /// Whether its time is up, or the machine has been started anew since.
+    /// Whether the deadline has passed, or the machine was rebooted.
     pub(super) fn is_over(&self) -> bool {
         self.boot != boot_id() || self.deadline_ms.is_some_and(|deadline| since_boot_ms() >= deadline)
     }
@@ -128,12 +128,12 @@ impl Records {
         self.directory.join(name)
     }
 
-    /// Makes the directory; which ones were not there, innermost first.
+    /// Creates the directory. Returns the directories that did not exist, innermost first.
     pub(super) fn prepare(&self) -> Result<Vec<PathBuf>, GatewayError> {
         let missing: Vec<PathBuf> =
             self.directory.ancestors().take_while(|path| !path.exists()).map(Path::to_owned).collect();
         for directory in missing.iter().rev() {
-            // What is inside ours is root's alone; what is above may be for others as well.
+            // Only root may access the records. Parent directories may be shared.
             let mode = if *directory == self.directory { 0o700 } else { 0o755 };
             let made = DirBuilder::new().mode(mode).create(directory);
             if let Err(source) = made
@@ -145,14 +145,14 @@ impl Records {
         Ok(missing)
     }
 
-    /// Waits until nobody else changes anything. Given back when dropped, or when we and the program that we have just called are dead: what such a
-    /// one does after our death is done before anybody else looks.
+    /// Waits for the lock for changes. The lock is released when it is dropped, or when this process and the program
+    /// that it called have ended. A called program therefore finishes before another process can take the lock.
     pub(super) fn lock(&self) -> Result<Flock<File>, GatewayError> {
         let held = Flock::lock(self.lock_file()?, FlockArg::LockExclusive);
         self.hand_on(held.map_err(|(_, error)| self.failed("lock", LOCK, error.into()))?)
     }
 
-    /// The same at once, or `None` when someone else has it.
+    /// Like [`Self::lock`] without waiting. `None` if another process has the lock.
     pub(super) fn try_lock(&self) -> Result<Option<Flock<File>>, GatewayError> {
         match Flock::lock(self.lock_file()?, FlockArg::LockExclusiveNonblock) {
             Ok(held) => self.hand_on(held).map(Some),
@@ -161,7 +161,7 @@ impl Records {
         }
     }
 
-    /// Lets programs that we call have it as well. Services do not: they close what is not theirs.
+    /// Lets called programs inherit the lock. Services close it at their start.
     fn hand_on(&self, held: Flock<File>) -> Result<Flock<File>, GatewayError> {
         let shared = nix::fcntl::fcntl(&*held, FcntlArg::F_SETFD(FdFlag::empty()));
         shared.map(|_| held).map_err(|error| self.failed("share", LOCK, error.into()))
@@ -172,7 +172,7 @@ impl Records {
         file.map_err(|error| self.failed("open", LOCK, error))
     }
 
-    /// A record, if it is there.
+    /// Reads a record. `None` if it does not exist.
     pub(super) fn read<R: Record>(&self) -> Result<Option<R>, GatewayError> {
         let Some(text) = self.read_text(R::FILE)? else { return Ok(None) };
         serde_json::from_str(&text)
@@ -180,13 +180,13 @@ impl Records {
             .map_err(|source| GatewayError::Record { path: self.path(R::FILE), source })
     }
 
-    /// Writes a record. It is on disk when this returns.
+    /// Writes a record durably.
     pub(super) fn write<R: Record>(&self, record: &R) -> Result<(), GatewayError> {
         let text = serde_json::to_string_pretty(record).expect("records are JSON");
         self.write_text(R::FILE, &text)
     }
 
-    /// Writes a record, or removes it when there is none.
+    /// Writes a record, or deletes it for `None`.
     pub(super) fn put<R: Record>(&self, record: Option<&R>) -> Result<(), GatewayError> {
         match record {
             Some(record) => self.write(record),
@@ -194,7 +194,7 @@ impl Records {
         }
     }
 
-    /// A file's text, if it is there.
+    /// Reads a file. `None` if it does not exist.
     pub(super) fn read_text(&self, name: &str) -> Result<Option<String>, GatewayError> {
         match fs::read_to_string(self.path(name)) {
             Ok(text) => Ok(Some(text)),
@@ -203,7 +203,7 @@ impl Records {
         }
     }
 
-    /// Replaces a file at once; only its owner may read it.
+    /// Replaces a file atomically, readable by its owner only.
     pub(super) fn write_text(&self, name: &str, text: &str) -> Result<(), GatewayError> {
         let (path, new) = (self.path(name), self.path(&format!("{name}.new")));
         let write = || {
@@ -216,7 +216,7 @@ impl Records {
         write().map_err(|error| self.failed("write", name, error))
     }
 
-    /// Removes a file, if it is there.
+    /// Deletes a file if it exists.
     pub(super) fn remove(&self, name: &str) -> Result<(), GatewayError> {
         match fs::remove_file(self.path(name)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(self.failed("remove", name, error)),
@@ -228,13 +228,13 @@ impl Records {
         Ok(self.read()?.unwrap_or_default())
     }
 
-    /// The key of the VPN's server, if one was made.
+    /// The VPN server's private key, if it exists.
     pub(super) fn server_key(&self) -> Result<Option<PrivateKey>, GatewayError> {
         let Some(text) = self.read_text(SERVER_KEY)? else { return Ok(None) };
         text.parse().map(Some).map_err(|error| self.failed("read", SERVER_KEY, io::Error::other(error)))
     }
 
-    /// The key of the VPN's server, made now if there is none.
+    /// The VPN server's private key. Creates it if it does not exist.
     pub(super) fn make_server_key(&self) -> Result<PrivateKey, GatewayError> {
         if let Some(key) = self.server_key()? {
             return Ok(key);
@@ -256,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_are_replaced_and_private() {
+    fn records_are_replaceable_and_private() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let records = Records::new(directory.path().join("a/b"));
         assert_eq!(records.prepare().expect("made"), [directory.path().join("a/b"), directory.path().join("a")]);
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn one_at_a_time() {
+    fn lock_is_exclusive() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let records = Records::new(directory.path().to_owned());
         let held = records.lock().expect("free");

@@ -1,7 +1,7 @@
-//! Programs that go on: as transient units of systemd where that runs the machine, otherwise as processes of our own, each in a session of
-//! its own and known by its start time.
+//! Long-running programs. On a machine with systemd, they are transient units. Otherwise they are processes in sessions
+//! of their own, identified by their start time.
 //!
-//! With systemd one that dies is started again, and ends with nobody's login. Without it nobody starts it again; `status` says so.
+//! systemd restarts a program that dies. Without systemd, a dead program is not restarted, and `status` reports it.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -19,38 +19,38 @@ use super::error::GatewayError;
 use super::process::Process;
 use super::records::Records;
 
-/// Is there when systemd runs the machine.
+/// Directory that exists when systemd runs the machine.
 const BOOTED_BY_SYSTEMD: &str = "/run/systemd/system";
 
-/// What looks after the programs.
+/// Starts and stops the programs.
 #[derive(Debug)]
 pub(super) struct Services {
     records: Records,
     by_systemd: bool,
 }
 
-/// A program that goes on.
+/// A long-running program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Service {
     Dnsmasq,
-    /// WireGuard for kernels that have none.
+    /// `wireguard-go`, for kernels without WireGuard.
     WireGuard,
-    /// What takes an attempt back.
+    /// The process that rolls back an unconfirmed change.
     Guard,
 }
 
-/// That a service was started, or was about to be: written before as well as after, so that nothing runs that nobody knows of.
+/// Record of a started service. It is written before and after the start, so that no process is lost.
 #[derive(Debug, Serialize, Deserialize)]
 struct Started {
-    /// `None` when systemd knows it, and when whoever started it was killed before this was written.
+    /// `None` under systemd, and if the starting process was killed before it could write the pid.
     process: Option<Process>,
-    /// Its arguments, by which it is found; empty when systemd knows it.
+    /// Arguments for finding the process; empty under systemd.
     #[serde(default)]
     arguments: Vec<OsString>,
-    /// It has been told to end.
+    /// A stop is in progress.
     #[serde(default)]
     is_ending: bool,
-    /// What it was started with, for whom it concerns.
+    /// Configuration of the service.
     configuration: String,
 }
 
@@ -81,12 +81,11 @@ impl Services {
         Self { records, by_systemd: is_systemd() }
     }
 
-    /// Whether systemd looks after them.
     pub(super) fn by_systemd(&self) -> bool {
         self.by_systemd
     }
 
-    /// Starts a program, which stays in the foreground. `configuration` is remembered with it.
+    /// Starts a program in the foreground. `configuration` is stored in its record.
     pub(super) fn start(
         &self,
         service: Service,
@@ -113,11 +112,12 @@ impl Services {
 
     fn start_unit(&self, service: Service, program: &Path, arguments: &[OsString]) -> Result<(), GatewayError> {
         let unit = service.unit();
-        // What failed before would be in the way of its name.
+        // A failed unit would block its name.
         let _ = run("systemctl", &["reset-failed", &unit]);
         let on_death = match service {
             Service::Dnsmasq => "--property=Restart=on-failure".to_owned(),
-            // Alone it would come back without key, address and clients. Not by `OnFailure=`: what refers to a unit keeps its name taken.
+            // On its own, the program would come back without key, address and clients, so the whole gateway is set up
+            // again. `OnFailure=` is not used, because a reference to the unit would keep its name in use.
             Service::WireGuard => format!(
                 "--property=ExecStopPost=/bin/sh -c 'test \"$SERVICE_RESULT\" = success || systemctl --no-block start {UNIT}'"
             ),
@@ -141,12 +141,12 @@ impl Services {
         let mut command = Command::new(program);
         command.args(arguments).env("PATH", search_path()).current_dir("/");
         command.stdin(Stdio::null()).stdout(copy).stderr(log);
-        // SAFETY: only system calls that are safe after fork, and no memory of ours is touched.
+        // SAFETY: only async-signal-safe system calls, and no access to this process's memory.
         unsafe {
             command.pre_exec(|| {
-                // Whoever ends the caller's session must not end this.
+                // Detach from the caller's session, which may be killed.
                 nix::unistd::setsid()?;
-                // A pipe that our caller left open must not live as long as the service.
+                // Inherited pipes must not stay open as long as the service.
                 libc::syscall(libc::SYS_close_range, 3_u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC);
                 Ok(())
             });
@@ -155,7 +155,7 @@ impl Services {
         Process::of(i32::try_from(child.id()).unwrap_or(0)).ok_or_else(|| self.ended(service, "it ended at once"))
     }
 
-    /// Ends a service, if it runs.
+    /// Stops a service if it runs.
     pub(super) fn stop(&self, service: Service) -> Result<(), GatewayError> {
         if let Some(mut started) = self.started(service)? {
             started.is_ending = true;
@@ -164,14 +164,15 @@ impl Services {
             match started.process {
                 Some(process) => process.end().map_err(failed)?,
                 None if started.arguments.is_empty() => stop_unit(&service.unit())?,
-                // Whoever started it had the lock, and so had the new process until it was this program: it can be found by now.
+                // The starting process held the lock, and so did the new process until its exec. The process can
+                // therefore be found now.
                 None => Process::running(&started.arguments).iter().try_for_each(Process::end).map_err(failed)?,
             }
         }
         self.records.remove(&service.record())
     }
 
-    /// What a service was started with, if it runs.
+    /// The configuration of a running service.
     pub(super) fn running(&self, service: Service) -> Result<Option<String>, GatewayError> {
         let Some(started) = self.started(service)?.filter(|started| !started.is_ending) else { return Ok(None) };
         let is_alive = match &started.process {
@@ -182,13 +183,13 @@ impl Services {
         Ok(is_alive.then_some(started.configuration))
     }
 
-    /// Whether somebody was killed while they started or ended it.
+    /// Whether a start or stop of the service was interrupted.
     pub(super) fn is_between(&self, service: Service) -> Result<bool, GatewayError> {
         let is_between = |it: &Started| it.is_ending || (it.process.is_none() && !it.arguments.is_empty());
         Ok(self.started(service)?.is_some_and(|started| is_between(&started)))
     }
 
-    /// Why a service is not there, with the end of what it said.
+    /// Error for a service that does not run, with the last line of its log.
     pub(super) fn ended(&self, service: Service, otherwise: &str) -> GatewayError {
         let log = fs::read_to_string(self.records.path(&service.log())).unwrap_or_default();
         let last = log.lines().rfind(|line| line.contains(char::is_alphabetic));
@@ -204,13 +205,12 @@ impl Services {
     }
 }
 
-/// Ends a unit. One that is gone, after a boot or because it has ended, systemd does not even know.
+/// Stops a unit. systemd does not know units that have ended.
 pub(super) fn stop_unit(unit: &str) -> Result<(), GatewayError> {
     let stopped = run("systemctl", &["stop", unit]).map(drop);
     if run("systemctl", &["is-active", "--quiet", unit]).is_ok() { stopped } else { Ok(()) }
 }
 
-/// Whether systemd runs this machine.
 pub(super) fn is_systemd() -> bool {
     Path::new(BOOTED_BY_SYSTEMD).is_dir() && find("systemd-run").is_some()
 }
@@ -220,11 +220,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_started_is_ended_whether_it_was_noted_or_not() {
+    fn service_is_stopped_even_after_an_interrupted_start_or_stop() {
         let folder = tempfile::tempdir().expect("a temporary directory");
         let records = || Records::new(folder.path().to_owned());
         let services = Services { records: records(), by_systemd: false };
-        // Nobody else sleeps for as long.
+        // A unique duration.
         let arguments = [OsString::from(format!("{}", 100_000 + std::process::id()))];
         let start = || services.start(Service::Dnsmasq, Path::new("sleep"), &arguments, "text").expect("it starts");
         let noted = || services.started(Service::Dnsmasq).expect("readable").expect("it was started");
@@ -232,9 +232,13 @@ mod tests {
         start();
         let process = noted().process.expect("it is known");
         assert_eq!(services.running(Service::Dnsmasq).expect("readable").as_deref(), Some("text"));
-        // As it is when whoever starts it is killed in between.
+        // As after a kill during the start.
         services.note(Service::Dnsmasq, &Started { process: None, ..noted() }).expect("writable");
-        assert_eq!(services.running(Service::Dnsmasq).expect("readable"), None, "nobody knows whether it is complete");
+        assert_eq!(
+            services.running(Service::Dnsmasq).expect("readable"),
+            None,
+            "an incomplete start does not count as running"
+        );
         assert!(services.is_between(Service::Dnsmasq).expect("readable"));
         assert!(Process::running(&noted().arguments).contains(&process));
         services.stop(Service::Dnsmasq).expect("ours");
@@ -243,10 +247,14 @@ mod tests {
         start();
         let process = noted().process.expect("it is known");
         assert!(!services.is_between(Service::Dnsmasq).expect("readable"));
-        // As it is when whoever ends it is killed before it has ended.
+        // As after a kill during the stop.
         services.note(Service::Dnsmasq, &Started { is_ending: true, ..noted() }).expect("writable");
         assert!(services.is_between(Service::Dnsmasq).expect("readable"));
-        assert_eq!(services.running(Service::Dnsmasq).expect("readable"), None, "it is as good as gone");
+        assert_eq!(
+            services.running(Service::Dnsmasq).expect("readable"),
+            None,
+            "a service that is being stopped does not count as running"
+        );
         services.stop(Service::Dnsmasq).expect("ours");
         assert!(!process.is_alive());
         services.stop(Service::Dnsmasq).expect("there is none");

@@ -1,4 +1,4 @@
-//! How the gateway stands, and what would be different. Nothing here changes anything.
+//! Status of the gateway, and preview of changes. Read-only.
 
 use std::net::Ipv4Addr;
 
@@ -18,119 +18,119 @@ use crate::others::{Obstacle, obstacles};
 use crate::setup::{Setup, TABLE};
 use crate::steps::{Step, steps};
 
-/// What applying a setup would do.
+/// Preview of applying a setup.
 #[derive(Debug, Serialize)]
 pub struct Planned {
-    /// The difference from what was applied last, for people; empty when there is none.
+    /// Difference to the current setup, for display; empty if there is none.
     pub difference: String,
-    /// What was changed by others in our table since it was loaded, for people.
+    /// Changes to the loaded table by other programs, for display.
     pub drift: String,
-    /// What would be done.
+    /// The steps to execute.
     pub steps: Vec<Step>,
-    /// Chains of others that would stop what it lets through.
+    /// Chains of other programs that would drop the gateway's packets.
     pub obstacles: Vec<Obstacle>,
-    /// What `apply` needs and this machine has not got, with what to do about it.
+    /// Missing requirements of `apply`, with hints.
     pub lacks: Vec<String>,
-    /// Whether `apply` would do anything.
+    /// Whether `apply` would change anything.
     pub is_change: bool,
 }
 
-/// How the gateway stands.
+/// Status of the gateway.
 #[derive(Debug, Serialize)]
 pub struct Status {
-    /// What is to be; `None` when no gateway has been set up.
+    /// The current setup; `None` if there is no gateway.
     pub running: Option<Running>,
-    /// For how many seconds more an attempt waits to be confirmed.
+    /// Seconds left to confirm a change on trial.
     pub confirm_within_secs: Option<u64>,
-    /// Whether somebody takes that attempt back in time.
+    /// Whether a guard will roll back that change.
     pub is_guarded: bool,
-    /// That the last attempt was taken back: why, and when in seconds since 1970.
+    /// Reason and time (seconds since 1970) of the last rollback.
     pub rolled_back: Option<(String, u64)>,
-    /// What could not be put back then.
+    /// Problems during that rollback.
     pub not_put_back: Vec<String>,
 }
 
-/// A gateway that was set up.
+/// State of a gateway.
 #[derive(Debug, Serialize)]
 pub struct Running {
-    /// What is not as it should be, and would be done about it. Empty when all is well.
+    /// Steps that would repair the gateway; empty if all is well.
     pub amiss: Vec<Step>,
-    /// Whether systemd looks after it, and sets it up after a boot.
+    /// Whether systemd supervises the services and sets the gateway up after a boot.
     pub by_systemd: bool,
-    /// Interfaces with what they are to be.
+    /// Wanted settings of the interfaces.
     pub interfaces: Vec<String>,
-    /// Whether leases and names are given.
+    /// Whether the DHCP and DNS server runs.
     pub dnsmasq_runs: bool,
-    /// Who has which address.
+    /// DHCP leases.
     pub leases: Vec<Lease>,
     /// The VPN.
     pub vpn: Option<VpnStatus>,
-    /// How many packets our rules have seen: chain, what for, and number.
+    /// Packet counters of rules: chain, comment and number of packets.
     pub counts: Vec<(String, String, u64)>,
 }
 
-/// An address that was given.
+/// A DHCP lease.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct Lease {
-    /// The address.
+    /// The leased address.
     pub address: Ipv4Addr,
-    /// To which port.
+    /// MAC address of the client.
     pub mac: String,
-    /// To which machine.
+    /// Name of the machine.
     pub name: String,
-    /// Until when, in seconds since 1970; 0 for ever.
+    /// Expiry in seconds since 1970; 0 for no expiry.
     pub until_secs: u64,
 }
 
-/// The VPN as it runs.
+/// State of the VPN.
 #[derive(Debug, Serialize)]
 pub struct VpnStatus {
-    /// Whether its interface is there.
+    /// Whether the interface exists.
     pub is_up: bool,
-    /// The UDP port at which it listens.
+    /// UDP port of the server.
     pub port: u16,
-    /// Where clients find it.
+    /// Host and port under which clients reach the server.
     pub endpoint: String,
-    /// Whether the kernel does it, and not a program.
+    /// Whether the kernel provides WireGuard, instead of `wireguard-go`.
     pub by_kernel: bool,
-    /// Who may come in.
+    /// The clients.
     pub clients: Vec<ClientState>,
 }
 
-/// A client of the VPN.
+/// State of a VPN client.
 #[derive(Debug, Serialize)]
 pub struct ClientState {
     /// Its name.
     pub name: String,
     /// Its address in the VPN.
     pub address: Ipv4Addr,
-    /// By which it is known.
+    /// Its public key.
     pub public_key: String,
-    /// When it was added, in seconds since 1970.
+    /// Time of its addition, in seconds since 1970.
     pub added_secs: u64,
-    /// When it last proved who it is, in seconds since 1970; `None` if never since the VPN was started.
+    /// Time of the last handshake in seconds since 1970; `None` if there was none since the VPN's start.
     pub handshake_secs: Option<u64>,
-    /// From where.
+    /// Its last known endpoint.
     pub endpoint: Option<String>,
-    /// Bytes that came from it.
+    /// Bytes received from the client.
     pub received_bytes: u64,
-    /// Bytes that went to it.
+    /// Bytes sent to the client.
     pub sent_bytes: u64,
 }
 
 impl Gateway {
-    /// The interfaces of this machine.
+    /// Names of this machine's interfaces.
     ///
     /// # Errors
-    /// When they cannot be listed.
+    /// The interfaces cannot be listed.
     pub fn interfaces(&self) -> Result<Vec<String>, GatewayError> {
         Ok(interfaces()?.into_keys().collect())
     }
 
-    /// What applying a setup would do.
+    /// Preview of applying a setup.
     ///
     /// # Errors
-    /// When the machine cannot be looked at.
+    /// The machine's state cannot be read.
     pub fn plan(&self, setup: &Setup) -> Result<Planned, GatewayError> {
         self.require_root()?;
         let observed = self.observe()?;
@@ -141,7 +141,7 @@ impl Gateway {
         let difference = differences(is.as_ref(), Some(setup));
         let loaded = self.records.read::<Loaded>()?;
         let drift = match (loaded, &observed.table) {
-            (Some(loaded), Some(table)) => unified("the table that was loaded", table, &loaded.listing),
+            (Some(loaded), Some(table)) => unified("loaded table", table, &loaded.listing),
             _ => String::new(),
         };
         let ruleset: Value = serde_json::from_str(&run("nft", &["--json", "list", "ruleset"])?).unwrap_or_default();
@@ -151,7 +151,7 @@ impl Gateway {
         Ok(Planned { difference, drift, steps, obstacles: obstacles(&ruleset), lacks, is_change })
     }
 
-    /// What is to be now: what is on trial, or else what was confirmed.
+    /// The current setup: on trial, or else confirmed.
     fn current(&self) -> Result<Option<Setup>, GatewayError> {
         if let Some(trial) = self.records.read::<Trial>()? {
             return Ok(Some(trial.setup));
@@ -159,10 +159,10 @@ impl Gateway {
         Ok(self.records.read::<Confirmed>()?.map(|confirmed| confirmed.setup))
     }
 
-    /// How the gateway stands.
+    /// Status of the gateway.
     ///
     /// # Errors
-    /// When the machine cannot be looked at.
+    /// The machine's state cannot be read.
     pub fn status(&self) -> Result<Status, GatewayError> {
         self.require_root()?;
         let trial = self.records.read::<Trial>()?;
@@ -208,10 +208,10 @@ impl Gateway {
         })
     }
 
-    /// Who may come in by the VPN.
+    /// State of all VPN clients.
     ///
     /// # Errors
-    /// When the machine cannot be looked at.
+    /// The machine's state cannot be read.
     pub fn clients(&self) -> Result<Vec<ClientState>, GatewayError> {
         self.require_root()?;
         let has_wg = find("wg").is_some();
@@ -239,7 +239,7 @@ impl Gateway {
     }
 }
 
-/// The leases in dnsmasq's file: time, port, address, name and client id on a line.
+/// Parses dnsmasq's lease file. Each line contains expiry, MAC address, address, name and client id.
 fn leases(text: &str) -> Vec<Lease> {
     let lease = |line: &str| {
         let mut words = line.split(' ');
@@ -250,7 +250,7 @@ fn leases(text: &str) -> Vec<Lease> {
     text.lines().filter_map(lease).collect()
 }
 
-/// What our rules with a comment have counted.
+/// Packet counters of the gateway's rules with a comment.
 fn counts() -> Result<Vec<(String, String, u64)>, GatewayError> {
     let listing: Value =
         serde_json::from_str(&run("nft", &["--json", "list", "table", "inet", TABLE])?).unwrap_or_default();
@@ -268,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn leases_are_read() {
+    fn leases_are_parsed() {
         let text = "1700000000 52:54:00:00:01:01 10.42.0.11 r1 01:52\n0 52:54:00:00:01:02 10.42.0.12 * *\nduid 00:01\n";
         let leases = leases(text);
         assert_eq!(leases.len(), 2);

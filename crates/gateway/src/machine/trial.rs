@@ -1,7 +1,8 @@
-//! An attempt: it is made so, it waits for someone to confirm it, and otherwise it is taken back.
+//! Changes on trial: a change is applied, waits for confirmation, and is rolled back without it.
 //!
-//! All that is needed to go back is on disk before anything is touched, and so is a process that goes back (see [`super::guard`]). An
-//! attempt is over when its record is gone; whoever removes that, holding the lock, decides how.
+//! All data for a rollback is on disk before the machine is changed, and a guard process is running (see
+//! [`super::guard`]). A trial ends when its record is deleted. The process that deletes the record while holding the
+//! lock decides the outcome.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -19,50 +20,50 @@ use crate::keys::PrivateKey;
 use crate::setup::{Setup, TABLE, VPN_INTERFACE};
 use crate::steps::{Observed, Step, Wanted, WantedTable, WantedVpn, steps};
 
-/// How long the guard may take until it watches.
+/// Timeout for the start of the guard.
 const GUARD_READY: Duration = Duration::from_secs(10);
 
-/// How often going back is tried.
+/// Number of attempts for a rollback.
 const ATTEMPTS: usize = 3;
 
-/// What came of an attempt so far.
+/// Result of `apply`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "snake_case", tag = "state")]
 pub enum Applied {
-    /// All was so already.
+    /// Nothing had to be changed.
     Unchanged,
-    /// It is so, and stays.
+    /// The change was applied permanently.
     Confirmed {
-        /// What was done.
+        /// The executed steps.
         steps: Vec<Step>,
     },
-    /// It is so until it is confirmed, or until its time is up.
+    /// The change was applied and waits for confirmation.
     Trial {
-        /// What was done.
+        /// The executed steps.
         steps: Vec<Step>,
-        /// By which the attempt is known.
+        /// Token of the change.
         token: String,
-        /// For how long it waits.
+        /// Time left for the confirmation.
         confirm_within_secs: u64,
     },
 }
 
-/// How an attempt that waited stands.
+/// State of a change on trial.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Confirmation {
-    /// It waits, for that many seconds.
+    /// It waits for confirmation, for this number of seconds.
     Waits(u64),
-    /// Someone has confirmed it.
+    /// It was confirmed.
     Confirmed,
-    /// It was taken back.
+    /// It was rolled back.
     RolledBack(Option<RolledBack>),
 }
 
 impl Gateway {
-    /// Makes a setup so. With a time it is taken back when nobody has confirmed it by then; without, it stays.
+    /// Applies a setup. With `confirm_within`, the change is rolled back unless it is confirmed within that time.
     ///
     /// # Errors
-    /// When it cannot be done. Everything is as it was before, then, or the error says that it is not.
+    /// The setup cannot be applied. The machine is unchanged, or the error tells which parts of the rollback failed.
     pub fn apply(&self, setup: Setup, confirm_within: Option<Duration>) -> Result<Applied, GatewayError> {
         self.require_root()?;
         if let Some(lack) = self.lacks(&setup)?.into_iter().next() {
@@ -83,16 +84,16 @@ impl Gateway {
         let todo = steps(&wanted, &observed, &found);
         let confirmed: Option<Confirmed> = self.records.read()?;
         if todo.is_empty() && confirmed.as_ref().is_some_and(|confirmed| confirmed.setup == setup) {
-            // This program may have moved since.
+            // The path of this executable may have changed.
             self.install_unit()?;
-            // What was tried before is not what is wanted any more.
+            // The previous failed change is no longer relevant.
             self.records.remove(RolledBack::FILE)?;
             return Ok(Applied::Unchanged);
         }
         self.records.write(&found)?;
         let mut trial = self.trial(setup, confirmed, &observed)?;
         let token = trial.token.clone();
-        // It watches before there is anything to watch: no moment is left at which we could die unguarded.
+        // The guard starts first, so that a crash at any moment leads to a rollback.
         self.start_guard(&token)?;
         self.records.write(&trial)?;
         self.make_so(&trial, &todo)?;
@@ -105,7 +106,7 @@ impl Gateway {
         Ok(Applied::Trial { steps: todo, token, confirm_within_secs: within.as_secs() })
     }
 
-    /// What is needed to go back from a setup.
+    /// Collects the data for a rollback.
     fn trial(&self, setup: Setup, confirmed: Option<Confirmed>, observed: &Observed) -> Result<Trial, GatewayError> {
         let peers = observed.vpn.iter().flat_map(|vpn| &vpn.peers);
         let endpoint = |peer: &crate::Peer| Some((peer.public_key, peer.endpoint.clone()?));
@@ -116,12 +117,12 @@ impl Gateway {
             endpoints: peers.filter_map(endpoint).collect(),
         };
         let token = PrivateKey::generate().map_err(|error| self.records.failed("make", "a token for", error))?;
-        // Half of a key is random enough to tell attempts apart, and no key.
+        // A prefix of a random key is a sufficiently unique token.
         let token = token.to_text().chars().filter(char::is_ascii_alphanumeric).take(16).collect();
         Ok(Trial { token, boot: boot_id(), setup, before, deadline_ms: None })
     }
 
-    /// Carries the steps out, or goes back.
+    /// Executes the steps. Rolls back after a failure.
     fn make_so(&self, trial: &Trial, todo: &[Step]) -> Result<(), GatewayError> {
         let done = todo.iter().try_for_each(|step| self.carry_out(step, &Endpoints::new()));
         let Err(error) = done else { return Ok(()) };
@@ -132,7 +133,7 @@ impl Gateway {
         }
     }
 
-    /// Lets the guard start, and waits until it watches.
+    /// Starts the guard and waits until it watches.
     fn start_guard(&self, token: &str) -> Result<(), GatewayError> {
         let mut arguments = self.own_command("guard");
         arguments.push(token.into());
@@ -149,10 +150,10 @@ impl Gateway {
         }
     }
 
-    /// Confirms the attempt that waits; says whether the gateway will be there after a boot.
+    /// Confirms the change on trial. Returns whether the gateway starts after a boot.
     ///
     /// # Errors
-    /// When nothing waits any more.
+    /// No change waits for confirmation.
     pub fn confirm(&self) -> Result<bool, GatewayError> {
         self.require_root()?;
         let why = || Ok::<_, GatewayError>(self.rolled_back()?.map(|back| back.why));
@@ -169,7 +170,7 @@ impl Gateway {
         self.keep(&trial)
     }
 
-    /// Makes an attempt the setup that counts. Until the record of the attempt is gone it can still be taken back as a whole.
+    /// Makes a change permanent. It can be rolled back until its record is deleted.
     fn keep(&self, trial: &Trial) -> Result<bool, GatewayError> {
         let confirmed = Confirmed { setup: trial.setup.clone(), token: trial.token.clone() };
         self.records.write(&confirmed)?;
@@ -178,7 +179,7 @@ impl Gateway {
         self.install_unit()
     }
 
-    /// Goes back to what was before an attempt, whatever became of it; what could not be put back. The caller has the lock.
+    /// Rolls back a change, complete or not. Returns the problems. The caller holds the lock.
     pub(super) fn go_back(&self, trial: &Trial, why: &str) -> Result<Vec<String>, GatewayError> {
         let mut problems = Vec::new();
         for _ in 0..ATTEMPTS {
@@ -195,7 +196,7 @@ impl Gateway {
         let (token, why) = (trial.token.clone(), why.to_owned());
         self.records.write(&RolledBack { token, why, at_secs: wall_secs(), problems: problems.clone() })?;
         if problems.is_empty() && trial.before.confirmed.is_none() {
-            // Nothing of ours is left: the next attempt looks anew.
+            // No change of the gateway is left, so the next change records the original state again.
             let directories = self.records.read::<Found>()?.map(|found| found.directories).unwrap_or_default();
             self.records.write(&Found { directories, ..Found::default() })?;
         }
@@ -214,12 +215,12 @@ impl Gateway {
         wanted.table = before.table.as_ref().map(table);
         let found = self.records.read::<Found>()?.unwrap_or_default();
         let todo = steps(&wanted, &self.observe()?, &found);
-        // What can be put back is, whatever else cannot.
+        // Continue after a failed step, to restore as much as possible.
         let done = todo.iter().map(|step| self.carry_out(step, &before.endpoints));
         Ok(done.filter_map(Result::err).map(|error| error.to_string()).collect())
     }
 
-    /// Ends services that somebody was killed over: they are neither there nor gone.
+    /// Ends services whose start or stop was interrupted.
     pub(super) fn finish_services(&self) -> Result<(), GatewayError> {
         if self.services.is_between(Service::Dnsmasq)? {
             self.services.stop(Service::Dnsmasq)?;
@@ -230,7 +231,7 @@ impl Gateway {
         Ok(())
     }
 
-    /// What a setup wants of the machine, with what we know of it.
+    /// The wanted state for a setup, with known keys, clients and table listing.
     pub(super) fn wanted(&self, setup: &Setup) -> Result<Wanted, GatewayError> {
         let loaded = self.records.read::<Loaded>()?.filter(|loaded| loaded.text == setup.table);
         let vpn = match &setup.vpn {
@@ -249,10 +250,10 @@ impl Gateway {
         })
     }
 
-    /// What was found here, noted now if nothing was before.
+    /// The recorded original state. Records it now if there is none.
     pub(super) fn found(&self, made: Vec<std::path::PathBuf>, observed: &Observed) -> Result<Found, GatewayError> {
         let found = match self.records.read::<Found>()? {
-            // Something has been touched before: what has our name is ours.
+            // The gateway has changed the machine before, so objects with its names belong to it.
             Some(found) if !found.interfaces.is_empty() => return Ok(found),
             Some(found) => found,
             None => Found { directories: made, ..Found::default() },
@@ -267,16 +268,16 @@ impl Gateway {
         Ok(found)
     }
 
-    /// Refuses while an attempt waits; one whose time is up is taken back, if nobody else has done it.
+    /// Returns an error while a change waits for confirmation. Rolls back an expired or interrupted change.
     pub(super) fn refuse_while_waiting(&self) -> Result<(), GatewayError> {
         let Some(trial) = self.records.read::<Trial>()? else { return Ok(()) };
         if trial.boot != boot_id() {
-            // A boot has taken everything back but the records.
+            // A reboot has undone everything except the records.
             self.records.put(trial.before.confirmed.as_ref())?;
             self.records.put::<Loaded>(None)?;
             return self.records.remove(Trial::FILE);
         }
-        // With the lock in our hands nobody is at work on it.
+        // This process holds the lock, so no other process works on the change.
         if trial.is_over() || trial.deadline_ms.is_none() {
             return self.go_back(&trial, "it was interrupted, or not confirmed in time").map(drop);
         }
@@ -294,10 +295,10 @@ impl Gateway {
         Err(GatewayError::Misplaced(names.join(", ")))
     }
 
-    /// How the attempt of this token stands.
+    /// State of the change with this token.
     ///
     /// # Errors
-    /// When records cannot be read.
+    /// A record cannot be read.
     pub fn confirmation(&self, token: &str) -> Result<Confirmation, GatewayError> {
         if let Some(trial) = self.records.read::<Trial>()?.filter(|trial| trial.token == token) {
             return Ok(Confirmation::Waits(trial.seconds_left().unwrap_or(0)));
@@ -309,15 +310,15 @@ impl Gateway {
         }
     }
 
-    /// The last attempt that was taken back, if nothing was confirmed since.
+    /// The last rollback, unless a change was confirmed since.
     ///
     /// # Errors
-    /// When the record cannot be read.
+    /// The record cannot be read.
     pub fn rolled_back(&self) -> Result<Option<RolledBack>, GatewayError> {
         self.records.read()
     }
 
-    /// Where this gateway's state is.
+    /// Directory of the gateway's records.
     #[must_use]
     pub fn directory(&self) -> &Path {
         self.records.directory()

@@ -1,4 +1,5 @@
-//! Letting clients in and out. It counts at once and waits for nobody: it can cut nobody off but them.
+//! Adding and revoking VPN clients. Changes take effect immediately without confirmation, because they cannot cut off
+//! other access.
 
 use super::Gateway;
 use super::carry_out::Endpoints;
@@ -11,10 +12,10 @@ use crate::setup::VpnSetup;
 use crate::steps::Step;
 
 impl Gateway {
-    /// Lets a machine in, and makes its profile, which holds its private key. That is nowhere else: it cannot be shown again.
+    /// Adds a client and returns its profile. The profile contains the private key, which is not stored anywhere else.
     ///
     /// # Errors
-    /// When there is no VPN that has been confirmed, or the name is taken.
+    /// No VPN was confirmed, or the name is in use.
     pub fn add_client(&self, name: &str) -> Result<(Client, String), GatewayError> {
         self.with_clients(|clients, vpn| {
             let key = PrivateKey::generate().map_err(|error| self.records.failed("make", "a key for", error))?;
@@ -25,10 +26,10 @@ impl Gateway {
         })
     }
 
-    /// Lets a machine in no more.
+    /// Revokes a client's access.
     ///
     /// # Errors
-    /// When there is none of this name.
+    /// No client has this name.
     pub fn revoke_client(&self, name: &str) -> Result<Client, GatewayError> {
         self.with_clients(|clients, _| Ok(clients.revoke(name)?))
     }
@@ -42,7 +43,7 @@ impl Gateway {
         let mut clients = self.records.clients()?;
         let outcome = change(&mut clients, &vpn)?;
         self.records.write(&clients)?;
-        // A VPN that does not run now will know when it does.
+        // A stopped VPN reads the clients when it starts.
         if self.observe()?.vpn.is_some() {
             self.carry_out(&Step::ConfigureVpn { port: vpn.port }, &Endpoints::new())?;
         }

@@ -1,4 +1,4 @@
-//! Whether the parts of a description go together: no address twice, no subnet within another, nothing that refers to what is not there.
+//! Checks across tables: duplicate addresses, overlapping subnets, and references to missing parts.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -10,7 +10,7 @@ use crate::setup::VPN_INTERFACE;
 use crate::subnet::InterfaceAddress;
 
 impl Reader<'_> {
-    /// Finds the mistakes between the parts.
+    /// Runs all checks across tables.
     pub(super) fn check(&mut self, parts: &Parts, lines: &Lines) {
         self.check_interfaces(parts, lines);
         self.check_subnets(lines);
@@ -19,27 +19,22 @@ impl Reader<'_> {
         self.check_reach(parts, lines);
     }
 
-    /// Finds the interfaces that this machine has not got.
+    /// Reports interfaces that this machine does not have.
     pub(super) fn check_presence(&mut self, lines: &Lines, present: &[String]) {
         let there: Vec<&str> = present.iter().map(String::as_str).filter(|name| *name != "lo").collect();
         for (line, field, name) in lines.interfaces.iter().filter(|(_, _, name)| !present.contains(name)) {
             let what = format!("this machine has no interface `{name}`");
-            self.mistake(*line, field, &what, &format!("it has {}", there.join(", ")));
+            self.mistake(*line, field, &what, &format!("available interfaces: {}", there.join(", ")));
         }
     }
 
     fn check_interfaces(&mut self, parts: &Parts, lines: &Lines) {
         for (line, field, name) in &lines.interfaces {
             if name == VPN_INTERFACE {
-                self.mistake(
-                    *line,
-                    field,
-                    &format!("`{name}` is the interface of the VPN"),
-                    "name one that has a port",
-                );
+                self.mistake(*line, field, &format!("`{name}` is the interface of the VPN"), "use a network port");
             } else if *field != "outer.interface" && parts.outer.as_ref() == Some(name) {
                 let what = format!("`{name}` is the outer interface as well");
-                self.mistake(*line, field, &what, "the world beyond needs a port, or a VLAN, of its own");
+                self.mistake(*line, field, &what, "use a separate port or VLAN for the outer network");
             }
         }
     }
@@ -49,7 +44,7 @@ impl Reader<'_> {
             for (earlier, other) in &lines.subnets[..number] {
                 if later.value.overlaps(earlier.value) {
                     let what = format!("{} overlaps with {} of {other}", later.value, earlier.value);
-                    self.mistake(later.line, field, &what, "every network needs addresses of its own");
+                    self.mistake(later.line, field, &what, "use separate subnets for the networks");
                 }
             }
         }
@@ -60,10 +55,10 @@ impl Reader<'_> {
         let subnet = own.subnet();
         if !subnet.has_room_for(first) || !subnet.has_room_for(last) || first > last {
             let what = format!("{first}-{last} is not a part of {subnet}");
-            self.mistake(line, "nodes.pool", &what, "give its first and then its last address");
+            self.mistake(line, "nodes.pool", &what, "write the first and then the last address");
         } else if (first..=last).contains(&own.address) {
-            let what = format!("it holds {}, which is this machine's", own.address);
-            self.mistake(line, "nodes.pool", &what, "let it begin after that");
+            let what = format!("it contains {}, the address of this machine", own.address);
+            self.mistake(line, "nodes.pool", &what, "start the pool after that address");
         }
     }
 
@@ -79,7 +74,7 @@ impl Reader<'_> {
                 && (first..=last).contains(&address)
             {
                 let what = format!("{address} is in the pool for machines that are not listed");
-                self.mistake(at.address, "node.address", &what, "take one outside of nodes.pool");
+                self.mistake(at.address, "node.address", &what, "use an address outside nodes.pool");
             }
             self.check_management(machine, at, parts);
         }
@@ -116,23 +111,23 @@ impl Reader<'_> {
             self.no_management("node.management_address", at.management_address);
         }
         if at.management_mac != 0 && at.management_address == 0 {
-            let what = format!("the controller of {} has no address to get", called(machine));
-            self.mistake(at.management_mac, "node.management_mac", &what, "give it a management_address");
+            let what = format!("the controller of {} has no address", called(machine));
+            self.mistake(at.management_mac, "node.management_mac", &what, "add a management_address");
         }
     }
 
     fn check_address(&mut self, field: &str, line: usize, address: Ipv4Addr, own: InterfaceAddress) {
         let subnet = own.subnet();
         if address == own.address {
-            self.mistake(line, field, &format!("{address} is this machine's own"), "take another one");
+            self.mistake(line, field, &format!("{address} is the address of this machine"), "use another one");
         } else if !subnet.has_room_for(address) {
             let range =
                 format!("{} to {}", subnet.hosts().next().unwrap_or(address), subnet.hosts().last().unwrap_or(address));
             self.mistake(
                 line,
                 field,
-                &format!("{address} is no machine's address in {subnet}"),
-                &format!("take one from {range}"),
+                &format!("{address} is not a host address in {subnet}"),
+                &format!("use an address from {range}"),
             );
         }
     }
@@ -140,7 +135,7 @@ impl Reader<'_> {
     fn check_reach(&mut self, parts: &Parts, lines: &Lines) {
         for (number, at) in lines.reach.iter().enumerate() {
             if lines.reach[..number].iter().any(|earlier| earlier.value == at.value) {
-                self.mistake(at.line, "vpn.reach", "the same is named twice", "take one away");
+                self.mistake(at.line, "vpn.reach", "the same value appears twice", "remove one");
             }
             match at.value {
                 Reach::Management if !parts.has_management => self.no_management("vpn.reach", at.line),
@@ -151,7 +146,7 @@ impl Reader<'_> {
                             at.line,
                             "vpn.reach",
                             &what,
-                            "name our own networks by the words nodes and management",
+                            "use the words nodes and management for the gateway's own networks",
                         );
                     }
                 }
@@ -161,10 +156,10 @@ impl Reader<'_> {
     }
 
     fn no_management(&mut self, field: &str, line: usize) {
-        self.mistake(line, field, "there is no management network", "add a table [management], or take this line away");
+        self.mistake(line, field, "there is no management network", "add a table [management], or remove this line");
     }
 
-    /// Notes that a value is used, or that it is for the second time.
+    /// Records a value, or reports a duplicate.
     fn once<K: Ord + Display + Clone>(
         &mut self,
         field: &str,
@@ -175,7 +170,7 @@ impl Reader<'_> {
     ) {
         match seen.get(&value) {
             Some(other) => {
-                self.mistake(line, field, &format!("{value} is that of {other} already"), "each may be there once");
+                self.mistake(line, field, &format!("{value} is already used by {other}"), "use each value once");
             }
             None => {
                 seen.insert(value, owner.to_owned());
@@ -184,12 +179,12 @@ impl Reader<'_> {
     }
 }
 
-/// What a machine is called, which may be what is wrong with it.
+/// The machine's name for messages. The name itself may be invalid.
 fn called(machine: &MachineParts) -> String {
     machine.name.clone().unwrap_or_else(|| "another machine".to_owned())
 }
 
-/// Who has which name, port and address.
+/// Owners of names, MAC addresses and addresses.
 #[derive(Default)]
 struct Seen {
     names: BTreeMap<String, String>,

@@ -1,13 +1,13 @@
-//! The file as TOML knows it: which keys there are and of which types. What they mean is read in the module above.
+//! The TOML structure of the file: keys and types. The parent module interprets the values.
 //!
-//! The tables are taken apart by hand: a derived reader would stop at the first key that is missing, unknown or of another type.
+//! The tables are decoded by hand, because a derived deserializer would stop at the first mistake.
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::Reader;
 
-/// A text and where it is; `None` when it is not there, or is no text, which has been noted.
+/// A text and its position. `None` if it is missing, or has another type (which was reported).
 pub(super) type Text = Option<Spanned<String>>;
 
 #[derive(Debug, Default)]
@@ -60,7 +60,7 @@ pub(super) struct Vpn {
 
 #[derive(Debug)]
 pub(super) struct Pxe {
-    /// The line of the table.
+    /// The line of the table's header.
     pub(super) line: usize,
     pub(super) boot_file: Text,
     pub(super) efi_boot_file: Text,
@@ -70,16 +70,16 @@ pub(super) struct Pxe {
 
 /// A table that is being read.
 struct Table<'a, 'i> {
-    /// What its keys are called after: `nodes`; empty for the file.
+    /// Prefix of its field names, e.g. `nodes`; empty for the file.
     name: &'static str,
     line: usize,
     entries: &'a DeTable<'i>,
-    /// The keys that were asked for.
+    /// Keys that were read.
     known: Vec<&'static str>,
 }
 
 impl Reader<'_> {
-    /// The tables of the file; `None` when it is no TOML.
+    /// The tables of the file. `None` if the text is not TOML.
     pub(super) fn file(&mut self) -> Option<File> {
         let (root, errors) = DeTable::parse_recoverable(self.text);
         if !errors.is_empty() {
@@ -155,7 +155,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A table that must be there.
+    /// A required table.
     fn needed<T: Default>(
         &mut self,
         file: &mut Table<'_, '_>,
@@ -168,7 +168,7 @@ impl Reader<'_> {
         self.table(file, key, read).unwrap_or_default()
     }
 
-    /// A table that may be there.
+    /// An optional table.
     fn table<T>(
         &mut self,
         file: &mut Table<'_, '_>,
@@ -179,13 +179,13 @@ impl Reader<'_> {
         match value.get_ref() {
             DeValue::Table(entries) => Some(self.read_table(key, value.span().start, entries, read)),
             _ => {
-                self.mistake(self.line_of(value), key, "it is not a table", &format!("begin it with [{key}]"));
+                self.mistake(self.line_of(value), key, "not a table", &format!("start it with [{key}]"));
                 None
             }
         }
     }
 
-    /// As many tables as there are.
+    /// All tables of an array.
     fn tables<T>(
         &mut self,
         file: &mut Table<'_, '_>,
@@ -201,11 +201,11 @@ impl Reader<'_> {
         for item in items {
             match item.get_ref() {
                 DeValue::Table(entries) => all.push(self.read_table(key, item.span().start, entries, &read)),
-                _ => self.mistake(self.line_of(item), key, "it is not a table", &format!("begin each with [[{key}]]")),
+                _ => self.mistake(self.line_of(item), key, "not a table", &format!("start each with [[{key}]]")),
             }
         }
         if !matches!(value.get_ref(), DeValue::Array(_)) {
-            self.mistake(self.line_of(value), key, "there may be several", &format!("begin each with [[{key}]]"));
+            self.mistake(self.line_of(value), key, "must be an array of tables", &format!("start each with [[{key}]]"));
         }
         all
     }
@@ -225,7 +225,7 @@ impl Reader<'_> {
 
     fn needed_text(&mut self, table: &mut Table<'_, '_>, key: &'static str) -> Text {
         if !table.entries.contains_key(key) {
-            self.missing(Some(table.line), &format!("{}.{key}", table.name), &format!("add a line {key} = \"…\""));
+            self.missing(Some(table.line), &format!("{}.{key}", table.name), &format!("add {key} = \"…\""));
         }
         self.text(table, key)
     }
@@ -259,30 +259,30 @@ impl Reader<'_> {
         let found = read(value.get_ref());
         if found.is_none() {
             let field = format!("{}.{key}", table.name);
-            self.mistake(self.line_of(value), &field, "it is of another type", &format!("write {kind}"));
+            self.mistake(self.line_of(value), &field, "wrong type", &format!("write {kind}"));
         }
         found
     }
 
-    /// What stands for a key, which is known from now on.
+    /// The value of a key. Marks the key as known.
     fn entry<'a, 'i>(&self, table: &mut Table<'a, 'i>, key: &'static str) -> Option<&'a Spanned<DeValue<'i>>> {
         table.known.push(key);
         table.entries.get(key)
     }
 
-    /// Notes all keys that nobody has asked for.
+    /// Reports keys that were not read.
     fn unknown(&mut self, table: &Table<'_, '_>) {
         let mut known = table.known.clone();
         known.sort_unstable();
         known.dedup();
         for key in table.entries.keys().filter(|key| !known.contains(&key.get_ref().as_ref())) {
             let what = format!("unknown field `{}`", key.get_ref().escape_debug());
-            self.mistake(self.line_of(key), table.name, &what, &format!("there can be {}", known.join(", ")));
+            self.mistake(self.line_of(key), table.name, &what, &format!("valid fields: {}", known.join(", ")));
         }
     }
 }
 
-/// A list of texts.
+/// Converts a list of strings.
 fn texts(value: &DeValue<'_>) -> Option<Vec<Spanned<String>>> {
     let DeValue::Array(items) = value else { return None };
     let text = |item: &Spanned<DeValue<'_>>| match item.get_ref() {

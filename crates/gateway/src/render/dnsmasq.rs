@@ -1,12 +1,12 @@
-//! The configuration of our dnsmasq: leases and names for the nodes, on the interfaces to them and nowhere else.
+//! The configuration of dnsmasq: DHCP and DNS for the nodes, on the gateway's interfaces only.
 
 use std::fmt::Write as _;
 
 use crate::description::{BootServer, Description, HEAD_NAME, MANAGEMENT_SUFFIX, Management, Pxe};
 
-/// The configuration. Where leases are kept is not in it but on the command line.
+/// The configuration. The path of the lease file is passed on the command line.
 pub(crate) fn dnsmasq(description: &Description) -> String {
-    let mut text = String::from("# Written by `hostler gateway`; what is changed here is lost.\n");
+    let mut text = String::from("# Written by `hostler gateway`; changes to this file are lost.\n");
     let nodes = &description.nodes;
     let mut line = |entry: String| writeln!(text, "{entry}").expect("strings can be written to");
     line(format!("interface={}", nodes.interface));
@@ -15,7 +15,7 @@ pub(crate) fn dnsmasq(description: &Description) -> String {
         line(format!("interface={}", management.interface));
     }
     line("except-interface=lo".to_owned());
-    // Sockets on these interfaces' addresses only: a dnsmasq or a resolver that is there keeps its own.
+    // Listen only on these interfaces, so that other DNS servers on the machine keep working.
     line("bind-interfaces".to_owned());
     line("no-hosts".to_owned());
     line("domain-needed".to_owned());
@@ -24,7 +24,7 @@ pub(crate) fn dnsmasq(description: &Description) -> String {
     line(format!("local=/{}/", nodes.domain));
     line("expand-hosts".to_owned());
     line("dhcp-authoritative".to_owned());
-    // Names are those of the description. One that a client gives itself, such as `wpad`, would be believed by all others.
+    // Use only names from the description. A client that names itself, e.g. `wpad`, could deceive all others.
     line("dhcp-ignore-names".to_owned());
     for entry in leases(description) {
         line(entry);
@@ -54,7 +54,7 @@ fn leases(description: &Description) -> Vec<String> {
     entries
 }
 
-/// Controllers get an address and nothing else: no way out and nobody to ask for names.
+/// Controllers get an address, but no router and no DNS server.
 fn controllers(management: &Management, description: &Description) -> Vec<String> {
     let subnet = management.address.subnet();
     let lease = &description.nodes.lease;
@@ -71,7 +71,7 @@ fn controllers(management: &Management, description: &Description) -> Vec<String
     entries
 }
 
-/// Names count from the first moment on, and not only once a machine has asked for its lease.
+/// Names resolve immediately, not only after a machine has requested its lease.
 fn names(description: &Description) -> Vec<String> {
     let domain = &description.nodes.domain;
     let record = |name: &str, address| format!("host-record={name},{name}.{domain},{address}");
@@ -128,13 +128,13 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is missing from\n{text}");
         }
-        assert!(!text.contains("enp1s0"), "the world outside is not served:\n{text}");
+        assert!(!text.contains("enp1s0"), "the outside network is not served:\n{text}");
         assert!(!text.contains("r2-mgmt") && !text.contains("tftp"), "{text}");
-        assert!(text.contains("\ndhcp-ignore-names\n"), "no client names itself:\n{text}");
+        assert!(text.contains("\ndhcp-ignore-names\n"), "clients must not choose names:\n{text}");
     }
 
     #[test]
-    fn boot_files_by_firmware() {
+    fn boot_file_depends_on_the_firmware() {
         let pxe = "[pxe]\nboot_file = \"bios.0\"\nefi_boot_file = \"efi.0\"\ntftp_root = \"/srv/tftp\"";
         let text = of(&EXAMPLE.replace("# [pxe]", pxe));
         for line in [

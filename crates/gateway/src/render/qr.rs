@@ -1,11 +1,11 @@
-//! A text as a QR code for a terminal: two rows of modules in each line, dark on light whatever the terminal's colours are.
+//! Text as a QR code for a terminal: two rows of modules per line, dark on light in any colour scheme.
 
 use qrcode::{Color, EcLevel, QrCode};
 
-/// Modules of light around the code, without which readers do not find it.
+/// Light modules around the code. Scanners need this margin.
 const MARGIN: usize = 2;
 
-/// The code; `None` when the text is too long for one.
+/// The QR code; `None` if the text is too long.
 #[must_use]
 pub fn qr_code(text: &str) -> Option<String> {
     let code = QrCode::with_error_correction_level(text, EcLevel::L).ok()?;
@@ -17,7 +17,7 @@ pub fn qr_code(text: &str) -> Option<String> {
     let side = width + 2 * MARGIN;
     let mut lines = String::new();
     for y in (0..side).step_by(2) {
-        // Black on white, so that a dark terminal shows it as readers expect.
+        // Black on white, so that it looks right on dark terminals.
         lines.push_str("\x1b[30;107m");
         lines.extend((0..side).map(|x| match (is_dark(x, y), is_dark(x, y + 1)) {
             (true, true) => '█',
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_code_is_square_and_has_its_three_corners() {
+    fn code_is_square_and_has_finder_patterns() {
         let code = qr_code("[Interface]\nPrivateKey = x\n").expect("short enough");
         let lines: Vec<Vec<char>> = code
             .lines()
@@ -47,7 +47,7 @@ mod tests {
             "{width} by {}",
             lines.len()
         );
-        // A finder pattern is seven modules wide with light around it.
+        // A finder pattern is seven modules wide, with a light margin.
         let top: String = lines[1].iter().collect();
         assert!(top.starts_with("  █▀▀▀▀▀█ ") && top.ends_with(" █▀▀▀▀▀█  "), "{code}");
         let bottom: String = lines[lines.len() - 2].iter().collect();

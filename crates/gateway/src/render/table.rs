@@ -1,7 +1,8 @@
-//! Our table of packet rules.
+//! The gateway's table of packet rules.
 //!
-//! Its chains stand before those of others and only ever end what is to or from networks of ours. What they accept may still be dropped by
-//! a chain of somebody else: for `nft`, a drop is final and an accept is not. The rules that accept are there to be counted.
+//! Its chains run before those of other programs and drop only packets from or to the gateway's networks. A later chain
+//! may still drop accepted packets, because in `nft` a drop is final and an accept is not. The accept rules exist for
+//! their counters.
 
 use std::fmt::Write as _;
 
@@ -9,13 +10,13 @@ use crate::description::{BootServer, Description, Reach};
 use crate::setup::{TABLE, VPN_INTERFACE};
 use crate::subnet::Subnet;
 
-/// Lines of a chain.
+/// The rules of a chain.
 struct Chain(String);
 
-/// The ports at which nodes and clients find a head and a shell.
+/// Ports of the head and of SSH.
 const HEAD_PORTS: &str = "{ 22, 7760 }";
 
-/// The table as `nft -f` reads it.
+/// The table as input for `nft -f`.
 pub(crate) fn table(description: &Description) -> String {
     let chains = [
         ("input", "filter hook input priority filter - 10", input(description)),
@@ -37,7 +38,7 @@ impl Chain {
     }
 }
 
-/// What comes to this machine: counted, and closed for clients of the VPN that may not reach it.
+/// Packets to this machine: counts them, and drops packets of VPN clients that may not reach it.
 fn input(description: &Description) -> Chain {
     let mut chain = Chain(String::new());
     let nodes = &description.nodes.interface;
@@ -74,7 +75,8 @@ fn input(description: &Description) -> Chain {
     chain
 }
 
-/// What goes through this machine, to or from a network of ours. The management network comes first: nothing later opens it.
+/// Forwarded packets from or to the gateway's networks. The rules of the management network come first, so that no
+/// later rule opens it.
 fn forward(description: &Description) -> Chain {
     let mut chain = Chain(String::new());
     management(description, &mut chain);
@@ -139,7 +141,7 @@ fn vpn(description: &Description, chain: &mut Chain) {
     chain.rule(&format!("oifname \"{VPN_INTERFACE}\" counter drop comment \"no way to clients\""));
 }
 
-/// Whose addresses are replaced by this machine's. Controllers know no way to the VPN, so for them clients come from here.
+/// Masquerading. Controllers have no route to the VPN, so clients appear to them with this machine's address.
 fn postrouting(description: &Description) -> Chain {
     let mut chain = Chain(String::new());
     let (nodes, outer) = (description.nodes.address.subnet(), &description.outer);
@@ -181,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn the_management_network_is_closed_before_anything_is_opened() {
+    fn management_network_is_closed_before_other_rules() {
         let table = of(EXAMPLE);
         let drop = table.find("ip daddr 10.43.0.0/24 counter drop").expect("closed");
         let forward = table.find("chain forward").expect("a chain");
@@ -191,12 +193,12 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_said_is_open() {
+    fn only_described_access_is_open() {
         let closed =
             of(&EXAMPLE.replace("outside = true", "outside = false").replace("[\"head\", \"nodes\"]", "[\"nodes\"]"));
         assert!(!closed.contains("masquerade") && !closed.contains("\"outside\""), "{closed}");
         assert!(closed.contains("iifname \"hostler-vpn\" counter drop comment \"not for clients\""), "{closed}");
-        let no_vpn = of(EXAMPLE.split("# A way in").next().expect("the part before the VPN"));
+        let no_vpn = of(EXAMPLE.split("# VPN access").next().expect("the part before the VPN"));
         assert!(!no_vpn.contains(VPN_INTERFACE) && !no_vpn.contains("51820"), "{no_vpn}");
         let open = of(&EXAMPLE.replace("[\"head\", \"nodes\"]", "[\"management\", \"192.168.7.0/24\"]"));
         assert!(
@@ -206,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn every_rule_of_the_forward_chain_names_a_network_of_ours() {
+    fn every_forward_rule_names_a_network_of_the_gateway() {
         let reach = "[\"head\", \"nodes\", \"management\", \"outside\", \"192.168.7.0/24\"]";
         let table = of(&EXAMPLE.replace("[\"head\", \"nodes\"]", reach));
         let chain = table.split("chain forward {").nth(1).and_then(|rest| rest.split("\t}").next()).expect("a chain");

@@ -1,4 +1,4 @@
-//! WireGuard: what the server is told, and what a client is given.
+//! WireGuard configurations of the server and of clients.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,10 +7,11 @@ use crate::clients::Client;
 use crate::keys::{PrivateKey, PublicKey};
 use crate::setup::VpnSetup;
 
-/// How often a client behind NAT says something, in seconds, so that its way back stays open.
+/// Interval of keep-alive packets of clients in seconds. They keep NAT mappings open.
 const KEEP_ALIVE_SECS: u8 = 25;
 
-/// What `wg syncconf` reads. It holds the private key. `endpoints` say from where clients were heard of, for an interface that knows of none.
+/// Input for `wg syncconf`, including the private key. `endpoints` are the last known endpoints of clients, for a new
+/// interface.
 pub(crate) fn server<'a>(
     key: &PrivateKey,
     port: u16,
@@ -28,13 +29,13 @@ pub(crate) fn server<'a>(
     text
 }
 
-/// What a client's WireGuard reads, as `wg-quick` and the apps have it. It holds the client's private key.
+/// A client's configuration for `wg-quick` and WireGuard apps, including the client's private key.
 #[must_use]
 pub fn profile(client: &Client, key: &PrivateKey, server: &PublicKey, vpn: &VpnSetup) -> String {
     let routes: Vec<String> = vpn.routes.iter().map(ToString::to_string).collect();
     let names = vpn.names.map(|names| format!("DNS = {names}, {}\n", vpn.domain)).unwrap_or_default();
     format!(
-        "# {} at the cluster of {}\n[Interface]\nPrivateKey = {}\nAddress = {}/32\n{names}\n\
+        "# client {} of the cluster at {}\n[Interface]\nPrivateKey = {}\nAddress = {}/32\n{names}\n\
          [Peer]\nPublicKey = {server}\nEndpoint = {}\nAllowedIPs = {}\nPersistentKeepalive = {KEEP_ALIVE_SECS}\n",
         client.name,
         vpn.endpoint,
@@ -52,7 +53,7 @@ mod tests {
     use crate::setup::Setup;
 
     #[test]
-    fn a_profile_says_where_and_what() {
+    fn profile_contains_addresses_and_keys() {
         let vpn = Setup::of(&Description::parse(EXAMPLE).expect("right")).vpn.expect("a VPN");
         let (server_key, key) = (PrivateKey::from_bytes([1; 32]), PrivateKey::from_bytes([2; 32]));
         let client = Client {

@@ -1,4 +1,4 @@
-//! Steps, carried out on a machine that is a value: they lead to what is wanted, and back to what was found.
+//! Tests that execute steps on a simulated machine: they lead to the wanted state, and back to the original state.
 
 use proptest::prelude::*;
 
@@ -7,7 +7,7 @@ use crate::description::{Description, EXAMPLE};
 use crate::setup::Setup;
 use crate::vpn_state::Peer;
 
-/// Carries a step out on a machine that is a value.
+/// Executes a step on a simulated machine.
 fn carry_out(step: &Step, machine: &mut Observed, wanted: &Wanted) {
     match step {
         Step::StopDnsmasq => machine.dnsmasq = None,
@@ -17,7 +17,7 @@ fn carry_out(step: &Step, machine: &mut Observed, wanted: &Wanted) {
             machine.interfaces.insert(VPN_INTERFACE.to_owned(), ObservedInterface::default());
         }
         Step::ConfigureVpn { port } => {
-            let wanted = wanted.vpn.as_ref().expect("only a VPN that is wanted is configured");
+            let wanted = wanted.vpn.as_ref().expect("only a wanted VPN is configured");
             let peer = |(key, address): (&PublicKey, &Ipv4Addr)| Peer {
                 public_key: *key,
                 address: Some(*address),
@@ -40,7 +40,7 @@ fn carry_out(step: &Step, machine: &mut Observed, wanted: &Wanted) {
         Step::RemoveAddress { interface, address } => at(machine, interface).addresses.retain(|other| other != address),
         Step::Forwarding { interface, on } => {
             if *on {
-                assert!(machine.table.is_some(), "rules come before forwarding");
+                assert!(machine.table.is_some(), "rules must be loaded before forwarding is enabled");
             }
             at(machine, interface).forwarding = *on;
         }
@@ -48,7 +48,7 @@ fn carry_out(step: &Step, machine: &mut Observed, wanted: &Wanted) {
 }
 
 fn at<'a>(machine: &'a mut Observed, name: &str) -> &'a mut ObservedInterface {
-    machine.interfaces.get_mut(name).unwrap_or_else(|| panic!("{name} is not there yet"))
+    machine.interfaces.get_mut(name).unwrap_or_else(|| panic!("{name} does not exist yet"))
 }
 
 fn wanted(text: &str) -> Wanted {
@@ -66,7 +66,7 @@ fn wanted(text: &str) -> Wanted {
 fn machine(up: [bool; 4], forwarding: [bool; 4], own: bool) -> Observed {
     let names = ["enp1s0", "enp2s0", "enp3s0", "docker0"];
     let interface = |number: usize| {
-        // One of the addresses that we would add may be there already.
+        // An address that the gateway would add may already exist.
         let address = if number == 1 && own {
             "10.42.0.1/24"
         } else {
@@ -82,9 +82,9 @@ fn machine(up: [bool; 4], forwarding: [bool; 4], own: bool) -> Observed {
     Observed { interfaces, ..Observed::default() }
 }
 
-/// Some descriptions that differ in what they touch.
+/// Descriptions that affect different parts of the machine.
 fn texts() -> [String; 4] {
-    let without_vpn = EXAMPLE.split("# A way in").next().expect("the part before the VPN").to_owned();
+    let without_vpn = EXAMPLE.split("# VPN access").next().expect("the part before the VPN").to_owned();
     [
         EXAMPLE.to_owned(),
         without_vpn,
@@ -94,7 +94,7 @@ fn texts() -> [String; 4] {
 }
 
 #[test]
-fn there_is_nothing_to_do_twice() {
+fn steps_are_not_repeated() {
     let wanted = wanted(EXAMPLE);
     let (mut machine, mut found) = (machine([true; 4], [false; 4], false), Found::default());
     assert!(found.note(&wanted.interfaces, &machine));
@@ -109,7 +109,7 @@ fn there_is_nothing_to_do_twice() {
 }
 
 #[test]
-fn a_machine_that_somebody_made_a_router_stays_one() {
+fn machine_that_became_a_router_stays_one() {
     let wanted = wanted(EXAMPLE);
     let (mut machine, mut found) = (machine([true; 4], [false; 4], false), Found::default());
     found.note(&wanted.interfaces, &machine);
@@ -122,9 +122,9 @@ fn a_machine_that_somebody_made_a_router_stays_one() {
 }
 
 proptest! {
-    /// Whatever is applied in whatever order, and however far each attempt gets before it is killed, `remove` leaves what was found.
+    /// For any sequence of changes, each interrupted at any step, removal restores the original state.
     #[test]
-    fn removing_leaves_what_was_found(
+    fn removal_restores_the_original_state(
         up: [bool; 4], forwarding: [bool; 4], own: bool,
         applied in proptest::collection::vec((0_usize..4, 0_usize..20), 0..5),
     ) {
