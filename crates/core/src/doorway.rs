@@ -1,17 +1,17 @@
-//! Admission at a door: who may wait there unidentified, and how much of something one party may have at once.
+//! Admission control: limits on unauthenticated connections and on what one party may use at once.
 //!
-//! A [`WaitingRoom`] holds connections whose peer has not shown who it is. It is bounded, and nobody is refused: when it is full, the
-//! connection that has waited longest goes, taken from the network that has most of them. A handshake takes milliseconds, so an honest peer
-//! is through long before its turn to go comes, however many silent connections others open. [`Shares`] counts what parties that are known
-//! have. Neither reads a clock or a socket.
+//! A [`WaitingRoom`] holds connections whose peer has not authenticated. It is bounded, but refuses no one: when it is full, it evicts
+//! the oldest connection of the network with the most connections. A handshake takes milliseconds, so an honest peer finishes before
+//! its eviction, however many silent connections others open. [`Shares`] limits how much each authenticated party uses. Neither type
+//! reads a clock or a socket.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The part of an address that is one party's: all of an IPv4 address, the first 64 bits of an IPv6 address, since whoever has one of
-/// those has all others that begin with them.
+/// The part of an address that belongs to one party: a whole IPv4 address, or the first 64 bits of an IPv6 address. An IPv6
+/// host usually controls its whole /64 network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Network(IpAddr);
 
@@ -27,7 +27,7 @@ impl From<IpAddr> for Network {
     }
 }
 
-/// Connections that have not shown who they are. `T` is dropped when a connection has to go: a channel's end, for instance.
+/// Unauthenticated connections. Evicting a connection drops its `T`, e.g. the end of a channel.
 #[derive(Debug)]
 pub struct WaitingRoom<T> {
     most: usize,
@@ -36,7 +36,7 @@ pub struct WaitingRoom<T> {
 
 #[derive(Debug)]
 struct Guests<T> {
-    /// By the number in which they came.
+    /// Guests by arrival number.
     here: BTreeMap<u64, Guest<T>>,
     next: u64,
 }
@@ -48,7 +48,7 @@ struct Guest<T> {
     _line: T,
 }
 
-/// A place in a waiting room. Dropping it gives the place up.
+/// A place in a waiting room. Dropping it frees the place.
 #[derive(Debug)]
 pub struct Place<T> {
     room: Arc<WaitingRoom<T>>,
@@ -56,14 +56,15 @@ pub struct Place<T> {
 }
 
 impl<T> WaitingRoom<T> {
-    /// A room for so many.
+    /// A room for at most `most` connections.
     #[must_use]
     pub fn new(most: usize) -> Arc<Self> {
         Arc::new(Self { most: most.max(1), guests: Mutex::new(Guests { here: BTreeMap::new(), next: 0 }) })
     }
 
-    /// Lets one more in. When there are too many then, one has to go. Known networks keep what they have, up to half of the room, so that
-    /// whoever shares a node's address cannot keep all others out. Of the rest it is the oldest from the network that has most here.
+    /// Adds a connection, and evicts one if the room is full. Known networks keep their connections up to half of the room, so that
+    /// an attacker behind a node's address cannot keep everyone else out. Of the rest, the room evicts the oldest connection of the
+    /// network with the most connections.
     pub fn enter(self: &Arc<Self>, network: Network, is_known: bool, line: T) -> Place<T> {
         let mut guests = self.guests();
         let number = guests.next;
@@ -71,7 +72,7 @@ impl<T> WaitingRoom<T> {
         guests.here.insert(number, Guest { network, is_known, _line: line });
         let gone = if guests.here.len() > self.most { guests.remove_one(self.most / 2) } else { None };
         drop(guests);
-        // Outside of the lock: whoever is told may want it.
+        // After the lock is released: dropping `T` may run code that takes the lock.
         drop(gone);
         Place { room: Arc::clone(self), number }
     }
@@ -82,11 +83,11 @@ impl<T> WaitingRoom<T> {
 }
 
 impl<T> Guests<T> {
-    /// Removes the guest that has to go; a known network keeps as many as `kept`.
+    /// Evicts one guest; a known network keeps up to `kept` connections.
     fn remove_one(&mut self, kept: usize) -> Option<Guest<T>> {
         let mut of: BTreeMap<Network, usize> = BTreeMap::new();
         self.here.values().for_each(|guest| *of.entry(guest.network).or_default() += 1);
-        // The first of those that are equal is the one that came first.
+        // On a tie the oldest guest is evicted.
         let (number, _) = self.here.iter().min_by_key(|(number, guest)| {
             let count = of[&guest.network];
             (guest.is_known && count <= kept, std::cmp::Reverse(count), **number)
@@ -103,14 +104,14 @@ impl<T> Drop for Place<T> {
     }
 }
 
-/// How much of something each party has, and may have at most.
+/// Limits how much of something each party uses at once.
 #[derive(Debug)]
 pub struct Shares<K> {
     most: usize,
     of: Mutex<BTreeMap<K, usize>>,
 }
 
-/// One of a party's share. Dropping it gives it back.
+/// One unit of a party's share. Dropping it frees the unit.
 #[derive(Debug)]
 pub struct Share<K: Clone + Ord> {
     shares: Arc<Shares<K>>,
@@ -118,19 +119,19 @@ pub struct Share<K: Clone + Ord> {
 }
 
 impl<K: Clone + Ord> Shares<K> {
-    /// At most so many for each.
+    /// Shares of at most `most` units per party.
     #[must_use]
     pub fn of(most: usize) -> Arc<Self> {
         Arc::new(Self { most, of: Mutex::default() })
     }
 
-    /// How many a party may have.
+    /// The limit per party.
     #[must_use]
     pub fn most(&self) -> usize {
         self.most
     }
 
-    /// One more for a party; `None` when it has as many as it may have.
+    /// Takes one more unit for a party; `None` at its limit.
     pub fn take(self: &Arc<Self>, party: K) -> Option<Share<K>> {
         let mut of = self.of.lock().unwrap_or_else(PoisonError::into_inner);
         let own = of.entry(party.clone()).or_default();
@@ -162,7 +163,7 @@ mod tests {
         text.parse::<IpAddr>().expect("an address").into()
     }
 
-    /// A room, and a way to let somebody in there and see whether they are still there.
+    /// A waiting room whose guests can be checked for eviction.
     struct Trial {
         room: Arc<WaitingRoom<Arc<()>>>,
         guests: Vec<(Place<Arc<()>>, Arc<()>)>,
@@ -209,14 +210,14 @@ mod tests {
         assert_eq!(
             trial.here(),
             [false, true, false, true, true, true],
-            "with more than half it keeps nobody else out"
+            "above half of the room a known network is evicted first"
         );
         trial.enter("10.0.0.6", false);
         assert_eq!(trial.here(), [false, true, false, false, true, true, true]);
     }
 
     #[test]
-    fn a_place_that_is_given_up_is_free() {
+    fn dropping_a_place_frees_it() {
         let mut trial = Trial::of(2);
         trial.enter("10.0.0.1", false);
         trial.enter("10.0.0.1", false);
@@ -235,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_gets_more_than_a_share() {
+    fn a_party_gets_no_more_than_its_share() {
         let shares = Shares::of(2);
         let held = [shares.take("ada"), shares.take("ada")];
         assert!(held.iter().all(Option::is_some) && shares.take("ada").is_none() && shares.take("bob").is_some());

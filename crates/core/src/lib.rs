@@ -1,8 +1,8 @@
-//! The state machines of the head and the agent: events in, state changed, effects out.
+//! The state machines of the head and the agent. Each takes events, changes its state and returns effects.
 //!
-//! [`head::update`] and [`agent::update`] are the only places where their state changes, and both are deterministic: time comes in
-//! with events, randomness not at all, IO is described by effects that a shell carries out. The daemons and the simulator run this
-//! same code.
+//! Only [`head::update`] and [`agent::update`] change the state. Both are deterministic: events carry the time, nothing is random, and
+//! effects describe all IO. The *shell*, i.e. the code of the daemon around the state machine, carries the effects out. The simulator
+//! runs the same code.
 
 pub mod agent;
 pub mod doorway;

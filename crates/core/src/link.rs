@@ -1,7 +1,7 @@
-//! Numbering of the frames on one connection of the agent link, in one direction.
+//! Sequence numbers of the frames that one side of an agent connection sends.
 //!
-//! A transport may repeat frames or lose them; numbers turn the first into nothing and the second into a broken connection, after
-//! which both sides start from the agent's hello.
+//! A transport may repeat or lose frames. The receiver drops repeated frames and closes the connection when one is missing. Both
+//! sides then start again with the agent's hello.
 
 use hostler_proto::link::Frame;
 
@@ -25,18 +25,18 @@ pub struct Inbox {
     received: u64,
 }
 
-/// A frame is missing: the connection cannot be trusted any more and must be closed.
+/// A frame is missing, so the connection must be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("frame {expected} is missing, frame {found} came instead")]
+#[error("frame {expected} is missing: frame {found} arrived instead")]
 pub struct Gap {
-    /// The number that should have come.
+    /// The expected number.
     pub expected: u64,
-    /// The number that came.
+    /// The received number.
     pub found: u64,
 }
 
 impl Inbox {
-    /// The messages of a new frame; none for a frame that came before.
+    /// The messages of a new frame; none for a repeated frame.
     ///
     /// # Errors
     /// When a frame between the last one and this one is missing.
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn once_and_in_order_or_not_at_all() {
+    fn repeated_frames_are_dropped_and_a_gap_is_an_error() {
         let (mut outbox, mut inbox) = (Outbox::default(), Inbox::default());
         let frames: Vec<Frame<u8>> = (1..=4).map(|n| outbox.frame(vec![n])).collect();
         assert_eq!(inbox.accept(frames[0].clone()), Ok(vec![1]));

@@ -1,12 +1,11 @@
-//! The agent's state machine: which runs a node holds and how far each is.
+//! The agent's state machine: the runs on a node and the stage of each.
 //!
-//! An [`Event`] is something that happened on the node or came from the head; [`update`] changes the state and answers with
-//! [`Effect`]s: work for the shell. The shell keeps what must survive the agent in each run's own directory, so a restarted agent
-//! begins with [`Event::Recovered`] for every directory it finds.
+//! An [`Event`] comes from the node or from the head. [`update`] changes the state and returns [`Effect`]s, which the agent process
+//! carries out. Data that must survive the agent is in each run's own directory, so a restarted agent begins with
+//! [`Event::Recovered`] for every directory.
 //!
-//! A run's stages: `Staging → Running → Collecting → Over`; a run on several nodes is `Ready` before it is running, and waits there for
-//! the others. The agent never decides that a run may start: it has a launch for it or it
-//! has not.
+//! A run's stages: `Staging → Running → Collecting → Over`. A run on several nodes is `Ready` before `Running`, until the other nodes
+//! are ready too. Only the head decides that a run starts.
 
 mod state;
 mod update;

@@ -1,4 +1,4 @@
-//! What an agent knows, what can happen to it, and what it can ask its shell to do.
+//! State, events and effects of the agent.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use hostler_proto::link::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Everything the agent knows about runs.
+/// All runs that the agent has.
 #[derive(Debug, Clone, Default)]
 pub struct State {
     pub(super) runs: BTreeMap<RunId, Run>,
@@ -24,42 +24,42 @@ pub struct State {
 /// One run on this node.
 #[derive(Debug, Clone)]
 pub struct Run {
-    /// What was launched.
+    /// The launch.
     pub launch: Arc<RunLaunch>,
-    /// How far it is.
+    /// How far the run is.
     pub stage: Stage,
-    /// The head wants it to end.
+    /// Why the head wants the run to end, if it does.
     pub ending: Option<EndCause>,
-    /// The head knows nothing of it, or has taken note of its end: it goes as soon as nothing of it runs.
+    /// The head does not know the run or has recorded its end. The agent removes the run as soon as no process of it is left.
     pub forgotten: bool,
 }
 
-/// What an agent needs to know to start one run; stored in the run's directory.
+/// Everything an agent needs to start one run; stored in the run's directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunLaunch {
     /// The run.
     pub run: RunId,
-    /// Whose it is.
+    /// The owner of the run.
     pub user: String,
     /// What to run.
     pub spec: Arc<JobSpec>,
-    /// How many tasks its array has.
+    /// The number of tasks in the array.
     pub array_len: u64,
-    /// What it may use.
+    /// Resources assigned to the run.
     pub resources: Resources,
-    /// The other nodes, for a run on several.
+    /// The other nodes of a run on several nodes.
     #[serde(default)]
     pub gang: Option<Gang>,
-    /// The uid that its user has in the cluster, if it is known.
+    /// The owner's uid in the cluster, if known.
     #[serde(default)]
     pub uid: Option<u32>,
-    /// How much is kept of each of its outputs, in bytes, if the head has said so.
+    /// How many bytes of each output are kept, if the head has set it.
     #[serde(default)]
     pub output_cap_bytes: Option<u64>,
 }
 
 impl RunLaunch {
-    /// How much is kept of each of its outputs, in bytes.
+    /// How many bytes of each output are kept.
     #[must_use]
     pub fn output_cap_bytes(&self) -> u64 {
         self.output_cap_bytes.unwrap_or(OUTPUT_CAP_BYTES)
@@ -69,199 +69,199 @@ impl RunLaunch {
 /// How far a run is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stage {
-    /// Its folder and environment are being made ready.
+    /// The run's folder and environment are being prepared.
     Staging,
-    /// All is ready; it waits for the other nodes.
+    /// The run is prepared and waits for the other nodes.
     Ready {
-        /// A port that was free here.
+        /// A port that was free on this node.
         port: u16,
-        /// Where the node takes steps, if it does.
+        /// Where the node accepts steps, if it does.
         door: Option<StepDoor>,
     },
-    /// Its shepherd has it.
+    /// The run's shepherd has started the process.
     Running,
-    /// Its process has ended; its results are being collected and uploaded.
+    /// The process has ended; its results are being collected and uploaded.
     Collecting(Exit),
-    /// All is over; reported until the head has taken note.
+    /// The run has ended. The agent reports it until the head has recorded the end.
     Over(RunEnd),
 }
 
-/// How a run's process ended, as far as the node knows.
+/// How a run's process ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exit {
-    /// Why it ended.
+    /// The cause.
     pub why: Why,
-    /// What a person should know beyond that.
+    /// More details, for people.
     pub message: Option<String>,
-    /// What it used.
+    /// Resources that the process used.
     pub usage: Usage,
 }
 
 /// Why a run's process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
-    /// By itself, with this exit code (128 plus the signal when it was killed by somebody else).
+    /// It exited with this code; 128 plus the signal if a signal killed it.
     Exited(i32),
-    /// Its time was up; with what it left as exit code.
+    /// It reached its time limit; the exit code of the killed process.
     TimeLimit(i32),
-    /// The head had asked; with what it left as exit code.
+    /// The head asked for it; the exit code of the ended process.
     Asked(i32),
-    /// The kernel ended it because it used more memory than it may.
+    /// The kernel killed it because it exceeded its memory limit; its exit code.
     OutOfMemory(i32),
-    /// It could not be started or made ready.
+    /// It could not be prepared or started.
     NotStarted,
-    /// Its shepherd vanished, or the machine has restarted.
+    /// Its shepherd vanished, or the machine restarted.
     Lost,
 }
 
-/// What a restarted agent found of a run.
+/// The state of a run that a restarted agent finds on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
-    /// A launch and nothing more.
+    /// Only the launch.
     Launch,
-    /// A shepherd that goes on; it has been adopted.
+    /// A live shepherd, which the agent has adopted.
     Shepherd,
-    /// Its process has ended, results are not yet collected.
+    /// The process has ended; results are not yet collected.
     Exit(Exit),
-    /// All was over and waits for the head to take note.
+    /// The run has ended; the head has not recorded the end yet.
     Over(RunEnd),
 }
 
-/// Something that happened.
+/// An input of the agent's state machine.
 #[derive(Debug, Clone)]
 pub enum Event {
-    /// The link is open; the hello has been sent.
+    /// The connection to the head is open and the hello has been sent.
     Connected,
-    /// The link is gone.
+    /// The connection to the head is lost.
     Disconnected,
-    /// The head says something.
+    /// The head sent a message.
     Received(HeadMessage),
-    /// A restarted agent found this run.
+    /// A restarted agent found this run on disk.
     Recovered {
         /// Its launch.
         launch: Arc<RunLaunch>,
-        /// How far it had come.
+        /// How far the run was.
         found: Found,
     },
-    /// Its folder and environment are ready, and it must wait for the other nodes.
+    /// The run is prepared and must wait for the other nodes.
     Ready {
         /// The run.
         run: RunId,
-        /// A port that is free here.
+        /// A port that is free on this node.
         port: u16,
-        /// Where the node takes steps, if it does.
+        /// Where the node accepts steps, if it does.
         door: Option<StepDoor>,
     },
-    /// Its folder and environment are ready and its shepherd has started its process.
+    /// The run is prepared and its shepherd has started the process.
     Started {
         /// The run.
         run: RunId,
     },
-    /// The machine was to shut down, and nothing here can do that.
+    /// The agent cannot shut the machine down.
     CannotPowerOff,
-    /// Its process has ended, or never started.
+    /// The run's process has ended, or never started.
     Exited {
         /// The run.
         run: RunId,
-        /// How.
+        /// How the process ended.
         exit: Exit,
     },
-    /// Its results are on the head, or travel with the report; or they cannot be had, with the reason.
+    /// The results were uploaded, travel with the report, or could not be collected.
     Collected {
         /// The run.
         run: RunId,
-        /// The result and what could not be captured; or why it is not the whole result.
+        /// The result, and a note about files that could not be captured; or the error.
         result: Result<(RunResult, Option<String>), Uncollected>,
     },
 }
 
-/// A run's results could not all be collected.
+/// The error when a run's results could not all be collected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Uncollected {
-    /// Why, as a fragment.
+    /// The cause, as a sentence fragment.
     pub reason: String,
-    /// What could be.
+    /// The part of the results that was collected.
     pub rest: Option<RunResult>,
 }
 
-/// Work for the shell.
+/// An action for the agent process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// Store the launch, make everything ready and start it; answer with `Started` or `Exited`. A run on several nodes answers with
-    /// `Ready` first, and waits for `Begin`.
+    /// Store the launch, prepare the run and start it; answer with `Started` or `Exited`. A run on several nodes answers with `Ready`
+    /// first and waits for `Begin`.
     Start(Arc<RunLaunch>),
-    /// The other nodes are ready too: go on; answer with `Started` or `Exited`.
+    /// All nodes are ready: start the processes; answer with `Started` or `Exited`.
     Begin {
         /// The run.
         run: RunId,
-        /// A port on the first node.
+        /// A port that is free on the first node.
         port: u16,
-        /// Where each node takes steps, if they do.
+        /// Where each node accepts steps, if the nodes do.
         doors: Vec<StepDoor>,
     },
-    /// Stop making it ready, or TERM and then KILL its processes; the answer is `Exited`.
+    /// Stop the preparation, or send TERM and later KILL to the processes; the answer is `Exited`.
     End {
         /// The run.
         run: RunId,
         /// Milliseconds between TERM and KILL.
         grace_ms: u64,
     },
-    /// Collect and upload its results; answer with `Collected`.
+    /// Collect and upload the results; answer with `Collected`.
     Collect {
         /// The run.
         launch: Arc<RunLaunch>,
     },
-    /// Store the end so that it is reported again after a restart of the agent: no exit record says the same.
+    /// Store the end, so that a restarted agent can report it: the exit record does not contain it.
     StoreEnd {
         /// The run.
         run: RunId,
         /// The end.
         end: RunEnd,
     },
-    /// Nothing of it runs and nobody wants to know more: remove its directory.
+    /// No process of the run is left, and the head needs nothing more: remove its directory.
     Remove {
         /// The run.
         launch: Arc<RunLaunch>,
     },
-    /// Tell the head.
+    /// Send a message to the head.
     Send(AgentMessage),
-    /// Answer a request for output.
+    /// Send output to the head.
     Stream(StreamRequest),
-    /// See to it that the machine has these accounts, if this agent may, and keep others out.
+    /// Create and update these accounts on the machine if the agent is allowed to, and block others.
     Accounts {
-        /// Those that belong on it.
+        /// Accounts that the machine needs.
         accounts: Vec<Account>,
-        /// Those that are kept out.
+        /// Accounts that are blocked.
         blocked: Vec<Account>,
-        /// The uids of those whose commands are not taken from other nodes.
+        /// Uids whose commands from other nodes are refused.
         guarded: Vec<u32>,
     },
     /// Ask the head which nodes gossip.
     AskForPeers,
-    /// Let nothing begin any more unless something besides runs goes on, and tell the head with `Resting`.
+    /// Stop accepting new commands and runs, unless something other than a run is active. Tell the head with `Resting`.
     Rest {
-        /// The number of its question.
+        /// The number of the head's request.
         ask: u64,
     },
-    /// Let everything begin again.
+    /// Accept new work again.
     Rise,
     /// Shut the machine down.
     PowerOff,
     /// Send a magic packet.
     WakeUp {
-        /// To which network card.
+        /// The hardware address of the network card.
         mac: [u8; 6],
-        /// Where; all segments when absent.
+        /// The broadcast address; all network segments when absent.
         broadcast: Option<IpAddr>,
-        /// UDP port.
+        /// The UDP port.
         port: u16,
     },
-    /// Stop the agent; shepherds go on.
+    /// Stop the agent. Shepherds continue.
     Stop,
 }
 
 impl State {
-    /// Where every run stands, for the hello.
+    /// The status of every run, for the hello.
     #[must_use]
     pub fn reports(&self) -> Vec<RunReport> {
         let held = self.runs.iter().filter(|(_, run)| !run.forgotten);
@@ -281,7 +281,7 @@ impl State {
 }
 
 impl Stage {
-    /// What the head is told of it.
+    /// The status that the head gets for this stage.
     pub(super) fn status(&self) -> RunStatus {
         match self {
             Self::Staging => RunStatus::Accepted,

@@ -1,4 +1,4 @@
-//! What each event does to the agent's state, and the work that follows.
+//! How each event changes the agent's state, and the effects that follow.
 
 use std::sync::Arc;
 
@@ -7,8 +7,7 @@ use hostler_proto::link::{AgentMessage, EndCause, Fate, HeadMessage, Launch, Run
 
 use super::state::{Effect, Event, Exit, Found, Run, RunLaunch, Stage, State, Uncollected, Why};
 
-/// Applies one event and returns the work that follows, in order. Events about runs that are not held are ignored: whoever sent them
-/// did not know yet.
+/// Applies one event and returns the effects, in order. Ignores events about runs that the agent no longer has.
 pub fn update(state: &mut State, event: Event) -> Vec<Effect> {
     let mut effects = Vec::new();
     match event {
@@ -50,14 +49,14 @@ fn receive(state: &mut State, message: HeadMessage, effects: &mut Vec<Effect>) {
             state.is_leaving = true;
             effects.push(Effect::PowerOff);
         }
-        // Whoever says so does not know of them, and they come first.
+        // The head does not know about these runs yet; they take precedence over a shutdown.
         HeadMessage::PowerOff => {}
         HeadMessage::WakeUp { mac, broadcast, port } => effects.push(Effect::WakeUp { mac, broadcast, port }),
         HeadMessage::Shutdown => effects.push(Effect::Stop),
     }
 }
 
-/// A run counts until the head has its ending and its results.
+/// Reports a run as busy until the head has recorded its end and has its results.
 fn rest(state: &State, ask: u64, effects: &mut Vec<Effect>) {
     let busy = |why: String| Effect::Send(AgentMessage::Resting { ask, busy: Some(why), is_leaving: state.is_leaving });
     effects.push(match state.runs.keys().next() {
@@ -67,7 +66,7 @@ fn rest(state: &State, ask: u64, effects: &mut Vec<Effect>) {
     });
 }
 
-/// Takes new runs; a launch of a run that is held already changes nothing.
+/// Accepts new runs; ignores a launch of a run that the agent already has.
 fn accept(state: &mut State, launch: &Launch, effects: &mut Vec<Effect>) {
     for placement in &launch.runs {
         if state.runs.contains_key(&placement.run) {
@@ -90,7 +89,7 @@ fn accept(state: &mut State, launch: &Launch, effects: &mut Vec<Effect>) {
     }
 }
 
-/// The other nodes are ready. Said twice it is done once: the shell waits for it only once.
+/// Starts a run whose nodes are all ready. Idempotent: the shell acts only on the first `Begin`.
 fn begin(state: &State, run: RunId, port: u16, doors: Vec<StepDoor>, effects: &mut Vec<Effect>) {
     if let Some(Run { stage: Stage::Ready { .. }, ending: None, forgotten: false, .. }) = state.runs.get(&run) {
         effects.push(Effect::Begin { run, port, doors });
@@ -99,7 +98,7 @@ fn begin(state: &State, run: RunId, port: u16, doors: Vec<StepDoor>, effects: &m
 
 fn end(state: &mut State, run: RunId, cause: EndCause, grace_ms: u64, effects: &mut Vec<Effect>) {
     let Some(held) = state.runs.get_mut(&run) else { return };
-    // The last cause stands: users may change their minds.
+    // The last cause counts: users may change their minds.
     held.ending = Some(cause);
     match held.stage {
         Stage::Staging | Stage::Ready { .. } | Stage::Running => effects.push(Effect::End { run, grace_ms }),
@@ -107,13 +106,13 @@ fn end(state: &mut State, run: RunId, cause: EndCause, grace_ms: u64, effects: &
     }
 }
 
-/// The head needs nothing more of the run: what still runs is killed at once, what is over is removed.
+/// The head needs nothing more of the run: kills it if it still runs, removes it if it has ended.
 fn forget(state: &mut State, run: RunId, effects: &mut Vec<Effect>) {
     let Some(held) = state.runs.get_mut(&run) else { return };
     held.forgotten = true;
     match held.stage {
         Stage::Staging | Stage::Ready { .. } | Stage::Running => effects.push(Effect::End { run, grace_ms: 0 }),
-        // The collection that is under way answers, and then it goes.
+        // The run is removed when its collection ends.
         Stage::Collecting(_) => {}
         Stage::Over(_) => remove(state, run, effects),
     }
@@ -177,14 +176,14 @@ fn collected(
     match result {
         Ok((result, problems)) => over(state, run, &exit, Some(result), problems, effects),
         Err(Uncollected { reason, rest }) => {
-            // Without its results a job has not completed, whatever its exit code.
+            // A job whose results are lost has not completed, whatever its exit code.
             let failed = Exit { why: failed_to_collect(exit.why), ..exit };
             over(state, run, &failed, rest, Some(format!("its results could not be collected: {reason}")), effects);
         }
     }
 }
 
-/// A clean exit is none when the results are lost.
+/// An exit code of zero does not count as success when the results are lost.
 fn failed_to_collect(why: Why) -> Why {
     if why == Why::Exited(0) { Why::NotStarted } else { why }
 }
@@ -202,14 +201,15 @@ fn over(
     let message = (!messages.is_empty()).then(|| messages.join("; "));
     let end = RunEnd { fate: fate(exit.why, held.ending), message, result, usage: exit.usage };
     held.stage = Stage::Over(end.clone());
-    // From an exit record a restarted agent comes to the same end. There is none of a run whose environment's build reached a limit.
+    // A restarted agent derives the end from the exit record. These runs may have none, e.g. when the build of an environment
+    // reached a limit.
     if matches!(exit.why, Why::NotStarted | Why::Lost | Why::TimeLimit(_) | Why::OutOfMemory(_)) {
         effects.push(Effect::StoreEnd { run, end });
     }
     report(state, run, effects);
 }
 
-/// What became of a run, by how its process ended and what the head had asked.
+/// The fate of a run, from the exit of its process and the end that the head asked for.
 fn fate(why: Why, asked: Option<EndCause>) -> Fate {
     let ended = |state, exit_code| Fate::Ended(Ending { state, exit_code });
     match (why, asked) {
@@ -226,7 +226,7 @@ fn fate(why: Why, asked: Option<EndCause>) -> Fate {
     }
 }
 
-/// The exit behind an end whose results must be collected once more.
+/// Reconstructs the exit of an ended run, to collect its results again.
 fn exit_again(end: &RunEnd) -> Exit {
     let why = match end.fate {
         Fate::Lost => Why::Lost,
@@ -248,7 +248,7 @@ fn remove(state: &mut State, run: RunId, effects: &mut Vec<Effect>) {
     }
 }
 
-/// Tells the head where a run stands, if it can be told; otherwise the next hello will.
+/// Sends the status of a run to the head if connected; otherwise the next hello contains it.
 fn report(state: &State, run: RunId, effects: &mut Vec<Effect>) {
     if state.connected
         && let Some(held) = state.runs.get(&run)

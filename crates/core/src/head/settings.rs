@@ -1,8 +1,8 @@
-//! What an operator may set about the head's decisions, while it runs.
+//! Settings that operators change while the head runs.
 //!
-//! [`Setting`] is the table: every name with its kind, its meaning and what it may be. [`Settings`] holds the values. What comes in as
-//! text is read and judged here ([`Settings::changed`]); [`super::decide`] makes an event of it. How the head is started (addresses,
-//! directories) is none of this: that is settled before there is a state.
+//! [`Setting`] lists each setting with its name, kind of value and meaning. [`Settings`] holds the values. [`Settings::changed`]
+//! parses and checks a new value, and [`super::decide`] turns it into an event. Start options of the head, such as addresses and
+//! directories, are not settings.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,58 +18,59 @@ const MINUTE: u64 = 60 * SECOND;
 const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 
-/// By how much a heartbeat may be late before the silence counts.
+/// The least difference between the heartbeat interval and the first silence limit, since a heartbeat may arrive late.
 const LATENESS_MS: u64 = SECOND;
 
-/// Values of the settings. All times are in milliseconds on the cluster's clock.
+/// The values of all settings. Times are in milliseconds on the cluster's clock.
 ///
-/// The three limits of silence must grow in the order in which they stand here, and the first must leave room for a heartbeat that
-/// comes late: a machine under full load may take seconds to send one.
+/// The three limits of silence must increase in the order of their fields. The first limit must leave time for a late heartbeat:
+/// an agent on a busy machine may need seconds to send one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Settings {
-    /// An agent that has nothing to say says so after this long.
+    /// An agent that has sent nothing for this long sends a heartbeat.
     pub heartbeat_ms: u64,
-    /// After how long a silence a node gets no new work.
+    /// A node that is silent for this long gets no new work.
     pub suspect_after_ms: u64,
-    /// After how long a silence a node counts as down: what can run again without harm is placed elsewhere.
+    /// A node that is silent for this long is down. Runs that can safely run again are placed on other nodes.
     pub down_after_ms: u64,
-    /// After how long a silence every run on a node is given up. Longer, since this loses work where the node was only cut off.
+    /// The head gives up all runs of a node that is silent for this long. A longer limit, since a node that was only
+    /// disconnected loses work.
     pub lost_after_ms: u64,
-    /// Between TERM and KILL, unless the job says otherwise.
+    /// Default time between TERM and KILL.
     pub grace_ms: u64,
-    /// How long an ended job and its results are kept, fetched or not.
+    /// How long ended jobs and their results are kept, whether or not the results were fetched.
     pub retention_ms: u64,
-    /// What results may take before fetched ones are dropped, in bytes; what the head was started with when absent.
+    /// Disk space for results, in bytes; above it, the head drops fetched results. `None`: the value that the head was started with.
     pub results_cap_bytes: Option<u64>,
-    /// How much is kept of each output of a job, in bytes; [`OUTPUT_CAP_BYTES`] when absent.
+    /// How many bytes of each output of a job are kept. `None`: [`OUTPUT_CAP_BYTES`].
     pub output_cap_bytes: Option<u64>,
-    /// Whether accounts with a role above *user*, and the one that runs the head, are themselves when they come through a node, or call
-    /// another one. Then root of any node can make itself an admin: a node's word is taken for who its users are.
+    /// Whether operators, admins and the account that runs the head keep their identity when they connect through a node or run
+    /// commands on another node. Off by default: the head trusts a node about its users, so root of any node could become an admin.
     pub roles_through_nodes: bool,
-    /// How many jobs of one user may wait, an array counting as one: each takes the head's memory. Operators' own do not count.
+    /// How many jobs of one user may wait; an array counts once. Bounds the head's memory. Operators have no limit.
     pub waiting_jobs: u32,
-    /// How much of the head's memory the waiting jobs of one user may take, in bytes. Operators' own do not count.
+    /// How many bytes of the head's memory the waiting jobs of one user may take. Operators have no limit.
     pub waiting_bytes: u64,
-    /// How waiting jobs are chosen.
+    /// The scheduling policy.
     pub policy: Policy,
-    /// What a submission has that does not say it. What is absent here is left to the tool that submits.
+    /// Defaults for options that a submission leaves out. `None`: the submitting tool's own default applies.
     pub job: JobDefaults,
 }
 
-/// What a submission has that does not say it itself.
+/// Operator defaults for options that a submission leaves out.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct JobDefaults {
-    /// Nodes of each task.
+    /// Nodes per task.
     pub nodes: Option<u32>,
-    /// Processes on each node.
+    /// Processes per node.
     pub tasks_per_node: Option<u32>,
-    /// CPUs on each node.
+    /// CPUs per node.
     pub cpus: Option<u32>,
-    /// Memory on each node, in bytes.
+    /// Memory per node, in bytes.
     pub memory_bytes: Option<u64>,
-    /// The time limit in milliseconds, zero for none.
+    /// The time limit in milliseconds; zero for no limit.
     pub time_limit_ms: Option<u64>,
 }
 
@@ -94,7 +95,7 @@ impl Default for Settings {
     }
 }
 
-/// A setting by name.
+/// The name of a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Setting {
@@ -134,16 +135,16 @@ pub enum Setting {
     DefaultTimeLimit,
 }
 
-/// What kind of value a setting has, and between which bounds.
+/// The kind of value that a setting takes, with its bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A time between these, in milliseconds.
+    /// A time between these bounds, in milliseconds.
     Time(u64, u64),
-    /// A time of at most this, in milliseconds, or `none`.
+    /// A time up to this bound, in milliseconds, or `none`.
     TimeOrNone(u64),
-    /// A size of at least this, in bytes.
+    /// A size of at least this many bytes.
     Size(u64),
-    /// A number from one to this.
+    /// A number from one to this bound.
     Count(u32),
     /// `yes` or `no`.
     Switch,
@@ -151,11 +152,11 @@ pub enum Kind {
     Policy,
 }
 
-/// A value.
+/// The value of a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SettingValue {
-    /// Milliseconds; zero stands for none where there may be none.
+    /// Milliseconds; zero means no limit where the setting allows `none`.
     TimeMs(u64),
     /// Bytes.
     Bytes(u64),
@@ -167,7 +168,7 @@ pub enum SettingValue {
     Policy(Policy),
 }
 
-/// Who has set a setting.
+/// Who changed a setting, and when.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetBy {
     /// The user.
@@ -177,7 +178,7 @@ pub struct SetBy {
 }
 
 impl Setting {
-    /// Every setting, in the order in which they are shown.
+    /// Every setting, in display order.
     pub const ALL: [Self; 17] = [
         Self::Heartbeat,
         Self::SuspectAfter,
@@ -198,7 +199,7 @@ impl Setting {
         Self::DefaultTimeLimit,
     ];
 
-    /// Its name.
+    /// The name that people type.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -222,35 +223,39 @@ impl Setting {
         }
     }
 
-    /// What it means, as the rest of a sentence.
+    /// A short description for tables.
     #[must_use]
     pub const fn meaning(self) -> &'static str {
         match self {
-            Self::Heartbeat => "an agent that has nothing to say says that it lives after this long",
+            Self::Heartbeat => "an agent that has sent nothing for this long sends a heartbeat",
             Self::SuspectAfter => "a node that is silent for this long gets no new work",
-            Self::DownAfter => "a node that is silent for this long is down: what can run again runs elsewhere",
-            Self::LostAfter => "the jobs of a node that is silent for this long are given up",
-            Self::Grace => "the time between TERM and KILL, unless the job says otherwise",
-            Self::Retention => "how long ended jobs and their results are kept",
-            Self::ResultsCap => "what results may take on the head's disk before fetched ones are dropped",
-            Self::OutputCap => "how much is kept of a job's stdout, and of its stderr; the rest is cut",
-            Self::RolesThroughNodes => {
-                "whether accounts with a role above user, and the one that runs the head, are themselves through nodes; only admins change it"
+            Self::DownAfter => {
+                "a node that is silent for this long is down; jobs that may run again move to other nodes"
             }
-            Self::WaitingJobs => "how many jobs of one user may wait; an array is one, and operators may have more",
+            Self::LostAfter => "the head gives up the jobs of a node that is silent for this long",
+            Self::Grace => "time between TERM and KILL, unless the job sets its own",
+            Self::Retention => "how long ended jobs and their results are kept",
+            Self::ResultsCap => "disk space for results on the head; above it, fetched results are dropped",
+            Self::OutputCap => "how much of a job's stdout, and of its stderr, is kept; the rest is cut",
+            Self::RolesThroughNodes => {
+                "whether operators, admins and the head's own account keep their rights through nodes; only admins change this"
+            }
+            Self::WaitingJobs => {
+                "how many jobs of one user may wait; an array counts once, and operators have no limit"
+            }
             Self::WaitingBytes => "how much of the head's memory the waiting jobs of one user may take",
             Self::Policy => {
-                "fcfs keeps the order of the queue; easy lets later jobs start when that delays none before them"
+                "fcfs keeps the queue's order; easy starts a later job early if the first waiting job starts no later"
             }
-            Self::DefaultNodes => "nodes of a job that does not say how many",
-            Self::DefaultProcesses => "processes on each node of a job that does not say how many",
-            Self::DefaultCpus => "CPUs on each node of a job that does not say how many",
-            Self::DefaultMemory => "memory on each node of a job that does not say how much",
-            Self::DefaultTimeLimit => "the time limit of a job that does not say one",
+            Self::DefaultNodes => "nodes of a job that does not set them",
+            Self::DefaultProcesses => "processes per node of a job that does not set them",
+            Self::DefaultCpus => "CPUs per node of a job that does not set them",
+            Self::DefaultMemory => "memory per node of a job that does not set it",
+            Self::DefaultTimeLimit => "time limit of a job that does not set one",
         }
     }
 
-    /// What kind of value it has.
+    /// The kind of value that the setting takes.
     #[must_use]
     pub const fn kind(self) -> Kind {
         match self {
@@ -271,10 +276,10 @@ impl Setting {
         }
     }
 
-    /// What it is when nobody has set it, in words.
+    /// The default value, as text for tables.
     ///
     /// # Panics
-    /// Never: what is not named here has a value by default.
+    /// Never: a setting that is not matched here has a default in [`Settings::default`].
     #[must_use]
     pub fn default_text(self) -> String {
         match self {
@@ -287,18 +292,18 @@ impl Setting {
         }
     }
 
-    /// Reads a value as people write it.
+    /// Parses a value that a person typed.
     ///
     /// # Errors
-    /// A sentence about what it may be, when it is not one of those.
+    /// When the value does not parse or is out of bounds. The message says what is allowed.
     pub fn read(self, text: &str) -> Result<SettingValue, String> {
         let kind = self.kind();
-        let wrong = || format!("{self} is {kind}, and not `{text}`");
+        let wrong = || format!("{self} must be {kind}, not `{text}`");
         let value = match kind {
             Kind::TimeOrNone(_) if text == "none" => SettingValue::TimeMs(0),
             Kind::Time(..) | Kind::TimeOrNone(_) => {
                 let span = parse_duration(text).map_err(|error| match text.trim().parse::<f64>() {
-                    // Which unit was meant?
+                    // A bare number: the error of the parser says that the unit is missing.
                     Ok(_) => format!("{self}: {error}"),
                     Err(_) => wrong(),
                 })?;
@@ -316,7 +321,7 @@ impl Setting {
         if kind.holds(value) { Ok(value) } else { Err(wrong()) }
     }
 
-    /// Writes a value so that [`Self::read`] reads the same.
+    /// Formats a value such that [`Self::read`] parses it back.
     #[must_use]
     pub fn write(self, value: SettingValue) -> String {
         match value {
@@ -341,7 +346,7 @@ impl FromStr for Setting {
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let found = Self::ALL.into_iter().find(|setting| setting.as_str() == text);
-        found.ok_or_else(|| ParseError::new(text, "the name of a setting such as retention"))
+        found.ok_or_else(|| ParseError::new(text, "a setting's name, such as retention"))
     }
 }
 
@@ -358,7 +363,7 @@ impl Kind {
         }
     }
 
-    /// The unit in which people write it, for a table.
+    /// The kind of value in one word, for a table.
     #[must_use]
     pub const fn unit(self) -> &'static str {
         match self {
@@ -384,7 +389,7 @@ impl fmt::Display for Kind {
 }
 
 impl Settings {
-    /// A setting's value; `None` when that is left to others.
+    /// A setting's value. `None`: the head or the submitting tool uses its own default.
     #[must_use]
     pub fn get(&self, setting: Setting) -> Option<SettingValue> {
         use SettingValue::{Bytes, Count, TimeMs};
@@ -409,10 +414,10 @@ impl Settings {
         }
     }
 
-    /// The settings with one of them changed, or as it is by default when `value` is absent.
+    /// A copy of the settings with one value changed, or reset to its default when `value` is absent.
     ///
     /// # Panics
-    /// When the value is of another kind than the setting's: it was not read by [`Setting::read`], or the log is damaged.
+    /// When the value is not of the setting's kind: it was not parsed by [`Setting::read`], or the log is damaged.
     #[must_use]
     pub(super) fn with(&self, setting: Setting, value: Option<SettingValue>) -> Self {
         let mut new = self.clone();
@@ -432,7 +437,7 @@ impl Settings {
         new
     }
 
-    /// Where a setting's value is.
+    /// The field that stores a setting's value.
     fn slot(&mut self, setting: Setting) -> Slot<'_> {
         match setting {
             Setting::Heartbeat => Slot::Wide(&mut self.heartbeat_ms),
@@ -455,21 +460,21 @@ impl Settings {
         }
     }
 
-    /// What `setting` would be as `text`, or by default when that is absent, if it then fits the others.
+    /// Parses and checks a new value for `setting`; no text resets it to its default.
     ///
     /// # Errors
-    /// A sentence about what is wrong with it.
+    /// When the value does not parse, is out of bounds, or conflicts with another setting.
     pub(super) fn changed(&self, setting: Setting, text: Option<&str>) -> Result<Option<SettingValue>, String> {
         let value = text.map(|text| setting.read(text)).transpose()?;
         self.with(setting, value).check()?;
         Ok(value)
     }
 
-    /// Whether the limits of silence are in their order.
+    /// Checks the order of the silence limits.
     fn check(&self) -> Result<(), String> {
         if self.suspect_after_ms < self.heartbeat_ms + LATENESS_MS {
             return Err(format!(
-                "suspect-after ({}) must be at least {} more than heartbeat ({}), which may come late",
+                "suspect-after ({}) must be at least {} more than heartbeat ({}), because a heartbeat may arrive late",
                 write_time(self.suspect_after_ms),
                 write_time(LATENESS_MS),
                 write_time(self.heartbeat_ms)
@@ -492,9 +497,9 @@ impl Settings {
         }
     }
 
-    /// Puts what operators have set in the place of what a submission did not say itself.
+    /// Replaces options that a submission left out with the operators' defaults.
     ///
-    /// A job with a terminal stays a single process: nobody has asked for more.
+    /// A job with a terminal always stays a single process.
     pub fn fill(&self, spec: &mut JobSpec, unsaid: &[Unsaid]) {
         for unsaid in unsaid {
             match unsaid {
@@ -514,12 +519,12 @@ impl Settings {
                 }
             }
         }
-        // Only now it is known whether there is more than one writer to tell apart.
+        // Labels tell the lines of several processes apart. The number of processes is known only here.
         spec.label &= spec.world_size() > 1;
     }
 }
 
-/// Where a setting's value is; what may be absent is left to others then.
+/// A mutable reference to the field of a setting. A `MayBe` field may be unset.
 enum Slot<'a> {
     Wide(&'a mut u64),
     Count(&'a mut u32),
@@ -529,7 +534,7 @@ enum Slot<'a> {
     MayBeCount(&'a mut Option<u32>),
 }
 
-/// A time in the largest unit of which it is a whole number.
+/// Formats a time as a whole number of the largest possible unit.
 fn write_time(ms: u64) -> String {
     let units = [(DAY, "d"), (HOUR, "h"), (MINUTE, "m"), (SECOND, "s")];
     match units.into_iter().find(|(unit, _)| ms >= *unit && ms.is_multiple_of(*unit)) {
@@ -539,7 +544,7 @@ fn write_time(ms: u64) -> String {
     }
 }
 
-/// A size in the largest unit of which it is a whole number.
+/// Formats a size as a whole number of the largest possible unit.
 fn write_size(bytes: u64) -> String {
     let units = [(40, "T"), (30, "G"), (20, "M"), (10, "K")];
     match units.into_iter().find(|(shift, _)| bytes >= 1 << shift && bytes.is_multiple_of(1 << shift)) {
@@ -559,11 +564,11 @@ mod tests {
     }
 
     #[test]
-    fn every_value_is_read_as_it_was_written() {
+    fn every_value_parses_back_from_its_text() {
         for setting in Setting::ALL {
             assert_eq!(setting.as_str().parse(), Ok(setting));
             let stored = hostler_proto::encode(&setting);
-            assert_eq!(stored, hostler_proto::encode(&setting.as_str()), "one word everywhere");
+            assert_eq!(stored, hostler_proto::encode(&setting.as_str()), "stored under the name that people type");
             let text = match setting.kind() {
                 Kind::Time(..) => "61s",
                 Kind::TimeOrNone(_) => "90m",
@@ -584,14 +589,14 @@ mod tests {
     }
 
     #[test]
-    fn a_store_of_before_has_the_defaults_of_what_it_does_not_know() {
-        let of_before = std::collections::BTreeMap::from([("heartbeat_ms", 1_500), ("retention_ms", DAY)]);
-        let read: Settings = hostler_proto::decode(&hostler_proto::encode(&of_before)).expect("fields may be absent");
+    fn settings_missing_from_an_old_store_get_their_defaults() {
+        let old = std::collections::BTreeMap::from([("heartbeat_ms", 1_500), ("retention_ms", DAY)]);
+        let read: Settings = hostler_proto::decode(&hostler_proto::encode(&old)).expect("fields may be absent");
         assert_eq!(read, Settings { heartbeat_ms: 1_500, retention_ms: DAY, ..Settings::default() });
     }
 
     #[test]
-    fn every_setting_is_documented_as_it_is() {
+    fn settings_page_lists_every_setting() {
         let page = include_str!("../../../../docs/reference/settings.md");
         for setting in Setting::ALL {
             let (default, kind, meaning) = (setting.default_text(), setting.kind(), setting.meaning());
@@ -600,20 +605,20 @@ mod tests {
         }
         let table = page.split("\n## ").next().expect("split yields at least one part");
         let rows = table.lines().filter(|line| line.starts_with("| `")).count();
-        assert_eq!(rows, Setting::ALL.len(), "docs/reference/settings.md has a setting that there is not");
+        assert_eq!(rows, Setting::ALL.len(), "docs/reference/settings.md lists a setting that does not exist");
     }
 
     #[test]
-    fn the_defaults_are_right_and_what_is_wrong_is_said() {
+    fn defaults_are_valid_and_bad_values_are_refused() {
         let settings = Settings::default();
         assert_eq!(settings.check(), Ok(()));
         let refusal = |setting, text: &str| after(&settings, setting, text).expect_err(text);
         assert!(refusal(Setting::SuspectAfter, "4500ms").contains("1s more than heartbeat (4s)"));
         assert!(refusal(Setting::SuspectAfter, "9s").contains("suspect-after (9s) must be less than down-after (9s)"));
         assert!(refusal(Setting::LostAfter, "5s").contains("must be less than lost-after (5s)"));
-        assert!(refusal(Setting::Heartbeat, "10ms").contains("a time from 1s to 10m, and not `10ms`"));
-        assert!(refusal(Setting::Retention, "soon").contains("retention is a time"));
-        assert!(refusal(Setting::Retention, "none").contains("retention is a time"));
+        assert!(refusal(Setting::Heartbeat, "10ms").contains("a time from 1s to 10m, not `10ms`"));
+        assert!(refusal(Setting::Retention, "soon").contains("retention must be a time"));
+        assert!(refusal(Setting::Retention, "none").contains("retention must be a time"));
         assert!(refusal(Setting::DefaultMemory, "100").contains("a size of at least 1M"));
         assert!(refusal(Setting::DefaultNodes, "0").contains("a number from 1"));
         assert!(refusal(Setting::Policy, "random").contains("fcfs or easy"));
@@ -623,7 +628,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_left_unsaid_is_filled_in_and_only_with_what_was_set() {
+    fn defaults_fill_only_options_that_were_left_out() {
         let all = [Unsaid::Nodes, Unsaid::TasksPerNode, Unsaid::Cpus, Unsaid::MemoryBytes, Unsaid::TimeLimitMs];
         let asked = JobSpec::new("x", Work::command(["x"], "/"), Request::new(3, 7 << 20));
         let mut spec = asked.clone();
@@ -648,7 +653,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_labelled_when_there_are_several_writers_whoever_said_so() {
+    fn lines_are_labelled_when_a_job_has_several_processes() {
         let work = Work::command(["x"], "/");
         let asked = JobSpec { label: true, ..JobSpec::new("x", work, Request::new(1, 1)) };
         let two = Settings { job: JobDefaults { nodes: Some(2), ..JobDefaults::default() }, ..Settings::default() };
